@@ -31,11 +31,11 @@ use std::sync::Arc;
 use argosy_base::limits::REGION_ID_MAX;
 use argosy_base::{BLOCK_SIZE, DeviceSegment, LogKind, Lsn, RegionId};
 use argosy_device::{Buffer, CatalogChange, DeviceError, RegionEntry, Store};
+use argosy_log::scan::visit_behind;
+use argosy_log::segment::{HeaderError, decode_segment_header};
+use argosy_log::{Geometry, Record};
 
 use crate::edit::LogSegment;
-use crate::log::scan::visit_behind;
-use crate::log::segment::{HeaderError, decode_segment_header};
-use crate::log::{Geometry, Record};
 use crate::version::Version;
 
 /// Most segments of a log that are kept.

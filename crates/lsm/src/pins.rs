@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use argosy_base::codec::{Reader, put_string};
 use argosy_base::{AddressMode, DeviceSegment, LogKind, Lsn, Moment, RegionId, SegmentNumber};
 use argosy_device::{DeviceError, RegionEntry, Store};
+use argosy_log::value::reach;
 
 use crate::edit::Edit;
-use crate::log::value::reach;
 use crate::manifest::{self, Manifest, ManifestError, Record};
 use crate::segments::StoredSegment;
 use crate::set_aside::region_of;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{AddressMode, LogKind, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, DeviceError, Ticket};
+use argosy_log::verify::verify_sealed;
 
 use crate::addresses::{Translation, as_gone, has_pointers, level_error};
 use crate::damage::Damages;
@@ -28,7 +29,6 @@ use crate::edit::LogSegment;
 use crate::level::form_and_refs;
 use crate::level::pointers::keep_whole_nodes;
 use crate::level::verify::paired_children;
-use crate::log::verify::verify_sealed;
 use crate::names::{Form, LevelError, SegmentName};
 use crate::scrub::{check_segment, faults_of};
 use crate::segments::StoredSegment;

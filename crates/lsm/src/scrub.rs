@@ -20,12 +20,12 @@ use std::time::Duration;
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{AddressMode, Instant, KeyRange, LogKind, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
+use argosy_log::verify::verify_sealed;
 
 use crate::addresses::has_pointers;
 use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
 use crate::level::verify::{Fault, FoundLeaf, leaves_of, verify_index_segment, verify_segment};
-use crate::log::verify::verify_sealed;
 use crate::names::{Form, SegmentName};
 use crate::problem::{MEDIUM_LOG, ProblemKind};
 use crate::settings::Settings;

@@ -96,8 +96,6 @@ fn edges() -> BTreeMap<String, BTreeSet<String>> {
         let text = std::fs::read_to_string(&path).unwrap();
         let mut known = named(&code(&text));
         known.remove(&module);
-        // A crate of its own.
-        known.remove("log");
         edges.entry(module).or_default().extend(known);
     }
     edges

@@ -45,12 +45,12 @@ use std::sync::atomic::Ordering;
 use argosy_base::{EditSeq, LogKind, Lsn, Moment, Pointer, SegmentNumber};
 use argosy_device::Purpose;
 use argosy_engine::{BatchError, EngineError, Expiry, WriteBatch};
+use argosy_log::sweep::{Sweep, SweepError};
+use argosy_log::value::reach;
 
 use super::Lsm;
 use super::background::Background;
 use crate::edit::{Edit, LogSegment};
-use crate::log::sweep::{Sweep, SweepError};
-use crate::log::value::reach;
 use crate::names::OwnedEntry;
 use crate::read::ReadView;
 use crate::segments::StoredSegment;

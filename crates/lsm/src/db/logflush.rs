@@ -15,9 +15,9 @@ use std::sync::Arc;
 use argosy_base::{FlushRange, LogKind};
 use argosy_device::{Buffer, DeviceError, Store, Ticket};
 use argosy_engine::EngineError;
+use argosy_log::LogWindows;
 
 use crate::cache::NodeCache;
-use crate::log::LogWindows;
 use crate::version::Version;
 
 /// See the module documentation.

@@ -50,11 +50,11 @@ use argosy_engine::{
     Engine, EngineError, Found, Observer, Outline, Progress, Reach, Snapshot, Wanted, WriteBatch,
     WriteOptions, Written,
 };
+use argosy_log::segment::Writer as WriterName;
+use argosy_log::{LogWindows, LogWriter, Logs};
 
 use crate::cache::NodeCache;
 use crate::edit::LogSegment;
-use crate::log::segment::Writer as WriterName;
-use crate::log::{LogWindows, LogWriter, Logs};
 use crate::read::many::Keys;
 use crate::read::{FilterCounts, ReadView, Reading};
 use crate::segments::fetch::Fetch;

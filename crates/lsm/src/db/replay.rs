@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn};
+use argosy_log::Replayed;
 
 use super::time::ToldTime;
-use crate::log::Replayed;
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
 use crate::names::Entry;

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, SegmentNumber};
 use argosy_device::Buffer;
 use argosy_engine::Engine;
+use argosy_log::LogWindows;
+use argosy_log::verify::{LogFault, check_sent};
 
 use super::Lsm;
 use crate::edit::{Edit, LogPoint, LogSegment};
-use crate::log::LogWindows;
-use crate::log::verify::{LogFault, check_sent};
 use crate::names::LevelError;
 use crate::read::ScanTime;
 use crate::read::snapshot::{Kept, LsmSnapshot};

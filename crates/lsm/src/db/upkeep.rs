@@ -12,13 +12,13 @@ use std::sync::Arc;
 use argosy_base::{LogKind, Lsn};
 use argosy_device::Purpose;
 use argosy_engine::EngineError;
+use argosy_log::value::reach;
 
 use super::Lsm;
 use super::background::{Background, Effect};
 use super::demand::TAILS_MAX;
 use super::writer::Ended;
 use crate::edit::{Edit, LogSegment};
-use crate::log::value::reach;
 use crate::work::trim::trim;
 
 /// What a segment of `log` is wanted for. Where the device is full only deletes are written, and

@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 use argosy_base::{EditSeq, FlushRange, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
 use argosy_engine::{BatchError, BusyReason, EngineError, Op, WriteBatch};
+use argosy_log::group::moment_of;
+use argosy_log::writer::NoRoom;
+use argosy_log::{Appended, GroupOp, Logs};
 
 use super::demand::Demand;
 use super::time::ToldTime;
 use crate::damage::Damages;
 use crate::edit::{LogPoint, LogSegment};
-use crate::log::group::moment_of;
-use crate::log::writer::NoRoom;
-use crate::log::{Appended, GroupOp, Logs};
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
 use crate::names::Entry;

@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 use argosy_base::{EditSeq, LogKind, RegionId, SegmentNumber};
 use argosy_device::{Buffer, Store};
+use argosy_log::verify::level_closing_marks;
 
 use super::ends::{LogEnds, log_ends};
 use super::pairs::{Copy, compare_pairs};
 use super::recount::{COUNTS, recount};
 use super::{Region, Windows};
 use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
-use crate::log::verify::level_closing_marks;
 use crate::names::Tree;
 use crate::settings::Settings;
 use crate::version::Version;

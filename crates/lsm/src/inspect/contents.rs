@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use argosy_base::SegmentNumber;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_device::{Buffer, DeviceError};
+use argosy_log::record::Record;
+use argosy_log::verify::visit_records;
 
 use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
 use crate::level::verify::leaves_of;
-use crate::log::record::Record;
-use crate::log::verify::visit_records;
 use crate::names::{Entry, Form};
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Version};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{LogKind, Lsn, SegmentNumber};
+use argosy_log::Binding;
+use argosy_log::segment::Position;
+use argosy_log::{Replayed, Unflushed};
 
 use super::Windows;
 use super::verify::recover_logs;
 use crate::edit::LogSegment;
-use crate::log::Binding;
-use crate::log::segment::Position;
-use crate::log::{Replayed, Unflushed};
 use crate::settings::Settings;
 use crate::version::Version;
 

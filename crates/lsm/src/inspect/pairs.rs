@@ -6,12 +6,12 @@ use std::sync::Arc;
 use argosy_base::{Direction, KeyRange, LogKind, Lsn, Moment};
 use argosy_device::SharedMemory;
 use argosy_engine::{EngineError, Scan, Snapshot};
+use argosy_log::{Geometry, LogWindows};
 
 use super::Windows;
 use super::verify::{chain_of, recover_logs};
 use crate::cache::NodeCache;
 use crate::db::replay::Tables;
-use crate::log::{Geometry, LogWindows};
 use crate::memtable::Memtable;
 use crate::names::OwnedEntry;
 use crate::read::snapshot::LsmSnapshot;

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{LogKind, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SharedMemory};
+use argosy_log::segment::Geometry;
+use argosy_log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
 
 use super::ProblemKind;
 use super::pairs::Copy;
 use super::verify::Verifier;
 use crate::edit::LogSegment;
-use crate::log::segment::Geometry;
-use crate::log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
 use crate::read::medium::MediumRef;
 use crate::version::{LevelEntry, Version};
 

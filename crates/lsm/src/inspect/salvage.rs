@@ -17,16 +17,16 @@ use std::sync::Arc;
 use argosy_base::range::successor;
 use argosy_base::{KeyRange, LogKind, Moment, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SharedMemory};
+use argosy_log::verify::verify_sealed;
+use argosy_log::{
+    Geometry, LogWindows, ReadError, Recovery, Replayed, ValueRef, read_value, recover,
+};
 
 use super::pointers::Source;
 use super::verify::{chain_of, read_log};
 use super::{MEDIUM_LOG, ProblemKind, Windows};
 use crate::edit::LogSegment;
 use crate::level::verify::{FoundLeaf, leaves_of};
-use crate::log::verify::verify_sealed;
-use crate::log::{
-    Geometry, LogWindows, ReadError, Recovery, Replayed, ValueRef, read_value, recover,
-};
 use crate::names::{Entry, Form, Lasting};
 use crate::scrub::{Damage, Pass, RANGES_MAX};
 use crate::settings::Settings;

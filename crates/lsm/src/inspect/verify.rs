@@ -7,6 +7,9 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::range::successor;
 use argosy_base::{AddressMode, KeyRange, LogKind, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
+use argosy_log::segment::Geometry;
+use argosy_log::verify::{LogFault, find_torn, verify_sealed};
+use argosy_log::{RecoverError, Recovered, Recovery, Replayed, recover};
 
 use super::checked::Checked;
 use super::pointers::{Farthest, Pointers};
@@ -19,9 +22,6 @@ use crate::level::verify::{
     Contents, Fault, name_of_segment, verify_index_segment, verify_segment,
 };
 use crate::level::{ReadAt, SegmentReader};
-use crate::log::segment::Geometry;
-use crate::log::verify::{LogFault, find_torn, verify_sealed};
-use crate::log::{RecoverError, Recovered, Recovery, Replayed, recover};
 use crate::merge::Source as _;
 use crate::names::{Entry, Form, LevelError, SegmentName};
 use crate::read::ReadAhead;
@@ -426,7 +426,7 @@ impl Verifier<'_> {
             let what = "nothing is stored there: the segment was freed, or never written";
             return Ok((ProblemKind::Missing, what.to_owned()));
         }
-        if let Some((region, number)) = crate::log::segment::named_by_header(&bytes)
+        if let Some((region, number)) = argosy_log::segment::named_by_header(&bytes)
             && (region, number) != (self.region, segment.number)
         {
             let what = format!("what lies here is {number} of {region}");

@@ -38,10 +38,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::{AddressMode, KeyRange, Lsn, RegionId};
 use argosy_engine::{EngineError, Outline};
+use argosy_log::LogWindows;
 
 use crate::cache::NodeCache;
 use crate::damage::Damages;
-use crate::log::LogWindows;
 use crate::memtable::{Erasures, Memtable};
 use crate::merge::{Merge, Source};
 use crate::names::{Entry, OwnedEntry};

@@ -21,12 +21,12 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::{KeyRange, Lsn, Pointer, SegmentNumber};
 use argosy_engine::{EngineError, Scan};
+use argosy_log::ValueRef;
 
 use super::medium::page_key;
 use super::{ReadView, Reading, ScanTime, VersionLog, read_log, reader};
 use crate::cache::{CacheKey, Lookup, NodeCache};
 use crate::level::{SegmentReader, medium};
-use crate::log::ValueRef;
 use crate::merge::{Merge, Source};
 use crate::names::{Entry, LevelError, SegmentName};
 use crate::segments::fetch::Fetch;

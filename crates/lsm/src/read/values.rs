@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use argosy_base::{Pointer, SegmentNumber};
 use argosy_device::Buffer;
 use argosy_engine::EngineError;
+use argosy_log::{LogSource, ReadError, ValueRef, read_value, read_value_in};
 
 use super::medium::MediumRef;
 use super::{ReadView, Reading};
 use crate::cache::{CacheKey, Lookup};
 use crate::level::ReadAt;
-use crate::log::{LogSource, ReadError, ValueRef, read_value, read_value_in};
 use crate::names::{Lasting, LevelError, OwnedEntry};
 use crate::segments::fetch::{Fetch, Fetched};
 use crate::version::{LevelEntry, LogEntry, Version};

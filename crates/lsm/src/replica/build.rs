@@ -33,14 +33,14 @@ use std::sync::Arc;
 
 use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, SegmentNumber, ServerId};
 use argosy_engine::{EngineError, Snapshot};
+use argosy_log::feed::Feed;
+use argosy_log::{LogWindows, Recovered, Replayed};
 
 use super::tables::Tables;
 use super::{Replica, ReplicaError};
 use crate::cache::NodeCache;
 use crate::damage::{DamagedSegment, Damages};
 use crate::edit::{Edit, LogPoint, LogSegment};
-use crate::log::feed::Feed;
-use crate::log::{LogWindows, Recovered, Replayed};
 use crate::read::snapshot::LsmSnapshot;
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
 use crate::storage::Storage;

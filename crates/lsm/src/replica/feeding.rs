@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use argosy_base::LogKind;
 use argosy_device::Buffer;
+use argosy_log::feed::Fed;
+use argosy_log::segment::WINDOW_HEADER_BYTES;
 
 use super::build::{Builder, FedTo};
 use super::{Replica, ReplicaError, block_down, block_up};
 use crate::edit::LogSegment;
-use crate::log::feed::Fed;
-use crate::log::segment::WINDOW_HEADER_BYTES;
 use crate::segments::StoredSegment;
 
 impl Replica {

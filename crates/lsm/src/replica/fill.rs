@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::block_up;
 use crate::edit::LogSegment;
-use crate::log::Geometry;
 use crate::segments::StoredSegment;
+use argosy_log::Geometry;
 
 /// How far a log segment has been filled.
 pub(super) struct Fill {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use argosy_base::FlushRange;
 use argosy_device::{Buffer, SharedMemory};
+use argosy_log::WindowName;
+use argosy_log::segment::{WINDOW_HEADER_BYTES, decode_window_header};
 
 use super::{FLUSHES_MAX, Fill, Replica, ReplicaError, ReplicaEvent, block_up};
 use crate::edit::LogSegment;
-use crate::log::WindowName;
-use crate::log::segment::{WINDOW_HEADER_BYTES, decode_window_header};
 use crate::replica::edits::one_segment;
 use crate::segments::StoredSegment;
 

@@ -45,11 +45,11 @@ use argosy_base::{
     RegionId, Remedy, SegmentNumber, Standing,
 };
 use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
+use argosy_log::behind::Behind;
+use argosy_log::{Geometry, RecoverError};
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
-use crate::log::behind::Behind;
-use crate::log::{Geometry, RecoverError};
 use crate::names::LevelError;
 use crate::segments::StoredSegment;
 use crate::set_aside::SetAside;

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::{LogKind, Lsn, Moment, Pointer};
+use argosy_log::Binding;
+use argosy_log::Replayed;
 
-use crate::log::Binding;
-use crate::log::Replayed;
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
 use crate::names::Entry;

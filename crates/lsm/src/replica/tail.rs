@@ -3,7 +3,7 @@
 //!
 //! A scan goes this way:
 //!
-//! 1. [`recover`](fn@crate::log::recover) merges what the device and the old windows hold into the
+//! 1. [`recover`](fn@argosy_log::recover) merges what the device and the old windows hold into the
 //!    history that is there without a gap, and tells where each log ends and which bytes below
 //!    that are in windows only.
 //! 2. Of segments in front of the one in which a log ends, these bytes are made durable at once,
@@ -18,14 +18,14 @@ use std::sync::Arc;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{LogKind, Position, SegmentNumber};
 use argosy_device::{Buffer, SharedMemory};
+use argosy_log::segment::{
+    WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
+};
+use argosy_log::verify::{LogFault, check_sent};
+use argosy_log::{LogTail, Recovery, recover};
 
 use super::{Fill, Replica, ReplicaError, ReplicaEvent, Slots, Survivors, block_down, block_up};
 use crate::edit::LogSegment;
-use crate::log::segment::{
-    WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
-};
-use crate::log::verify::{LogFault, check_sent};
-use crate::log::{LogTail, Recovery, recover};
 use crate::segments::StoredSegment;
 use crate::version::outgoing::{goes_out, send_out};
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use argosy_base::{BLOCK_SIZE, LogKind};
 use argosy_device::{Buffer, DeviceError, RegionEntry};
+use argosy_log::segment::{HeaderError, check_segment_header, encode_segment_header};
+use argosy_log::{CutSegment, Recovered};
 
 use super::Storage;
 use crate::cut_segments;
 use crate::edit::LogSegment;
-use crate::log::segment::{HeaderError, check_segment_header, encode_segment_header};
-use crate::log::{CutSegment, Recovered};
 use crate::shape::Shape;
 
 impl Storage {

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use argosy_base::range::successor;
 use argosy_base::{KeyRange, LogKind, Pointer};
+use argosy_log::sweep::Sweep;
 
 use crate::edit::{Edit, LogSegment};
-use crate::log::sweep::Sweep;
 use crate::merge::Source as _;
 use crate::names::LevelError;
 use crate::read::ReadAhead;

@@ -105,7 +105,7 @@ impl LastLsns {
 struct Kept<'a> {
     version: &'a Version,
     lasts: &'a LastLsns,
-    /// See [`reach`](crate::log::value::reach).
+    /// See [`reach`](argosy_log::value::reach).
     reach: u64,
     /// The levels hold everything below.
     replay_from: Lsn,
@@ -182,7 +182,7 @@ pub(crate) fn unknown_beginning(
 }
 
 /// Adds to `edit`, which changes `version` and counts the pointers that it adds and drops, the removals
-/// that it makes possible. `reach` is [`reach`](crate::log::value::reach) of the geometry.
+/// that it makes possible. `reach` is [`reach`](argosy_log::value::reach) of the geometry.
 pub(crate) fn trim(version: &Version, reach: u64, lasts: &mut LastLsns, edit: &mut Edit) {
     let replay_from = edit.replay_from.unwrap_or(version.replay_from());
     let refs = |number| refs_after(version, edit, number);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use argosy_base::{EditSeq, RegionId};
 use argosy_device::DeviceError;
 use argosy_engine::EngineError;
+use argosy_log::sweep::begins_inside_value;
+use argosy_log::value::reach;
 
 use super::census::{Census, Pressure};
 use super::hides::Hides;
 use super::jobs::{Jobs, Wish};
 use super::trim::unknown_beginning;
 use crate::edit::LogSegment;
-use crate::log::sweep::begins_inside_value;
-use crate::log::value::reach;
 use crate::segments::StoredSegment;
 use crate::settings::Settings;
 use crate::storage::Storage;

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use argosy_engine::EngineError;
+use argosy_log::value::reach;
 
 use super::{Jobs, Made, Now};
 use crate::compaction::cut::{CUT_BYTES_MAX, Cut};
 use crate::compaction::policy::Aim;
 use crate::compaction::uncounted;
 use crate::edit::{Edit, Reference};
-use crate::log::value::reach;
 use crate::work::site::Site;
 use crate::work::stats::Counts;
 use crate::work::trim::trim;

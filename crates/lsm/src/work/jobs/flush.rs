@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Moment};
 use argosy_engine::{EngineError, LogEnd};
+use argosy_log::value::reach;
 
 use super::{Jobs, Made, Now};
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Stepped};
 use crate::compaction::cut::Cut;
 use crate::edit::{Edit, LogPoint, RunId};
-use crate::log::value::reach;
 use crate::read::sources::MemtableSource;
 use crate::work::frozen::Frozen;
 use crate::work::site::Site;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use argosy_base::{KeyRange, Moment};
 use argosy_engine::EngineError;
+use argosy_log::value::reach;
 
 use super::counting::count_again;
 use super::flush::Flush;
@@ -18,7 +19,6 @@ use crate::compaction::whole::pick_whole;
 use crate::compaction::why::Why;
 use crate::damage::Shut;
 use crate::edit::{Edit, MEDIUM_LOG};
-use crate::log::value::reach;
 use crate::merge::Merge;
 use crate::read::ReadAhead;
 use crate::read::sources::{RunInput, RunReading, RunSource};
