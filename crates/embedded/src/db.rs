@@ -109,8 +109,8 @@ impl Db {
         }
     }
 
-    /// The value of `key`, and a version for [`Condition::Version`]: a write under that condition is applied
-    /// only if nobody wrote the key in between.
+    /// The value of `key`, and a version for [`Condition::Version`](crate::Condition::Version): a write under that
+    /// condition is applied only if nobody wrote the key in between.
     ///
     /// It may be refused though nobody did: levels do not keep versions, so where a memtable went to the levels in
     /// between, each key that no memtable has is of a newer version. Read again then, and write under the version

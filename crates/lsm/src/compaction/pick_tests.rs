@@ -242,7 +242,7 @@ impl Asked {
             whole_segments_max: 0,
             reclaim: self.has(3),
             pack_bytes: 10,
-            pack_first: self.has(1).then(|| Place::LOWEST),
+            pack_first: self.has(1).then_some(Place::LOWEST),
             nothing_shut: true,
             pack_segments: 1000,
             drain: self.has(4).then_some(1000),

@@ -7,8 +7,8 @@
 //! segment. So:
 //!
 //! 1. A [`Census`] of the version tells how much space the region takes, and how much of it lives, as far
-//!    as samples tell ([`hides`](crate::work::hides)). Near [`Settings::space_bound`] the region *collects*, until
-//!    it is well below.
+//!    as samples tell ([`hides`](crate::work::hides)). Near
+//!    [`Settings::space_bound`](crate::Settings::space_bound) the region *collects*, until it is well below.
 //! 2. [`choose`] says how: by *moving* what lives in the segment in which least does, or, where nothing is
 //!    left to be moved, by *merging* levels although they are not full. The last level and the one above it
 //!    are merged beside that, as long as it finds or frees a byte for less. Where pointers hold places, merges
@@ -32,8 +32,8 @@
 //! nearer the region comes to its bound ([`admission`](crate::work::admission)).
 //!
 //! Bounded: a step (of which up to eight are made at a time, the further the region is beyond its
-//! bound) looks at about [`Settings::step_bytes`] of a victim, or writes as much; one window of
-//! it is in memory. A move finds room in windows and memtable or waits like any writer, and on a full
+//! bound) looks at about [`Settings::step_bytes`](crate::Settings::step_bytes) of a victim, or writes as much; one
+//! window of it is in memory. A move finds room in windows and memtable or waits like any writer, and on a full
 //! device its log segments come out of the reserve, as the output of flushes does. What is forgotten in
 //! a crash is which victims were read to their end: they are read once more, and nothing in them lives.
 //! A victim that is damaged is left as it is: whoever reads what lives in it is told.

@@ -501,7 +501,7 @@ impl PrimaryDriver {
         self.owed = (commit < self.last).then_some(self.last).or(self.owed);
         Message::Flush {
             attempt,
-            range: range,
+            range,
             commit,
         }
     }
