@@ -1,7 +1,7 @@
 //! Pointers that hold places: what [`AddressMode::Rewrite`](argosy_base::AddressMode) asks of a member.
 //!
 //! A pointer inside a level segment is 64 bits: the segment that it leads to in the high 43, the
-//! byte in it in the low 21. In [`AddressMode::Logical`](argosy_base::AddressMode) the high bits are the segment's *number*,
+//! byte in it in the low 21. In [`Logical`](argosy_base::AddressMode) mode the high bits are the segment's *number*,
 //! which means the same on all members. In `Rewrite` they are the *device segment* in which the
 //! segment lies on the member that holds the bytes. Everything else names segments by number in both
 //! modes: edits, manifests, messages, the names under which checksums are made, the lists of

@@ -19,8 +19,9 @@
 //!
 //! The life of cut segments:
 //!
-//! 1. [`Storage::keep_cut`](crate::storage::Storage): the catalog names them, in place of those that an earlier cut of the log left. Only then is the history
-//!    cut. A crash in between leaves both what is named and what was not cut; the next opening finds the same again.
+//! 1. `Storage::keep_cut`: the catalog names them, in place of those that an earlier cut of the log left. Only then is
+//!    the history cut. A crash in between leaves both what is named and what was not cut; the next opening finds the
+//!    same again.
 //! 2. `Storage::mend_cut`: damaged headers are written anew.
 //! 3. [`list`], [`visit`]: they are looked at, on a stopped server.
 //! 4. [`discard`]: they are given up, by command, or since the copy is begun anew. `CutSegments`: the device is full.

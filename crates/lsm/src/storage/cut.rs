@@ -15,8 +15,8 @@ use crate::shape::Shape;
 
 impl Storage {
     /// Has the catalog keep what `recovered` found behind the end of the history, before that is cut. Returns how many
-    /// log segments are kept: none where the device is full, and then those of earlier cuts go, too, since an opening may
-    /// need the room; and none where the catalog is. Blocks until that is durable.
+    /// log segments are kept: none where the device is full, and then those of earlier cuts go, too, since an opening
+    /// may need the room; and none where the catalog is. Blocks until that is durable.
     ///
     /// # Errors
     /// The device's.

@@ -1,5 +1,5 @@
-//! How bytes of a region's segments go to other members: with segment numbers in place of this member's places, the form
-//! in which all members' bytes are equal ([`addresses`](crate::addresses)).
+//! How bytes of a region's segments go to other members: with segment numbers in place of this member's places, the
+//! form in which all members' bytes are equal ([`addresses`](crate::addresses)).
 
 use argosy_base::{AddressMode, KeyRange, Pointer, SegmentNumber};
 
