@@ -1,11 +1,10 @@
 //! The nouns that every crate of Argosy shares: numbers with a meaning, limits, key ranges, the
 //! checksum, and what an error asks of its caller.
 //!
-//! Reading order: [`ids`] (what is counted and named), [`addresses`] (what pointers name), [`limits`]
-//! (what is bounded), [`range`] (keys), [`logs`] (how
-//! far a member is), [`checksum`] (how bytes are believed), [`codec`] (how numbers
-//! become bytes), [`outcome`] (what a caller does next), [`clock`] (where time comes from), [`info`]
-//! (what a server tells of itself), [`mutants`](mod@mutants) (mistakes that are planted in tests).
+//! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers), [`limits`] (bounds), [`range`]
+//! (keys), [`logs`] (the progress of a member), [`checksum`], [`codec`] (numbers as bytes), [`outcome`] (remedies and
+//! the fate of a write), [`clock`] (time), [`info`] (the names of a server's figures), [`mutants`](mod@mutants)
+//! (planted mistakes).
 //!
 //! This crate performs no I/O and needs no operating system: it is `no_std` with `alloc`.
 

@@ -22,7 +22,7 @@ use crate::report::{ratio, rounded};
 /// Time from one look to the next.
 const EVERY: Duration = Duration::from_millis(10);
 
-/// How often a store is told what it has in memory, and threads have the allocator give back what others have freed.
+/// The interval at which a store learns its resident bytes, and the allocator returns memory that other threads freed.
 pub(crate) const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// A look counts where the parts have moved by less meanwhile.
@@ -137,8 +137,8 @@ pub(crate) fn own_bytes(parts: &Memory) -> u64 {
     })
 }
 
-/// Looks again and again until `over`, and every [`TELL_EVERY`] tells what the store has beside what is the
-/// program's [own](own_bytes). Returns what it cost of CPU, too.
+/// Samples resident memory until `over`. Reports the store's share, without the program's [own](own_bytes), every
+/// [`TELL_EVERY`]. Also returns the CPU time of the sampling.
 pub(crate) fn watch(
     over: &AtomicBool,
     own: u64,

@@ -354,12 +354,6 @@ impl Settings {
         scaled.max(live).saturating_add(self.space_floor())
     }
 
-    /// Windows in one log segment.
-    #[must_use]
-    pub const fn windows_per_segment(&self) -> usize {
-        self.segment_bytes / self.window_bytes
-    }
-
     /// Finds the first setting that cannot work.
     pub fn validate(&self) -> Result<(), SettingsError> {
         let rules = [

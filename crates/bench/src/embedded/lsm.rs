@@ -81,8 +81,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// For the store's thread: what was found since the last look. Where nothing was, the budget, for which the store
-    /// changes nothing.
+    /// The resident bytes of the last sample, for the store's thread. Without a new sample it returns the budget, which
+    /// leaves the store as it is.
     fn look(&self) -> u64 {
         (self.collect)();
         self.resident.swap(self.bytes as u64, Ordering::Relaxed)

@@ -47,15 +47,16 @@ pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Option<Picked> {
 /// What is done for `why`, if that is there.
 fn choose(why: Why, shape: &Shape<'_>, policy: &Policy) -> Option<Choice> {
     let down = |level| taken_down(shape, policy, level);
+    let merge = |(level, range)| Choice::Merge { level, range };
     match why {
         Why::Damage => policy.gather.clone().map(Choice::within_l1),
         Why::NoRoom => packed_first(shape, policy),
         Why::Full => fullest(shape, policy).map(down),
         Why::Hidden => wasteful(shape, policy).map(down),
-        Why::Medium => drained(shape, policy).map(Choice::merge),
-        Why::Lower => lowered(shape, policy).map(Choice::merge),
-        Why::Short => packed(shape, policy).map(Choice::merge),
-        Why::Cut => loose(shape, policy).map(Choice::merge),
+        Why::Medium => drained(shape, policy).map(merge),
+        Why::Lower => lowered(shape, policy).map(merge),
+        Why::Short => packed(shape, policy).map(merge),
+        Why::Cut => loose(shape, policy).map(merge),
     }
 }
 
@@ -219,7 +220,8 @@ fn packed_first(shape: &Shape<'_>, policy: &Policy) -> Option<Choice> {
     let behind = |level: u8| (level == from.level).then_some(from.key.as_slice());
     let packed = |level| packed_in(shape, policy, level, behind(level));
     let found = (1..=from.level).rev().find_map(packed);
-    found.map(Choice::merge).or_else(|| {
+    let merge = |(level, range)| Choice::Merge { level, range };
+    found.map(merge).or_else(|| {
         // Where merges pass over some keys, a part of L1 might be cut short, and win nothing.
         let runs = policy.nothing_shut.then(|| shape.runs(1))?;
         let (most, behind) = (policy.pack_segments - 1, behind(0).unwrap_or_default());

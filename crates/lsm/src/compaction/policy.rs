@@ -128,10 +128,6 @@ pub enum Choice {
 }
 
 impl Choice {
-    pub(super) fn merge((level, range): (u8, KeyRange)) -> Self {
-        Self::Merge { level, range }
-    }
-
     pub(super) const fn within_l1(range: KeyRange) -> Self {
         Self::WithinL1 { range }
     }

@@ -180,7 +180,7 @@ impl Lsm {
             AddressMode::Logical => own.or_else(pinned),
             AddressMode::Rewrite => pinned().or(own),
         }?;
-        if !goes_out(version, number, (from, to)) {
+        if !goes_out(version, number, &(from..to)) {
             return None;
         }
         let stored = version.stored(number)?;

@@ -147,6 +147,9 @@ impl ReadView {
             reading.cache.count(Lookup::Value, false);
         }
         let read = |entry: &LogEntry, offset, out: &mut [u8]| {
+            if !fetch.may_read() {
+                return Err(LevelError::NotInMemory);
+            }
             let stored = &entry.stored;
             let source = Fetched { stored, fetch };
             read_unaligned(offset, out, |at, blocks| source.read_at(at, blocks))

@@ -270,7 +270,7 @@ impl Replica {
             return Err(gone);
         }
         let Some(entry) = version.log_segment(number) else {
-            if !goes_out(version, number, (from, to)) {
+            if !goes_out(version, number, &(from..to)) {
                 return Err(gone);
             }
             let mut bytes = Buffer::zeroed(len as usize);

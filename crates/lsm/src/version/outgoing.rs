@@ -1,6 +1,8 @@
 //! How bytes of a region's segments go to other members: with segment numbers in place of this member's places, the
 //! form in which all members' bytes are equal ([`addresses`](crate::addresses)).
 
+use std::ops::Range;
+
 use argosy_base::{AddressMode, KeyRange, Pointer, SegmentNumber};
 
 use super::Version;
@@ -136,11 +138,11 @@ impl Homes {
     }
 }
 
-/// Whether other members can have bytes `from..to` of segment `number` of `version`: a level segment
+/// Whether other members can have `bytes` of segment `number` of `version`: a level segment
 /// whose pointers are translated goes out as a whole.
-pub(crate) fn goes_out(version: &Version, number: SegmentNumber, (from, to): (u32, u32)) -> bool {
+pub(crate) fn goes_out(version: &Version, number: SegmentNumber, bytes: &Range<u32>) -> bool {
     version.addresses() == AddressMode::Logical
-        || version.level_segment(number).is_none_or(|entry| {
-            !has_pointers(&entry.segment) || (from, to) == (0, entry.segment.len)
-        })
+        || version
+            .level_segment(number)
+            .is_none_or(|entry| !has_pointers(&entry.segment) || *bytes == (0..entry.segment.len))
 }
