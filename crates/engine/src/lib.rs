@@ -6,6 +6,8 @@
 //!
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Engine`] (the
 //! contract), [`Observer`], [`conformance`] (the tests that every engine passes).
+//!
+//! Plain data that engines report: [`stats`], [`memory`](mod@memory).
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +15,9 @@ pub mod batch;
 pub mod change;
 pub mod conformance;
 pub mod long;
+pub mod memory;
 mod observer;
+pub mod stats;
 mod traits;
 
 pub use batch::{BatchError, Expiry, Guard, Op, WriteBatch};

@@ -23,6 +23,7 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{DeviceSegment, Instant, KeyRange, SegmentNumber};
 use argosy_device::{DeviceError, OpKind};
 use argosy_engine::EngineError;
+pub use argosy_engine::stats::DamageStats;
 
 use crate::memtable::erased::{left_of, union};
 use crate::version::{Run, Version};
@@ -70,17 +71,6 @@ struct Known {
 struct State {
     known: BTreeMap<SegmentNumber, Known>,
     now: Instant,
-}
-
-/// How often damage was met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DamageStats {
-    /// Segments that are damaged now, as far as known.
-    pub damaged: u64,
-    /// Segments that were found damaged since the region was opened.
-    pub found: u64,
-    /// Merges that ended at damage and were given up.
-    pub merges_passed: u64,
 }
 
 /// The damaged segments of a region, as far as somebody has met them. See the module documentation.

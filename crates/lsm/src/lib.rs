@@ -45,7 +45,6 @@ mod hashing;
 pub mod inspect;
 pub mod level;
 pub mod manifest;
-pub mod memory;
 pub mod memtable;
 pub mod merge;
 pub mod names;
@@ -64,6 +63,7 @@ pub mod storage;
 pub mod version;
 mod work;
 
+pub use argosy_engine::memory;
 pub use argosy_log as log;
 pub use db::{Lsm, Service};
 pub use edit::{Edit, LevelSegment, LogPoint, LogSegment, Place, RunId};

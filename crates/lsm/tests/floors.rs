@@ -9,11 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// From the ground up.
-const FLOORS: [&str; 31] = [
+const FLOORS: [&str; 30] = [
     "names",
     "hashing",
     "shared",
-    "memory",
     "filter",
     "merge",
     "memtable",

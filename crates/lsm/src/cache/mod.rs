@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::{Pointer, RegionId, SegmentNumber};
+pub use argosy_engine::stats::CacheStats;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
@@ -153,39 +154,6 @@ pub(crate) fn footprint(bytes: usize) -> usize {
     let step = (bytes.max(64).next_power_of_two() / 8).max(16);
     let rounded = bytes.next_multiple_of(step);
     rounded + rounded / 16
-}
-
-/// What the cache has done and holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheStats {
-    /// Leaves found.
-    pub leaf_hits: u64,
-    /// Leaves not found.
-    pub leaf_misses: u64,
-    /// Index nodes of trees found.
-    pub index_hits: u64,
-    /// Index nodes of trees not found.
-    pub index_misses: u64,
-    /// Values found.
-    pub value_hits: u64,
-    /// Values not found.
-    pub value_misses: u64,
-    /// Readers of segments that were not pinned, and found.
-    pub reader_hits: u64,
-    /// Readers that were not found.
-    pub reader_misses: u64,
-    /// Readers that found no room among the pins.
-    pub pins_refused: u64,
-    /// Bytes of entries, and of what was flushed.
-    pub bytes: u64,
-    /// Bytes of logs that stayed when they were flushed.
-    pub flushed_bytes: u64,
-    /// Bytes of pinned readers.
-    pub pinned_bytes: u64,
-    /// Bytes that are charged to the cache and are not its own.
-    pub charged_bytes: u64,
-    /// Most bytes of both together.
-    pub budget: u64,
 }
 
 #[derive(Debug, Default)]

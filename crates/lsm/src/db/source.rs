@@ -14,7 +14,7 @@ use super::Lsm;
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::names::LevelError;
 use crate::read::ScanTime;
-use crate::read::snapshot::{Kept, LsmSnapshot};
+use crate::read::snapshot::{Kept, LsmSnapshot, kept_by};
 use crate::segments::StoredSegment;
 use crate::version::Version;
 use crate::version::outgoing::{goes_out, send_out};
@@ -58,7 +58,7 @@ impl Lsm {
     /// What `snapshots` of this region keep that it has done with itself.
     #[must_use]
     pub fn kept_by(&self, snapshots: &[Arc<LsmSnapshot>]) -> Kept {
-        Kept::by(snapshots, &self.view.load())
+        kept_by(snapshots, &self.view.load())
     }
 
     /// A view of everything that is committed, of an engine that commits by itself, as of this moment of the

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::{Direction, KeyRange, Lsn, SegmentNumber};
 use argosy_engine::batch::check_key;
+pub use argosy_engine::stats::Kept;
 use argosy_engine::{EngineError, Reach, Scan, Snapshot, Wanted};
 
 use super::many::Keys;
@@ -61,34 +62,22 @@ impl LsmSnapshot {
     }
 }
 
-/// What snapshots keep that their region has done with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Bytes of memtables.
-    pub memtable_bytes: usize,
-    /// Segments of the device.
-    pub segments: usize,
-}
-
-impl Kept {
-    /// What `snapshots` keep that `now` does not have.
-    pub(crate) fn by(snapshots: &[Arc<LsmSnapshot>], now: &ReadView) -> Self {
-        let mut tables = BTreeMap::new();
-        let mut segments: BTreeSet<SegmentNumber> = BTreeSet::new();
-        for snapshot in snapshots {
-            let gone =
-                |table: &&Arc<Memtable>| !now.memtables.iter().any(|it| Arc::ptr_eq(it, table));
-            for table in snapshot.view.memtables.iter().filter(gone) {
-                tables.insert(Arc::as_ptr(table), table.memory_bytes());
-            }
-            let numbers = snapshot.view.version.table().keys();
-            let gone = numbers.filter(|number| now.version.stored(**number).is_none());
-            segments.extend(gone);
+/// What `snapshots` keep that `now` does not have.
+pub(crate) fn kept_by(snapshots: &[Arc<LsmSnapshot>], now: &ReadView) -> Kept {
+    let mut tables = BTreeMap::new();
+    let mut segments: BTreeSet<SegmentNumber> = BTreeSet::new();
+    for snapshot in snapshots {
+        let gone = |table: &&Arc<Memtable>| !now.memtables.iter().any(|it| Arc::ptr_eq(it, table));
+        for table in snapshot.view.memtables.iter().filter(gone) {
+            tables.insert(Arc::as_ptr(table), table.memory_bytes());
         }
-        Self {
-            memtable_bytes: tables.values().sum(),
-            segments: segments.len(),
-        }
+        let numbers = snapshot.view.version.table().keys();
+        let gone = numbers.filter(|number| now.version.stored(**number).is_none());
+        segments.extend(gone);
+    }
+    Kept {
+        memtable_bytes: tables.values().sum(),
+        segments: segments.len(),
     }
 }
 
