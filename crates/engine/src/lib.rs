@@ -7,16 +7,19 @@
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Engine`] (the
 //! contract), [`Observer`], [`conformance`] (the tests that every engine passes).
 //!
-//! Plain data that engines report: [`stats`], [`memory`](mod@memory).
+//! Plain data that engines report: [`stats`], [`memory`](mod@memory), [`damage`], [`scrub`], [`repair`].
 
 #![forbid(unsafe_code)]
 
 pub mod batch;
 pub mod change;
 pub mod conformance;
+pub mod damage;
 pub mod long;
 pub mod memory;
 mod observer;
+pub mod repair;
+pub mod scrub;
 pub mod stats;
 mod traits;
 

@@ -23,6 +23,7 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{DeviceSegment, Instant, KeyRange, SegmentNumber};
 use argosy_device::{DeviceError, OpKind};
 use argosy_engine::EngineError;
+pub use argosy_engine::damage::DamagedSegment;
 pub use argosy_engine::stats::DamageStats;
 
 use crate::memtable::erased::{left_of, union};
@@ -33,28 +34,6 @@ pub const DAMAGES_MAX: usize = 256;
 
 /// After so long a merge tries to read a damaged segment again.
 pub const RETRY: Duration = Duration::from_secs(600);
-
-/// A segment that cannot be read, or not all of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DamagedSegment {
-    /// The segment.
-    pub number: SegmentNumber,
-    /// Where it lies on the device.
-    pub place: DeviceSegment,
-    /// What was found, and where in it.
-    pub what: String,
-}
-
-impl fmt::Display for DamagedSegment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            number,
-            place,
-            what,
-        } = self;
-        write!(f, "{number}, at {place}, is damaged: {what}")
-    }
-}
 
 /// What is known of a damaged segment.
 struct Known {

@@ -3,41 +3,10 @@
 use std::fmt;
 
 use argosy_base::{DeviceSegment, RegionId, SegmentNumber};
+pub use argosy_engine::damage::ProblemKind;
 
 /// The medium log, as part of a region.
 pub const MEDIUM_LOG: &str = "medium log";
-
-/// How something is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ProblemKind {
-    /// The bytes are not those that were written.
-    Damaged,
-    /// The bytes are whole, but of another time or of something else.
-    Stale,
-    /// Nothing is there.
-    Missing,
-    /// Two refer to one device segment.
-    DoublyOwned,
-    /// What refers and what is referred to, or counted, do not agree.
-    Reference,
-    /// The device does not give the bytes.
-    Unreadable,
-}
-
-impl ProblemKind {
-    /// Its name for programs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Damaged => "damaged",
-            Self::Stale => "stale",
-            Self::Missing => "missing",
-            Self::DoublyOwned => "doubly-owned",
-            Self::Reference => "reference",
-            Self::Unreadable => "unreadable",
-        }
-    }
-}
 
 /// Something wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{AddressMode, LogKind, SegmentNumber, SegmentPart};
-use argosy_device::{Buffer, DeviceError, Ticket};
+use argosy_device::{Buffer, Ticket};
+pub use argosy_engine::repair::RepairError;
 use argosy_log::verify::verify_sealed;
 
 use crate::addresses::{Translation, as_gone, has_pointers, level_error};
@@ -34,30 +35,6 @@ use crate::scrub::{check_segment, faults_of};
 use crate::segments::StoredSegment;
 use crate::settings::Settings;
 use crate::version::Version;
-
-/// Why a segment was not repaired.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum RepairError {
-    /// What came is not the segment. Ask another member.
-    #[error("what came for {number} is not what was written: {what}")]
-    Wrong {
-        /// The segment.
-        number: SegmentNumber,
-        /// What is wrong.
-        what: String,
-    },
-    /// It was written and is damaged still. Replace the device.
-    #[error("{number} was written again and is damaged still: {what}")]
-    StillDamaged {
-        /// The segment.
-        number: SegmentNumber,
-        /// What is wrong.
-        what: String,
-    },
-    /// The device failed; see the error's own remedy.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-}
 
 /// What another member has to be asked for, to repair segment `number` of `version`: all of it. `None` where no
 /// other member can have it, or it is not part of the version any more.

@@ -13,13 +13,14 @@
 //! second are read. It does nothing between two segments, and says how long that is.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::ops::Bound;
 use std::time::Duration;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_base::{AddressMode, Instant, KeyRange, LogKind, Pointer, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, Instant, KeyRange, LogKind, Pointer, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
+pub use argosy_engine::damage::{Damage, RANGES_MAX};
+pub use argosy_engine::scrub::{Pace, ScrubStats, Scrubbed};
 use argosy_log::verify::verify_sealed;
 
 use crate::addresses::has_pointers;
@@ -31,71 +32,11 @@ use crate::problem::{MEDIUM_LOG, ProblemKind};
 use crate::settings::Settings;
 use crate::version::{LevelEntry, LogEntry, Version};
 
-/// Most key ranges that are told of one segment.
-pub const RANGES_MAX: usize = 16;
-
 /// Most damaged places that a [`Scrubber`] remembers.
 pub const DAMAGES_MAX: usize = 256;
 
 /// How long a scrubber waits where there is nothing to read.
 const NOTHING_YET: Duration = Duration::from_secs(600);
-
-/// Something damaged, and what it concerns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// How.
-    pub kind: ProblemKind,
-    /// The region.
-    pub region: RegionId,
-    /// What of it: "L2", "medium log", "large log", …
-    pub part: String,
-    /// The segment.
-    pub number: SegmentNumber,
-    /// Where it lies on the device.
-    pub place: argosy_base::DeviceSegment,
-    /// The byte in it.
-    pub offset: u32,
-    /// What is wrong.
-    pub what: String,
-    /// Keys that are, or whose values are, in the damaged part; more than those in the worst case. At most
-    /// [`RANGES_MAX`].
-    pub keys: Vec<KeyRange>,
-    /// How many more ranges there are.
-    pub more_keys: usize,
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { region, part, .. } = self;
-        write!(f, "{}: {region}, {part}, {}", self.kind.name(), self.number)?;
-        write!(
-            f,
-            ", at {}, byte {}: {}",
-            self.place, self.offset, self.what
-        )?;
-        for (place, range) in self.keys.iter().enumerate() {
-            let lead = if place == 0 {
-                "; concerns keys in"
-            } else {
-                ","
-            };
-            write!(f, "{lead} {range}")?;
-        }
-        match self.more_keys {
-            0 => Ok(()),
-            more => write!(f, ", and {more} more ranges"),
-        }
-    }
-}
-
-/// What a step of a pass has read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scrubbed {
-    /// Bytes that were read.
-    pub bytes: u64,
-    /// What is wrong with them.
-    pub damages: Vec<Damage>,
-}
 
 /// One pass over a region's segments. See the module documentation.
 #[derive(Clone, Debug, Default)]
@@ -392,40 +333,6 @@ fn finished_bytes(version: &Version) -> u64 {
     let logs = LogKind::ALL.into_iter().flat_map(|log| version.log(log));
     let sealed = logs.filter_map(|entry| entry.segment.end);
     finished.chain(sealed).map(u64::from).sum()
-}
-
-/// How often, and how fast, everything is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// How long a whole pass takes; zero: nothing is scrubbed.
-    pub period: Duration,
-    /// Most bytes that are read in a second, however long the pass takes then.
-    pub bytes_per_second_max: u64,
-}
-
-impl Default for Pace {
-    /// Four weeks, and 8 MiB a second.
-    fn default() -> Self {
-        Self {
-            period: Duration::from_secs(28 * 24 * 60 * 60),
-            bytes_per_second_max: 8 << 20,
-        }
-    }
-}
-
-/// What a scrubber has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScrubStats {
-    /// Bytes read.
-    pub bytes: u64,
-    /// Segments read.
-    pub segments: u64,
-    /// Passes that were finished.
-    pub passes: u64,
-    /// Damaged places that were found, each counted once.
-    pub damages: u64,
-    /// When the last pass ended, on the clock that steps are given.
-    pub last_pass: Option<Instant>,
 }
 
 /// Scrubs a region in the background. See the module documentation.

@@ -3,23 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::{KeyRange, LogKind, SegmentNumber};
+pub use argosy_engine::damage::Miscount;
 
 use super::ProblemKind;
 use super::verify::Verifier;
 use crate::compaction::uncounted::count;
 use crate::names::{Form, LevelError};
 use crate::version::{LevelEntry, Version};
-
-/// A log segment of which a version counts other pointers than its levels hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Miscount {
-    /// The segment of the large or the medium log.
-    pub number: SegmentNumber,
-    /// Bytes of keys and values to which pointers lead, as the version counts them.
-    pub counted: u64,
-    /// The same, as the leaves have them.
-    pub found: u64,
-}
 
 /// Counts the pointers in the leaves of `version` and in its uncounted parts, and compares
 /// [its own counts](Version::log_uses) with that. Reads every level segment that has pointers, and blocks for
