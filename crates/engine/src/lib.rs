@@ -7,7 +7,7 @@
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Engine`] (the
 //! contract), [`Observer`], [`conformance`] (the tests that every engine passes).
 //!
-//! Plain data that engines report: [`stats`], [`memory`](mod@memory), [`damage`], [`scrub`], [`repair`].
+//! Plain data that engines report: [`stats`], [`memory`](mod@memory), [`damage`], [`scrub`], [`repair`], [`ingest`].
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod batch;
 pub mod change;
 pub mod conformance;
 pub mod damage;
+pub mod ingest;
 pub mod long;
 pub mod memory;
 mod observer;

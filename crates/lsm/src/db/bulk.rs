@@ -24,13 +24,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use argosy_base::range::successor;
 use argosy_base::{Direction, EditSeq, KeyRange, Lsn};
 use argosy_device::Purpose;
-use argosy_engine::batch::check_key;
-use argosy_engine::long::{check_users, is_head};
-use argosy_engine::{BatchError, BusyReason, EngineError, Snapshot};
+use argosy_engine::ingest::IngestError;
+pub use argosy_engine::ingest::{Taken, Ticket, check_part};
+use argosy_engine::{BusyReason, EngineError, Snapshot};
 
 use super::Lsm;
 use super::background::{Background, Effect, site};
-use super::ingest::{Fed, IngestError, pair_bytes_max, place};
+use super::ingest::{Fed, pair_bytes_max, place};
 use crate::cache::{Charge, NodeCache, footprint};
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
@@ -43,24 +43,8 @@ use crate::work::stats::Counts;
 /// Bytes of memory of parts that wait, at most; one part may have more, by itself.
 pub const WAITING_BYTES_MAX: usize = 8 << 20;
 
-/// The number of a part: those of an engine rise.
-pub type Ticket = u64;
-
 /// Keys and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// What became of a part.
-#[derive(Clone, Debug)]
-pub enum Taken {
-    /// Every member has its pairs.
-    Done,
-    /// Its range is not empty. Nothing of it was ingested.
-    NotEmpty,
-    /// The device is full. Nothing of it was ingested.
-    Full,
-    /// What lies in its range cannot be read, because of this. Nothing of it was ingested.
-    Unreadable(EngineError),
-}
 
 /// Of the process, as the allocator is. Relaxed: nothing is ordered by it.
 static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -230,33 +214,6 @@ impl Lsm {
         let part = at.and_then(|at| state.waiting.remove(at));
         state.bytes -= part.as_ref().map_or(0, |part| part.held.bytes);
         part.is_some()
-    }
-}
-
-/// Bytes of `pairs`, where they may be ingested.
-pub fn check_part(pairs: &[(Vec<u8>, Vec<u8>)], max: usize) -> Result<usize, IngestError> {
-    let mut last: Option<&[u8]> = None;
-    let mut bytes = 0;
-    for (pair, (key, value)) in (0..).zip(pairs) {
-        check_key(key)?;
-        check_users(key)?;
-        if is_head(value) {
-            return Err(BatchError::ValueReserved.into());
-        }
-        if last.is_some_and(|last| last >= key.as_slice()) {
-            return Err(IngestError::Unsorted(pair));
-        }
-        let long = key.len() + value.len();
-        if long > max {
-            let bytes = long;
-            return Err(IngestError::TooLong { pair, bytes, max });
-        }
-        last = Some(key);
-        bytes += long;
-    }
-    match last {
-        Some(_) => Ok(bytes),
-        None => Err(IngestError::Nothing),
     }
 }
 

@@ -21,8 +21,9 @@ use std::collections::VecDeque;
 
 use argosy_base::range::successor;
 use argosy_base::{KeyRange, Lsn};
-use argosy_device::{DeviceError, Purpose};
+use argosy_device::Purpose;
 use argosy_engine::batch::check_key;
+pub use argosy_engine::ingest::IngestError;
 use argosy_engine::long::{check_users, is_head};
 use argosy_engine::{BatchError, BusyReason, EngineError};
 
@@ -49,46 +50,6 @@ const IDLE_STEPS_MAX: usize = 8;
 
 /// What a pair costs beside its bytes; not below what a build counts.
 const PAIR_OVERHEAD: usize = 16;
-
-/// Why pairs were not ingested. None of them was.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum IngestError {
-    /// No key is like that.
-    #[error(transparent)]
-    Key(#[from] BatchError),
-    /// A key does not sort above the one before.
-    #[error("pair {0}: its key does not sort above the one before")]
-    Unsorted(u64),
-    /// A pair does not fit a leaf.
-    #[error("pair {pair}: it has {bytes} bytes; an ingested pair has at most {max}")]
-    TooLong {
-        /// Which one, from 0.
-        pair: u64,
-        /// Bytes of key and value.
-        bytes: usize,
-        /// The most that there may be.
-        max: usize,
-    },
-    /// There is nothing to ingest.
-    #[error("there are no pairs; hand in one at least")]
-    Nothing,
-    /// Others write into the range all the time.
-    #[error("others keep writing keys of their range; stop them, or write the pairs")]
-    Contended,
-    /// The region has copies elsewhere, for which nobody may wait on the calling thread.
-    #[error("a replicated region takes sorted pairs in parts only: use KV.INGEST, or import")]
-    Replicated,
-    /// The engine's.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-}
-
-impl From<DeviceError> for IngestError {
-    fn from(error: DeviceError) -> Self {
-        Self::Engine(error.into())
-    }
-}
 
 /// Most bytes of key and value of an ingested pair.
 #[must_use]

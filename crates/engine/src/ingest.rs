@@ -1,0 +1,96 @@
+//! Ingesting sorted pairs straight into the levels: the rules that pairs keep to, and the results.
+//!
+//! An engine takes pairs in *parts*, each of which it ingests as a whole or not at all.
+
+use argosy_device::DeviceError;
+
+use crate::batch::check_key;
+use crate::long::{check_users, is_head};
+use crate::{BatchError, EngineError};
+
+/// The number of a part. Later parts of an engine have higher numbers.
+pub type Ticket = u64;
+
+/// How the ingest of a part ended.
+#[derive(Clone, Debug)]
+pub enum Taken {
+    /// Every member has the pairs.
+    Done,
+    /// Keys of its range are bound already. Nothing of the part was ingested.
+    NotEmpty,
+    /// The device is full. Nothing of the part was ingested.
+    Full,
+    /// Stored data of its range cannot be read because of this error. Nothing of the part was ingested.
+    Unreadable(EngineError),
+}
+
+/// Why pairs were not ingested. None of them was.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IngestError {
+    /// A key or a value breaks a rule that all writes keep to.
+    #[error(transparent)]
+    Key(#[from] BatchError),
+    /// A key does not sort above the one before.
+    #[error("pair {0}: its key does not sort above the one before")]
+    Unsorted(u64),
+    /// A pair is too long.
+    #[error("pair {pair}: it has {bytes} bytes; an ingested pair has at most {max}")]
+    TooLong {
+        /// Its place among the pairs, from 0.
+        pair: u64,
+        /// Bytes of key and value.
+        bytes: usize,
+        /// Most bytes that a pair may have.
+        max: usize,
+    },
+    /// There is nothing to ingest.
+    #[error("there are no pairs; hand in one at least")]
+    Nothing,
+    /// Other clients keep writing into the range.
+    #[error("others keep writing keys of their range; stop them, or write the pairs")]
+    Contended,
+    /// The region has copies on other servers, and the calling thread must not wait for these.
+    #[error("a replicated region takes sorted pairs in parts only: use KV.INGEST, or import")]
+    Replicated,
+    /// An error of the engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl From<DeviceError> for IngestError {
+    fn from(error: DeviceError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+/// Checks that `pairs` may be ingested as one part: keys rise, and no pair has more than `max` bytes. Returns the
+/// bytes of all keys and values.
+///
+/// # Errors
+/// [`IngestError::Nothing`], [`IngestError::Key`], [`IngestError::Unsorted`], [`IngestError::TooLong`].
+pub fn check_part(pairs: &[(Vec<u8>, Vec<u8>)], max: usize) -> Result<usize, IngestError> {
+    let mut last: Option<&[u8]> = None;
+    let mut bytes = 0;
+    for (pair, (key, value)) in (0..).zip(pairs) {
+        check_key(key)?;
+        check_users(key)?;
+        if is_head(value) {
+            return Err(BatchError::ValueReserved.into());
+        }
+        if last.is_some_and(|last| last >= key.as_slice()) {
+            return Err(IngestError::Unsorted(pair));
+        }
+        let long = key.len() + value.len();
+        if long > max {
+            let bytes = long;
+            return Err(IngestError::TooLong { pair, bytes, max });
+        }
+        last = Some(key);
+        bytes += long;
+    }
+    match last {
+        Some(_) => Ok(bytes),
+        None => Err(IngestError::Nothing),
+    }
+}
