@@ -7,13 +7,16 @@
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Engine`] (the
 //! contract), [`Observer`], [`conformance`] (the tests that every engine passes).
 //!
-//! Plain data that engines report: [`stats`], [`memory`](mod@memory), [`damage`], [`scrub`], [`repair`], [`ingest`].
+//! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`] (what
+//! happens to damaged data), [`ingest`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`] (what was
+//! cut off at an opening).
 
 #![forbid(unsafe_code)]
 
 pub mod batch;
 pub mod change;
 pub mod conformance;
+pub mod cut;
 pub mod damage;
 pub mod ingest;
 pub mod long;
@@ -21,6 +24,7 @@ pub mod memory;
 mod observer;
 pub mod repair;
 pub mod scrub;
+pub mod shipment;
 pub mod stats;
 mod traits;
 

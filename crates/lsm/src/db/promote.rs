@@ -16,6 +16,7 @@ use std::sync::Arc;
 use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogKind, Lsn, Position, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, SharedMemory, Store, WindowStore};
 use argosy_engine::Observer;
+pub use argosy_engine::cut::Cut;
 use argosy_log::behind::{Behind, Left};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::value::reach;
@@ -40,18 +41,6 @@ pub struct Service {
     pub cache: Arc<NodeCache>,
     /// Who keeps the other copies, if there are any.
     pub observer: Option<Arc<dyn Observer>>,
-}
-
-/// Records that were found behind the end of the history when the engine was opened: whole, and not part of it,
-/// because one before them is missing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// How many.
-    pub records: u64,
-    /// Log segments that are [kept](crate::cut_segments) because of them.
-    pub kept: usize,
-    /// What is told of them.
-    pub words: String,
 }
 
 impl Lsm {

@@ -27,8 +27,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::{AddressMode, DeviceSegment, Epoch, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, SegmentNumber};
 use argosy_device::{Buffer, Purpose};
+pub use argosy_engine::shipment::{Rewritten, Shipment};
 
 use super::edits::Expected;
 use super::{Arrival, Fill, Replica, ReplicaError};
@@ -45,55 +46,6 @@ use crate::names::{Form, LevelError, SegmentName};
 const LOG_MAP_MAX: usize = 1 << 20;
 /// The planted mistake `skip_rewrite`: one pointer in so many stays as it came.
 const SPARED: u64 = 16;
-
-/// A level segment that came from another member, and is not written yet.
-#[derive(Debug)]
-pub struct Shipment {
-    /// Which segment.
-    pub number: SegmentNumber,
-    /// The epoch in which it was written.
-    pub epoch: Epoch,
-    /// All its bytes; nobody else has them.
-    pub bytes: Buffer,
-    /// The checksum of all its bytes as they were first built.
-    pub checksum: u32,
-    /// Where the sender has it.
-    pub place: DeviceSegment,
-    /// This member's places of the segments that its pointers lead to, once they are rewritten.
-    pub(super) uses: Vec<(SegmentNumber, DeviceSegment)>,
-}
-
-impl Shipment {
-    /// Segment `number`, written in `epoch`, with the bytes that the sender has in `place`, whose
-    /// checksum is to be `checksum`.
-    #[must_use]
-    pub fn new(
-        number: SegmentNumber,
-        epoch: Epoch,
-        (bytes, checksum): (Buffer, u32),
-        place: DeviceSegment,
-    ) -> Self {
-        Self {
-            number,
-            epoch,
-            bytes,
-            checksum,
-            place,
-            uses: Vec::new(),
-        }
-    }
-}
-
-/// What a replica has rewritten.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rewritten {
-    /// Segments with pointers.
-    pub segments: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Pointers in them.
-    pub pointers: u64,
-}
 
 impl Replica {
     /// What pointers inside level segments name.

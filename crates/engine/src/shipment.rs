@@ -1,0 +1,53 @@
+//! A finished segment that one member sends to another ahead of its edit.
+
+use argosy_base::{DeviceSegment, Epoch, SegmentNumber};
+use argosy_device::Buffer;
+
+/// A level segment that came from another member and is not written yet.
+#[derive(Debug)]
+pub struct Shipment {
+    /// The segment.
+    pub number: SegmentNumber,
+    /// The epoch in which it was written.
+    pub epoch: Epoch,
+    /// All its bytes.
+    pub bytes: Buffer,
+    /// The checksum of all its bytes as they were when the segment was built.
+    pub checksum: u32,
+    /// Where it lies on the device of the sender.
+    pub place: DeviceSegment,
+    /// The segments that its pointers lead to, and where these lie on the device of this member. Empty until the
+    /// pointers are rewritten.
+    pub uses: Vec<(SegmentNumber, DeviceSegment)>,
+}
+
+impl Shipment {
+    /// Segment `number`, written in `epoch`. The sender has the bytes in `place`, and announced `checksum` for them.
+    #[must_use]
+    pub fn new(
+        number: SegmentNumber,
+        epoch: Epoch,
+        (bytes, checksum): (Buffer, u32),
+        place: DeviceSegment,
+    ) -> Self {
+        Self {
+            number,
+            epoch,
+            bytes,
+            checksum,
+            place,
+            uses: Vec::new(),
+        }
+    }
+}
+
+/// How many pointers a copy has rewritten from places of the sender to its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rewritten {
+    /// Segments with pointers.
+    pub segments: u64,
+    /// Bytes of these segments.
+    pub bytes: u64,
+    /// Pointers in these segments.
+    pub pointers: u64,
+}
