@@ -5,11 +5,11 @@
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Engine`] (the
-//! contract), [`Observer`], [`conformance`] (the tests that every engine passes).
+//! contract), [`Observer`] and [`source`] (for other copies), [`conformance`] (the tests that every engine passes).
 //!
-//! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`] (what
-//! happens to damaged data), [`ingest`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`] (what was
-//! cut off at an opening).
+//! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
+//! (what happens to damaged data), [`ingest`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`]
+//! (what was cut off at an opening).
 
 #![forbid(unsafe_code)]
 
@@ -25,12 +25,14 @@ mod observer;
 pub mod repair;
 pub mod scrub;
 pub mod shipment;
+pub mod source;
 pub mod stats;
 mod traits;
 
 pub use batch::{BatchError, Expiry, Guard, Op, WriteBatch};
 pub use change::{Change, Changed, Only, Refusal, Was};
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
+pub use source::Source;
 pub use traits::{
     BusyReason, Condition, Engine, EngineError, Found, Outline, Progress, Reach, Scan, Snapshot,
     Wanted, WriteOptions, Written,

@@ -6,7 +6,8 @@
 //! 1. [`Logs::append_group`] cuts a batch into records, finds out whether both logs have room for
 //!    all of them, and only then appends the first one.
 //! 2. [`LogWriter`] puts each record behind the one before it in the window that belongs to its
-//!    place ([`LogWindows`]), and enters the next window or segment where one is full.
+//!    place ([`LogWindows`]), and enters the next window or segment where one is full. From there other members'
+//!    windows are filled ([`LogWindows::piece`]).
 //! 3. Full windows, and on request what is filled of the current one, become flush ranges
 //!    ([`LogWriter::take_flush`]). Their window is used again only when every member has them.
 //! 4. [`read_value`] finds a value again, in the window while it is there, on the device afterwards.
@@ -31,6 +32,7 @@ pub mod chain;
 pub mod feed;
 mod gather;
 pub mod group;
+mod piece;
 mod probe;
 pub mod record;
 pub mod recover;

@@ -109,6 +109,8 @@ pub struct Lsm {
     observer: Option<Arc<dyn Observer>>,
     cut: Option<Cut>,
     reading: Arc<Reading>,
+    /// By [`LogKind::index`].
+    windows: [Arc<LogWindows>; LogKind::ALL.len()],
     /// What readers see. Replaced under the writer lock only.
     view: ArcSwap<ReadView>,
     writer: Mutex<Writer>,
@@ -156,7 +158,8 @@ impl Lsm {
         let mut settings = parts.storage.settings().clone();
         assert_eq!(settings.validate(), Ok(()), "settings are validated before");
         settings.fit_device(parts.storage.store().total());
-        let [recovery, large] = parts.windows;
+        let windows = parts.windows;
+        let [recovery, large] = windows.clone();
         let share = settings.memtable_share_bytes;
         let share = share.unwrap_or(settings.memtables_max * settings.l0_bytes);
         let kept = kept::KeptTables::new(&parts.cache, share);
@@ -204,6 +207,7 @@ impl Lsm {
             observer: parts.observer,
             cut: parts.cut,
             reading,
+            windows,
             last: AtomicU64::new(parts.last.0),
             committed: AtomicU64::new(committed.0),
             edits_everywhere: AtomicU64::new(known.0),

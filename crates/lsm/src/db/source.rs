@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, SegmentNumber};
 use argosy_device::Buffer;
-use argosy_engine::Engine;
+use argosy_engine::source::{LogPlace, Next, Piece};
+use argosy_engine::{Engine, Source};
 use argosy_log::LogWindows;
 use argosy_log::verify::{LogFault, check_sent};
 
@@ -22,6 +23,19 @@ use crate::version::outgoing::{goes_out, send_out};
 /// A version that a member is catching up to. Its segments stay while this is held (I1).
 #[derive(Clone)]
 pub struct Pinned(Arc<Version>);
+
+impl Source for Lsm {
+    fn piece(&self, log: LogKind, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next {
+        if from >= end {
+            return Next::End;
+        }
+        match self.segment_in_chain(log, from.ordinal) {
+            Some(segment) => self.windows[log.index()].piece(&segment, from.offset, end, piece),
+            // It was trimmed: everything in it is in the levels by now.
+            None => Next::Skip(from.next_segment()),
+        }
+    }
+}
 
 impl Lsm {
     /// A view of everything that was appended, committed or not: what it shows may be told only once
@@ -90,21 +104,16 @@ impl Lsm {
     /// The windows of each log, by [`LogKind::index`].
     #[must_use]
     pub fn windows(&self) -> [Arc<LogWindows>; LogKind::ALL.len()] {
-        let writer = self.lock();
-        LogKind::ALL.map(|log| Arc::clone(writer.logs.log(log).windows()))
+        self.windows.clone()
     }
 
-    /// The segments of each log that belong to the version, in order.
-    #[must_use]
-    pub fn log_chains(&self) -> [Vec<LogSegment>; LogKind::ALL.len()] {
+    /// The segment of `log` with this place in its chain, if it belongs to the version.
+    fn segment_in_chain(&self, log: LogKind, ordinal: u64) -> Option<LogSegment> {
         let view = self.view.load();
-        LogKind::ALL.map(|log| {
-            view.version
-                .log(log)
-                .iter()
-                .map(|entry| entry.segment)
-                .collect()
-        })
+        let chain = view.version.log(log);
+        let at = chain.partition_point(|segment| segment.ordinal < ordinal);
+        let entry = chain.get(at)?;
+        (entry.segment.ordinal == ordinal).then_some(entry.segment)
     }
 
     /// Where the segments of the large and the medium log lie on this member's device, where pointers hold places:

@@ -12,6 +12,7 @@ use argosy_wire::ring::Header;
 use super::Node;
 use super::link::{Link, SendError};
 use super::region::Region;
+use super::shipper::WindowSlots;
 use crate::activity::Ledger;
 
 /// A node, as its drivers see it.
@@ -48,8 +49,12 @@ impl<'a> Context<'a> {
         self.backups(region).next().is_some()
     }
 
-    pub(crate) fn window_slots(&self) -> usize {
-        self.node.settings.engine.window_slots
+    pub(crate) fn window_slots(&self) -> WindowSlots {
+        let geometry = self.node.settings.engine.log_geometry();
+        WindowSlots {
+            count: geometry.slots(),
+            bytes: geometry.slot_bytes(),
+        }
     }
 
     /// By which pairs expire.

@@ -311,16 +311,8 @@ impl PrimaryDriver {
         let Some(attachment) = self.attached.get_mut(&member) else {
             return;
         };
-        let windows = engine.windows();
-        let chains = engine.log_chains();
         let last = self.last;
-        let result = attachment.ship(
-            context.fabric(),
-            [&windows[0], &windows[1]],
-            [&chains[0], &chains[1]],
-            self.ends,
-        );
-        match result {
+        match attachment.ship(context.fabric(), engine.as_ref(), self.ends) {
             // The fabric takes no more for now.
             Ok(None) => {}
             Ok(Some(ship)) => {

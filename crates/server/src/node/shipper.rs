@@ -2,11 +2,11 @@
 //! slots.
 //!
 //! An [`Attachment`] remembers up to where each log has been written to the backup. A *ship*
-//! writes everything behind that, window by window: for each piece the bytes from the primary's
-//! own window, at the same place of the backup's, and in front of the first piece of a window the
-//! window's header. A ship is complete when all writes up to its last have ended well. While the
-//! fabric takes no more writes, what is left waits, and is part of the next ship: no ship is counted
-//! before all that it is to cover has been taken.
+//! writes everything behind that, piece by piece, as the engine hands it out ([`Source::piece`]): the
+//! bytes from the primary's own window, at the same place of the backup's, and in front of the first
+//! piece of a window the window's header. A ship is complete when all writes up to its last have
+//! ended well. While the fabric takes no more writes, what is left waits, and is part of the next
+//! ship: no ship is counted before all that it is to cover has been taken.
 //!
 //! ```text
 //! own windows     ▓▓▓▓▓▓▓▓▓▓▓▓▒▒▒▒      ▓ written to the backup   ▒ this ship
@@ -16,11 +16,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use argosy_base::{LogKind, Position, RegionId, ServerId};
-use argosy_engine::{LogEnd, SealedSegment};
+use argosy_engine::source::{LogPlace, Next, Piece};
+use argosy_engine::{LogEnd, SealedSegment, Source};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
-use argosy_lsm::edit::LogSegment;
-use argosy_lsm::log::segment::{WINDOW_HEADER_BYTES, Writer, encode_window_header};
-use argosy_lsm::log::{Geometry, LogWindows};
 use argosy_wire::message::Message;
 
 use super::context::Context;
@@ -46,8 +44,14 @@ pub(crate) enum ShipError {
     },
 }
 
-/// Up to where one log has been written: the segment's place in the chain, and the byte.
-type Place = (u64, u32);
+/// The slots for the windows of one log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowSlots {
+    /// How many there are.
+    pub(crate) count: usize,
+    /// Bytes of one.
+    pub(crate) bytes: usize,
+}
 
 /// A backup that is being written to. See the module documentation.
 pub(crate) struct Attachment {
@@ -55,7 +59,9 @@ pub(crate) struct Attachment {
     member: ServerId,
     /// The backup's windows by log and slot, connected when they are first written.
     windows: [Vec<Option<Box<dyn RemoteMemory>>>; LogKind::ALL.len()],
-    at: [Place; LogKind::ALL.len()],
+    slot_bytes: usize,
+    /// Up to where each log has been written.
+    at: [LogPlace; LogKind::ALL.len()],
     /// Numbers the writes.
     write: u64,
     under_way: BTreeSet<u64>,
@@ -66,7 +72,7 @@ pub(crate) struct Attachment {
     behind: bool,
     /// A write has ended since, so that it may take more.
     has_room: bool,
-    bytes: Vec<u8>,
+    piece: Piece,
     bytes_written: u64,
 }
 
@@ -75,25 +81,30 @@ impl Attachment {
     pub(crate) fn new(
         region: RegionId,
         member: ServerId,
-        slots: usize,
+        slots: WindowSlots,
         position: &Position,
         ship: u64,
     ) -> Self {
-        let place =
-            |log: LogKind| position.logs[log.index()].map_or((0, 0), |at| (at.ordinal, at.end));
-        let windows = || std::iter::repeat_with(|| None).take(slots).collect();
+        let place = |log: LogKind| {
+            position.logs[log.index()].map_or_else(LogPlace::default, |at| LogPlace {
+                ordinal: at.ordinal,
+                offset: at.end,
+            })
+        };
+        let windows = || std::iter::repeat_with(|| None).take(slots.count).collect();
         Self {
             region,
             member,
             windows: [windows(), windows()],
-            at: [place(LogKind::Recovery), place(LogKind::Large)],
+            slot_bytes: slots.bytes,
+            at: LogKind::ALL.map(place),
             write: 0,
             under_way: BTreeSet::new(),
             ships: VecDeque::new(),
             ship,
             behind: false,
             has_room: false,
-            bytes: Vec::new(),
+            piece: Piece::default(),
             bytes_written: 0,
         }
     }
@@ -108,26 +119,22 @@ impl Attachment {
         self.behind && self.has_room
     }
 
-    /// Writes everything of `own` up to `ends`; `chain` names the segments of a log from the one
-    /// on in which the backup's copy ends. Returns the ship's number; `None` where the fabric did not
-    /// take all of it, and the rest waits until it [goes on](Self::goes_on).
+    /// Writes everything of `source` up to `ends`. Returns the ship's number; `None` where the fabric did not take all
+    /// of it, and the rest waits until it [goes on](Self::goes_on).
     pub(crate) fn ship(
         &mut self,
         fabric: &dyn Fabric,
-        own: [&LogWindows; LogKind::ALL.len()],
-        chains: [&[LogSegment]; LogKind::ALL.len()],
+        source: &dyn Source,
         ends: [Option<LogEnd>; LogKind::ALL.len()],
     ) -> Result<Option<u64>, ShipError> {
         (self.behind, self.has_room) = (false, false);
-        for log in LogKind::ALL {
-            if let Some(end) = ends[log.index()] {
-                match self.ship_log(fabric, own[log.index()], chains[log.index()], end) {
-                    Err(ShipError::Fabric(FabricError::Full)) => {
-                        self.behind = true;
-                        return Ok(None);
-                    }
-                    result => result?,
+        for end in ends.into_iter().flatten() {
+            match self.ship_log(fabric, source, end) {
+                Err(ShipError::Fabric(FabricError::Full)) => {
+                    self.behind = true;
+                    return Ok(None);
                 }
+                result => result?,
             }
         }
         self.ship += 1;
@@ -138,95 +145,52 @@ impl Attachment {
     fn ship_log(
         &mut self,
         fabric: &dyn Fabric,
-        own: &LogWindows,
-        chain: &[LogSegment],
+        source: &dyn Source,
         end: LogEnd,
     ) -> Result<(), ShipError> {
-        let geometry = own.geometry();
         let log = end.log;
+        let end = LogPlace {
+            ordinal: end.ordinal,
+            offset: end.end,
+        };
         loop {
-            let (ordinal, from) = self.at[log.index()];
-            if (ordinal, from) >= (end.ordinal, end.end) {
-                return Ok(());
-            }
-            let behind = ShipError::TooFarBehind {
-                log,
-                segment: ordinal,
-                end: from,
-            };
-            let Some(segment) = chain.iter().find(|segment| segment.ordinal == ordinal) else {
-                // It was trimmed: everything in it is in the levels by now.
-                self.at[log.index()] = (ordinal + 1, 0);
-                continue;
-            };
-            // Behind the last record of a sealed segment lie marks, which the primary asks to have flushed. Windows
-            // that this writer has left are written to their ends.
-            let last = match ordinal == end.ordinal {
-                true => end.end,
-                false => geometry.segment_bytes(),
-            };
-            if from >= last {
-                self.at[log.index()] = (ordinal + 1, 0);
-                continue;
-            }
-            let index = geometry.window_index(from);
-            let to = last.min(geometry.window_end(index));
-            let len = (to - from) as usize;
-            self.bytes.resize(len, 0);
-            if !own.read(segment, from, &mut self.bytes) {
-                if segment.end.is_some_and(|end| from >= end) {
-                    // Nothing behind the end of a segment is needed: what is still to be flushed has its window.
-                    self.at[log.index()] = (ordinal + 1, 0);
-                    continue;
+            let from = self.at[log.index()];
+            match source.piece(log, from, end, &mut self.piece) {
+                Next::End => return Ok(()),
+                Next::Skip(next) => self.at[log.index()] = next,
+                Next::Write => {
+                    self.write_piece(fabric, log)?;
+                    self.at[log.index()] = self.piece.next;
                 }
-                return Err(behind);
+                Next::Gone => {
+                    return Err(ShipError::TooFarBehind {
+                        log,
+                        segment: from.ordinal,
+                        end: from.offset,
+                    });
+                }
             }
-            self.write_piece(fabric, own, segment, from)?;
-            self.at[log.index()] = (ordinal, to);
         }
     }
 
-    /// Writes `bytes` at byte `from` of `segment`, and the window's header in front of its first.
-    fn write_piece(
-        &mut self,
-        fabric: &dyn Fabric,
-        own: &LogWindows,
-        segment: &LogSegment,
-        from: u32,
-    ) -> Result<(), ShipError> {
-        let geometry: Geometry = own.geometry();
-        let index = geometry.window_index(from);
-        let slot = geometry.slot(segment.ordinal, index);
-        let remote = &mut self.windows[own.log().index()][slot];
+    /// Writes the piece, and the window's header in front of its first.
+    fn write_piece(&mut self, fabric: &dyn Fabric, log: LogKind) -> Result<(), ShipError> {
+        let piece = &self.piece;
+        let remote = &mut self.windows[log.index()][piece.slot];
         if remote.is_none() {
-            let key = keys::window(self.region, own.log(), slot);
-            *remote = Some(fabric.connect(self.member, key, geometry.slot_bytes())?);
+            let key = keys::window(self.region, log, piece.slot);
+            *remote = Some(fabric.connect(self.member, key, self.slot_bytes)?);
         }
         let remote = remote.as_mut().expect("connected above");
-        let start = if index == 0 {
-            0
-        } else {
-            geometry.window_end(index - 1)
-        };
-        if from == start {
-            // Made of what is known: the own slot may hold another window by now.
-            let stamp = own.memory(slot).stamp();
-            let writer = Writer {
-                boot: stamp.boot,
-                incarnation: stamp.incarnation,
-            };
-            let mut block = [0; WINDOW_HEADER_BYTES];
-            let header = encode_window_header(self.region, segment, index, writer);
-            block[..header.len()].copy_from_slice(&header);
+        if !piece.header.is_empty() {
             self.write += 1;
-            remote.write(0, &block, self.write)?;
+            remote.write(0, &piece.header, self.write)?;
             self.under_way.insert(self.write);
         }
         self.write += 1;
-        let at = WINDOW_HEADER_BYTES + (from - start) as usize;
-        remote.write(at, &self.bytes, self.write)?;
+        remote.write(piece.at, &piece.bytes, self.write)?;
         self.under_way.insert(self.write);
-        self.bytes_written += self.bytes.len() as u64;
+        self.bytes_written += piece.bytes.len() as u64;
         Ok(())
     }
 
