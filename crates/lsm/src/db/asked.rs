@@ -9,17 +9,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use argosy_base::{EditSeq, Lsn};
 
 use super::Lsm;
-use super::background::Background;
 use crate::read::snapshot::LsmSnapshot;
 use crate::read::{ReadView, ScanTime};
 use crate::version::Version;
-use crate::work::jobs::Wish;
+use crate::work::jobs::{Jobs, Wish};
 
 /// How often it was asked for, and up to which time it is done.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     asked: AtomicU64,
     done: AtomicU64,
+}
+
+/// What the background has done about it.
+#[derive(Debug, Default)]
+pub(super) struct FullCompaction {
+    /// The last request whose pairs have left the active memtable.
+    flushed: u64,
 }
 
 impl Lsm {
@@ -107,26 +113,25 @@ impl Lsm {
     }
 }
 
-impl Background {
-    /// Begins, or ends, what was asked for. Returns whether it did.
-    pub(super) fn merge_as_asked(&mut self, lsm: &Lsm) -> bool {
+impl FullCompaction {
+    /// Begins, or ends, what was asked for. `committing`: an edit is on its way. Returns whether it did.
+    pub(super) fn step(&mut self, lsm: &Lsm, jobs: &mut Jobs, committing: bool) -> bool {
         let asked = lsm.asked.asked.load(Ordering::Acquire);
-        if self.merges_for == asked && lsm.asked.done.load(Ordering::Acquire) == asked {
+        if self.flushed == asked && lsm.asked.done.load(Ordering::Acquire) == asked {
             return false;
         }
-        self.jobs.wish(Wish::OneLevel, true);
-        if self.merges_for < asked {
+        jobs.wish(Wish::OneLevel, true);
+        if self.flushed < asked {
             // What was written before it was asked for has to leave the active memtable.
             let frozen = lsm.freeze_now() || !lsm.lock().holds_entries();
             if frozen {
-                self.merges_for = asked;
+                self.flushed = asked;
             }
             return frozen;
         }
-        let done =
-            self.jobs.is_idle() && lsm.lock().frozen_count() == 0 && !self.is_committing(|_| true);
+        let done = jobs.is_idle() && lsm.lock().frozen_count() == 0 && !committing;
         if done {
-            self.jobs.wish(Wish::OneLevel, false);
+            jobs.wish(Wish::OneLevel, false);
             lsm.asked.done.store(asked, Ordering::Release);
         }
         done

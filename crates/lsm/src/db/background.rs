@@ -27,7 +27,8 @@ use argosy_base::{EditSeq, FlushRange, Instant, LogKind, Lsn, SegmentNumber};
 use argosy_engine::{EngineError, LogEnd, Progress};
 
 use super::Lsm;
-use super::bulk::{Ingesting, Taken};
+use super::asked::FullCompaction;
+use super::bulk::{Ingested, Ingestion, Taken};
 use super::gc::Gc;
 use super::logflush::LogFlusher;
 use crate::edit::{Edit, LogSegment};
@@ -37,6 +38,9 @@ use crate::work::freed::pointed_to;
 use crate::work::jobs::{Jobs, Made, Now};
 use crate::work::site::Site;
 use crate::work::stats::Counts;
+
+/// Steps without progress after which an ingest stops waiting for merges.
+const IDLE_STEPS_MAX: usize = 8;
 
 /// What has to be done once an edit is durable.
 #[derive(Default)]
@@ -62,15 +66,15 @@ pub(super) struct Background {
     pub(super) jobs: Jobs,
     pub(super) gc: Gc,
     /// Pairs that become segments without a memtable.
-    pub(super) ingesting: Option<Ingesting>,
+    ingestion: Ingestion,
+    /// Everything in one level, where somebody asked for it.
+    full_compaction: FullCompaction,
     /// Edits on their way, in order.
     effects: VecDeque<Effect>,
     /// Marks that are durable here but perhaps not everywhere.
     pub(super) marks: VecDeque<(EditSeq, SegmentNumber)>,
     /// A segment number for which the device had no room.
     pub(super) unused_number: Option<SegmentNumber>,
-    /// The last request for everything in one level whose pairs have left the active memtable.
-    pub(super) merges_for: u64,
     next_flush: Option<Instant>,
     /// Bytes worked off that writers were paid for.
     paid_bytes: u64,
@@ -108,11 +112,11 @@ impl Background {
             logs: LogFlusher::default(),
             jobs,
             gc,
-            ingesting: None,
+            ingestion: Ingestion::default(),
+            full_compaction: FullCompaction::default(),
             effects: VecDeque::new(),
             marks,
             unused_number: None,
-            merges_for: 0,
             next_flush: None,
             paid_bytes: 0,
         }
@@ -140,11 +144,17 @@ impl Background {
         }
         self.look_for_space(lsm, now);
         self.jobs.note_reads(&lsm.reading.filters, &self.storage);
-        made |= self.merge_as_asked(lsm);
+        let committing = self.is_committing(|_| true);
+        made |= self.full_compaction.step(lsm, &mut self.jobs, committing);
         made |= self.step_jobs(lsm)?;
         made |= self.step_bulk(lsm)?;
         for _ in 0..self.moves_due(lsm) {
-            if !self.collect(lsm)? {
+            let mut ground = Ground {
+                storage: &mut self.storage,
+                jobs: &mut self.jobs,
+                lsm,
+            };
+            if !self.gc.collect(&mut ground)? {
                 break;
             }
             made = true;
@@ -182,7 +192,8 @@ impl Background {
             bytes: total - std::mem::replace(&mut self.paid_bytes, total),
             has_more: self.pending() > 0,
         };
-        let space = self.space_owed(lsm.settings.segment_bytes as u64);
+        let segment_bytes = lsm.settings.segment_bytes as u64;
+        let space = self.gc.owed(self.storage.head(), segment_bytes);
         let mut writer = lsm.lock();
         let owed = writer.owed(space, &lsm.settings);
         writer.admission.worked(&owed, worked)
@@ -313,7 +324,7 @@ impl Background {
         let seq = edit.notice.seq;
         let effect = self.effects.pop_front().expect("every edit has its effect");
         assert_eq!(effect.seq, seq, "edits are committed in order");
-        let parts = self.bulk_committed(seq);
+        let parts = self.ingestion.committed(seq, &mut self.jobs);
         Counts::add(&lsm.counts.edits, 1);
         let before = {
             let mut writer = lsm.lock();
@@ -434,6 +445,42 @@ impl Background {
         self.commit(lsm, edit, effect)?;
         Ok(true)
     }
+
+    fn step_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        let mut ground = Ground {
+            storage: &mut self.storage,
+            jobs: &mut self.jobs,
+            lsm,
+        };
+        match self.ingestion.step(&mut ground)? {
+            Ingested::Nothing => return Ok(false),
+            Ingested::Some => {}
+            Ingested::All(edit) => self.commit(lsm, *edit, Effect::of_ingest())?,
+        }
+        Ok(true)
+    }
+
+    /// Where L1 has as many runs as it may, merges some of them: those who ingest often would give up each merge
+    /// before its end, and L1 would become ever longer. Blocks.
+    pub(super) fn make_room_in_l1(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
+        let mut idle = 0;
+        while self.storage.l1_runs() >= lsm.settings.l1_runs_max && idle < IDLE_STEPS_MAX {
+            idle += 1;
+            if self.step_jobs(lsm)? || self.jobs.wait_for_device()? {
+                idle = 0;
+            }
+            self.upkeep(lsm)?;
+            self.settle(lsm)?;
+        }
+        Ok(())
+    }
+}
+
+/// What parts of the background work on.
+pub(super) struct Ground<'a> {
+    pub(super) storage: &'a mut Storage,
+    pub(super) jobs: &'a mut Jobs,
+    pub(super) lsm: &'a Lsm,
 }
 
 /// Where the jobs of `lsm` are done.

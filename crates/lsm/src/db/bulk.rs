@@ -29,15 +29,16 @@ pub use argosy_engine::ingest::{Taken, Ticket, check_part};
 use argosy_engine::{BusyReason, EngineError, Snapshot};
 
 use super::Lsm;
-use super::background::{Background, Effect, site};
+use super::background::{Ground, site};
 use super::ingest::{Fed, pair_bytes_max, place};
 use crate::cache::{Charge, NodeCache, footprint};
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Pointers, Shape, Stepped};
-use crate::edit::LEVELS_MAX;
+use crate::edit::{Edit, LEVELS_MAX};
 use crate::memtable::Memtable;
 use crate::merge::Source;
 use crate::read::sources::MemtableSource;
+use crate::work::jobs::Jobs;
 use crate::work::stats::Counts;
 
 /// Bytes of memory of parts that wait, at most; one part may have more, by itself.
@@ -151,7 +152,7 @@ impl Bulk {
 }
 
 /// Parts that are becoming segments.
-pub(super) struct Ingesting {
+struct Ingesting {
     build: Build<Fed>,
     range: KeyRange,
     tickets: Vec<Ticket>,
@@ -159,6 +160,20 @@ pub(super) struct Ingesting {
     _held: Vec<Held>,
     /// The one that puts them into the levels, once it is on its way.
     edit: Option<EditSeq>,
+}
+
+/// What the background ingests, if anything.
+#[derive(Default)]
+pub(super) struct Ingestion(Option<Ingesting>);
+
+/// What a step of that came to.
+pub(super) enum Ingested {
+    /// Nothing could be done.
+    Nothing,
+    /// Something was done.
+    Some,
+    /// Parts are in the levels, once this edit is committed.
+    All(Box<Edit>),
 }
 
 impl Lsm {
@@ -217,36 +232,41 @@ impl Lsm {
     }
 }
 
-impl Background {
+impl Ingestion {
     /// The edit with this number is committed. Returns the parts that it has ingested.
-    pub(super) fn bulk_committed(&mut self, seq: EditSeq) -> Option<Vec<Ticket>> {
-        let done = self.ingesting.take_if(|bulk| bulk.edit == Some(seq))?;
-        self.jobs.ingest_committed();
+    pub(super) fn committed(&mut self, seq: EditSeq, jobs: &mut Jobs) -> Option<Vec<Ticket>> {
+        let done = self.0.take_if(|bulk| bulk.edit == Some(seq))?;
+        jobs.ingest_committed();
         Some(done.tickets)
     }
 
-    /// Begins with parts, or goes on with those that were begun. Returns whether anything was done.
-    pub(super) fn step_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
-        if self.jobs.is_ingesting() {
-            return self.build_bulk(lsm);
+    /// Begins with parts, or goes on with those that were begun.
+    pub(super) fn step(&mut self, at: &mut Ground<'_>) -> Result<Ingested, EngineError> {
+        let lsm = at.lsm;
+        if at.jobs.is_ingesting() {
+            return self.build(at);
         }
         if lsm.is_full()
             && let Some(part) = lsm.bulk.pop(|_| true)
         {
             lsm.bulk.end(&[part.ticket], Taken::Full, EditSeq(0));
-            return Ok(true);
+            return Ok(Ingested::Some);
         }
-        let behind = self.storage.l1_runs() >= lsm.settings.l1_runs_max;
-        if behind || !lsm.bulk.waits() || !self.jobs.may_ingest() {
-            return Ok(false);
+        let behind = at.storage.l1_runs() >= lsm.settings.l1_runs_max;
+        if behind || !lsm.bulk.waits() || !at.jobs.may_ingest() {
+            return Ok(Ingested::Nothing);
         }
-        self.begin_bulk(lsm)
+        Ok(match self.begin(at) {
+            true => Ingested::Some,
+            false => Ingested::Nothing,
+        })
     }
 
-    /// Takes the first part, and those that go on behind it.
-    fn begin_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+    /// Takes the first part, and those that go on behind it. Returns whether anything was done.
+    fn begin(&mut self, at: &mut Ground<'_>) -> bool {
+        let lsm = at.lsm;
         let Some(first) = lsm.bulk.pop(|_| true) else {
-            return Ok(false);
+            return false;
         };
         let mut range = first.range();
         let refused = match lsm.is_unbound(&range) {
@@ -257,7 +277,7 @@ impl Background {
         };
         if let Some(refused) = refused {
             lsm.bulk.end(&[first.ticket], refused, EditSeq(0));
-            return Ok(true);
+            return true;
         }
         let mut parts = vec![first];
         while let Some(next) = lsm.bulk.pop(|next| is_behind(&range, next)) {
@@ -273,7 +293,7 @@ impl Background {
         }
         if !lsm.hold(&range) {
             lsm.bulk.put_back(parts);
-            return Ok(false);
+            return false;
         }
         let tickets = parts.iter().map(|part| part.ticket).collect();
         let (pairs, held): (Vec<_>, _) = parts
@@ -281,38 +301,39 @@ impl Background {
             .map(|part| (part.pairs, part.held))
             .unzip();
         let pairs = pairs.into_iter().flatten().collect();
-        let site = site(&mut self.storage, lsm);
+        let site = site(at.storage, lsm);
         let target = site.target(LEVELS_MAX, Shape::SelfContained, Pointers::Numbers);
-        self.ingesting = Some(Ingesting {
+        self.0 = Some(Ingesting {
             build: Build::new(Fed::of(pairs), target, Below::default()),
             range,
             tickets,
             _held: held,
             edit: None,
         });
-        self.jobs.ingest_begun();
-        Ok(true)
+        at.jobs.ingest_begun();
+        true
     }
 
-    /// Goes on with the segments, and has them committed when they are done.
-    fn build_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
-        let Self { jobs, storage, .. } = self;
-        let bulk = self.ingesting.as_mut().filter(|bulk| bulk.edit.is_none());
-        let Some(bulk) = bulk else { return Ok(false) };
+    /// Goes on with the segments.
+    fn build(&mut self, at: &mut Ground<'_>) -> Result<Ingested, EngineError> {
+        let Ground { storage, jobs, lsm } = at;
+        let Some(bulk) = self.0.as_mut().filter(|bulk| bulk.edit.is_none()) else {
+            return Ok(Ingested::Nothing);
+        };
         let mut site = site(storage, lsm);
         let stepped = bulk.build.step(&mut site.tools(Purpose::Write))?;
         Counts::add(&lsm.counts.worked_bytes, bulk.build.take_worked());
         match stepped {
-            Stepped::Progress => return Ok(true),
-            Stepped::Waiting => return Ok(false),
+            Stepped::Progress => return Ok(Ingested::Some),
+            Stepped::Waiting => return Ok(Ingested::Nothing),
             Stepped::DeviceFull => {
                 bulk.build.abandon(storage);
                 let tickets = std::mem::take(&mut bulk.tickets);
-                self.ingesting = None;
+                self.0 = None;
                 jobs.ingest_given_up();
                 lsm.lock().hold(None);
                 lsm.bulk.end(&tickets, Taken::Full, EditSeq(0));
-                return Ok(true);
+                return Ok(Ingested::Some);
             }
             Stepped::Done => {}
         }
@@ -323,8 +344,7 @@ impl Background {
             edit.added.push(site.placed(segment, (level, run)));
         }
         jobs.last_edit = edit.seq;
-        self.commit(lsm, edit, Effect::of_ingest())?;
-        Ok(true)
+        Ok(Ingested::All(Box::new(edit)))
     }
 }
 

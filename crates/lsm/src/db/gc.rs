@@ -49,7 +49,7 @@ use argosy_log::sweep::{Sweep, SweepError};
 use argosy_log::value::reach;
 
 use super::Lsm;
-use super::background::Background;
+use super::background::Ground;
 use crate::edit::{Edit, LogSegment};
 use crate::names::OwnedEntry;
 use crate::read::ReadView;
@@ -199,81 +199,78 @@ impl Gc {
         }
         Ok(true)
     }
-}
 
-impl Background {
     /// A step of garbage collection. Returns whether anything was done.
-    pub(super) fn collect(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
-        let hides = &mut self.gc.hides;
-        if hides.look(self.storage.head(), &lsm.reading) || self.learn_beginning(lsm)? {
+    pub(super) fn collect(&mut self, at: &mut Ground<'_>) -> Result<bool, EngineError> {
+        let hides = &mut self.hides;
+        if hides.look(at.storage.head(), &at.lsm.reading) || self.learn_beginning(at)? {
             return Ok(true);
         }
-        if self.gc.victim.is_none() {
-            self.choose(lsm);
+        if self.victim.is_none() {
+            self.choose(at);
         }
-        if self.gc.victim.is_some() {
-            return self.step_victim(lsm);
+        if self.victim.is_some() {
+            return self.step_victim(at);
         }
-        Ok(match self.gc.choice {
-            Choice::Merge => self.push(lsm),
-            Choice::Flush => self.flush_moved(lsm),
+        Ok(match self.choice {
+            Choice::Merge => self.push(at),
+            Choice::Flush => self.flush_moved(at),
             Choice::Rest | Choice::Move(_) => false,
         })
     }
 
     /// Finds out whether a segment that would be free otherwise begins with the rest of a value.
-    fn learn_beginning(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
-        let current = self.storage.current();
-        if self.gc.known_at == Some(current.seq()) {
+    fn learn_beginning(&mut self, at: &mut Ground<'_>) -> Result<bool, EngineError> {
+        let current = at.storage.current();
+        if self.known_at == Some(current.seq()) {
             return Ok(false);
         }
-        let reach = reach(lsm.settings.segment_bytes);
-        let Some(segment) = unknown_beginning(current, reach, &self.jobs.lasts) else {
-            self.gc.known_at = Some(current.seq());
+        let reach = reach(at.lsm.settings.segment_bytes);
+        let Some(segment) = unknown_beginning(current, reach, &at.jobs.lasts) else {
+            self.known_at = Some(current.seq());
             return Ok(false);
         };
         let stored = current.stored(segment.number);
         let stored = stored.expect("the version names it");
-        let read = look_at_beginning(lsm.region(), &lsm.settings, &segment, stored);
-        let jobs = &mut self.jobs;
-        let inside = jobs.note_beginning(&self.storage, current, segment.number, read)?;
-        self.gc.trims |= !inside;
+        let read = look_at_beginning(at.lsm.region(), &at.lsm.settings, &segment, stored);
+        let jobs = &mut at.jobs;
+        let inside = jobs.note_beginning(at.storage, current, segment.number, read)?;
+        self.trims |= !inside;
         Ok(true)
     }
 
     /// Decides what is to be done, when the version has changed.
-    fn choose(&mut self, lsm: &Lsm) {
-        let head = Arc::clone(self.storage.head());
-        let full = self.jobs.space.is_full();
+    fn choose(&mut self, at: &mut Ground<'_>) {
+        let head = Arc::clone(at.storage.head());
+        let full = at.jobs.space.is_full();
         // On a full device merges and flushes go first.
-        let now = (head.seq(), full && !self.jobs.is_idle());
-        if self.gc.chosen_at == Some(now) {
+        let now = (head.seq(), full && !at.jobs.is_idle());
+        if self.chosen_at == Some(now) {
             return;
         }
-        self.gc.chosen_at = Some(now);
+        self.chosen_at = Some(now);
         let here = |number: &SegmentNumber| head.log_segment(*number).is_some();
-        self.gc.moved.retain(here);
-        self.gc.skipped.retain(here);
-        let hidden = self.gc.hides.hidden(&head);
-        lsm.hidden_bytes.store(hidden.bytes, Ordering::Relaxed);
-        let lasts = &self.jobs.lasts;
-        let settled = Arc::make_mut(&mut self.gc.settled);
+        self.moved.retain(here);
+        self.skipped.retain(here);
+        let hidden = self.hides.hidden(&head);
+        at.lsm.hidden_bytes.store(hidden.bytes, Ordering::Relaxed);
+        let lasts = &at.jobs.lasts;
+        let settled = Arc::make_mut(&mut self.settled);
         settled.catch_up(&head, lasts);
-        let settled = Arc::clone(&self.gc.settled);
-        let census = Census::of(&head, (lasts, hidden), settled, &lsm.settings);
+        let settled = Arc::clone(&self.settled);
+        let census = Census::of(&head, (lasts, hidden), settled, &at.lsm.settings);
         if census.evacuates {
             // What would be gone by now is kept by a value that reaches into it.
             let flushed = |number: &SegmentNumber| lasts.moved(*number) < Some(head.replay_from());
-            self.gc
-                .skipped
-                .extend(self.gc.moved.extract_if(.., |number| flushed(number)));
+            self.skipped
+                .extend(self.moved.extract_if(.., |number| flushed(number)));
         }
         let going = match census.evacuates {
-            true => self.gc.going(census.segment_bytes),
+            true => self.going(census.segment_bytes),
             false => 0,
         };
-        let goal = self.gc.pressure.goal(&census, going, &lsm.settings);
-        let short = self.short_segments() * census.segment_bytes;
+        let goal = self.pressure.goal(&census, going, &at.lsm.settings);
+        let short = Self::short_segments(at) * census.segment_bytes;
         let (goal, refs_max) = match goal {
             0 => (short, census.segment_bytes / 4 * 3),
             _ => (goal.max(short), census.segment_bytes / 8 * 7),
@@ -281,31 +278,30 @@ impl Background {
         let wanted = Wanted {
             goal,
             refs_max,
-            moved: &self.gc.moved,
-            unflushed: self.unflushed(lsm) * census.segment_bytes,
-            batch: self.gc.pressure.batch(),
-            active: lsm.lock().only_active_log_bytes(),
-            flushes: self.gc.pressure.is_over(census.allocated),
-            skipped: &self.gc.skipped,
+            moved: &self.moved,
+            unflushed: self.unflushed(at) * census.segment_bytes,
+            batch: self.pressure.batch(),
+            active: at.lsm.lock().only_active_log_bytes(),
+            flushes: self.pressure.is_over(census.allocated),
+            skipped: &self.skipped,
         };
-        let choice = choose(&census, &wanted, &mut self.gc.episode);
-        self.gc.choice = match choice {
+        let choice = choose(&census, &wanted, &mut self.episode);
+        self.choice = match choice {
             _ if now.1 => Choice::Rest,
             choice => choice,
         };
-        self.jobs
-            .wish(Wish::Collect, self.gc.choice == Choice::Merge);
-        let victim = match self.gc.choice {
+        at.jobs.wish(Wish::Collect, self.choice == Choice::Merge);
+        let victim = match self.choice {
             Choice::Move(number) => Some(number),
             _ => None,
         };
-        self.gc.lowers = goal > 0 && census.evacuates && !now.1 && census.lowers(victim);
-        self.jobs.wish(Wish::Lower, self.gc.lowers);
-        if let Choice::Move(number) = self.gc.choice {
+        self.lowers = goal > 0 && census.evacuates && !now.1 && census.lowers(victim);
+        at.jobs.wish(Wish::Lower, self.lowers);
+        if let Choice::Move(number) = self.choice {
             let entry = head.log_segment(number).expect("the census names it");
-            let geometry = lsm.settings.log_geometry();
-            self.gc.victim = Some(Victim {
-                sweep: Sweep::new(lsm.region(), geometry, entry.segment),
+            let geometry = at.lsm.settings.log_geometry();
+            self.victim = Some(Victim {
+                sweep: Sweep::new(at.lsm.region(), geometry, entry.segment),
                 stored: Arc::clone(&entry.stored),
                 moves: VecDeque::new(),
                 levels: (Lsn(0), 0),
@@ -316,116 +312,116 @@ impl Background {
     }
 
     /// Segments that should be free on the device and are not: an eighth beside the reserve.
-    fn short_segments(&self) -> u64 {
-        let store = self.storage.store();
-        let room = self.jobs.space.least_room().unwrap_or(store.room());
+    fn short_segments(at: &Ground<'_>) -> u64 {
+        let store = at.storage.store();
+        let room = at.jobs.space.least_room().unwrap_or(store.room());
         let wanted = store.total() / 8 + room.reserve;
         u64::from(wanted.saturating_sub(room.free))
     }
 
     /// How far the region has come to where writers have to stop, and it can do something about it.
-    pub(super) fn space_owed(&self, segment_bytes: u64) -> Share {
-        if self.gc.choice == Choice::Rest && self.gc.victim.is_none() && !self.gc.lowers {
+    pub(super) fn owed(&self, version: &Version, segment_bytes: u64) -> Share {
+        if self.choice == Choice::Rest && self.victim.is_none() && !self.lowers {
             return Share::default();
         }
-        let allocated = self.storage.head().table().len() as u64 * segment_bytes;
-        let going = self.gc.going(segment_bytes);
-        self.gc.pressure.owed(allocated.saturating_sub(going))
+        let allocated = version.table().len() as u64 * segment_bytes;
+        let going = self.going(segment_bytes);
+        self.pressure.owed(allocated.saturating_sub(going))
     }
 
     /// Segments out of which all was moved, by writes that are in the active memtable.
-    fn unflushed(&self, lsm: &Lsm) -> u64 {
-        let flushed = lsm.lock().frozen_up_to();
-        let flushed = flushed.max(Some(Lsn(self.storage.head().replay_from().0 - 1)));
-        let moved = self.gc.moved.iter();
-        let waits = |number: &&SegmentNumber| self.jobs.lasts.moved(**number) > flushed;
+    fn unflushed(&self, at: &Ground<'_>) -> u64 {
+        let flushed = at.lsm.lock().frozen_up_to();
+        let flushed = flushed.max(Some(Lsn(at.storage.head().replay_from().0 - 1)));
+        let moved = self.moved.iter();
+        let waits = |number: &&SegmentNumber| at.jobs.lasts.moved(**number) > flushed;
         moved.filter(waits).count() as u64
     }
 
     /// Has the active memtable flushed, where none waits for that already: the segments go with it out of
     /// which it has moved everything. Returns whether it was frozen.
-    fn flush_moved(&mut self, lsm: &Lsm) -> bool {
-        let waits = self.jobs.space.is_full() || lsm.lock().frozen_count() > 0;
-        let frozen = !waits && lsm.freeze_now();
+    fn flush_moved(&mut self, at: &mut Ground<'_>) -> bool {
+        let waits = at.jobs.space.is_full() || at.lsm.lock().frozen_count() > 0;
+        let frozen = !waits && at.lsm.freeze_now();
         if frozen {
-            self.gc.chosen_at = None;
+            self.chosen_at = None;
         }
         frozen
     }
 
     /// Has the memtable flushed in which what was moved waits, where merges alone do not help. Returns
     /// whether it was frozen.
-    fn push(&mut self, lsm: &Lsm) -> bool {
-        if !self.jobs.is_idle() || self.jobs.space.is_full() || lsm.lock().frozen_count() > 0 {
+    fn push(&mut self, at: &mut Ground<'_>) -> bool {
+        if !at.jobs.is_idle() || at.jobs.space.is_full() || at.lsm.lock().frozen_count() > 0 {
             return false;
         }
-        let head = self.storage.head();
+        let head = at.storage.head();
         let waits = |number: &&SegmentNumber| head.log_refs(**number) > 0;
-        let waiting: Vec<_> = self.gc.moved.iter().filter(waits).copied().collect();
-        if waiting.is_empty() || lsm.lock().holds_entries() {
-            return !waiting.is_empty() && lsm.freeze_now();
+        let waiting: Vec<_> = self.moved.iter().filter(waits).copied().collect();
+        if waiting.is_empty() || at.lsm.lock().holds_entries() {
+            return !waiting.is_empty() && at.lsm.freeze_now();
         }
         // What is uncounted, or damaged, keeps them: they are not waited for.
         for number in waiting {
-            self.gc.moved.remove(&number);
-            self.gc.skipped.insert(number);
+            self.moved.remove(&number);
+            self.skipped.insert(number);
         }
-        self.gc.chosen_at = None;
+        self.chosen_at = None;
         false
     }
 
-    fn step_victim(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
-        let Some(victim) = &mut self.gc.victim else {
+    fn step_victim(&mut self, at: &mut Ground<'_>) -> Result<bool, EngineError> {
+        let Some(victim) = &mut self.victim else {
             return Ok(false);
         };
-        Counts::add(&lsm.counts.gc_steps, 1);
+        Counts::add(&at.lsm.counts.gc_steps, 1);
         if victim.moves.is_empty() && victim.ended {
-            Counts::add(&lsm.counts.gc_segments, 1);
+            Counts::add(&at.lsm.counts.gc_segments, 1);
             let number = victim.sweep.segment().number;
             // Whatever took a value out of it has been written by now.
-            let last = match lsm.settings.mutants.evacuate_early() {
+            let last = match at.lsm.settings.mutants.evacuate_early() {
                 true => Lsn(0),
-                false => lsm.lock().last(),
+                false => at.lsm.lock().last(),
             };
-            self.jobs.lasts.set_moved(number, last);
-            self.gc.moved.insert(number);
-            self.gc.trims = true;
-            self.gc.victim = None;
-            self.gc.chosen_at = None;
+            at.jobs.lasts.set_moved(number, last);
+            self.moved.insert(number);
+            self.trims = true;
+            self.victim = None;
+            self.chosen_at = None;
             return Ok(true);
         }
         if victim.moves.is_empty() {
-            let swept = lsm.sweep(victim);
-            return self.gc.skip_damaged(swept, &self.storage);
+            let swept = victim.sweep(at.lsm);
+            return self.skip_damaged(swept, at.storage);
         }
-        match lsm.rewrite(victim)? {
+        match victim.rewrite(at.lsm)? {
             Rewritten::Done => Ok(true),
             Rewritten::Busy => Ok(false),
             Rewritten::Again => {
-                let looked = lsm.look_again(victim);
-                self.gc.skip_damaged(looked, &self.storage)
+                let looked = victim.look_again(at.lsm);
+                self.skip_damaged(looked, at.storage)
             }
             Rewritten::TooLarge if !victim.one_by_one => {
                 victim.one_by_one = true;
                 Ok(true)
             }
             Rewritten::TooLarge => {
-                self.gc.skip();
+                self.skip();
                 Ok(true)
             }
         }
     }
 }
 
-impl Lsm {
-    /// Reads on in `victim`, and looks up what it finds.
-    fn sweep(&self, victim: &mut Victim) -> Result<(), EngineError> {
-        let Victim { sweep, stored, .. } = victim;
+impl Victim {
+    /// Reads on, and looks up what it finds.
+    fn sweep(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
+        let Self { sweep, stored, .. } = self;
         let from = sweep.offset();
         let mut read =
             |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read_nearest(offset, out);
         let mut found = Vec::new();
-        while ((sweep.offset() - from) as usize) < self.settings.step_bytes {
+        while ((sweep.offset() - from) as usize) < lsm.settings.step_bytes {
             let number = sweep.segment().number;
             let swept = sweep.next(&mut read).map_err(|error| match error {
                 SweepError::Read(error) => EngineError::Device(error),
@@ -436,7 +432,7 @@ impl Lsm {
                 },
             })?;
             let Some(swept) = swept else {
-                victim.ended = true;
+                self.ended = true;
                 break;
             };
             found.push(Move {
@@ -447,22 +443,22 @@ impl Lsm {
             });
         }
         let bytes = u64::from(sweep.offset() - from);
-        Counts::add(&self.counts.gc_read_bytes, bytes);
-        Counts::add(&self.counts.worked_bytes, bytes);
-        let view = self.view.load_full();
-        let now = self.committed_time();
-        victim.levels = view.levels();
-        for (one, entry) in self.bound(&view, found)? {
+        Counts::add(&lsm.counts.gc_read_bytes, bytes);
+        Counts::add(&lsm.counts.worked_bytes, bytes);
+        let view = lsm.view.load_full();
+        let now = lsm.committed_time();
+        self.levels = view.levels();
+        for (one, entry) in bound(lsm, &view, found)? {
             let expiry = entry.expiry();
             let value = match one.value {
                 _ if expiry.is_some_and(|expiry| expiry <= now) => None,
                 Some(value) => Some(value),
                 None => {
-                    let value = view.value(&one.key, entry, &self.reading, Fetch::Device)?;
+                    let value = view.value(&one.key, entry, &lsm.reading, Fetch::Device)?;
                     Some(value.expect("a pointer is no tombstone"))
                 }
             };
-            victim.moves.push_back(Move {
+            self.moves.push_back(Move {
                 value,
                 expiry,
                 ..one
@@ -471,52 +467,36 @@ impl Lsm {
         Ok(())
     }
 
-    /// Those of `moves` whose keys are bound to their records, with what they are bound to.
-    fn bound(
-        &self,
-        view: &ReadView,
-        moves: Vec<Move>,
-    ) -> Result<Vec<(Move, OwnedEntry)>, EngineError> {
-        let keys: Vec<_> = moves.iter().map(|one| one.key.as_slice()).collect();
-        let entries = view.locate_some(&keys, &self.reading)?;
-        let bound = moves.into_iter().zip(entries).filter_map(|(one, entry)| {
-            let entry = entry?;
-            let (to, _) = entry.as_entry().pointer()?;
-            (to == one.at).then_some((one, entry))
-        });
-        Ok(bound.collect())
-    }
-
     /// A memtable went to the levels since the moves were looked up.
-    fn look_again(&self, victim: &mut Victim) -> Result<(), EngineError> {
-        let view = self.view.load_full();
-        victim.levels = view.levels();
-        let moves: Vec<_> = victim.moves.drain(..).collect();
+    fn look_again(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
+        let view = lsm.view.load_full();
+        self.levels = view.levels();
+        let moves: Vec<_> = self.moves.drain(..).collect();
         let before = moves.len();
-        let kept = self.bound(&view, moves)?.into_iter().map(|(one, _)| one);
-        victim.moves = kept.collect();
-        let lost = before - victim.moves.len();
-        Counts::add(&self.counts.gc_lost, lost as u64);
+        let kept = bound(lsm, &view, moves)?.into_iter().map(|(one, _)| one);
+        self.moves = kept.collect();
+        let lost = before - self.moves.len();
+        Counts::add(&lsm.counts.gc_lost, lost as u64);
         Ok(())
     }
 
     /// Writes the first of the moves again, those whose keys are bound as they were.
-    fn rewrite(&self, victim: &mut Victim) -> Result<Rewritten, EngineError> {
-        let unconditional = self.settings.mutants.move_unconditionally();
-        let mut writer = self.lock();
-        let view = self.view.load_full();
-        if view.levels() != victim.levels && !unconditional {
+    fn rewrite(&mut self, lsm: &Lsm) -> Result<Rewritten, EngineError> {
+        let unconditional = lsm.settings.mutants.move_unconditionally();
+        let mut writer = lsm.lock();
+        let view = lsm.view.load_full();
+        if view.levels() != self.levels && !unconditional {
             return Ok(Rewritten::Again);
         }
         let mut batch = WriteBatch::new();
         let (mut taken, mut lost) = (0, 0);
-        for one in &victim.moves {
+        for one in &self.moves {
             let stands = match view.in_memory(&one.key, Lsn(u64::MAX)) {
                 None => true,
                 Some((_, entry)) => entry.pointer().is_some_and(|(at, _)| at == one.at),
             };
             if stands || unconditional {
-                let enough = victim.one_by_one || batch.bytes() >= self.settings.step_bytes;
+                let enough = self.one_by_one || batch.bytes() >= lsm.settings.step_bytes;
                 if enough && !batch.is_empty() || one.add_to(&mut batch).is_err() {
                     break;
                 }
@@ -526,7 +506,7 @@ impl Lsm {
             taken += 1;
         }
         if !batch.is_empty() {
-            match self.append_any(&mut writer, &batch) {
+            match lsm.append_any(&mut writer, &batch) {
                 Ok(()) => {}
                 Err(EngineError::Busy(_)) => return Ok(Rewritten::Busy),
                 Err(EngineError::Limit(_)) => return Ok(Rewritten::TooLarge),
@@ -534,11 +514,27 @@ impl Lsm {
             }
         }
         drop(writer);
-        Counts::add(&self.counts.gc_lost, lost);
-        Counts::add(&self.counts.gc_moved, batch.len() as u64);
-        Counts::add(&self.counts.gc_moved_bytes, batch.bytes() as u64);
-        Counts::add(&self.counts.worked_bytes, batch.bytes() as u64);
-        victim.moves.drain(..taken);
+        Counts::add(&lsm.counts.gc_lost, lost);
+        Counts::add(&lsm.counts.gc_moved, batch.len() as u64);
+        Counts::add(&lsm.counts.gc_moved_bytes, batch.bytes() as u64);
+        Counts::add(&lsm.counts.worked_bytes, batch.bytes() as u64);
+        self.moves.drain(..taken);
         Ok(Rewritten::Done)
     }
+}
+
+/// Those of `moves` whose keys are bound to their records, with what they are bound to.
+fn bound(
+    lsm: &Lsm,
+    view: &ReadView,
+    moves: Vec<Move>,
+) -> Result<Vec<(Move, OwnedEntry)>, EngineError> {
+    let keys: Vec<_> = moves.iter().map(|one| one.key.as_slice()).collect();
+    let entries = view.locate_some(&keys, &lsm.reading)?;
+    let bound = moves.into_iter().zip(entries).filter_map(|(one, entry)| {
+        let entry = entry?;
+        let (to, _) = entry.as_entry().pointer()?;
+        (to == one.at).then_some((one, entry))
+    });
+    Ok(bound.collect())
 }

@@ -45,9 +45,6 @@ use crate::work::stats::Counts;
 /// Bytes that one step merges.
 const STEP_BYTES: usize = 256 << 10;
 
-/// Steps without progress after which an ingest stops waiting for merges.
-const IDLE_STEPS_MAX: usize = 8;
-
 /// What a pair costs beside its bytes; not below what a build counts.
 const PAIR_OVERHEAD: usize = 16;
 
@@ -253,23 +250,6 @@ impl Ingest<'_> {
         drop(background);
         // The background may have found the lock taken, and sleep.
         lsm.wake();
-        Ok(())
-    }
-}
-
-impl Background {
-    /// Where L1 has as many runs as it may, merges some of them: those who ingest often would give up each merge
-    /// before its end, and L1 would become ever longer. Blocks.
-    fn make_room_in_l1(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
-        let mut idle = 0;
-        while self.storage.l1_runs() >= lsm.settings.l1_runs_max && idle < IDLE_STEPS_MAX {
-            idle += 1;
-            if self.step_jobs(lsm)? || self.jobs.wait_for_device()? {
-                idle = 0;
-            }
-            self.upkeep(lsm)?;
-            self.settle(lsm)?;
-        }
         Ok(())
     }
 }
