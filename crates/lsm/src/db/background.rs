@@ -31,6 +31,7 @@ use super::asked::FullCompaction;
 use super::bulk::{Ingested, Ingestion, Taken};
 use super::gc::Gc;
 use super::logflush::LogFlusher;
+use super::upkeep::Upkeep;
 use crate::edit::{Edit, LogSegment};
 use crate::storage::{Committed, Storage};
 use crate::work::admission::Worked;
@@ -51,7 +52,7 @@ pub(super) struct Effect {
     /// It is that of a compaction.
     compaction: bool,
     /// It is one of upkeep.
-    pub(super) upkeep: bool,
+    upkeep: bool,
     /// It brings pairs into the levels that no memtable had.
     ingest: bool,
     pub(super) sealed: Vec<SegmentNumber>,
@@ -62,19 +63,16 @@ pub(super) struct Effect {
 /// See the module documentation.
 pub(super) struct Background {
     pub(super) storage: Storage,
-    pub(super) logs: LogFlusher,
+    logs: LogFlusher,
     pub(super) jobs: Jobs,
-    pub(super) gc: Gc,
+    gc: Gc,
     /// Pairs that become segments without a memtable.
     ingestion: Ingestion,
     /// Everything in one level, where somebody asked for it.
     full_compaction: FullCompaction,
+    upkeep: Upkeep,
     /// Edits on their way, in order.
     effects: VecDeque<Effect>,
-    /// Marks that are durable here but perhaps not everywhere.
-    pub(super) marks: VecDeque<(EditSeq, SegmentNumber)>,
-    /// A segment number for which the device had no room.
-    pub(super) unused_number: Option<SegmentNumber>,
     next_flush: Option<Instant>,
     /// Bytes worked off that writers were paid for.
     paid_bytes: u64,
@@ -101,10 +99,7 @@ impl Effect {
 impl Background {
     /// The background of an engine that begins behind `last`.
     pub(super) fn new(storage: Storage, last: Lsn) -> Self {
-        let version = storage.head();
-        // What an earlier engine reserved was recorded before it was used, everywhere or not: this
-        // one reserves its own.
-        let marks = VecDeque::from([(version.seq(), version.mark())]);
+        let upkeep = Upkeep::new(storage.head());
         let jobs = Jobs::new(&storage, last);
         let gc = Gc::new(storage.settings().segment_bytes);
         Self {
@@ -114,9 +109,8 @@ impl Background {
             gc,
             ingestion: Ingestion::default(),
             full_compaction: FullCompaction::default(),
+            upkeep,
             effects: VecDeque::new(),
-            marks,
-            unused_number: None,
             next_flush: None,
             paid_bytes: 0,
         }
@@ -142,24 +136,21 @@ impl Background {
         if self.storage.damages().step(self.storage.head(), now) {
             self.jobs.try_again();
         }
-        self.look_for_space(lsm, now);
+        lsm.fullness
+            .look(&mut ground(&mut self.storage, &mut self.jobs, lsm), now);
         self.jobs.note_reads(&lsm.reading.filters, &self.storage);
         let committing = self.is_committing(|_| true);
         made |= self.full_compaction.step(lsm, &mut self.jobs, committing);
         made |= self.step_jobs(lsm)?;
         made |= self.step_bulk(lsm)?;
         for _ in 0..self.moves_due(lsm) {
-            let mut ground = Ground {
-                storage: &mut self.storage,
-                jobs: &mut self.jobs,
-                lsm,
-            };
+            let mut ground = ground(&mut self.storage, &mut self.jobs, lsm);
             if !self.gc.collect(&mut ground)? {
                 break;
             }
             made = true;
         }
-        made |= self.upkeep(lsm)?;
+        made |= self.step_upkeep(lsm)?;
         made |= self.pay(lsm);
         lsm.kept_bytes();
         let pending = self.pending() + usize::from(lsm.bulk.waits());
@@ -312,10 +303,7 @@ impl Background {
         if lsm.settings.mutants.number_early() {
             everywhere = self.storage.current().seq();
         }
-        while let Some((_, mark)) = self.marks.pop_front_if(|(seq, _)| *seq <= everywhere) {
-            self.storage.mark_recorded(mark);
-            provided = true;
-        }
+        provided |= self.upkeep.usable(everywhere, &mut self.storage);
         Ok(any || provided)
     }
 
@@ -354,7 +342,7 @@ impl Background {
         if effect.compaction {
             self.jobs.compaction_committed();
         }
-        self.marks.extend(effect.mark.map(|mark| (seq, mark)));
+        self.upkeep.committed(seq, effect.mark);
         if let Some(observer) = &lsm.observer {
             observer.edit_committed(&edit.notice);
         } else {
@@ -396,7 +384,7 @@ impl Background {
         Ok(())
     }
 
-    pub(super) fn is_committing(&self, which: impl Fn(&Effect) -> bool) -> bool {
+    fn is_committing(&self, which: impl Fn(&Effect) -> bool) -> bool {
         self.effects.iter().any(which)
     }
 
@@ -411,7 +399,7 @@ impl Background {
 
     // --- Jobs ---
 
-    pub(super) fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+    fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
         let frozen = lsm.lock().oldest_frozen().cloned();
         let committed = lsm.committed.load(Ordering::Acquire);
         let logs = &self.logs;
@@ -447,16 +435,26 @@ impl Background {
     }
 
     fn step_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
-        let mut ground = Ground {
-            storage: &mut self.storage,
-            jobs: &mut self.jobs,
-            lsm,
-        };
+        let mut ground = ground(&mut self.storage, &mut self.jobs, lsm);
         match self.ingestion.step(&mut ground)? {
             Ingested::Nothing => return Ok(false),
             Ingested::Some => {}
             Ingested::All(edit) => self.commit(lsm, *edit, Effect::of_ingest())?,
         }
+        Ok(true)
+    }
+
+    /// Seals, declares and reserves, by one edit, unless one is on its way.
+    pub(super) fn step_upkeep(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        if self.is_committing(|effect| effect.upkeep) {
+            return Ok(false);
+        }
+        let mut ground = ground(&mut self.storage, &mut self.jobs, lsm);
+        let made = self.upkeep.step(&mut ground, &self.logs, &mut self.gc)?;
+        let Some((edit, effect)) = made else {
+            return Ok(false);
+        };
+        self.commit(lsm, edit, effect)?;
         Ok(true)
     }
 
@@ -469,7 +467,7 @@ impl Background {
             if self.step_jobs(lsm)? || self.jobs.wait_for_device()? {
                 idle = 0;
             }
-            self.upkeep(lsm)?;
+            self.step_upkeep(lsm)?;
             self.settle(lsm)?;
         }
         Ok(())
@@ -481,6 +479,10 @@ pub(super) struct Ground<'a> {
     pub(super) storage: &'a mut Storage,
     pub(super) jobs: &'a mut Jobs,
     pub(super) lsm: &'a Lsm,
+}
+
+fn ground<'a>(storage: &'a mut Storage, jobs: &'a mut Jobs, lsm: &'a Lsm) -> Ground<'a> {
+    Ground { storage, jobs, lsm }
 }
 
 /// Where the jobs of `lsm` are done.

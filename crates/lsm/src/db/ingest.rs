@@ -242,7 +242,7 @@ impl Ingest<'_> {
             Stepped::Waiting => {
                 // For a write, or for numbers, which an edit has to reserve.
                 if !self.build.wait_for_device()? {
-                    background.upkeep(lsm)?;
+                    background.step_upkeep(lsm)?;
                     background.settle(lsm)?;
                 }
             }

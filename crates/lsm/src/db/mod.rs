@@ -68,6 +68,7 @@ use condition::Looked;
 pub use promote::{Cut, Service};
 pub use replay::Tables;
 pub use source::Pinned;
+use space::Fullness;
 use time::RegionTime;
 use writer::Writer;
 
@@ -133,10 +134,7 @@ pub struct Lsm {
     asked: asked::Asked,
     /// Sorted pairs that wait to be ingested.
     bulk: bulk::Bulk,
-    /// The device is full, here or at a member.
-    device_full: AtomicBool,
-    /// The least room that another member has, if there are any.
-    members_room: Mutex<Option<Room>>,
+    fullness: Fullness,
     /// See [`Lsm::background_pending`].
     pending: AtomicUsize,
     waker: OnceLock<Waker>,
@@ -217,8 +215,7 @@ impl Lsm {
             mark_asked: AtomicU64::new(0),
             asked: asked::Asked::default(),
             bulk: bulk::Bulk::default(),
-            device_full: AtomicBool::new(full),
-            members_room: Mutex::default(),
+            fullness: Fullness::new(full),
             pending: AtomicUsize::new(1),
             waker: OnceLock::new(),
             counts: Counts::default(),
@@ -265,28 +262,14 @@ impl Lsm {
     /// The least room that the devices of the other members have: where one is full, so is the
     /// region.
     pub fn set_members_room(&self, room: Option<Room>) {
-        *self
-            .members_room
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = room;
+        self.fullness.set_members(room);
         self.wake();
-    }
-
-    fn members_room(&self) -> Option<Room> {
-        *self
-            .members_room
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_full(&self, full: bool) {
-        self.device_full.store(full, Ordering::Release);
     }
 
     /// Whether writes of new data are turned away because a device is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.device_full.load(Ordering::Acquire)
+        self.fullness.is_full()
     }
 
     /// What is done at present about a device that is full, in words for a report.

@@ -1,52 +1,81 @@
 //! What an engine does about a device that is full, here or at a member ([`space`](crate::work::space)): it looks how
 //! much room there is, turns writers away, and freezes the active memtable for a pass over everything.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Instant};
+use argosy_base::Instant;
+use argosy_device::Room;
 
-use super::Lsm;
-use super::background::Background;
+use super::background::Ground;
 use crate::work::stats::Counts;
 
 /// Least time between two passes, where logs are flushed more seldom.
 const PASSES_APART_MIN: Duration = Duration::from_secs(1);
 
-impl Background {
-    /// On a full device: gives up what an opening has cut off and kept. Whether that is under way.
-    fn gives_up_cut_segments(&mut self, lsm: &Lsm) -> bool {
-        let (store, region) = (Arc::clone(self.storage.store()), self.storage.region());
-        let cut = self.storage.kept_cut();
-        let given_up = cut.give_up(&store, region) as u64;
-        Counts::add(&lsm.counts.cut_segments_given_up, given_up);
-        cut.are_leaving()
+/// Whether a device of the region is full.
+pub(super) struct Fullness {
+    /// One is, here or at a member.
+    full: AtomicBool,
+    /// The least room that another member has, if there are any.
+    members: Mutex<Option<Room>>,
+}
+
+impl Fullness {
+    /// Of a region of whose other members nothing is known.
+    pub(super) fn new(full: bool) -> Self {
+        Self {
+            full: AtomicBool::new(full),
+            members: Mutex::default(),
+        }
+    }
+
+    /// Whether one is, as of the last look.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
+    }
+
+    /// Takes note of the least room that another member has.
+    pub(super) fn set_members(&self, room: Option<Room>) {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = room;
+    }
+
+    fn members(&self) -> Option<Room> {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks how much room there is, and begins what may make some.
-    pub(super) fn look_for_space(&mut self, lsm: &Lsm, now: Instant) {
-        let own = self.storage.store().room();
-        if own.is_full() && self.gives_up_cut_segments(lsm) {
+    pub(super) fn look(&self, at: &mut Ground<'_>, now: Instant) {
+        let own = at.storage.store().room();
+        if own.is_full() && gives_up_cut_segments(at) {
             // Writers are not turned away before that has ended.
             return;
         }
-        let members = lsm.members_room();
+        let members = self.members();
         let full = own.is_full() || members.is_some_and(|room| room.is_full());
         let least = members.filter(|room| room.free < own.free);
-        if self.jobs.note_room(now, least.unwrap_or(own), full) {
-            lsm.set_full(full);
+        if at.jobs.note_room(now, least.unwrap_or(own), full) {
+            self.full.store(full, Ordering::Release);
         }
-        let everywhere = lsm.edits_everywhere.load(Ordering::Acquire);
-        self.jobs.note_applied(EditSeq(everywhere));
-        let interval = lsm.settings.flush_interval.min(PASSES_APART_MIN);
+        at.jobs.note_applied(at.lsm.everywhere());
+        let interval = at.lsm.settings.flush_interval.min(PASSES_APART_MIN);
         if full
-            && self
+            && at
                 .jobs
-                .wants_pass(now, interval, lsm.lock().frozen_count() > 0)
-            && lsm.freeze_now()
+                .wants_pass(now, interval, at.lsm.lock().frozen_count() > 0)
+            && at.lsm.freeze_now()
         {
-            self.jobs.pass_begun(now);
+            at.jobs.pass_begun(now);
         }
     }
+}
+
+/// On a full device: gives up what an opening has cut off and kept. Whether that is under way.
+fn gives_up_cut_segments(at: &mut Ground<'_>) -> bool {
+    let (store, region) = (Arc::clone(at.storage.store()), at.storage.region());
+    let cut = at.storage.kept_cut();
+    let given_up = cut.give_up(&store, region) as u64;
+    Counts::add(&at.lsm.counts.cut_segments_given_up, given_up);
+    cut.are_leaving()
 }

@@ -4,21 +4,25 @@
 //! still fit the present one, and a block of segment numbers while half of the last one is left. Of a log that
 //! is written faster than edits become durable several segments are declared at a time, so that one segment for
 //! each edit does not bound how fast values are written. What
-//! is declared is used only once every member has the edit ([`Background`] sees to that). Segments
+//! is declared is used only once every member has the edit ([`Background`](super::background::Background) sees to that). Segments
 //! that have ended are sealed in their order.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{LogKind, Lsn};
+use argosy_base::{EditSeq, LogKind, SegmentNumber};
 use argosy_device::Purpose;
 use argosy_engine::EngineError;
 use argosy_log::value::reach;
 
-use super::Lsm;
-use super::background::{Background, Effect};
+use super::background::{Effect, Ground};
 use super::demand::TAILS_MAX;
+use super::gc::Gc;
+use super::logflush::LogFlusher;
 use super::writer::Ended;
 use crate::edit::{Edit, LogSegment};
+use crate::storage::Storage;
+use crate::version::Version;
 use crate::work::trim::trim;
 
 /// What a segment of `log` is wanted for. Where the device is full only deletes are written, and
@@ -31,67 +35,82 @@ pub(super) const fn tail_purpose(log: LogKind, in_use: bool) -> Purpose {
     }
 }
 
-impl Background {
-    /// Seals, declares and reserves, by one edit, unless one is on its way.
-    pub(super) fn upkeep(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
-        if self.is_committing(|effect| effect.upkeep) {
-            return Ok(false);
+/// See the module documentation.
+pub(super) struct Upkeep {
+    /// Marks that are durable here but perhaps not everywhere.
+    marks: VecDeque<(EditSeq, SegmentNumber)>,
+    /// A segment number for which the device had no room.
+    unused_number: Option<SegmentNumber>,
+}
+
+impl Upkeep {
+    /// Of an engine that begins with `version`.
+    pub(super) fn new(version: &Version) -> Self {
+        // What an earlier engine reserved was recorded before it was used, everywhere or not: this
+        // one reserves its own.
+        Self {
+            marks: VecDeque::from([(version.seq(), version.mark())]),
+            unused_number: None,
         }
-        let mut edit = self.storage.next_edit(lsm.epoch);
+    }
+
+    /// The edit `seq` is durable here, and raises the mark if there is one.
+    pub(super) fn committed(&mut self, seq: EditSeq, mark: Option<SegmentNumber>) {
+        self.marks.extend(mark.map(|mark| (seq, mark)));
+    }
+
+    /// The edits up to `usable` may be relied on: the numbers that they reserve may be used. Returns whether there
+    /// are any.
+    pub(super) fn usable(&mut self, usable: EditSeq, storage: &mut Storage) -> bool {
+        let mut any = false;
+        while let Some((_, mark)) = self.marks.pop_front_if(|(seq, _)| *seq <= usable) {
+            storage.mark_recorded(mark);
+            any = true;
+        }
+        any
+    }
+
+    /// Seals, declares and reserves, by one edit. Returns it, unless there is nothing to be done.
+    pub(super) fn step(
+        &mut self,
+        at: &mut Ground<'_>,
+        logs: &LogFlusher,
+        gc: &mut Gc,
+    ) -> Result<Option<(Edit, Effect)>, EngineError> {
+        let mut edit = at.storage.next_edit(at.lsm.epoch);
         let mut effect = Effect::of_upkeep();
-        self.seal_ended(lsm, &mut edit, &mut effect);
-        self.add_tails(lsm, &mut edit, &mut effect)?;
-        let few = self.storage.numbers_left() < lsm.settings.number_block / 2;
+        seal_ended(at, logs, &mut edit, &mut effect);
+        self.add_tails(at, gc, &mut edit, &mut effect)?;
+        let few = at.storage.numbers_left() < at.lsm.settings.number_block / 2;
         if few && self.marks.is_empty() {
-            self.storage.raise_mark(&mut edit);
+            at.storage.raise_mark(&mut edit);
             effect.mark = edit.mark;
         }
         let idle = edit.logs_sealed.is_empty() && edit.logs_added.is_empty() && edit.mark.is_none();
-        if idle && !self.jobs.space.is_full() && !self.gc.trims {
-            return Ok(false);
+        if idle && !at.jobs.space.is_full() && !gc.trims {
+            return Ok(None);
         }
-        self.gc.trims = false;
+        gc.trims = false;
         // What an earlier engine began and nobody wrote to is in no flush's way.
-        let head = Arc::clone(self.storage.head());
-        let reach = reach(lsm.settings.segment_bytes);
-        trim(&head, reach, &mut self.jobs.lasts, &mut edit);
+        let head = Arc::clone(at.storage.head());
+        let reach = reach(at.lsm.settings.segment_bytes);
+        trim(&head, reach, &mut at.jobs.lasts, &mut edit);
         if idle && edit.logs_removed.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
-        self.commit(lsm, edit, effect)?;
-        Ok(true)
-    }
-
-    /// Seals what has ended and is durable up to its end, together with everything that was written
-    /// before it, also to the other log: a power loss must not cut the history below what is
-    /// sealed, because LSNs behind the cut are used again.
-    fn seal_ended(&mut self, lsm: &Lsm, edit: &mut Edit, effect: &mut Effect) {
-        let head = self.storage.head();
-        let writer = lsm.lock();
-        let durable = writer.logs.durable(writer.last());
-        for log in LogKind::ALL {
-            let ended = writer.ended().filter(|ended| ended.point.log == log);
-            for Ended { point, last } in ended {
-                let entry = head.log_segment(point.number);
-                let ordinal = entry.expect("a tail is in the version").segment.ordinal;
-                if *last > durable || !self.logs.is_durable(log, ordinal, point.to) {
-                    break;
-                }
-                edit.logs_sealed.push(*point);
-                effect.sealed.push(point.number);
-                self.jobs.lasts.set(point.number, *last);
-            }
-        }
+        Ok(Some((edit, effect)))
     }
 
     /// Declares the next segments of each log that will need one soon.
     fn add_tails(
         &mut self,
-        lsm: &Lsm,
+        at: &mut Ground<'_>,
+        gc: &Gc,
         edit: &mut Edit,
         effect: &mut Effect,
     ) -> Result<(), EngineError> {
-        let (segment_bytes, most) = (lsm.settings.segment_bytes as u64, self.tails_max());
+        let lsm = at.lsm;
+        let (segment_bytes, most) = (lsm.settings.segment_bytes as u64, tails_max(at));
         for log in LogKind::ALL {
             let (wanted, base_lsn) = {
                 let mut writer = lsm.lock();
@@ -99,8 +118,16 @@ impl Background {
                 (wanted, writer.last().next())
             };
             for _ in 0..wanted {
-                let Some(segment) = self.next_tail(lsm, (log, base_lsn), edit)? else {
+                let Some(number) = self.allocate(at, gc, log)? else {
                     break;
+                };
+                let segment = LogSegment {
+                    log,
+                    ordinal: next_ordinal(at.storage.head(), edit, log),
+                    number,
+                    epoch: lsm.epoch,
+                    base_lsn,
+                    end: None,
                 };
                 edit.logs_added.push(segment);
                 effect.added.push(segment);
@@ -109,60 +136,77 @@ impl Background {
         Ok(())
     }
 
-    /// How many segments of a log may be declared at a time: next to nothing of what the region takes, so that they
-    /// do not count for [`max_space_amplification`](crate::Settings::max_space_amplification), and one where less than
-    /// a quarter of the device is free.
-    fn tails_max(&self) -> u64 {
-        let store = self.storage.store();
-        let is_ample = !self.jobs.space.is_full() && store.room().free >= store.total() / 4;
-        match is_ample {
-            true => TAILS_MAX.min(1 + self.storage.head().table().len() as u64 / 64),
-            false => 1,
-        }
-    }
-
-    /// The segment with which `log` goes on behind its last one and those that `edit` adds to it; `None` where
-    /// there is no number or no room for it.
-    fn next_tail(
+    /// A segment for `log`; `None` where there is no number or no room for it.
+    fn allocate(
         &mut self,
-        lsm: &Lsm,
-        (log, base_lsn): (LogKind, Lsn),
-        edit: &Edit,
-    ) -> Result<Option<LogSegment>, EngineError> {
+        at: &mut Ground<'_>,
+        gc: &Gc,
+        log: LogKind,
+    ) -> Result<Option<SegmentNumber>, EngineError> {
         let kept = self.unused_number.take();
-        let Some(number) = kept.or_else(|| self.storage.allocate_number()) else {
+        let Some(number) = kept.or_else(|| at.storage.allocate_number()) else {
             return Ok(None);
         };
         let in_use = {
-            let writer = lsm.lock();
+            let writer = at.lsm.lock();
             writer.has_segment(log) || writer.holds_entries()
         };
-        let purpose = self.gc.tail_purpose(log, tail_purpose(log, in_use));
+        let purpose = gc.tail_purpose(log, tail_purpose(log, in_use));
         // Each member allocates this segment, too, out of the room that its flushes and merges need.
-        if self.jobs.space.room_for(purpose) == 0 {
+        if at.jobs.space.room_for(purpose) == 0 {
             self.unused_number = Some(number);
             return Ok(None);
         }
-        match self.storage.allocate(number, purpose) {
-            Ok(_) => {}
+        match at.storage.allocate(number, purpose) {
+            Ok(_) => Ok(Some(number)),
             Err(error) if error.is_full() => {
                 self.unused_number = Some(number);
-                return Ok(None);
+                Ok(None)
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => Err(error.into()),
         }
-        let last = self.storage.head().log(log).last();
-        let last = last.map(|last| last.segment.ordinal);
-        let mut added = edit.logs_added.iter().rev();
-        let added = added.find(|added| added.log == log);
-        let last = added.map(|added| added.ordinal).or(last);
-        Ok(Some(LogSegment {
-            log,
-            ordinal: last.map_or(0, |last| last + 1),
-            number,
-            epoch: lsm.epoch,
-            base_lsn,
-            end: None,
-        }))
     }
+}
+
+/// Seals what has ended and is durable up to its end, together with everything that was written
+/// before it, also to the other log: a power loss must not cut the history below what is
+/// sealed, because LSNs behind the cut are used again.
+fn seal_ended(at: &mut Ground<'_>, logs: &LogFlusher, edit: &mut Edit, effect: &mut Effect) {
+    let head = at.storage.head();
+    let writer = at.lsm.lock();
+    let durable = writer.logs.durable(writer.last());
+    for log in LogKind::ALL {
+        let ended = writer.ended().filter(|ended| ended.point.log == log);
+        for Ended { point, last } in ended {
+            let entry = head.log_segment(point.number);
+            let ordinal = entry.expect("a tail is in the version").segment.ordinal;
+            if *last > durable || !logs.is_durable(log, ordinal, point.to) {
+                break;
+            }
+            edit.logs_sealed.push(*point);
+            effect.sealed.push(point.number);
+            at.jobs.lasts.set(point.number, *last);
+        }
+    }
+}
+
+/// How many segments of a log may be declared at a time: next to nothing of what the region takes, so that they
+/// do not count for [`max_space_amplification`](crate::Settings::max_space_amplification), and one where less than
+/// a quarter of the device is free.
+fn tails_max(at: &Ground<'_>) -> u64 {
+    let store = at.storage.store();
+    let is_ample = !at.jobs.space.is_full() && store.room().free >= store.total() / 4;
+    match is_ample {
+        true => TAILS_MAX.min(1 + at.storage.head().table().len() as u64 / 64),
+        false => 1,
+    }
+}
+
+/// The ordinal of the segment with which `log` continues behind its last one and those that `edit` adds to it.
+fn next_ordinal(head: &Version, edit: &Edit, log: LogKind) -> u64 {
+    let last = head.log(log).last().map(|last| last.segment.ordinal);
+    let mut added = edit.logs_added.iter().rev();
+    let added = added.find(|added| added.log == log);
+    let last = added.map(|added| added.ordinal).or(last);
+    last.map_or(0, |last| last + 1)
 }
