@@ -3,15 +3,9 @@
 //! ([`Policy::reclaim`](crate::compaction::policy::Policy::reclaim)). What is written meanwhile is merged,
 //! too, as far as it has left the memtables.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::{EditSeq, Lsn};
-
 use super::Lsm;
-use crate::read::snapshot::LsmSnapshot;
-use crate::read::{ReadView, ScanTime};
-use crate::version::Version;
 use crate::work::jobs::{Jobs, Wish};
 
 /// How often it was asked for, and up to which time it is done.
@@ -28,88 +22,20 @@ pub(super) struct FullCompaction {
     flushed: u64,
 }
 
-impl Lsm {
-    /// The version that readers see now.
-    #[must_use]
-    pub fn version(&self) -> Arc<Version> {
-        Arc::clone(&self.view.load().version)
+impl Asked {
+    /// Asks for it. Returns the number of this request: those of an engine rise.
+    pub(super) fn ask(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Has the next steps merge everything into one level. Returns the number of this request: those of an
-    /// engine rise.
-    pub fn compact_now(&self) -> u64 {
-        let before = self.asked.asked.fetch_add(1, Ordering::AcqRel);
-        self.wake();
-        before + 1
+    /// Whether the request of this number is done.
+    pub(super) fn is_done(&self, number: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= number
     }
 
-    /// The edit with which the [request](Self::compact_now) of this number was done, or a later one; `None`
-    /// where it is not done yet.
-    #[must_use]
-    pub fn compacted(&self, number: u64) -> Option<EditSeq> {
-        let done = self.asked.done.load(Ordering::Acquire) >= number;
-        done.then(|| self.edit())
-    }
-
-    /// The last edit that may be relied on: every member has it, and none can lose it unseen. Before that its log
-    /// segments and numbers are not used, and nobody is told that what it alone says is durable.
-    pub(super) fn usable_edits(&self) -> EditSeq {
-        let everywhere = self.edits_everywhere.load(Ordering::Acquire);
-        let witnessed = self.edits_witnessed.load(Ordering::Acquire);
-        EditSeq(everywhere.min(witnessed))
-    }
-
-    /// Whether every member is known to have applied `edit`, and all before.
-    #[must_use]
-    pub fn is_everywhere(&self, edit: EditSeq) -> bool {
-        edit.0 <= self.edits_everywhere.load(Ordering::Acquire)
-    }
-
-    /// Whether what [`compact_now`](Self::compact_now) asked for is not done yet.
-    #[must_use]
-    pub fn is_compacting(&self) -> bool {
-        self.asked.done.load(Ordering::Acquire) < self.asked.asked.load(Ordering::Acquire)
-    }
-}
-
-impl Lsm {
-    /// The version that is current, once everything up to `lsn` is in its levels. `None`: it is not; what has
-    /// to be flushed for it is on its way.
-    pub fn version_with(&self, lsn: Lsn) -> Option<Arc<Version>> {
-        let writer = self.lock();
-        // What is shown changes under the lock only.
-        let view = self.view.load_full();
-        if view.levels_lsn >= lsn {
-            return Some(Arc::clone(&view.version));
-        }
-        let waits = writer.frozen_up_to().is_some_and(|last| last >= lsn);
-        if !waits && !writer.holds_entries() {
-            // What is above the levels bound nothing.
-            return Some(Arc::clone(&view.version));
-        }
-        drop(writer);
-        if !waits {
-            self.freeze_now();
-        }
-        None
-    }
-
-    /// A view of what `version`, a pinned one, holds in its levels, at the time that edits tell.
-    #[must_use]
-    pub fn snapshot_of(&self, version: &Arc<Version>) -> LsmSnapshot {
-        let lsn = Lsn(version.replay_from().0.saturating_sub(1));
-        let view = ReadView {
-            memtables: Vec::new(),
-            version: Arc::clone(version),
-            levels_lsn: lsn,
-            expired_lsn: Lsn(0),
-            ingests: 0,
-        };
-        let time = ScanTime {
-            now: version.time(),
-            ..ScanTime::default()
-        };
-        LsmSnapshot::new(Arc::new(view), lsn, Arc::clone(&self.reading), time)
+    /// Whether any request is not done.
+    pub(super) fn is_pending(&self) -> bool {
+        self.done.load(Ordering::Acquire) < self.asked.load(Ordering::Acquire)
     }
 }
 

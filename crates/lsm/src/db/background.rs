@@ -152,7 +152,7 @@ impl Background {
         }
         made |= self.step_upkeep(lsm)?;
         made |= self.pay(lsm);
-        lsm.kept_bytes();
+        lsm.kept.settle(&lsm.view.load().memtables);
         let pending = self.pending() + usize::from(lsm.bulk.waits());
         lsm.pending.store(pending, Ordering::Relaxed);
         let due = self.next_flush.map(|at| at.since(now));
@@ -297,8 +297,8 @@ impl Background {
             self.committed(lsm, edit);
         }
         let witnessed = self.storage.witnessed();
-        lsm.edits_witnessed.store(witnessed.0, Ordering::Release);
-        let mut everywhere = lsm.usable_edits();
+        lsm.edits.note_witnessed(witnessed);
+        let mut everywhere = lsm.edits.usable();
         let mut provided = lsm.lock().provide_spares(everywhere);
         if lsm.settings.mutants.number_early() {
             everywhere = self.storage.current().seq();
@@ -346,7 +346,7 @@ impl Background {
         if let Some(observer) = &lsm.observer {
             observer.edit_committed(&edit.notice);
         } else {
-            lsm.edits_everywhere.store(seq.0, Ordering::Release);
+            lsm.edits.note_everywhere(seq);
         }
         if lsm.settings.mutants.provide_early() {
             lsm.lock().provide_spares(seq);

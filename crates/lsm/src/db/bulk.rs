@@ -22,14 +22,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::range::successor;
-use argosy_base::{Direction, EditSeq, KeyRange, Lsn};
+use argosy_base::{EditSeq, KeyRange, Lsn};
 use argosy_device::Purpose;
 use argosy_engine::ingest::IngestError;
 pub use argosy_engine::ingest::{Taken, Ticket, check_part};
-use argosy_engine::{BusyReason, EngineError, Snapshot};
+use argosy_engine::{BusyReason, EngineError};
 
 use super::Lsm;
 use super::background::{Ground, site};
+use super::edits::EditProgress;
 use super::ingest::{Fed, pair_bytes_max, place};
 use crate::cache::{Charge, NodeCache, footprint};
 use crate::compaction::below::Below;
@@ -38,6 +39,7 @@ use crate::edit::{Edit, LEVELS_MAX};
 use crate::memtable::Memtable;
 use crate::merge::Source;
 use crate::read::sources::MemtableSource;
+use crate::settings::Settings;
 use crate::work::jobs::Jobs;
 use crate::work::stats::Counts;
 
@@ -123,6 +125,56 @@ impl Bulk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes in `pairs`, which wait from now on. See [`Lsm::ingest_part`].
+    pub(super) fn take(
+        &self,
+        pairs: Pairs,
+        settings: &Settings,
+        cache: &Arc<NodeCache>,
+    ) -> Result<Ticket, IngestError> {
+        check_part(&pairs, pair_bytes_max(settings))?;
+        let bytes = memory_of(&pairs);
+        let mut state = self.lock();
+        if state.bytes > 0 && state.bytes + bytes > WAITING_BYTES_MAX {
+            return Err(EngineError::Busy(BusyReason::Ingest).into());
+        }
+        state.last += 1;
+        state.bytes += bytes;
+        let ticket = state.last;
+        state.waiting.push_back(Part {
+            ticket,
+            pairs,
+            held: Held::new(bytes, cache),
+        });
+        Ok(ticket)
+    }
+
+    /// Parts that have come to an end, each told once.
+    pub(super) fn ended(&self, edits: &EditProgress) -> Vec<(Ticket, Taken)> {
+        let mut state = self.lock();
+        if state.ended.is_empty() {
+            return Vec::new();
+        }
+        // Nothing but the edit says that the part is there.
+        let usable = edits.usable();
+        let mut told = Vec::new();
+        state.ended.retain(|(ticket, taken, edit)| {
+            let is_over = *edit <= usable || !matches!(taken, Taken::Done);
+            told.extend(is_over.then(|| (*ticket, taken.clone())));
+            !is_over
+        });
+        told
+    }
+
+    /// Takes a part back. Returns whether nothing of it was begun: then nothing ever will be.
+    pub(super) fn take_back(&self, ticket: Ticket) -> bool {
+        let mut state = self.lock();
+        let at = state.waiting.iter().position(|part| part.ticket == ticket);
+        let part = at.and_then(|at| state.waiting.remove(at));
+        state.bytes -= part.as_ref().map_or(0, |part| part.held.bytes);
+        part.is_some()
+    }
+
     pub(super) fn waits(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
@@ -174,62 +226,6 @@ pub(super) enum Ingested {
     Some,
     /// Parts are in the levels, once this edit is committed.
     All(Box<Edit>),
-}
-
-impl Lsm {
-    /// Has the background ingest `pairs`, by rising keys, all of them or none. What became of them is told by
-    /// [`ingested`](Self::ingested). Nothing is written to a log.
-    ///
-    /// # Errors
-    /// [`IngestError`]: nothing of it will be ingested. [`EngineError::Busy`] while
-    /// [`WAITING_BYTES_MAX`] wait.
-    pub fn ingest_part(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, IngestError> {
-        self.check_open()?;
-        check_part(&pairs, pair_bytes_max(&self.settings))?;
-        let bytes = memory_of(&pairs);
-        let mut state = self.bulk.lock();
-        if state.bytes > 0 && state.bytes + bytes > WAITING_BYTES_MAX {
-            return Err(EngineError::Busy(BusyReason::Ingest).into());
-        }
-        state.last += 1;
-        state.bytes += bytes;
-        let ticket = state.last;
-        state.waiting.push_back(Part {
-            ticket,
-            pairs,
-            held: Held::new(bytes, &self.reading.cache),
-        });
-        drop(state);
-        self.wake();
-        Ok(ticket)
-    }
-
-    /// Parts that have come to an end, each told once.
-    #[must_use]
-    pub fn ingested(&self) -> Vec<(Ticket, Taken)> {
-        let mut state = self.bulk.lock();
-        if state.ended.is_empty() {
-            return Vec::new();
-        }
-        // Nothing but the edit says that the part is there.
-        let usable = self.usable_edits();
-        let mut told = Vec::new();
-        state.ended.retain(|(ticket, taken, edit)| {
-            let is_over = *edit <= usable || !matches!(taken, Taken::Done);
-            told.extend(is_over.then(|| (*ticket, taken.clone())));
-            !is_over
-        });
-        told
-    }
-
-    /// Takes a part back. Returns whether nothing of it was begun: then nothing ever will be.
-    pub fn take_back(&self, ticket: Ticket) -> bool {
-        let mut state = self.bulk.lock();
-        let at = state.waiting.iter().position(|part| part.ticket == ticket);
-        let part = at.and_then(|at| state.waiting.remove(at));
-        state.bytes -= part.as_ref().map_or(0, |part| part.held.bytes);
-        part.is_some()
-    }
 }
 
 impl Ingestion {
@@ -291,7 +287,7 @@ impl Ingestion {
             }
             range = joined;
         }
-        if !lsm.hold(&range) {
+        if !hold(lsm, &range) {
             lsm.bulk.put_back(parts);
             return false;
         }
@@ -348,43 +344,31 @@ impl Ingestion {
     }
 }
 
-impl Lsm {
-    /// Whether no key of `range` is bound, by what is visible.
-    ///
-    /// # Errors
-    /// As those of a scan.
-    pub fn is_unbound(&self, range: &KeyRange) -> Result<bool, EngineError> {
-        let snapshot = self.snapshot_of_all();
-        let mut scan = snapshot.scan(range, Direction::Up)?;
-        Ok(scan.next()?.is_none())
+/// From now on writes into `range` wait. `false`: a memtable has keys of it, or removes some; it is on its
+/// way to be flushed.
+fn hold(lsm: &Lsm, range: &KeyRange) -> bool {
+    let concerns = |table: &Arc<Memtable>| {
+        let erasures = table.erasures();
+        let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
+        erased.iter().any(|erased| erased.overlaps(range))
+            || MemtableSource::new(table, Lsn(u64::MAX), range)
+                .key()
+                .is_some()
+    };
+    let mut writer = lsm.lock();
+    // What is shown changes under the lock only.
+    let view = lsm.view.load_full();
+    let mut concerned = view.memtables.iter().map(concerns);
+    let active = concerned.next().unwrap_or(false);
+    if !active && !concerned.any(|is| is) {
+        writer.hold(Some(range.clone()));
+        return true;
     }
-
-    /// From now on writes into `range` wait. `false`: a memtable has keys of it, or removes some; it is on its
-    /// way to be flushed.
-    fn hold(&self, range: &KeyRange) -> bool {
-        let concerns = |table: &Arc<Memtable>| {
-            let erasures = table.erasures();
-            let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
-            erased.iter().any(|erased| erased.overlaps(range))
-                || MemtableSource::new(table, Lsn(u64::MAX), range)
-                    .key()
-                    .is_some()
-        };
-        let mut writer = self.lock();
-        // What is shown changes under the lock only.
-        let view = self.view.load_full();
-        let mut concerned = view.memtables.iter().map(concerns);
-        let active = concerned.next().unwrap_or(false);
-        if !active && !concerned.any(|is| is) {
-            writer.hold(Some(range.clone()));
-            return true;
-        }
-        drop(writer);
-        if active {
-            self.freeze_now();
-        }
-        false
+    drop(writer);
+    if active {
+        lsm.freeze_now();
     }
+    false
 }
 
 /// Whether `part` begins where `range` ends, or behind that.

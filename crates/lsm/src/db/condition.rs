@@ -51,6 +51,32 @@ struct Binding {
 }
 
 impl Binding {
+    /// Of `key` in `view`, inserted but unpublished writes included.
+    fn of(
+        lsm: &Lsm,
+        view: &ReadView,
+        key: &[u8],
+        with_value: bool,
+        fetch: Fetch<'_>,
+    ) -> Result<Self, EngineError> {
+        let newest = match with_value && lsm.settings.mutants.change_committed() {
+            true => lsm.committed_lsn(),
+            false => Lsn(u64::MAX),
+        };
+        let located = view.locate(key, newest, &lsm.reading, fetch)?;
+        let value = match &located.entry {
+            Some(entry) if with_value => {
+                Some(view.value(key, entry.clone(), &lsm.reading, fetch)?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            entry: located.entry,
+            lsn: located.lsn,
+            value,
+        })
+    }
+
     fn exists(&self) -> bool {
         !matches!(self.entry, None | Some(OwnedEntry::Tombstone))
     }
@@ -123,12 +149,12 @@ impl Looked {
             .ops()
             .map(|op| match op {
                 Op::DeleteRange { .. } => Ok(Binding::default()),
-                _ => lsm.binding(&view, op.key(), needs_values(batch, options), fetch),
+                _ => Binding::of(lsm, &view, op.key(), needs_values(batch, options), fetch),
             })
             .collect::<Result<_, _>>()?;
         let guard = batch
             .guarded()
-            .map(|(key, _)| lsm.binding(&view, key, false, fetch));
+            .map(|(key, _)| Binding::of(lsm, &view, key, false, fetch));
         let guard = guard.transpose()?;
         Ok(Some(Self {
             view,
@@ -227,13 +253,13 @@ impl Looked {
         let ops = batch.ops().zip(&mut bindings);
         for (op, binding) in ops.filter(|(op, _)| op.range().is_none()) {
             if !stands(op.key(), binding) {
-                *binding = lsm.binding(&view, op.key(), with_value, Fetch::Device)?;
+                *binding = Binding::of(lsm, &view, op.key(), with_value, Fetch::Device)?;
             }
         }
         if let (Some((key, _)), Some(binding)) = (batch.guarded(), &mut guard)
             && !stands(key, binding)
         {
-            *binding = lsm.binding(&view, key, false, Fetch::Device)?;
+            *binding = Binding::of(lsm, &view, key, false, Fetch::Device)?;
         }
         Ok((bindings, guard))
     }
@@ -382,36 +408,4 @@ fn outcome(
         batch,
         lsn: binding.lsn,
     }))
-}
-
-impl Lsm {
-    /// Up to which LSN writes are looked at: all of them.
-    fn newest(&self, with_value: bool) -> Lsn {
-        match with_value && self.settings.mutants.change_committed() {
-            true => self.committed_lsn(),
-            false => Lsn(u64::MAX),
-        }
-    }
-
-    /// What `key` is bound to in `view`, inserted but unpublished writes included.
-    fn binding(
-        &self,
-        view: &ReadView,
-        key: &[u8],
-        with_value: bool,
-        fetch: Fetch<'_>,
-    ) -> Result<Binding, EngineError> {
-        let located = view.locate(key, self.newest(with_value), &self.reading, fetch)?;
-        let value = match &located.entry {
-            Some(entry) if with_value => {
-                Some(view.value(key, entry.clone(), &self.reading, fetch)?)
-            }
-            _ => None,
-        };
-        Ok(Binding {
-            entry: located.entry,
-            lsn: located.lsn,
-            value,
-        })
-    }
 }

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use argosy_base::{KeyRange, Lsn};
 use argosy_engine::long::{RESERVED, is_reserved, parts};
 
-use super::Lsm;
 use crate::memtable::Memtable;
 use crate::memtable::erased::{Erasures, left_of, union};
 use crate::merge::Source;
 use crate::names::LevelError;
-use crate::read::ReadAhead;
 use crate::read::scan::Begun;
 use crate::read::sources::{RunReading, RunSource};
+use crate::read::{ReadAhead, ReadView, Reading};
 use crate::version::{Run, Version};
 
 /// How many entries are looked at, at most. What does not count among others is counted.
@@ -26,74 +25,68 @@ const COUNTED_MAX: u64 = 1 << 16;
 /// As of when: now.
 const EVERY: Lsn = Lsn(u64::MAX);
 
-impl Lsm {
-    /// An estimate of the number of keys: entries of all levels and memtables, tombstones taken off twice. A key
-    /// that stands in several places is counted several times; one that a range removed is counted until a merge
-    /// where its segment has others too. Parts of long values are none.
-    #[must_use]
-    pub fn count_estimate(&self) -> u64 {
-        let view = self.view.load();
-        let erased = Erasures::of(view.memtables.iter().map(Arc::as_ref), EVERY);
-        let ranges = erased.as_ref().map_or(&[][..], |erased| erased.union());
-        let parts = parts();
-        let gone = union(ranges.iter().chain([&parts]));
-        let mut left = COUNTED_MAX;
-        let mut count = 0;
-        for table in &view.memtables {
-            let hidden = hidden(table, erased.as_deref(), &mut left);
-            count += (table.len() as u64).saturating_sub(hidden);
-        }
-        for (place, (_, run)) in view.version.runs().enumerate() {
-            let mut seen = BTreeSet::new();
-            for entry in &run.segments {
-                let segment = &entry.segment;
-                // Of a segment in pieces all have to be gone.
-                let is_gone = left_of(&segment.range, &gone).next().is_none();
-                if is_gone || !seen.insert(segment.number) {
-                    continue;
-                }
-                let keys = u64::from(segment.entries.saturating_sub(2 * segment.tombstones));
-                let others = segment.range.intersection(&parts);
-                // Where they cannot be read they are counted.
-                let others = self.entries_of(&view.version, (place, run), &others, &mut left);
-                count += keys.saturating_sub(others.unwrap_or(0));
+/// See [`Lsm::count_estimate`](super::Lsm::count_estimate).
+pub(super) fn estimate(view: &ReadView, reading: &Reading) -> u64 {
+    let erased = Erasures::of(view.memtables.iter().map(Arc::as_ref), EVERY);
+    let ranges = erased.as_ref().map_or(&[][..], |erased| erased.union());
+    let parts = parts();
+    let gone = union(ranges.iter().chain([&parts]));
+    let mut left = COUNTED_MAX;
+    let mut count = 0;
+    for table in &view.memtables {
+        let hidden = hidden(table, erased.as_deref(), &mut left);
+        count += (table.len() as u64).saturating_sub(hidden);
+    }
+    for (place, (_, run)) in view.version.runs().enumerate() {
+        let mut seen = BTreeSet::new();
+        for entry in &run.segments {
+            let segment = &entry.segment;
+            // Of a segment in pieces all have to be gone.
+            let is_gone = left_of(&segment.range, &gone).next().is_none();
+            if is_gone || !seen.insert(segment.number) {
+                continue;
             }
+            let keys = u64::from(segment.entries.saturating_sub(2 * segment.tombstones));
+            let others = segment.range.intersection(&parts);
+            // Where they cannot be read they are counted.
+            let others = entries_of(reading, &view.version, (place, run), &others, &mut left);
+            count += keys.saturating_sub(others.unwrap_or(0));
         }
-        count
     }
+    count
+}
 
-    /// How many entries `run` has in `range`.
-    fn entries_of(
-        &self,
-        version: &Arc<Version>,
-        (place, run): (usize, &Run),
-        range: &KeyRange,
-        left: &mut u64,
-    ) -> Result<u64, LevelError> {
-        if range.is_empty() {
-            return Ok(0);
-        }
-        let how = RunReading {
-            region: self.reading.region,
-            ahead: ReadAhead::SCAN,
-            cache: Some(Arc::clone(&self.reading.cache)),
-            resolve: None,
-            counts: false,
-        };
-        let begun = Begun {
-            run,
-            place,
-            pieces: run.places_overlapping(range),
-        };
-        let mut source = RunSource::<false>::in_range(how, version, &begun, (range, None))?;
-        let mut count = 0;
-        while *left > 0 && source.key().is_some() {
-            source.advance()?;
-            count += 1;
-            *left -= 1;
-        }
-        Ok(count)
+/// How many entries `run` has in `range`.
+fn entries_of(
+    reading: &Reading,
+    version: &Arc<Version>,
+    (place, run): (usize, &Run),
+    range: &KeyRange,
+    left: &mut u64,
+) -> Result<u64, LevelError> {
+    if range.is_empty() {
+        return Ok(0);
     }
+    let how = RunReading {
+        region: reading.region,
+        ahead: ReadAhead::SCAN,
+        cache: Some(Arc::clone(&reading.cache)),
+        resolve: None,
+        counts: false,
+    };
+    let begun = Begun {
+        run,
+        place,
+        pieces: run.places_overlapping(range),
+    };
+    let mut source = RunSource::<false>::in_range(how, version, &begun, (range, None))?;
+    let mut count = 0;
+    while *left > 0 && source.key().is_some() {
+        source.advance()?;
+        count += 1;
+        *left -= 1;
+    }
+    Ok(count)
 }
 
 /// How many entries of `table` are of parts, or hidden by a range.

@@ -101,30 +101,27 @@ pub struct Ingest<'a> {
     committed: bool,
 }
 
-impl Lsm {
-    /// Begins to ingest.
-    ///
-    /// # Errors
-    /// [`IngestError::Replicated`]; [`EngineError::Closed`].
-    pub fn ingest(&self) -> Result<Ingest<'_>, IngestError> {
-        self.check_open()?;
-        if self.observer.is_some() {
+impl<'a> Ingest<'a> {
+    /// Begins. See [`Lsm::ingest`].
+    pub(super) fn begin(lsm: &'a Lsm) -> Result<Self, IngestError> {
+        lsm.check_open()?;
+        if lsm.observer.is_some() {
             return Err(IngestError::Replicated);
         }
-        let mut background = self.background()?;
+        let mut background = lsm.background()?;
         let site = Site {
             storage: &mut background.storage,
-            settings: &self.settings,
-            epoch: self.epoch,
+            settings: &lsm.settings,
+            epoch: lsm.epoch,
             observer: None,
             cache: None,
-            counts: &self.counts,
-            time: self.committed_time(),
+            counts: &lsm.counts,
+            time: lsm.committed_time(),
         };
         let target = site.target(LEVELS_MAX, Shape::SelfContained, Pointers::Numbers);
         drop(background);
-        Ok(Ingest {
-            lsm: self,
+        Ok(Self {
+            lsm,
             build: Build::new(Fed::default(), target, Below::default()),
             first: None,
             last: Vec::new(),
@@ -133,13 +130,6 @@ impl Lsm {
         })
     }
 
-    fn background(&self) -> Result<std::sync::MutexGuard<'_, Background>, EngineError> {
-        let background = self.background.lock();
-        background.map_err(|_| EngineError::Closed("a background step panicked"))
-    }
-}
-
-impl Ingest<'_> {
     /// Hands in the next pair.
     ///
     /// # Errors

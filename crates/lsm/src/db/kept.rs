@@ -6,12 +6,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use argosy_device::buffer;
-
-use crate::cache::flushed;
 use crate::cache::{Charge, NodeCache};
-use crate::memory::Memory;
-use crate::memtable::{Memtable, allocated};
+use crate::memtable::Memtable;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -42,8 +38,9 @@ impl KeptTables {
         self.count.store(tables.len(), Ordering::Release);
     }
 
-    /// Bytes of those that are left, where the region's own memtables are `own`: charges the cache.
-    fn settle(&self, own: &[Arc<Memtable>]) -> usize {
+    /// Bytes of those that are left and that somebody still sees, where the region's own memtables are `own`. Counts
+    /// them anew, and has the cache give way to them.
+    pub(super) fn settle(&self, own: &[Arc<Memtable>]) -> usize {
         let mut left = Vec::new();
         if self.count.load(Ordering::Acquire) > 0 {
             let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,29 +58,5 @@ impl KeptTables {
         self.charge
             .set((sum(own) + kept).saturating_sub(self.share));
         kept
-    }
-}
-
-impl super::Lsm {
-    /// Bytes of memtables that the region has done with and that somebody still sees. Counts them anew, and
-    /// has the cache give way to them.
-    pub(super) fn kept_bytes(&self) -> usize {
-        self.kept.settle(&self.view.load().memtables)
-    }
-
-    /// What the store takes of memory: the region's windows, the cache, which regions may share, and
-    /// memtables and buffers of all stores of the process.
-    #[must_use]
-    pub fn memory(&self) -> Memory {
-        let cache = self.reading.cache.stats();
-        Memory {
-            memtables: allocated::bytes() as u64,
-            windows: self.settings.windows_bytes() as u64,
-            cache: cache.bytes,
-            pinned: cache.pinned_bytes,
-            versions: self.view.load().version.memory_bytes() as u64,
-            buffers: (buffer::allocated_bytes().saturating_sub(flushed::kept_bytes())
-                + super::bulk::held_bytes()) as u64,
-        }
     }
 }

@@ -22,8 +22,9 @@ mod background;
 pub mod bulk;
 mod condition;
 mod count;
-mod damages;
 mod demand;
+mod edits;
+mod engine;
 mod gc;
 pub mod ingest;
 mod kept;
@@ -43,28 +44,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
-use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, Moment, RegionId, SegmentNumber};
+use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, RegionId};
 use argosy_device::{Room, Waker};
-use argosy_engine::batch::check_key;
-use argosy_engine::{
-    Engine, EngineError, Found, Observer, Outline, Progress, Reach, Snapshot, Wanted, WriteBatch,
-    WriteOptions, Written,
-};
+use argosy_engine::{EngineError, Observer};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::{LogWindows, LogWriter, Logs};
 
 use crate::cache::NodeCache;
 use crate::edit::LogSegment;
-use crate::read::many::Keys;
 use crate::read::{FilterCounts, ReadView, Reading};
-use crate::segments::fetch::Fetch;
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::work::stats::Counts;
 pub use crate::work::stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
 
 use background::Background;
-use condition::Looked;
+use bulk::{Taken, Ticket};
+use edits::EditProgress;
+use ingest::{Ingest, IngestError};
 pub use promote::{Cut, Service};
 pub use replay::Tables;
 pub use source::Pinned;
@@ -121,10 +118,7 @@ pub struct Lsm {
     last: AtomicU64,
     /// The commit LSN; never above `last`.
     committed: AtomicU64,
-    /// Every member has applied the edits up to this one.
-    edits_everywhere: AtomicU64,
-    /// Damage to the edits up to this one on this device would be told. See [`Storage::witnessed`].
-    edits_witnessed: AtomicU64,
+    edits: EditProgress,
     time: RegionTime,
     /// Why no more writes are taken.
     closed: OnceLock<&'static str>,
@@ -197,7 +191,7 @@ impl Lsm {
             notices.for_each(|notice| observer.edit_committed(notice));
         }
         Self {
-            edits_witnessed: AtomicU64::new(parts.storage.witnessed().0),
+            edits: EditProgress::new(known, parts.storage.witnessed()),
             view: ArcSwap::from_pointee(writer.view()),
             background: Mutex::new(Background::new(parts.storage, parts.last)),
             writer: Mutex::new(writer),
@@ -208,7 +202,6 @@ impl Lsm {
             windows,
             last: AtomicU64::new(parts.last.0),
             committed: AtomicU64::new(committed.0),
-            edits_everywhere: AtomicU64::new(known.0),
             time,
             closed: OnceLock::new(),
             flush_asked: AtomicBool::new(false),
@@ -259,6 +252,59 @@ impl Lsm {
         self.flush_now();
     }
 
+    /// Has the next steps merge everything into one level. Returns the number of this request: those of an
+    /// engine rise.
+    pub fn compact_now(&self) -> u64 {
+        let number = self.asked.ask();
+        self.wake();
+        number
+    }
+
+    /// The edit with which the [request](Self::compact_now) of this number was done, or a later one; `None`
+    /// where it is not done yet.
+    #[must_use]
+    pub fn compacted(&self, number: u64) -> Option<EditSeq> {
+        self.asked.is_done(number).then(|| self.edit())
+    }
+
+    /// Whether what [`compact_now`](Self::compact_now) asked for is not done yet.
+    #[must_use]
+    pub fn is_compacting(&self) -> bool {
+        self.asked.is_pending()
+    }
+
+    /// Begins to ingest.
+    ///
+    /// # Errors
+    /// [`IngestError::Replicated`]; [`EngineError::Closed`].
+    pub fn ingest(&self) -> Result<Ingest<'_>, IngestError> {
+        Ingest::begin(self)
+    }
+
+    /// Has the background ingest `pairs`, by rising keys, all of them or none. What became of them is told by
+    /// [`ingested`](Self::ingested). Nothing is written to a log.
+    ///
+    /// # Errors
+    /// [`IngestError`]: nothing of it will be ingested. [`EngineError::Busy`] while
+    /// [`WAITING_BYTES_MAX`](bulk::WAITING_BYTES_MAX) wait.
+    pub fn ingest_part(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, IngestError> {
+        self.check_open()?;
+        let taken = self.bulk.take(pairs, &self.settings, &self.reading.cache)?;
+        self.wake();
+        Ok(taken)
+    }
+
+    /// Parts that have come to an end, each told once.
+    #[must_use]
+    pub fn ingested(&self) -> Vec<(Ticket, Taken)> {
+        self.bulk.ended(&self.edits)
+    }
+
+    /// Takes a part back. Returns whether nothing of it was begun: then nothing ever will be.
+    pub fn take_back(&self, ticket: Ticket) -> bool {
+        self.bulk.take_back(ticket)
+    }
+
     /// The least room that the devices of the other members have: where one is full, so is the
     /// region.
     pub fn set_members_room(&self, room: Option<Room>) {
@@ -280,29 +326,6 @@ impl Lsm {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         background.jobs.space_in_words()
-    }
-
-    /// The highest LSN up to which everything is durable on every member.
-    #[must_use]
-    pub fn durable_lsn(&self) -> Lsn {
-        let writer = self.lock();
-        writer.logs.durable(writer.last())
-    }
-
-    /// The highest LSN up to which everything is durable on every member, and is known to have been: where a record
-    /// up to here is damaged, whoever reads the logs after a loss of power finds that it was durable. Behind it a
-    /// damaged record may look like one that was never written. Not above [`durable_lsn`](Self::durable_lsn).
-    #[must_use]
-    pub fn marked_lsn(&self) -> Lsn {
-        if self.settings.mutants.forget_mark() {
-            return self.durable_lsn();
-        }
-        self.lock().marked(self.usable_edits())
-    }
-
-    /// Every member has applied the edits up to this one.
-    fn everywhere(&self) -> EditSeq {
-        EditSeq(self.edits_everywhere.load(Ordering::Acquire))
     }
 
     /// Has the active memtable flushed to L1 although it is not full. Returns false where too many are waiting, or
@@ -375,139 +398,13 @@ impl Lsm {
             None => Ok(()),
         }
     }
-}
 
-impl Engine for Lsm {
-    fn get_within(&self, key: &[u8], reach: Reach) -> Result<Found, EngineError> {
-        check_key(key)?;
-        let fetch = Fetch::within(reach);
-        let look = |view: &ReadView, lsn| view.locate(key, lsn, &self.reading, fetch);
-        let (view, located) = self.noting_within(reach, self.look(look))?;
-        let expiry = located.entry.as_ref().and_then(|entry| entry.expiry());
-        let value = match located.entry {
-            Some(entry) => {
-                let value = view.value(key, entry, &self.reading, fetch);
-                self.noting_within(reach, value)?
-            }
-            None => None,
-        };
-        Ok(Found {
-            version: view.version_of(located.lsn, value.is_some()),
-            value,
-            lsn: located.lsn,
-            expiry,
-        })
+    /// Waits for whoever is at a background step.
+    fn background(&self) -> Result<MutexGuard<'_, Background>, EngineError> {
+        let background = self.background.lock();
+        background.map_err(|_| EngineError::Closed("a background step panicked"))
     }
 
-    fn get_some(
-        &self,
-        keys: &[&[u8]],
-        wanted: Wanted,
-        reach: Reach,
-    ) -> Result<Vec<Found>, EngineError> {
-        keys.iter().try_for_each(|key| check_key(key))?;
-        let (now, told) = self.told();
-        let (lsn, view) = self.shown();
-        let found = view.get_some(Keys { keys, wanted }, lsn, &self.reading, reach);
-        let found = self.noting_within(reach, found)?.into_iter().zip(keys);
-        let found = found.map(|(found, key)| {
-            let (value, lsn, expiry) = match found.expiry {
-                Some(expiry) if expiry <= now => (None, found.lsn.max(told), None),
-                Some(expiry) if self.reached(expiry).is_some() => {
-                    let found = self.get_within(key, reach)?;
-                    let value = match wanted {
-                        Wanted::Values(_) => found.value,
-                        Wanted::Presence => found.value.map(|_| Vec::new()),
-                    };
-                    return Ok(Found { value, ..found });
-                }
-                expiry => (found.value, found.lsn, expiry),
-            };
-            Ok(Found {
-                version: view.version_of(lsn, value.is_some()),
-                value,
-                lsn,
-                expiry,
-            })
-        });
-        found.collect()
-    }
-
-    fn outline(&self, key: &[u8], reach: Reach) -> Result<Outline, EngineError> {
-        check_key(key)?;
-        let fetch = Fetch::within(reach);
-        let look = |view: &ReadView, lsn| view.locate(key, lsn, &self.reading, fetch);
-        let (_, located) = self.noting_within(reach, self.look(look))?;
-        Ok(located.outline())
-    }
-
-    fn write_within(
-        &self,
-        batch: &WriteBatch,
-        options: WriteOptions,
-        reach: Reach,
-    ) -> Result<Written, EngineError> {
-        self.check_open()?;
-        let looked = self.noting_within(reach, Looked::before(self, batch, options, reach))?;
-        self.write_looked(batch, options, looked)
-    }
-
-    fn snapshot(&self) -> Box<dyn Snapshot> {
-        Box::new(self.snapshot_of_committed())
-    }
-
-    fn last_lsn(&self) -> Lsn {
-        self.visible()
-    }
-
-    fn time(&self) -> Moment {
-        self.clock_or_time()
-    }
-
-    fn committed_lsn(&self) -> Lsn {
-        Lsn(self.committed.load(Ordering::Acquire))
-    }
-
-    fn commit(&self, lsn: Lsn) {
-        assert!(
-            lsn <= self.visible(),
-            "what was not written is not committed"
-        );
-        let before = self.committed.fetch_max(lsn.0, Ordering::AcqRel);
-        let waiting = self.view.load().memtables.len() > 1;
-        if before < lsn.0 && waiting {
-            self.wake();
-        }
-    }
-
-    fn flushed_everywhere(&self, log: LogKind, segment: SegmentNumber, to: u32) {
-        let mut writer = self.lock();
-        let log = writer.logs.log_mut(log);
-        log.flushed_everywhere(segment, to);
-        writer.note_durable();
-        let asked = self.mark_asked.load(Ordering::Acquire);
-        let waits = writer.marked(self.everywhere()).0 < asked;
-        drop(writer);
-        if waits {
-            // What is durable everywhere now is marked by the next step.
-            self.wake();
-        }
-    }
-
-    fn edit_applied_everywhere(&self, seq: EditSeq) {
-        self.edits_everywhere.fetch_max(seq.0, Ordering::AcqRel);
-        let usable = self.usable_edits();
-        self.lock().provide_spares(usable);
-        self.wake();
-    }
-
-    fn step(&self, now: Instant) -> Result<Progress, EngineError> {
-        let stepped = self.with_background(|background| background.step(self, now))?;
-        Ok(stepped.unwrap_or_default())
-    }
-}
-
-impl Lsm {
     /// The part of [`step`](Engine::step) that writes logs to the device, by itself: for those who
     /// tell apart what CPU is used for. Returns whether anything was done.
     pub fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {

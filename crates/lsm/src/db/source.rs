@@ -1,24 +1,32 @@
-//! What a driver needs of an engine whose region has other members: its position, its version for
-//! a member to start from, and bytes of its segments.
+//! What an engine shows of itself: snapshots and figures; and, to a driver whose region has other members, its
+//! position, its version for a member to start from, and bytes of its segments.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, SegmentNumber};
-use argosy_device::Buffer;
+use argosy_base::{
+    AddressMode, DeviceSegment, Direction, EditSeq, KeyRange, LogKind, Lsn, SegmentNumber,
+};
+use argosy_device::{Buffer, buffer};
 use argosy_engine::source::{LogPlace, Next, Piece};
-use argosy_engine::{Engine, Source};
+use argosy_engine::{Engine, EngineError, Snapshot, Source};
 use argosy_log::LogWindows;
 use argosy_log::verify::{LogFault, check_sent};
 
-use super::Lsm;
+use super::{Lsm, bulk, count, stats};
+use crate::cache::flushed;
+use crate::damage::Damages;
 use crate::edit::{Edit, LogPoint, LogSegment};
+use crate::excess::Excess;
+use crate::memory::Memory;
+use crate::memtable::allocated;
 use crate::names::LevelError;
-use crate::read::ScanTime;
 use crate::read::snapshot::{Kept, LsmSnapshot, kept_by};
+use crate::read::{ReadView, ScanTime};
 use crate::segments::StoredSegment;
 use crate::version::Version;
 use crate::version::outgoing::{goes_out, send_out};
+use crate::work::stats::Stats;
 
 /// A version that a member is catching up to. Its segments stay while this is held (I1).
 #[derive(Clone)]
@@ -95,10 +103,89 @@ impl Lsm {
         }
     }
 
+    /// The version that readers see now.
+    #[must_use]
+    pub fn version(&self) -> Arc<Version> {
+        Arc::clone(&self.view.load().version)
+    }
+
+    /// The version that is current, once everything up to `lsn` is in its levels. `None`: it is not; what has
+    /// to be flushed for it is on its way.
+    pub fn version_with(&self, lsn: Lsn) -> Option<Arc<Version>> {
+        let writer = self.lock();
+        // What is shown changes under the lock only.
+        let view = self.view.load_full();
+        if view.levels_lsn >= lsn {
+            return Some(Arc::clone(&view.version));
+        }
+        let waits = writer.frozen_up_to().is_some_and(|last| last >= lsn);
+        if !waits && !writer.holds_entries() {
+            // What is above the levels bound nothing.
+            return Some(Arc::clone(&view.version));
+        }
+        drop(writer);
+        if !waits {
+            self.freeze_now();
+        }
+        None
+    }
+
+    /// A view of what `version`, a pinned one, holds in its levels, at the time that edits tell.
+    #[must_use]
+    pub fn snapshot_of(&self, version: &Arc<Version>) -> LsmSnapshot {
+        let lsn = Lsn(version.replay_from().0.saturating_sub(1));
+        let view = ReadView {
+            memtables: Vec::new(),
+            version: Arc::clone(version),
+            levels_lsn: lsn,
+            expired_lsn: Lsn(0),
+            ingests: 0,
+        };
+        let time = ScanTime {
+            now: version.time(),
+            ..ScanTime::default()
+        };
+        LsmSnapshot::new(Arc::new(view), lsn, Arc::clone(&self.reading), time)
+    }
+
+    /// Whether no key of `range` is bound, by what is visible.
+    ///
+    /// # Errors
+    /// As those of a scan.
+    pub fn is_unbound(&self, range: &KeyRange) -> Result<bool, EngineError> {
+        let snapshot = self.snapshot_of_all();
+        let mut scan = snapshot.scan(range, Direction::Up)?;
+        Ok(scan.next()?.is_none())
+    }
+
     /// The last edit that is durable here.
     #[must_use]
     pub fn edit(&self) -> EditSeq {
         self.view.load().version.seq()
+    }
+
+    /// The highest LSN up to which everything is durable on every member.
+    #[must_use]
+    pub fn durable_lsn(&self) -> Lsn {
+        let writer = self.lock();
+        writer.logs.durable(writer.last())
+    }
+
+    /// The highest LSN up to which everything is durable on every member, and is known to have been: where a record
+    /// up to here is damaged, whoever reads the logs after a loss of power finds that it was durable. Behind it a
+    /// damaged record may look like one that was never written. Not above [`durable_lsn`](Self::durable_lsn).
+    #[must_use]
+    pub fn marked_lsn(&self) -> Lsn {
+        if self.settings.mutants.forget_mark() {
+            return self.durable_lsn();
+        }
+        self.lock().marked(self.edits.usable())
+    }
+
+    /// Whether every member is known to have applied `edit`, and all before.
+    #[must_use]
+    pub fn is_everywhere(&self, edit: EditSeq) -> bool {
+        edit <= self.edits.everywhere()
     }
 
     /// The windows of each log, by [`LogKind::index`].
@@ -241,5 +328,47 @@ impl Lsm {
     #[must_use]
     pub fn levels_digest(&self) -> u64 {
         self.view.load().version.levels_digest()
+    }
+
+    /// What the engine has done and holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        stats::gather(self)
+    }
+
+    /// An estimate of the number of keys: entries of all levels and memtables, tombstones taken off twice. A key
+    /// that stands in several places is counted several times; one that a range removed is counted until a merge
+    /// where its segment has others too. Parts of long values are none.
+    #[must_use]
+    pub fn count_estimate(&self) -> u64 {
+        count::estimate(&self.view.load(), &self.reading)
+    }
+
+    /// What the store takes of memory: the region's windows, the cache, which regions may share, and
+    /// memtables and buffers of all stores of the process.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        let cache = self.reading.cache.stats();
+        Memory {
+            memtables: allocated::bytes() as u64,
+            windows: self.settings.windows_bytes() as u64,
+            cache: cache.bytes,
+            pinned: cache.pinned_bytes,
+            versions: self.view.load().version.memory_bytes() as u64,
+            buffers: (buffer::allocated_bytes().saturating_sub(flushed::kept_bytes())
+                + bulk::held_bytes()) as u64,
+        }
+    }
+
+    /// Has this engine's cache give way to what is resident beyond `budget` bytes.
+    #[must_use]
+    pub fn excess(&self, budget: usize) -> Excess {
+        Excess::new(&self.reading.cache, budget)
+    }
+
+    /// What of the region was found damaged here, by reads, merges and a scrub.
+    #[must_use]
+    pub fn damages(&self) -> &Arc<Damages> {
+        &self.reading.damages
     }
 }

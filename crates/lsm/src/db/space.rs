@@ -58,7 +58,7 @@ impl Fullness {
         if at.jobs.note_room(now, least.unwrap_or(own), full) {
             self.full.store(full, Ordering::Release);
         }
-        at.jobs.note_applied(at.lsm.everywhere());
+        at.jobs.note_applied(at.lsm.edits.everywhere());
         let interval = at.lsm.settings.flush_interval.min(PASSES_APART_MIN);
         if full
             && at

@@ -7,7 +7,6 @@ use argosy_base::{LogKind, Lsn};
 
 use super::Lsm;
 use crate::cache::CacheKey;
-use crate::excess::Excess;
 use crate::read::Reading;
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Version};
@@ -46,59 +45,50 @@ fn debt_bytes(levels: &[LevelStats], settings: &Settings) -> u64 {
     over.sum()
 }
 
-impl Lsm {
-    /// Has this engine's cache give way to what is resident beyond `budget` bytes.
-    #[must_use]
-    pub fn excess(&self, budget: usize) -> Excess {
-        Excess::new(&self.reading.cache, budget)
-    }
-
-    /// What the engine has done and holds.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let view = self.view.load_full();
-        let (frozen, bytes) = {
-            let writer = self.lock();
-            (writer.frozen_count(), writer.memtable_bytes())
-        };
-        let levels = level_stats(&view.version);
-        // Without knowing in which segments LSNs end: all that are in the levels by their beginnings.
-        let logs = log_stats(&view.version);
-        let hidden = Hidden {
-            bytes: self.hidden_bytes.load(Ordering::Relaxed),
-            newest: Hides::ALL,
-            merge: Lowering::default(),
-        };
-        let lasts = LastLsns::new(Lsn(0));
-        let census = Census::of(
-            &view.version,
-            (&lasts, hidden),
-            Arc::default(),
-            &self.settings,
-        );
-        Stats {
-            gc_debt_bytes: logs.iter().map(|log| log.dead_bytes).sum(),
-            allocated_bytes: census.allocated,
-            live_bytes: census.live(),
-            cut_records: self.cut().map_or(0, |cut| cut.records),
-            compaction_debt_bytes: debt_bytes(&levels, &self.settings),
-            levels,
-            logs,
-            medium_log_segments: view.version.medium_log().len(),
-            medium_log_refs: census.medium_refs,
-            memtable_bytes: bytes,
-            memtable_entries: view.memtables.iter().map(|table| table.len()).sum(),
-            memtables_frozen: frozen,
-            log_segments: LogKind::ALL
-                .iter()
-                .map(|log| view.version.log(*log).len())
-                .sum(),
-            cache: self.reading.cache.stats(),
-            filter_spared: self.reading.filters.spared.load(Ordering::Relaxed),
-            filter_misled: self.reading.filters.misled.load(Ordering::Relaxed),
-            filter_bytes: filter_bytes(&view.version, &self.reading),
-            damage: self.reading.damages.stats(),
-            ..self.counts.read()
-        }
+/// See [`Lsm::stats`].
+pub(super) fn gather(lsm: &Lsm) -> Stats {
+    let view = lsm.view.load_full();
+    let (frozen, bytes) = {
+        let writer = lsm.lock();
+        (writer.frozen_count(), writer.memtable_bytes())
+    };
+    let levels = level_stats(&view.version);
+    // Without knowing in which segments LSNs end: all that are in the levels by their beginnings.
+    let logs = log_stats(&view.version);
+    let hidden = Hidden {
+        bytes: lsm.hidden_bytes.load(Ordering::Relaxed),
+        newest: Hides::ALL,
+        merge: Lowering::default(),
+    };
+    let lasts = LastLsns::new(Lsn(0));
+    let census = Census::of(
+        &view.version,
+        (&lasts, hidden),
+        Arc::default(),
+        &lsm.settings,
+    );
+    Stats {
+        gc_debt_bytes: logs.iter().map(|log| log.dead_bytes).sum(),
+        allocated_bytes: census.allocated,
+        live_bytes: census.live(),
+        cut_records: lsm.cut().map_or(0, |cut| cut.records),
+        compaction_debt_bytes: debt_bytes(&levels, &lsm.settings),
+        levels,
+        logs,
+        medium_log_segments: view.version.medium_log().len(),
+        medium_log_refs: census.medium_refs,
+        memtable_bytes: bytes,
+        memtable_entries: view.memtables.iter().map(|table| table.len()).sum(),
+        memtables_frozen: frozen,
+        log_segments: LogKind::ALL
+            .iter()
+            .map(|log| view.version.log(*log).len())
+            .sum(),
+        cache: lsm.reading.cache.stats(),
+        filter_spared: lsm.reading.filters.spared.load(Ordering::Relaxed),
+        filter_misled: lsm.reading.filters.misled.load(Ordering::Relaxed),
+        filter_bytes: filter_bytes(&view.version, &lsm.reading),
+        damage: lsm.reading.damages.stats(),
+        ..lsm.counts.read()
     }
 }

@@ -196,7 +196,7 @@ impl Lsm {
         }
         let mut writer = self.lock();
         let said = writer
-            .marked(self.everywhere())
+            .marked(self.edits.everywhere())
             .max(writer.logs.last_mark());
         let is_due = asked > said && writer.logs.durable(writer.last()) >= asked;
         is_due && self.append_marks(&mut writer)
