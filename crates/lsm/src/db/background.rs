@@ -32,6 +32,7 @@ use super::bulk::{Ingested, Ingestion, Taken};
 use super::gc::Gc;
 use super::logflush::LogFlusher;
 use super::upkeep::Upkeep;
+use super::write::{Appender, mark_as_asked};
 use crate::edit::{Edit, LogSegment};
 use crate::storage::{Committed, Storage};
 use crate::work::admission::Worked;
@@ -197,7 +198,7 @@ impl Background {
 
     /// Makes everything durable that has been appended, says so on the device, and waits for it.
     pub(super) fn flush_blocking(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
-        lsm.force_flushes(&mut lsm.lock());
+        Appender::of(lsm).force_flushes();
         self.submit_flushes(lsm);
         let store = Arc::clone(self.storage.store());
         let done = self.logs.wait(&store)?;
@@ -235,12 +236,12 @@ impl Background {
         let asked = lsm.flush_asked.swap(false, Ordering::AcqRel);
         let mut made = false;
         if asked || now >= due || self.waits_for_log() {
-            made |= lsm.force_flushes(&mut lsm.lock());
+            made |= Appender::of(lsm).force_flushes();
             let is_idle = now >= due && !made;
-            made |= is_idle && lsm.mark_idle();
+            made |= is_idle && Appender::of(lsm).mark_idle();
             self.next_flush = Some(now + interval);
         }
-        made |= lsm.mark_as_asked();
+        made |= mark_as_asked(lsm);
         made |= self.submit_flushes(lsm);
         let (done, moved) = self.logs.step(self.storage.store())?;
         self.flushed(lsm, &done);

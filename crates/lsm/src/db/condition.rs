@@ -36,7 +36,7 @@ use argosy_engine::{
 };
 
 use super::Lsm;
-use super::writer::Writer;
+use super::write::Appender;
 use crate::names::OwnedEntry;
 use crate::read::ReadView;
 use crate::segments::fetch::Fetch;
@@ -163,15 +163,17 @@ impl Looked {
         }))
     }
 
-    /// Decides under the writer lock.
+    /// Decides under the writer lock, at the time `now`.
     pub(super) fn decide(
         self,
-        lsm: &Lsm,
-        (batch, options): (&WriteBatch, WriteOptions),
-        (writer, now): (&mut Writer, Moment),
+        appender: &mut Appender<'_>,
+        batch: &WriteBatch,
+        options: WriteOptions,
+        now: Moment,
     ) -> Result<Answer, EngineError> {
+        let lsm = appender.lsm;
         let (mut bindings, guard) = self.current(lsm, batch, needs_values(batch, options))?;
-        expire(lsm, &mut bindings, (writer, now))?;
+        expire(appender, &mut bindings, now)?;
         let view = lsm.view.load();
         let version = |binding: &Binding| match lsm.settings.mutants.forget_version() {
             true => binding.lsn,
@@ -323,14 +325,14 @@ fn guard_failed_on(
 
 /// Takes those of `bindings` for none that have expired at `now`, once the history tells the time.
 fn expire(
-    lsm: &Lsm,
+    appender: &mut Appender<'_>,
     bindings: &mut [Binding],
-    (writer, now): (&mut Writer, Moment),
+    now: Moment,
 ) -> Result<(), EngineError> {
     let over = |binding: &&mut Binding| binding.expiry().is_some_and(|expiry| expiry <= now);
     for binding in bindings.iter_mut().filter(over) {
         let expiry = binding.expiry().unwrap_or_default();
-        let told = lsm.tell_time(writer, (expiry, now))?;
+        let told = appender.tell_time(expiry, now)?;
         *binding = Binding {
             entry: None,
             lsn: binding.lsn.max(told),

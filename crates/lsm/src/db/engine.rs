@@ -2,8 +2,10 @@
 //!
 //! Reads fail where they meet [damage](crate::damage), and take note of the segment.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use arc_swap::Guard;
 use argosy_base::{EditSeq, Instant, LogKind, Lsn, Moment, SegmentNumber};
 use argosy_engine::batch::check_key;
 use argosy_engine::{
@@ -13,8 +15,10 @@ use argosy_engine::{
 
 use super::Lsm;
 use super::condition::Looked;
-use crate::read::ReadView;
+use super::write::{Appender, write};
+use crate::names::OwnedEntry;
 use crate::read::many::Keys;
+use crate::read::{Located, ReadView};
 use crate::segments::fetch::Fetch;
 
 impl Engine for Lsm {
@@ -46,7 +50,7 @@ impl Engine for Lsm {
         reach: Reach,
     ) -> Result<Vec<Found>, EngineError> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        let (now, told) = self.told();
+        let (now, told) = self.time.now_and_lsn();
         let (lsn, view) = self.shown();
         let found = view.get_some(Keys { keys, wanted }, lsn, &self.reading, reach);
         let found = self.noting_within(reach, found)?.into_iter().zip(keys);
@@ -89,7 +93,7 @@ impl Engine for Lsm {
     ) -> Result<Written, EngineError> {
         self.check_open()?;
         let looked = self.noting_within(reach, Looked::before(self, batch, options, reach))?;
-        self.write_looked(batch, options, looked)
+        write(self, batch, options, looked)
     }
 
     fn snapshot(&self) -> Box<dyn Snapshot> {
@@ -101,7 +105,7 @@ impl Engine for Lsm {
     }
 
     fn time(&self) -> Moment {
-        self.clock_or_time()
+        self.time.clock_or_time()
     }
 
     fn committed_lsn(&self) -> Lsn {
@@ -148,6 +152,72 @@ impl Engine for Lsm {
 }
 
 impl Lsm {
+    /// The highest LSN that readers may see, and a view that has it.
+    #[inline]
+    fn shown(&self) -> (Lsn, Guard<Arc<ReadView>>) {
+        loop {
+            // The LSN before the view: whatever it covers is in that.
+            let lsn = self.visible();
+            let view = self.view.load();
+            // A key that merges have removed would have a version that covers writes that are not seen.
+            if view.expired_lsn <= lsn {
+                return (lsn, view);
+            }
+        }
+    }
+
+    /// What `look` finds in the view and up to the LSN that it is given, without a pair that has expired.
+    /// Where the region's time has to go on for that, it is looked up again: a pair that was renewed
+    /// meanwhile is there. An answer that nothing is there has an LSN below that of any later write.
+    #[inline]
+    fn look<E>(
+        &self,
+        look: impl Fn(&ReadView, Lsn) -> Result<Located, E>,
+    ) -> Result<(Guard<Arc<ReadView>>, Located), E> {
+        loop {
+            let (now, told) = self.time.now_and_lsn();
+            let (lsn, view) = self.shown();
+            let located = look(&view, lsn)?;
+            match located.entry.as_ref().and_then(OwnedEntry::expiry) {
+                Some(expiry) if expiry <= now => {
+                    let gone = Located {
+                        entry: None,
+                        lsn: located.lsn.max(told),
+                    };
+                    return Ok((view, gone));
+                }
+                Some(expiry) if self.reached(expiry).is_some() => {}
+                _ => return Ok((view, located)),
+            }
+        }
+    }
+
+    /// Whether the region's time has reached `expiry`: the LSN of the record that says so.
+    pub(super) fn reached(&self, expiry: Moment) -> Option<Lsn> {
+        if expiry <= self.time.now() {
+            return Some(self.time.lsn());
+        }
+        if self.time.wall() < expiry || self.check_open().is_err() {
+            return None;
+        }
+        let mut appender = Appender::of(self);
+        let now = self.time.wall();
+        appender.tell_time(expiry, now).ok()
+    }
+
+    /// Has the region's time go on to what the clock shows, for readers who want to see it. Returns
+    /// whether it is there: where nothing expires, or there is no room, it stands still.
+    pub fn go_on(&self) -> bool {
+        if self.time.now() == Moment(0) {
+            return false;
+        }
+        let wall = self.time.wall();
+        if wall <= self.time.now() {
+            return true;
+        }
+        self.check_open().is_ok() && Appender::of(self).tell_time(wall, wall).is_ok()
+    }
+
     /// Takes note of damage that a read within `reach` met. One that keeps to memory leaves that to the read that
     /// follows it: whatever is wrong there, it is [not in memory](EngineError::NotInMemory).
     fn noting_within<T>(

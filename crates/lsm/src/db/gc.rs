@@ -50,6 +50,7 @@ use argosy_log::value::reach;
 
 use super::Lsm;
 use super::background::Ground;
+use super::write::Appender;
 use crate::edit::{Edit, LogSegment};
 use crate::names::OwnedEntry;
 use crate::read::ReadView;
@@ -483,7 +484,7 @@ impl Victim {
     /// Writes the first of the moves again, those whose keys are bound as they were.
     fn rewrite(&mut self, lsm: &Lsm) -> Result<Rewritten, EngineError> {
         let unconditional = lsm.settings.mutants.move_unconditionally();
-        let mut writer = lsm.lock();
+        let mut appender = Appender::of(lsm);
         let view = lsm.view.load_full();
         if view.levels() != self.levels && !unconditional {
             return Ok(Rewritten::Again);
@@ -506,14 +507,14 @@ impl Victim {
             taken += 1;
         }
         if !batch.is_empty() {
-            match lsm.append_any(&mut writer, &batch) {
+            match appender.append_any(&batch) {
                 Ok(()) => {}
                 Err(EngineError::Busy(_)) => return Ok(Rewritten::Busy),
                 Err(EngineError::Limit(_)) => return Ok(Rewritten::TooLarge),
                 Err(error) => return Err(error),
             }
         }
-        drop(writer);
+        drop(appender);
         Counts::add(&lsm.counts.gc_lost, lost);
         Counts::add(&lsm.counts.gc_moved, batch.len() as u64);
         Counts::add(&lsm.counts.gc_moved_bytes, batch.bytes() as u64);

@@ -7,8 +7,8 @@
 //!   (`writer`, `write`). Conditions are looked up before the lock is taken (`condition`).
 //! - *Background work* is one struct behind a lock of its own (`background`): it flushes logs,
 //!   turns memtables into runs, compacts levels, and commits what came of it through
-//!   [`Storage`]. [`Engine::step`] does a bounded piece of it and never waits for a write; a second
-//!   caller finds it taken and returns. It takes the writer lock for moments only.
+//!   [`Storage`]. [`Engine::step`](argosy_engine::Engine::step) does a bounded piece of it and never waits for a
+//!   write; a second caller finds it taken and returns. It takes the writer lock for moments only.
 //!
 //! An engine begins with [`Lsm::start`]: whoever opened the region's storage and logs has cut their
 //! ends, replayed what is not in the levels ([`Tables`]), and hands everything over as [`Parts`].
@@ -44,8 +44,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
-use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, RegionId};
-use argosy_device::{Room, Waker};
+use argosy_base::{Clock, EditSeq, Epoch, Instant, LogKind, Lsn, RegionId};
+use argosy_device::{Room, Store, Waker, WindowStore};
 use argosy_engine::{EngineError, Observer};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::{LogWindows, LogWriter, Logs};
@@ -53,6 +53,7 @@ use argosy_log::{LogWindows, LogWriter, Logs};
 use crate::cache::NodeCache;
 use crate::edit::LogSegment;
 use crate::read::{FilterCounts, ReadView, Reading};
+use crate::replica::{Replica, ReplicaError};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::work::stats::Counts;
@@ -218,6 +219,34 @@ impl Lsm {
         }
     }
 
+    /// Makes an engine of a replica. Blocks.
+    ///
+    /// # Errors
+    /// The device's; [`ReplicaError::CorruptLog`] where durable records are damaged, or others that the replica had
+    /// found: others may count on what it has reported.
+    pub fn promote(replica: Replica, service: Service) -> Result<Self, ReplicaError> {
+        promote::promote(replica, service)
+    }
+
+    /// Opens a region for itself alone, or makes it where the store does not know it. Its windows
+    /// are taken from `windows`, and what a killed process left in them is used. Blocks.
+    ///
+    /// This ends the store's recovery: where a store has several regions, use [`Replica::open`] and
+    /// [`Lsm::promote`].
+    ///
+    /// # Errors
+    /// The device's; damage to what was durable; [`ReplicaError::DamagedWindow`], unless there is an observer
+    /// or [`Settings::accept_loss`].
+    pub fn open(
+        store: &Arc<Store>,
+        region: RegionId,
+        windows: &dyn WindowStore,
+        settings: &Settings,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Self, ReplicaError> {
+        promote::open(store, region, windows, settings, observer)
+    }
+
     /// The region that is stored.
     #[must_use]
     pub fn region(&self) -> RegionId {
@@ -230,11 +259,17 @@ impl Lsm {
         &self.settings
     }
 
-    /// Whom to wake when [`Engine::step`] has something new to do. Set once.
+    /// Whom to wake when [`Engine::step`](argosy_engine::Engine::step) has something new to do. Set once.
     pub fn set_waker(&self, waker: Waker) {
         // A second waker would mean two loops, and is the caller's mistake; the first stays.
         let set = self.waker.set(waker);
         assert!(set.is_ok(), "one loop steps an engine");
+    }
+
+    /// By which clock pairs expire here. Set once, before anything is written; without one nothing
+    /// expires that has not yet.
+    pub fn set_clock(&self, clock: Arc<dyn Clock>) {
+        self.time.set_clock(clock);
     }
 
     /// Has the next step make everything durable that was appended before.
@@ -405,7 +440,7 @@ impl Lsm {
         background.map_err(|_| EngineError::Closed("a background step panicked"))
     }
 
-    /// The part of [`step`](Engine::step) that writes logs to the device, by itself: for those who
+    /// The part of [`step`](argosy_engine::Engine::step) that writes logs to the device, by itself: for those who
     /// tell apart what CPU is used for. Returns whether anything was done.
     pub fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {
         let stepped = self.with_background(|background| background.step_logs(self, now))?;

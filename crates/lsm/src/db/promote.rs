@@ -43,109 +43,89 @@ pub struct Service {
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-impl Lsm {
-    /// What the history was cut off from when this engine was opened, if it was.
-    #[must_use]
-    pub const fn cut(&self) -> Option<&Cut> {
-        self.cut.as_ref()
+/// See [`Lsm::promote`].
+pub(super) fn promote(replica: Replica, service: Service) -> Result<Lsm, ReplicaError> {
+    let replica::Parts {
+        mut storage,
+        windows,
+        position,
+    } = replica.into_parts()?;
+    let settings = storage.settings().clone();
+    let mut tables = Tables::new(&settings);
+    let recovered = replay(&storage, &windows, &mut tables)?;
+    refuse_less(&position, &recovered)?;
+    let kept = storage.keep_cut(&recovered)?;
+    // From here on the history of the group is this copy's.
+    let mut edits = storage.settle_standing()?;
+    join_group(&mut storage)?;
+    edits.extend(cut(&mut storage, service.epoch, &recovered)?);
+    storage.mend_cut()?;
+    let mut tails = Vec::new();
+    if service.observer.is_none() {
+        let mark = storage.current().mark();
+        storage.mark_recorded(mark);
+        tails = begin_logs(&mut storage, service.epoch, recovered.last, &tables)?;
+        edits.extend(storage.settle()?);
     }
+    let stamp = windows[0][0].stamp();
+    let windows = log_windows(&storage, windows);
+    Ok(Lsm::start(Parts {
+        storage,
+        epoch: service.epoch,
+        windows,
+        writer: WriterName {
+            boot: stamp.boot,
+            incarnation: stamp.incarnation,
+        },
+        tables,
+        last: recovered.last,
+        cut: recovered.cut_in_words().map(|words| Cut {
+            records: recovered.cut.iter().map(|cut| cut.records).sum(),
+            kept,
+            words,
+        }),
+        tails,
+        edits,
+        cache: service.cache,
+        observer: service.observer,
+    }))
+}
 
-    /// Makes an engine of a replica. Blocks.
-    ///
-    /// # Errors
-    /// The device's; [`ReplicaError::CorruptLog`] where durable records are damaged, or others that the replica had
-    /// found: others may count on what it has reported.
-    pub fn promote(replica: Replica, service: Service) -> Result<Self, ReplicaError> {
-        let replica::Parts {
-            mut storage,
-            windows,
-            position,
-        } = replica.into_parts()?;
-        let settings = storage.settings().clone();
-        let mut tables = Tables::new(&settings);
-        let recovered = replay(&storage, &windows, &mut tables)?;
-        refuse_less(&position, &recovered)?;
-        let kept = storage.keep_cut(&recovered)?;
-        // From here on the history of the group is this copy's.
-        let mut edits = storage.settle_standing()?;
-        join_group(&mut storage)?;
-        edits.extend(cut(&mut storage, service.epoch, &recovered)?);
-        storage.mend_cut()?;
-        let mut tails = Vec::new();
-        if service.observer.is_none() {
-            let mark = storage.current().mark();
-            storage.mark_recorded(mark);
-            tails = begin_logs(&mut storage, service.epoch, recovered.last, &tables)?;
-            edits.extend(storage.settle()?);
-        }
-        let stamp = windows[0][0].stamp();
-        let windows = log_windows(&storage, windows);
-        Ok(Self::start(Parts {
-            storage,
-            epoch: service.epoch,
-            windows,
-            writer: WriterName {
-                boot: stamp.boot,
-                incarnation: stamp.incarnation,
-            },
-            tables,
-            last: recovered.last,
-            cut: recovered.cut_in_words().map(|words| Cut {
-                records: recovered.cut.iter().map(|cut| cut.records).sum(),
-                kept,
-                words,
-            }),
-            tails,
-            edits,
-            cache: service.cache,
-            observer: service.observer,
-        }))
+/// See [`Lsm::open`].
+pub(super) fn open(
+    store: &Arc<Store>,
+    region: RegionId,
+    windows: &dyn WindowStore,
+    settings: &Settings,
+    observer: Option<Arc<dyn Observer>>,
+) -> Result<Lsm, ReplicaError> {
+    let survivors = survivors(windows, region, settings);
+    let fresh = fresh_windows(windows, region, settings)?;
+    let known = store.region(region).is_some();
+    if !known {
+        store.finish_recovery();
     }
-
-    /// Opens a region for itself alone, or makes it where the store does not know it. Its windows
-    /// are taken from `windows`, and what a killed process left in them is used. Blocks.
-    ///
-    /// This ends the store's recovery: where a store has several regions, use [`Replica::open`] and
-    /// [`Lsm::promote`].
-    ///
-    /// # Errors
-    /// The device's; damage to what was durable; [`ReplicaError::DamagedWindow`], unless there is an observer
-    /// or [`Settings::accept_loss`].
-    pub fn open(
-        store: &Arc<Store>,
-        region: RegionId,
-        windows: &dyn WindowStore,
-        settings: &Settings,
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Result<Self, ReplicaError> {
-        let survivors = survivors(windows, region, settings);
-        let fresh = fresh_windows(windows, region, settings)?;
-        let known = store.region(region).is_some();
-        if !known {
-            store.finish_recovery();
-        }
-        let replica = Replica::open(store, region, fresh, &survivors, settings)?;
-        if observer.is_none() && !settings.accept_loss {
-            refuse_damage(&replica, settings.log_geometry(), &survivors)?;
-        }
-        if known {
-            store.finish_recovery();
-        }
-        let epoch = replica.version().epoch().max(Epoch(1));
-        let service = Service {
-            epoch,
-            cache: Arc::new(NodeCache::new(settings.cache_bytes)),
-            observer,
-        };
-        let lsm = Self::promote(replica, service)?;
-        // Everything that survived is durable now, and new windows were begun.
-        for log in LogKind::ALL {
-            for slot in 0..settings.window_slots {
-                windows.forget_survivors(window_name(region, log, slot))?;
-            }
-        }
-        Ok(lsm)
+    let replica = Replica::open(store, region, fresh, &survivors, settings)?;
+    if observer.is_none() && !settings.accept_loss {
+        refuse_damage(&replica, settings.log_geometry(), &survivors)?;
     }
+    if known {
+        store.finish_recovery();
+    }
+    let epoch = replica.version().epoch().max(Epoch(1));
+    let service = Service {
+        epoch,
+        cache: Arc::new(NodeCache::new(settings.cache_bytes)),
+        observer,
+    };
+    let lsm = promote(replica, service)?;
+    // Everything that survived is durable now, and new windows were begun.
+    for log in LogKind::ALL {
+        for slot in 0..settings.window_slots {
+            windows.forget_survivors(window_name(region, log, slot))?;
+        }
+    }
+    Ok(lsm)
 }
 
 /// The name under which a region's window is kept.

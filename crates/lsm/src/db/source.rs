@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{
-    AddressMode, DeviceSegment, Direction, EditSeq, KeyRange, LogKind, Lsn, SegmentNumber,
+    AddressMode, DeviceSegment, Direction, EditSeq, KeyRange, LogKind, Lsn, Moment, SegmentNumber,
 };
 use argosy_device::{Buffer, buffer};
 use argosy_engine::source::{LogPlace, Next, Piece};
@@ -13,7 +13,7 @@ use argosy_engine::{Engine, EngineError, Snapshot, Source};
 use argosy_log::LogWindows;
 use argosy_log::verify::{LogFault, check_sent};
 
-use super::{Lsm, bulk, count, stats};
+use super::{Cut, Lsm, bulk, count, stats};
 use crate::cache::flushed;
 use crate::damage::Damages;
 use crate::edit::{Edit, LogPoint, LogSegment};
@@ -52,7 +52,7 @@ impl Lsm {
     pub fn snapshot_of_all(&self) -> LsmSnapshot {
         // The LSN before the view: whatever it covers is in that. The time before the LSN: the record
         // that tells it is covered.
-        let time = self.time_of_all();
+        let time = self.time.of_all();
         let lsn = self.visible();
         LsmSnapshot::new(self.view.load_full(), lsn, Arc::clone(&self.reading), time)
     }
@@ -65,7 +65,7 @@ impl Lsm {
             self.go_on();
         }
         // The time before the LSN: the record that tells it is covered.
-        let time = self.scan_time(self.committed_lsn());
+        let time = self.time.of_scan(self.committed_lsn());
         loop {
             let lsn = self.committed_lsn();
             let view = self.view.load_full();
@@ -75,6 +75,12 @@ impl Lsm {
                 return LsmSnapshot::new(view, lsn, reading, time);
             }
         }
+    }
+
+    /// The region's time, as far as it is committed.
+    #[must_use]
+    pub fn committed_time(&self) -> Moment {
+        self.time.as_of(self.committed_lsn())
     }
 
     /// What `snapshots` of this region keep that it has done with itself.
@@ -91,7 +97,7 @@ impl Lsm {
         let engine = Arc::clone(self);
         let time = ScanTime {
             tell: Some(Box::new(move |expiry| engine.reached(expiry))),
-            ..self.time_of_all()
+            ..self.time.of_all()
         };
         loop {
             let lsn = self.committed_lsn();
@@ -328,6 +334,12 @@ impl Lsm {
     #[must_use]
     pub fn levels_digest(&self) -> u64 {
         self.view.load().version.levels_digest()
+    }
+
+    /// What the history was cut off from when this engine was opened, if it was.
+    #[must_use]
+    pub const fn cut(&self) -> Option<&Cut> {
+        self.cut.as_ref()
     }
 
     /// What the engine has done and holds.

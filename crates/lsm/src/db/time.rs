@@ -25,18 +25,11 @@
 mod sync;
 mod told;
 
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use arc_swap::Guard;
 use argosy_base::{Clock, Lsn, Moment};
-use argosy_engine::{EngineError, WriteBatch};
 
-use super::Lsm;
-use super::writer::Writer;
-use crate::names::OwnedEntry;
-use crate::read::{Located, ReadView, ScanTime};
+use crate::read::ScanTime;
 use told::Told;
 pub(super) use told::ToldTime;
 
@@ -56,8 +49,73 @@ impl RegionTime {
         }
     }
 
-    fn wall(&self) -> Moment {
+    /// Sets the clock, once.
+    pub(super) fn set_clock(&self, clock: Arc<dyn Clock>) {
+        let set = self.clock.set(clock);
+        assert!(set.is_ok(), "a region has one clock");
+    }
+
+    /// What the clock shows.
+    pub(super) fn wall(&self) -> Moment {
         self.clock.get().map_or(Moment(0), |clock| clock.wall())
+    }
+
+    /// The region's time.
+    #[inline]
+    pub(super) fn now(&self) -> Moment {
+        self.told.now()
+    }
+
+    /// What the clock shows, or the region's time if that is higher.
+    pub(super) fn clock_or_time(&self) -> Moment {
+        self.told.now().max(self.wall())
+    }
+
+    /// The region's time, as far as it is committed if everything up to `committed` is.
+    pub(super) fn as_of(&self, committed: Lsn) -> Moment {
+        self.told.as_of(committed)
+    }
+
+    /// The LSN of the record that tells at least what [`now`](Self::now) gave before.
+    #[inline]
+    pub(super) fn lsn(&self) -> Lsn {
+        self.told.lsn()
+    }
+
+    /// The region's time, and an LSN by which it is told. What is looked up afterwards, and expired by this
+    /// time, was gone when it was looked up.
+    #[inline]
+    pub(super) fn now_and_lsn(&self) -> (Moment, Lsn) {
+        self.told.now_and_lsn()
+    }
+
+    /// The record with this LSN tells this time, which is higher. Under the writer lock.
+    pub(super) fn set(&self, now: Moment, lsn: Lsn) {
+        self.told.set(now, lsn);
+    }
+
+    /// The time of a scan that sees everything. To be asked for before what is seen.
+    pub(super) fn of_all(&self) -> ScanTime {
+        let now = self.told.now();
+        ScanTime {
+            now,
+            wall: self.wall(),
+            ..ScanTime::default()
+        }
+    }
+
+    /// The time of a scan that sees what `committed` covers.
+    pub(super) fn of_scan(&self, committed: Lsn) -> ScanTime {
+        let now = self.told.as_of(committed);
+        let wall = match now {
+            Moment(0) if self.told.now() == Moment(0) => now,
+            _ => self.wall(),
+        };
+        ScanTime {
+            now,
+            wall,
+            ..ScanTime::default()
+        }
     }
 }
 
@@ -70,142 +128,5 @@ pub(super) fn told_at_opening(of_edits: Moment, of_logs: ToldTime, last: Lsn) ->
             time: of_edits,
             lsn: last,
         },
-    }
-}
-
-impl Lsm {
-    /// By which clock pairs expire here. Set once, before anything is written; without one nothing
-    /// expires that has not yet.
-    pub fn set_clock(&self, clock: Arc<dyn Clock>) {
-        let set = self.time.clock.set(clock);
-        assert!(set.is_ok(), "a region has one clock");
-    }
-
-    /// What the clock shows, or the region's time if that is higher.
-    pub(super) fn clock_or_time(&self) -> Moment {
-        self.time.told.now().max(self.time.wall())
-    }
-
-    /// The region's time, as far as it is committed.
-    #[must_use]
-    pub fn committed_time(&self) -> Moment {
-        self.time
-            .told
-            .as_of(Lsn(self.committed.load(Ordering::Acquire)))
-    }
-
-    /// The region's time, and an LSN by which it is told. What is looked up afterwards, and expired by this
-    /// time, was gone when it was looked up.
-    #[inline]
-    pub(super) fn told(&self) -> (Moment, Lsn) {
-        self.time.told.now_and_lsn()
-    }
-
-    /// The highest LSN that readers may see, and a view that has it.
-    #[inline]
-    pub(super) fn shown(&self) -> (Lsn, Guard<Arc<ReadView>>) {
-        loop {
-            // The LSN before the view: whatever it covers is in that.
-            let lsn = self.visible();
-            let view = self.view.load();
-            // A key that merges have removed would have a version that covers writes that are not seen.
-            if view.expired_lsn <= lsn {
-                return (lsn, view);
-            }
-        }
-    }
-
-    /// What `look` finds in the view and up to the LSN that it is given, without a pair that has expired.
-    /// Where the region's time has to go on for that, it is looked up again: a pair that was renewed
-    /// meanwhile is there. An answer that nothing is there has an LSN below that of any later write.
-    #[inline]
-    pub(super) fn look<E>(
-        &self,
-        look: impl Fn(&ReadView, Lsn) -> Result<Located, E>,
-    ) -> Result<(Guard<Arc<ReadView>>, Located), E> {
-        loop {
-            let (now, told) = self.told();
-            let (lsn, view) = self.shown();
-            let located = look(&view, lsn)?;
-            match located.entry.as_ref().and_then(OwnedEntry::expiry) {
-                Some(expiry) if expiry <= now => {
-                    let gone = Located {
-                        entry: None,
-                        lsn: located.lsn.max(told),
-                    };
-                    return Ok((view, gone));
-                }
-                Some(expiry) if self.reached(expiry).is_some() => {}
-                _ => return Ok((view, located)),
-            }
-        }
-    }
-
-    /// Whether the region's time has reached `expiry`: the LSN of the record that says so.
-    pub(super) fn reached(&self, expiry: Moment) -> Option<Lsn> {
-        if expiry <= self.time.told.now() {
-            return Some(self.time.told.lsn());
-        }
-        if self.time.wall() < expiry || self.check_open().is_err() {
-            return None;
-        }
-        let mut writer = self.lock();
-        let now = self.time.wall();
-        self.tell_time(&mut writer, (expiry, now)).ok()
-    }
-
-    /// Where the region's time is below `least`, makes it `now`, which is not below, and which the clock has
-    /// reached. Returns the LSN of the record that tells it. Under the writer lock.
-    pub(super) fn tell_time(
-        &self,
-        writer: &mut Writer,
-        (least, now): (Moment, Moment),
-    ) -> Result<Lsn, EngineError> {
-        if writer.time() >= least {
-            return Ok(self.time.told.lsn());
-        }
-        let now = now.max(least);
-        // A memtable may be full of records of time alone.
-        self.make_room(writer, &WriteBatch::new())?;
-        self.append_with(writer, |writer| writer.append_time(now))?;
-        self.time.told.set(now, writer.last());
-        Ok(writer.last())
-    }
-
-    /// Has the region's time go on to what the clock shows, for readers who want to see it. Returns
-    /// whether it is there: where nothing expires, or there is no room, it stands still.
-    pub fn go_on(&self) -> bool {
-        if self.time.told.now() == Moment(0) {
-            return false;
-        }
-        let wall = self.time.wall();
-        if wall <= self.time.told.now() {
-            return true;
-        }
-        self.check_open().is_ok() && self.tell_time(&mut self.lock(), (wall, wall)).is_ok()
-    }
-
-    /// The time of a scan that sees everything. To be asked for before what is seen.
-    pub(super) fn time_of_all(&self) -> ScanTime {
-        let now = self.time.told.now();
-        ScanTime {
-            now,
-            wall: self.time.wall(),
-            ..ScanTime::default()
-        }
-    }
-
-    /// The time of a scan that sees what `committed` covers.
-    pub(super) fn scan_time(&self, committed: Lsn) -> ScanTime {
-        let now = self.time.told.as_of(committed);
-        let wall = match now {
-            Moment(0) if self.time.told.now() == Moment(0) => now,
-            _ => self.time.wall(),
-        };
-        ScanTime {
-            now,
-            wall,
-            ..ScanTime::default()
-        }
     }
 }

@@ -4,8 +4,8 @@
 //! still fit the present one, and a block of segment numbers while half of the last one is left. Of a log that
 //! is written faster than edits become durable several segments are declared at a time, so that one segment for
 //! each edit does not bound how fast values are written. What
-//! is declared is used only once every member has the edit ([`Background`](super::background::Background) sees to that). Segments
-//! that have ended are sealed in their order.
+//! is declared is used only once every member has the edit ([`Background`](super::background::Background) sees to
+//! that). Segments that have ended are sealed in their order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

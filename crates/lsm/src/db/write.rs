@@ -1,5 +1,6 @@
 //! How a write goes into logs and memtable, under the writer lock ([`writer`](super::writer)).
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{LogKind, Lsn, Moment};
@@ -12,164 +13,106 @@ use super::condition::{self, Looked};
 use super::writer::{Touched, Writer};
 use crate::work::stats::Counts;
 
-impl Lsm {
-    /// Writes, once what has to be known of the keys was looked up.
-    pub(super) fn write_looked(
-        &self,
-        batch: &WriteBatch,
-        options: WriteOptions,
-        looked: Option<Looked>,
-    ) -> Result<Written, EngineError> {
-        if batch.is_empty() {
-            return Ok(Written {
-                applied: true,
-                unguarded: false,
-                lsn: self.visible(),
-                previous: Vec::new(),
-                existed: Vec::new(),
-                changed: None,
-            });
-        }
-        let mut writer = self.lock();
-        // Whoever closes the region flushes, under this lock, what was written before.
-        self.check_open()?;
-        let now = match looked.is_some() || batch.expires() {
-            true => self.clock_or_time(),
-            false => Moment(0),
-        };
-        let answer = match looked {
-            Some(looked) => looked.decide(self, (batch, options), (&mut writer, now))?,
-            None => condition::Answer::default(),
-        };
-        let (instead, changed, evaluated_on) = match answer.change {
-            Some(outcome) => (Some(outcome.batch), Some(outcome.told), outcome.lsn),
-            None => (None, None, Lsn(0)),
-        };
-        let resolved;
-        let batch = match &instead {
-            None if batch.expires() => {
-                resolved = condition::resolve(batch, now, &answer.kept)?;
-                Some(&resolved)
-            }
-            None => Some(batch),
-            Some(instead) => instead.as_ref(),
-        };
-        let lsn = match (answer.failed_on, batch) {
-            (Some(failed_on), _) => Err(failed_on),
-            (None, None) => Err(evaluated_on),
-            (None, Some(batch)) => {
-                self.append(&mut writer, batch)
-                    .map_err(|error| self.sent_away(error))?;
-                Ok(writer.last())
-            }
-        };
-        Ok(Written {
-            applied: lsn.is_ok(),
-            unguarded: answer.unguarded,
-            lsn: lsn.unwrap_or_else(|lsn| lsn),
-            previous: answer.previous,
-            existed: answer.existed,
-            changed,
-        })
+/// An engine whose writer lock is held, to append to its logs.
+pub(super) struct Appender<'a> {
+    pub(super) lsm: &'a Lsm,
+    pub(super) writer: MutexGuard<'a, Writer>,
+}
+
+impl<'a> Appender<'a> {
+    /// Waits for the writer lock.
+    pub(super) fn of(lsm: &'a Lsm) -> Self {
+        let writer = lsm.lock();
+        Self { lsm, writer }
     }
 
-    /// Appends and inserts `batch`, publishes it, and tells the observer. Under the writer lock.
-    fn append(&self, writer: &mut Writer, batch: &WriteBatch) -> Result<(), EngineError> {
-        if self.is_full() && batch.ops().any(|op| matches!(op, Op::Put { .. })) {
+    /// Appends and inserts `batch`, publishes it, and tells the observer.
+    fn append(&mut self, batch: &WriteBatch) -> Result<(), EngineError> {
+        if self.lsm.is_full() && batch.ops().any(|op| matches!(op, Op::Put { .. })) {
             return Err(EngineError::Busy(BusyReason::DeviceFull));
         }
-        if writer.holds(batch) {
+        if self.writer.holds(batch) {
             return Err(EngineError::Busy(BusyReason::Ingest));
         }
         // On a full device only deletes are left, and these make room.
-        if !self.is_full() {
-            writer.admission.admit().map_err(EngineError::Busy)?;
+        if !self.lsm.is_full() {
+            self.writer.admission.admit().map_err(EngineError::Busy)?;
         }
-        self.append_any(writer, batch)?;
-        writer.admission.admitted(batch.bytes());
+        self.append_any(batch)?;
+        self.writer.admission.admitted(batch.bytes());
         Ok(())
     }
 
     /// [`append`](Self::append), on a full device, too.
-    pub(super) fn append_any(
-        &self,
-        writer: &mut Writer,
-        batch: &WriteBatch,
-    ) -> Result<(), EngineError> {
-        if batch.expires() && writer.time() == Moment(0) {
+    pub(super) fn append_any(&mut self, batch: &WriteBatch) -> Result<(), EngineError> {
+        if batch.expires() && self.writer.time() == Moment(0) {
             // From here on it matters.
-            let now = self.clock_or_time();
-            self.tell_time(writer, (Moment(1), now))?;
+            let now = self.lsm.time.clock_or_time();
+            self.tell_time(Moment(1), now)?;
         }
-        self.make_room(writer, batch)?;
-        self.append_with(writer, |writer| writer.append(batch, &self.settings))
+        self.make_room(batch)?;
+        let settings = &self.lsm.settings;
+        self.append_with(|writer| writer.append(batch, settings))
     }
 
     /// Appends something for which there is room in memory, publishes it, and tells the observer.
-    pub(super) fn append_with(
-        &self,
-        writer: &mut Writer,
+    fn append_with(
+        &mut self,
         append: impl FnOnce(&mut Writer) -> Result<Touched, EngineError>,
     ) -> Result<(), EngineError> {
+        let Self { lsm, writer } = self;
         let before = writer.last();
         let touched = append(writer)?;
         let last = writer.last();
-        self.last.store(last.0, Ordering::Release);
-        if self.observer.is_none() {
-            self.committed.store(last.0, Ordering::Release);
+        lsm.last.store(last.0, Ordering::Release);
+        if lsm.observer.is_none() {
+            lsm.committed.store(last.0, Ordering::Release);
         }
         let flushes = writer.queue_flushes(false);
-        if let Some(observer) = &self.observer {
-            self.tell_appended(&**observer, writer, touched, before);
+        if let Some(observer) = &lsm.observer {
+            tell_appended(&**observer, writer, touched, before);
             flushes.iter().for_each(|range| observer.flush(*range));
         }
         if !flushes.is_empty() {
-            self.wake();
+            lsm.wake();
         }
         Ok(())
     }
 
     /// Makes sure that memory takes `batch`.
-    pub(super) fn make_room(
-        &self,
-        writer: &mut Writer,
-        batch: &WriteBatch,
-    ) -> Result<(), EngineError> {
+    fn make_room(&mut self, batch: &WriteBatch) -> Result<(), EngineError> {
+        let Self { lsm, writer } = self;
         if writer
-            .make_room(batch, &self.settings)
+            .make_room(batch, &lsm.settings)
             .map_err(EngineError::Busy)?
         {
             // The version stays the same, so nothing large ends with the view before.
-            drop(self.show(writer));
-            self.wake();
+            drop(lsm.show(writer));
+            lsm.wake();
         }
         Ok(())
     }
 
-    /// Tells where the logs end now. Only the last call names the new LSN: before it, not all of
-    /// the group's bytes have been announced.
-    fn tell_appended(
-        &self,
-        observer: &dyn Observer,
-        writer: &Writer,
-        touched: Touched,
-        before: Lsn,
-    ) {
-        let ends = LogKind::ALL.map(|log| {
-            let end = writer.logs.log(log).end();
-            end.filter(|_| touched.logs[log.index()])
-        });
-        let mut ends = ends.into_iter().flatten().peekable();
-        while let Some(end) = ends.next() {
-            let complete = ends.peek().is_none();
-            observer.appended(end, if complete { writer.last() } else { before });
+    /// Where the region's time is below `least`, makes it `now`, which is not below, and which the clock has
+    /// reached. Returns the LSN of the record that tells it.
+    pub(super) fn tell_time(&mut self, least: Moment, now: Moment) -> Result<Lsn, EngineError> {
+        let time = &self.lsm.time;
+        if self.writer.time() >= least {
+            return Ok(time.lsn());
         }
+        let now = now.max(least);
+        // A memtable may be full of records of time alone.
+        self.make_room(&WriteBatch::new())?;
+        self.append_with(|writer| writer.append_time(now))?;
+        time.set(now, self.writer.last());
+        Ok(self.writer.last())
     }
 
-    /// Closes what is open of the windows and tells the observer. Under the writer lock.
-    pub(super) fn force_flushes(&self, writer: &mut Writer) -> bool {
+    /// Closes what is open of the windows and tells the observer.
+    pub(super) fn force_flushes(&mut self) -> bool {
+        let Self { lsm, writer } = self;
         let flushes = writer.queue_flushes(true);
-        if let Some(observer) = &self.observer {
+        if let Some(observer) = &lsm.observer {
             for log in LogKind::ALL {
                 let padded = flushes.iter().any(|range| range.log == log);
                 let end: Option<LogEnd> = writer.logs.log(log).end().filter(|_| padded);
@@ -183,45 +126,120 @@ impl Lsm {
     }
 
     /// Ends logs that did not go on since they were flushed in a mark. Returns whether any lacked it.
-    pub(super) fn mark_idle(&self) -> bool {
-        let mut writer = self.lock();
-        writer.lacks_mark() && self.append_marks(&mut writer)
+    pub(super) fn mark_idle(&mut self) -> bool {
+        self.writer.lacks_mark() && self.append_marks()
     }
 
-    /// Appends the marks that somebody waits for, once what they are to say is so.
-    pub(super) fn mark_as_asked(&self) -> bool {
-        let asked = Lsn(self.mark_asked.load(Ordering::Acquire));
-        if asked == Lsn(0) {
+    /// Appends marks, and has them flushed.
+    fn append_marks(&mut self) -> bool {
+        if self.lsm.settings.mutants.forget_mark() {
             return false;
         }
-        let mut writer = self.lock();
-        let said = writer
-            .marked(self.edits.everywhere())
-            .max(writer.logs.last_mark());
-        let is_due = asked > said && writer.logs.durable(writer.last()) >= asked;
-        is_due && self.append_marks(&mut writer)
+        Counts::add(&self.lsm.counts.log_marks, self.writer.append_marks());
+        self.force_flushes()
     }
+}
 
-    /// Appends marks, and has them flushed. Under the writer lock.
-    fn append_marks(&self, writer: &mut Writer) -> bool {
-        if self.settings.mutants.forget_mark() {
-            return false;
+/// Writes, once what has to be known of the keys was looked up.
+pub(super) fn write(
+    lsm: &Lsm,
+    batch: &WriteBatch,
+    options: WriteOptions,
+    looked: Option<Looked>,
+) -> Result<Written, EngineError> {
+    if batch.is_empty() {
+        return Ok(Written {
+            applied: true,
+            unguarded: false,
+            lsn: lsm.visible(),
+            previous: Vec::new(),
+            existed: Vec::new(),
+            changed: None,
+        });
+    }
+    let mut appender = Appender::of(lsm);
+    // Whoever closes the region flushes, under this lock, what was written before.
+    lsm.check_open()?;
+    let now = match looked.is_some() || batch.expires() {
+        true => lsm.time.clock_or_time(),
+        false => Moment(0),
+    };
+    let answer = match looked {
+        Some(looked) => looked.decide(&mut appender, batch, options, now)?,
+        None => condition::Answer::default(),
+    };
+    let (instead, changed, evaluated_on) = match answer.change {
+        Some(outcome) => (Some(outcome.batch), Some(outcome.told), outcome.lsn),
+        None => (None, None, Lsn(0)),
+    };
+    let resolved;
+    let batch = match &instead {
+        None if batch.expires() => {
+            resolved = condition::resolve(batch, now, &answer.kept)?;
+            Some(&resolved)
         }
-        Counts::add(&self.counts.log_marks, writer.append_marks());
-        self.force_flushes(writer)
-    }
+        None => Some(batch),
+        Some(instead) => instead.as_ref(),
+    };
+    let lsn = match (answer.failed_on, batch) {
+        (Some(failed_on), _) => Err(failed_on),
+        (None, None) => Err(evaluated_on),
+        (None, Some(batch)) => {
+            appender
+                .append(batch)
+                .map_err(|error| sent_away(lsm, error))?;
+            Ok(appender.writer.last())
+        }
+    };
+    Ok(Written {
+        applied: lsn.is_ok(),
+        unguarded: answer.unguarded,
+        lsn: lsn.unwrap_or_else(|lsn| lsn),
+        previous: answer.previous,
+        existed: answer.existed,
+        changed,
+    })
+}
 
-    /// Counts why a writer was sent away, and says so when the true reason is a full device.
-    fn sent_away(&self, error: EngineError) -> EngineError {
-        let EngineError::Busy(reason) = error else {
-            return error;
-        };
-        let reason = if self.is_full() {
-            BusyReason::DeviceFull
-        } else {
-            reason
-        };
-        self.counts.busy(reason);
-        EngineError::Busy(reason)
+/// Tells where the logs end now. Only the last call names the new LSN: before it, not all of
+/// the group's bytes have been announced.
+fn tell_appended(observer: &dyn Observer, writer: &Writer, touched: Touched, before: Lsn) {
+    let ends = LogKind::ALL.map(|log| {
+        let end = writer.logs.log(log).end();
+        end.filter(|_| touched.logs[log.index()])
+    });
+    let mut ends = ends.into_iter().flatten().peekable();
+    while let Some(end) = ends.next() {
+        let complete = ends.peek().is_none();
+        observer.appended(end, if complete { writer.last() } else { before });
     }
+}
+
+/// Appends the marks that somebody waits for, once what they are to say is so.
+pub(super) fn mark_as_asked(lsm: &Lsm) -> bool {
+    let asked = Lsn(lsm.mark_asked.load(Ordering::Acquire));
+    if asked == Lsn(0) {
+        return false;
+    }
+    let mut appender = Appender::of(lsm);
+    let writer = &appender.writer;
+    let said = writer
+        .marked(lsm.edits.everywhere())
+        .max(writer.logs.last_mark());
+    let is_due = asked > said && writer.logs.durable(writer.last()) >= asked;
+    is_due && appender.append_marks()
+}
+
+/// Counts why a writer was sent away, and says so when the true reason is a full device.
+fn sent_away(lsm: &Lsm, error: EngineError) -> EngineError {
+    let EngineError::Busy(reason) = error else {
+        return error;
+    };
+    let reason = if lsm.is_full() {
+        BusyReason::DeviceFull
+    } else {
+        reason
+    };
+    lsm.counts.busy(reason);
+    EngineError::Busy(reason)
 }
