@@ -16,12 +16,12 @@
 //!   on its way to the device: what was found in windows only, when they were looked at, is not.
 //! - The version has edits of its own, in a sequence of its own. What the primary's edits say of
 //!   the logs is taken over, but not how far its levels need them, unless with a checkpoint
-//!   ([`Replica::localized`]); each such edit names the primary's ([`Edit::follows`]). When log segments
+//!   ([`localized`](super::localized)); each such edit names the primary's ([`Edit::follows`]). When log segments
 //!   go is decided here, by the own start of replay.
 //! - Segments that are built here have numbers of this member's own range
 //!   ([`SegmentNumber::first_own`]), and mean nothing to others, unless a primary that lost its
 //!   copy adopts this one. What it adopted may come back to this member when it has lost its own copy:
-//!   then it goes on behind these numbers ([`Replica::localized`]).
+//!   then it goes on behind these numbers ([`localized`](super::localized)).
 //! - A checkpoint of the primary replaces the levels only where the logs that it names no longer
 //!   reach back to the own start of replay.
 //!
@@ -243,7 +243,8 @@ impl Replica {
     pub fn build_levels(&mut self, server: ServerId) -> Result<(), ReplicaError> {
         self.storage
             .number_for_itself(SegmentNumber::first_own(server));
-        self.builder = Some(Box::new(Builder::new(&self.storage, self.lsn)));
+        self.builder = Some(Box::new(Builder::new(&self.storage, self.logs.lsn)));
+        self.logs.feeds = true;
         self.refresh()
     }
 
@@ -328,8 +329,8 @@ impl Replica {
             expired_lsn: Lsn(0),
             ingests: 0,
         };
-        let windows = self.windows[LogKind::Large.index()].clone();
-        let windows = LogWindows::new(self.region(), LogKind::Large, self.geometry, windows);
+        let windows = self.logs.windows[LogKind::Large.index()].clone();
+        let windows = LogWindows::new(self.region(), LogKind::Large, self.logs.geometry, windows);
         // Of what was not flushed, a memtable may know from the last look at the logs.
         let chain = version.log(LogKind::Large).iter();
         let windows = windows.as_found(chain.map(|entry| entry.segment));
@@ -370,7 +371,7 @@ impl Replica {
     /// Whether nothing of `logs` is in windows only.
     fn is_written(&self, logs: &[Due]) -> bool {
         logs.iter().all(|due| {
-            let fill = self.fills.get(&due.segment);
+            let fill = self.logs.fills.get(&due.segment);
             // One without is sealed, or gone.
             fill.is_none_or(|fill| fill.holds(due.to))
         })
@@ -466,7 +467,11 @@ impl Replica {
         let open = self.storage.head().open_logs();
         let written = open.filter_map(|entry| {
             let LogSegment { log, number, .. } = entry.segment;
-            let to = self.fills.get(&number)?.written_records(&self.geometry);
+            let to = self
+                .logs
+                .fills
+                .get(&number)?
+                .written_records(&self.logs.geometry);
             (to > 0).then_some(LogPoint { log, number, to })
         });
         written.collect()
@@ -497,6 +502,47 @@ impl Replica {
         self.storage.commit(&edit)?;
         builder.own.push_back((edit.seq, own));
         Ok(())
+    }
+
+    /// Whether `edit`, localized and the next one, replaces the levels.
+    pub(super) fn replaces_levels(&self, edit: &Edit) -> bool {
+        self.builder.is_some() && edit.checkpoint && {
+            let head = self.storage.head();
+            edit.replay_from != Some(head.replay_from()) || edit.added != head.checkpoint().added
+        }
+    }
+
+    /// Makes way for the levels of `edit`, localized.
+    ///
+    /// If the edit replaces the levels that are here, it may name numbers of this member's own range. An earlier copy
+    /// on this server used those numbers, and this copy must never use them: it skips them. If a checkpoint keeps the
+    /// levels, its numbers stand for the segments that are here, so arrivals under the same numbers are given up.
+    pub(super) fn make_way(&mut self, edit: &Edit) {
+        if !self.replaces_levels(edit) {
+            if self.builder.is_some() && edit.checkpoint {
+                self.give_up_doubles();
+            }
+            return;
+        }
+        let Some(behind) = self.storage.behind_own(edit) else {
+            return;
+        };
+        self.storage.skip_own_numbers(behind);
+        let mut added = edit.added.iter().map(|(_, _, segment)| segment.number);
+        let is_built = |number: SegmentNumber| {
+            let mut pending = self.storage.pending();
+            pending.any(|built| built.number() == number) && !self.arrivals.contains_key(&number)
+        };
+        if added.any(is_built) {
+            self.levels_replaced();
+        }
+    }
+
+    /// They are replaced, or are about to be.
+    pub(super) fn levels_replaced(&mut self) {
+        if let Some(builder) = &mut self.builder {
+            builder.jobs.levels_replaced(&mut self.storage);
+        }
     }
 }
 

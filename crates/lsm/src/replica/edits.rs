@@ -8,6 +8,8 @@ use argosy_base::{
 };
 use argosy_device::{Buffer, Purpose};
 
+use super::localized::localized;
+use super::needs::{LogNeed, log_needs};
 use super::places::purpose_of;
 use super::{Arrival, Fill, Replica, ReplicaError, ReplicaEvent, Shipment, block_down, block_up};
 use crate::addresses::has_pointers;
@@ -49,7 +51,7 @@ impl Replica {
     pub fn missing(&mut self, edit: &Edit) -> Vec<SegmentPart> {
         self.start_waiting();
         if self.builds_levels() {
-            let edit = self.localized(edit.clone());
+            let edit = localized(edit.clone(), &self.storage, &self.logs);
             self.make_way(&edit);
             return self.missing_here(&edit);
         }
@@ -78,8 +80,8 @@ impl Replica {
                 to: segment.len,
             });
         }
-        for need in self.log_needs(edit).into_values() {
-            if let Some(from) = self.log_missing(&need) {
+        for need in log_needs(edit, self.storage.head()).into_values() {
+            if let Some(from) = self.logs.missing(&need, self.storage.head()) {
                 let number = need.segment.number;
                 self.expected.insert(number, Expected::Log(need.segment));
                 let to = block_up(need.to);
@@ -125,64 +127,6 @@ impl Replica {
     /// Whether the bytes of `arrival` hold the places that its log segments have now.
     fn is_placed(&self, arrival: &Arrival) -> bool {
         arrival.is_placed(|number| Some(self.storage.segment(number)?.place()))
-    }
-
-    /// How far which log segments have to be here for `edit`.
-    fn log_needs(&self, edit: &Edit) -> BTreeMap<SegmentNumber, LogNeed> {
-        let mut needs = BTreeMap::new();
-        for log in &edit.logs_added {
-            let need = LogNeed {
-                segment: *log,
-                to: log.end.unwrap_or(0),
-                ends: log.end.is_some(),
-            };
-            needs.insert(log.number, need);
-        }
-        let seals = edit.logs_sealed.iter().map(|point| (point, true));
-        let points = edit.log_points.iter().map(|point| (point, false));
-        for (point, ends) in seals.chain(points) {
-            let known = self.storage.head().log_segment(point.number);
-            let known = known.filter(|_| !edit.checkpoint).map(|entry| LogNeed {
-                segment: entry.segment,
-                to: 0,
-                ends: false,
-            });
-            let Some(need) = needs.remove(&point.number).or(known) else {
-                // The version refuses the edit.
-                continue;
-            };
-            let need = LogNeed {
-                to: need.to.max(point.to),
-                ends: need.ends || ends,
-                ..need
-            };
-            needs.insert(point.number, need);
-        }
-        needs
-    }
-
-    /// From where on bytes are missing, if any are.
-    fn log_missing(&self, need: &LogNeed) -> Option<u32> {
-        let LogNeed { segment, to, ends } = need;
-        let held = self.storage.head().log_segment(segment.number);
-        let held = held.filter(|entry| one_segment(&entry.segment, segment));
-        let sealed = held.and_then(|entry| entry.segment.end);
-        // A sealed segment is here as a whole. That nothing lies behind its end is for the version
-        // to say.
-        if sealed.is_some() || *to == 0 {
-            return None;
-        }
-        // Whole blocks go to the device, once: what follows in the last one has to be here, too. In
-        // the windows it may still be on its way.
-        let whole = if *ends { *to } else { block_up(*to) };
-        let fill = self.fills.get(&segment.number);
-        let fill = fill.filter(|fill| one_segment(&fill.segment, segment));
-        match fill {
-            None => Some(0),
-            Some(fill) if fill.holds(*to) => None,
-            Some(fill) if fill.end >= whole && self.in_windows(fill, *to) => None,
-            Some(fill) => Some(fill.written),
-        }
     }
 
     /// Takes a part that [`missing`](Self::missing) named, since it was called last.
@@ -261,7 +205,10 @@ impl Replica {
             uses,
         } = shipment;
         let len = u32::try_from(bytes.len());
-        let Some(len) = len.ok().filter(|len| *len <= self.geometry.segment_bytes()) else {
+        let Some(len) = len
+            .ok()
+            .filter(|len| *len <= self.logs.geometry.segment_bytes())
+        else {
             let what = "it is longer than a segment";
             return Err(ReplicaError::Damaged { number, what });
         };
@@ -341,18 +288,18 @@ impl Replica {
         bytes: &Arc<Buffer>,
     ) -> Result<(), ReplicaError> {
         let number = segment.number;
-        let known = self.fills.get(&number);
+        let known = self.logs.fills.get(&number);
         if known.is_none_or(|fill| !one_segment(&fill.segment, segment)) {
             self.forget_fill(number);
             self.arrivals.remove(&number);
             self.storage.abandon(number);
             let stored = self.storage.allocate(number, Purpose::Metadata)?;
-            self.fills.insert(number, Fill::new(*segment, stored));
+            self.logs.fills.insert(number, Fill::new(*segment, stored));
         }
-        let fill = self.fills.get_mut(&number).expect("made above");
+        let fill = self.logs.fills.get_mut(&number).expect("made above");
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let to = from.saturating_add(len);
-        if from > fill.written || to > self.geometry.segment_bytes() {
+        if from > fill.written || to > self.logs.geometry.segment_bytes() {
             let what = "not the part that comes next";
             return Err(ReplicaError::Refused { number, what });
         }
@@ -370,7 +317,7 @@ impl Replica {
 
     /// Forgets a log segment that no version of this replica names.
     fn forget_fill(&mut self, number: SegmentNumber) {
-        if self.fills.remove(&number).is_some() {
+        if self.logs.fills.remove(&number).is_some() {
             self.storage.abandon(number);
         }
     }
@@ -433,7 +380,10 @@ impl Replica {
         let edit = Edit::decode(bytes).map_err(StorageError::from)?;
         let seq = edit.seq;
         self.start_waiting();
-        let edit = self.localized(edit);
+        let edit = match self.builds_levels() {
+            true => localized(edit, &self.storage, &self.logs),
+            false => edit,
+        };
         self.make_way(&edit);
         if let Some(part) = self.missing_here(&edit).first() {
             return Err(ReplicaError::Missing {
@@ -443,9 +393,11 @@ impl Replica {
             });
         }
         self.make_room(&edit)?;
-        let needs: Vec<_> = self.log_needs(&edit).into_values().collect();
+        let needs: Vec<_> = log_needs(&edit, self.storage.head())
+            .into_values()
+            .collect();
         for need in &needs {
-            self.write_up_to(&need.segment, need.to)?;
+            self.logs.write_up_to(&need.segment, need.to)?;
         }
         let replaces = self.replaces_levels(&edit);
         self.storage.commit(&edit)?;
@@ -466,7 +418,7 @@ impl Replica {
         }
         // What is sealed is complete; what the version does not have belongs to a checkpoint that
         // is still to come, or to none.
-        self.fills.retain(|number, fill| {
+        self.logs.fills.retain(|number, fill| {
             let named = head.log_segment(*number);
             named.is_none_or(|entry| {
                 entry.segment.end.is_none() && one_segment(&entry.segment, &fill.segment)
@@ -474,7 +426,7 @@ impl Replica {
         });
         for entry in head.open_logs() {
             let fill = Fill::new(entry.segment, Arc::clone(&entry.stored));
-            self.fills.entry(entry.segment.number).or_insert(fill);
+            self.logs.fills.entry(entry.segment.number).or_insert(fill);
         }
         if let Some(builder) = &mut self.builder {
             let needs = needs.iter();
@@ -538,7 +490,7 @@ impl Replica {
             if let Some(builder) = &mut self.builder {
                 builder.has(number, to);
             }
-            if let Some(fill) = self.fills.get_mut(&number) {
+            if let Some(fill) = self.logs.fills.get_mut(&number) {
                 let blocks = block_up(to);
                 let durable = if blocks <= fill.written && !submitted.adopted {
                     blocks
@@ -561,7 +513,11 @@ impl Replica {
             }
             self.give_up_arrivals();
             let head = self.storage.head();
-            let orphans = self.fills.keys().filter(|n| head.stored(**n).is_none());
+            let orphans = self
+                .logs
+                .fills
+                .keys()
+                .filter(|n| head.stored(**n).is_none());
             for number in orphans.copied().collect::<Vec<_>>() {
                 self.forget_fill(number);
             }
@@ -570,14 +526,6 @@ impl Replica {
         self.applied.push_back(Some(submitted.seq));
         Ok(())
     }
-}
-
-/// A log segment that has to be here up to some byte.
-struct LogNeed {
-    segment: LogSegment,
-    to: u32,
-    /// Nothing of the segment counts behind that byte.
-    ends: bool,
 }
 
 /// Whether both are the same segment, whatever keys they stand for.

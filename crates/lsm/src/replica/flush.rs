@@ -13,10 +13,13 @@ use argosy_device::{Buffer, SharedMemory};
 use argosy_log::WindowName;
 use argosy_log::segment::{WINDOW_HEADER_BYTES, decode_window_header};
 
-use super::{FLUSHES_MAX, Fill, Replica, ReplicaError, ReplicaEvent, block_up};
+use super::edits::one_segment;
+use super::fill::Fill;
+use super::logs::Logs;
+use super::{FLUSHES_MAX, ReplicaError, ReplicaEvent, block_up};
 use crate::edit::LogSegment;
-use crate::replica::edits::one_segment;
 use crate::segments::StoredSegment;
+use crate::storage::Storage;
 
 /// A flush whose bytes are on their way.
 pub(super) struct Flight {
@@ -31,23 +34,27 @@ pub(super) struct Flight {
     durable: bool,
 }
 
-impl Replica {
-    /// Makes `range` of the windows durable, as it is. [`step`](Self::step) tells when it is. The
-    /// primary's writes of the range have completed.
-    pub fn flush(&mut self, range: FlushRange) {
-        if !self.waiting.is_empty() || !self.start_flush(&range) {
+impl Logs {
+    /// See [`Replica::flush`](super::Replica::flush).
+    pub(super) fn flush(
+        &mut self,
+        range: FlushRange,
+        storage: &Storage,
+        events: &mut Vec<ReplicaEvent>,
+    ) {
+        if !self.waiting.is_empty() || !self.start_flush(&range, storage, events) {
             if self.waiting.len() < FLUSHES_MAX {
                 self.waiting.push_back(range);
             } else {
-                self.events.push(ReplicaEvent::FlushRefused(range));
+                events.push(ReplicaEvent::FlushRefused(range));
             }
         }
     }
 
     /// Starts the flushes that waited for an edit.
-    pub(super) fn start_waiting(&mut self) {
+    pub(super) fn start_waiting(&mut self, storage: &Storage, events: &mut Vec<ReplicaEvent>) {
         while let Some(range) = self.waiting.front().copied() {
-            if !self.start_flush(&range) {
+            if !self.start_flush(&range, storage, events) {
                 return;
             }
             self.waiting.pop_front();
@@ -55,13 +62,18 @@ impl Replica {
     }
 
     /// Begins the writes of `range`. `false`: its segment is not known yet.
-    fn start_flush(&mut self, range: &FlushRange) -> bool {
-        let head = self.storage.head();
+    fn start_flush(
+        &mut self,
+        range: &FlushRange,
+        storage: &Storage,
+        events: &mut Vec<ReplicaEvent>,
+    ) -> bool {
+        let head = storage.head();
         let Some(entry) = head.log_segment(range.segment).cloned() else {
             // An older segment may be gone, and with it the need to flush it.
             let newest = head.log(range.log).last();
             if newest.is_some_and(|newest| newest.segment.ordinal >= range.ordinal) {
-                self.events.push(ReplicaEvent::Flushed(*range));
+                events.push(ReplicaEvent::Flushed(*range));
                 return true;
             }
             return false;
@@ -75,13 +87,13 @@ impl Replica {
                 self.flights.push(Flight {
                     range: *range,
                     segment: entry.segment,
-                    fed: self.builder.is_none(),
+                    fed: !self.feeds,
                     stored: Arc::clone(&entry.stored),
                     syncing: false,
                     durable: false,
                 });
             }
-            Err(_) => self.events.push(ReplicaEvent::FlushRefused(*range)),
+            Err(_) => events.push(ReplicaEvent::FlushRefused(*range)),
         }
         true
     }
@@ -146,18 +158,22 @@ impl Replica {
         let memory = &self.windows[segment.log.index()][slot];
         let header = memory.read_vec(0, 64);
         let (name, _) = decode_window_header(&header).ok()?;
-        let wanted = WindowName::new(self.region(), segment, index);
+        let wanted = WindowName::new(self.region, segment, index);
         (name == wanted).then_some(memory)
     }
 
     /// Goes on with the flushes whose bytes are on their way.
-    pub(super) fn step_flushes(&mut self) -> Result<(), ReplicaError> {
-        self.tell_flushed();
+    pub(super) fn step_flushes(
+        &mut self,
+        storage: &Storage,
+        events: &mut Vec<ReplicaEvent>,
+    ) -> Result<(), ReplicaError> {
+        self.tell_flushed(events);
         if let Some(sync) = &self.sync {
             match sync.poll() {
                 None => return Ok(()),
                 Some(Err(error)) => return Err(error.into()),
-                Some(Ok(())) => self.sync_ended(),
+                Some(Ok(())) => self.sync_ended(events),
             }
         }
         let mut settled = false;
@@ -172,24 +188,24 @@ impl Replica {
             }
         }
         if settled {
-            self.sync = Some(self.storage.store().sync());
+            self.sync = Some(storage.store().sync());
             // The device may have ended it already.
-            return self.step_flushes();
+            return self.step_flushes(storage, events);
         }
         Ok(())
     }
 
-    fn sync_ended(&mut self) {
+    fn sync_ended(&mut self, events: &mut Vec<ReplicaEvent>) {
         self.sync = None;
         for flight in self.flights.iter_mut().filter(|flight| flight.syncing) {
             flight.durable = true;
         }
-        self.tell_flushed();
+        self.tell_flushed(events);
     }
 
     /// Tells the flushes that are durable, in the order in which they were asked for: "flushed up
     /// to" is about everything before, too.
-    fn tell_flushed(&mut self) {
+    fn tell_flushed(&mut self, events: &mut Vec<ReplicaEvent>) {
         let done = self
             .flights
             .iter()
@@ -200,7 +216,7 @@ impl Replica {
                 fill.durable = fill.durable.max(block_up(flight.range.to));
                 fill.end = fill.end.max(flight.range.to);
             }
-            self.events.push(ReplicaEvent::Flushed(flight.range));
+            events.push(ReplicaEvent::Flushed(flight.range));
         }
     }
 }

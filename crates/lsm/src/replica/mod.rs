@@ -28,10 +28,13 @@
 
 mod build;
 mod edits;
+mod error;
 mod feeding;
 mod fill;
 mod flush;
 mod localized;
+mod logs;
+mod needs;
 mod places;
 mod tables;
 mod tail;
@@ -39,25 +42,25 @@ mod tail;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{
-    DeviceSegment, EditSeq, Epoch, FlushRange, KeyRange, LogKind, LogPosition, Lsn, Position,
-    RegionId, Remedy, SegmentNumber, Standing,
+    DeviceSegment, EditSeq, Epoch, FlushRange, KeyRange, LogKind, Position, RegionId,
+    SegmentNumber, Standing,
 };
-use argosy_device::{DeviceError, SharedMemory, Store, Ticket};
-use argosy_log::behind::Behind;
-use argosy_log::{Geometry, RecoverError};
+use argosy_device::{Buffer, SharedMemory, Store};
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
-use crate::names::LevelError;
 use crate::segments::StoredSegment;
 use crate::set_aside::SetAside;
 use crate::settings::Settings;
-use crate::storage::{Storage, StorageError};
+use crate::storage::Storage;
 use crate::version::Version;
+use crate::version::outgoing::{goes_out, send_out};
 
+pub use error::ReplicaError;
 use fill::Fill;
+use logs::Logs;
 pub use places::{Rewritten, Shipment};
 
 /// Window memory of each log, by [`LogKind::index`], one for each slot.
@@ -68,128 +71,6 @@ pub type Survivors = [Vec<Option<Arc<SharedMemory>>>; LogKind::ALL.len()];
 
 /// Most flushes that wait for the edit that adds their segment.
 pub const FLUSHES_MAX: usize = 64;
-
-/// Why a replica did not do what it was asked.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReplicaError {
-    /// The storage beneath; see the error's own remedy.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// Durable log records are damaged. Give this copy up, or fetch the segment.
-    #[error("{log}, {segment}, byte {offset}: {what}")]
-    CorruptLog {
-        /// The log.
-        log: LogKind,
-        /// The segment.
-        segment: SegmentNumber,
-        /// Where in it.
-        offset: u32,
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// What a killed process left in its windows is damaged in front of records that are whole: what is
-    /// missing was acknowledged. Nothing was changed. Give up what lies behind
-    /// ([`Settings::accept_loss`](crate::Settings::accept_loss)), or salvage.
-    #[error(
-        "{region}: a log window is damaged: {} is missing, and {} records from there on are whole, the first \
-         at byte {} of {}",
-        .behind.missing, .behind.records, .behind.offset, .behind.number
-    )]
-    DamagedWindow {
-        /// The region.
-        region: RegionId,
-        /// What is missing, and what tells.
-        behind: Behind,
-    },
-    /// A level segment is damaged here. Fetch it from another member.
-    #[error(transparent)]
-    CorruptLevel(#[from] LevelError),
-    /// The bytes that came are not those that were announced. Ask for them again.
-    #[error("{number}: what arrived is not what was sent ({what})")]
-    Damaged {
-        /// The segment.
-        number: SegmentNumber,
-        /// What does not match.
-        what: &'static str,
-    },
-    /// The segment points into another one of which it is not known here where the sender has it, or
-    /// that is not held here. Fetch it once an edit names it.
-    #[error("{number} points into {to}, whose place is not known")]
-    Unplaced {
-        /// The segment.
-        number: SegmentNumber,
-        /// The other one; of a node of a tree that was shipped, what the pointer says.
-        to: SegmentNumber,
-    },
-    /// The edit names a segment, or log bytes, that are not held here. Examine it again.
-    #[error("{edit} names {number}, which is not held up to byte {to}")]
-    Missing {
-        /// The edit.
-        edit: EditSeq,
-        /// The segment.
-        number: SegmentNumber,
-        /// Byte behind the last that it needs.
-        to: u32,
-    },
-    /// The segment is not held here, or not so far. Whoever asked needs a newer checkpoint.
-    #[error("{number} is not here up to byte {to}")]
-    Gone {
-        /// The segment.
-        number: SegmentNumber,
-        /// Byte behind the last that was asked for.
-        to: u32,
-    },
-    /// The request does not fit what this replica knows: whoever sent it is at fault.
-    #[error("{number}: {what}")]
-    Refused {
-        /// The segment that it is about.
-        number: SegmentNumber,
-        /// What does not fit.
-        what: &'static str,
-    },
-}
-
-impl From<DeviceError> for ReplicaError {
-    fn from(error: DeviceError) -> Self {
-        Self::Storage(StorageError::Device(error))
-    }
-}
-
-impl From<RecoverError<DeviceError>> for ReplicaError {
-    fn from(error: RecoverError<DeviceError>) -> Self {
-        match error {
-            RecoverError::Read { source, .. } => source.into(),
-            RecoverError::Corrupt {
-                log,
-                segment,
-                offset,
-                what,
-                ..
-            } => Self::CorruptLog {
-                log,
-                segment,
-                offset,
-                what,
-            },
-        }
-    }
-}
-
-impl ReplicaError {
-    /// What the caller does next.
-    #[must_use]
-    pub fn remedy(&self) -> Remedy {
-        match self {
-            Self::Storage(error) => error.remedy(),
-            Self::CorruptLog { .. } | Self::CorruptLevel(_) | Self::DamagedWindow { .. } => {
-                Remedy::Repair
-            }
-            Self::Damaged { .. } | Self::Missing { .. } | Self::Unplaced { .. } => Remedy::Retry,
-            Self::Gone { .. } | Self::Refused { .. } => Remedy::Correct,
-        }
-    }
-}
 
 /// Something that has been done, told by [`Replica::step`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,14 +99,7 @@ pub struct Parts {
 /// A region's passive member. See the module documentation.
 pub struct Replica {
     storage: Storage,
-    geometry: Geometry,
-    windows: Slots,
-    /// Found by the last scan of the logs.
-    lsn: Lsn,
-    /// By [`LogKind::index`]: the segment in which the log ended at the last scan, or goes on.
-    ends: [Option<SegmentNumber>; LogKind::ALL.len()],
-    /// Log segments that are not known to be complete, those of a checkpoint to come included.
-    fills: BTreeMap<SegmentNumber, Fill>,
+    logs: Logs,
     /// Level segments that no edit has named yet.
     arrivals: BTreeMap<SegmentNumber, Arrival>,
     /// What the parts that [`Replica::missing`] named belong to.
@@ -243,14 +117,8 @@ pub struct Replica {
     submitted: VecDeque<edits::Submitted>,
     /// Edits that are committed and not told yet, in order; `None` for this member's own.
     applied: VecDeque<Option<EditSeq>>,
-    /// Flushes of segments that are not known yet.
-    waiting: VecDeque<FlushRange>,
-    /// Flushes whose bytes are on their way.
-    flights: Vec<flush::Flight>,
     /// Events that the next step tells.
     events: Vec<ReplicaEvent>,
-    /// The sync that the flushes it covers wait for.
-    sync: Option<Ticket>,
     /// What makes levels here, where they are not the primary's.
     builder: Option<Box<build::Builder>>,
 }
@@ -315,10 +183,7 @@ impl Replica {
     fn of(storage: Storage, windows: Slots, survivors: &Survivors) -> Result<Self, ReplicaError> {
         let geometry = storage.settings().log_geometry();
         let mut replica = Self {
-            geometry,
-            lsn: Lsn(0),
-            ends: [None; LogKind::ALL.len()],
-            fills: BTreeMap::new(),
+            logs: Logs::new(storage.region(), geometry, windows),
             arrivals: BTreeMap::new(),
             expected: BTreeMap::new(),
             counted: BTreeMap::new(),
@@ -327,25 +192,12 @@ impl Replica {
             rewritten: Rewritten::default(),
             submitted: VecDeque::new(),
             applied: VecDeque::new(),
-            waiting: VecDeque::new(),
-            flights: Vec::new(),
             events: Vec::new(),
-            sync: None,
             builder: None,
-            windows,
             storage,
         };
-        replica.check_windows(&replica.windows);
         replica.rescan(survivors)?;
         Ok(replica)
-    }
-
-    fn check_windows(&self, windows: &Slots) {
-        for slots in windows {
-            assert_eq!(slots.len(), self.geometry.slots(), "a memory for each slot");
-            let fits = |memory: &Arc<SharedMemory>| memory.len() >= self.geometry.slot_bytes();
-            assert!(slots.iter().all(fits), "a window fits each slot");
-        }
     }
 
     /// Closes a damaged copy and returns what is kept of it; `None` if the catalog does not name the region.
@@ -380,7 +232,7 @@ impl Replica {
     /// The windows, as the primary writes them.
     #[must_use]
     pub const fn windows(&self) -> &Slots {
-        &self.windows
+        &self.logs.windows
     }
 
     /// Where the replica stands. The ends of the logs are those that were found when it was
@@ -389,34 +241,11 @@ impl Replica {
     #[must_use]
     pub fn position(&self) -> Position {
         let version = self.storage.current();
-        let logs = LogKind::ALL.map(|log| {
-            let number = self.ends[log.index()]?;
-            let segment = version.log_segment(number)?.segment;
-            let fill = self.fills.get(&number);
-            let complete = segment.end.unwrap_or(self.geometry.segment_bytes());
-            Some(LogPosition {
-                ordinal: segment.ordinal,
-                segment: number,
-                end: fill.map_or(complete, |fill| fill.end.max(fill.durable)),
-                flushed: fill.map_or(block_up(complete), |fill| fill.durable),
-            })
-        });
         Position {
             edit: version.group_edit(),
-            lsn: self.lsn,
-            logs,
+            lsn: self.logs.lsn,
+            logs: self.logs.positions(version),
         }
-    }
-
-    /// The log points of `version` for a checkpoint, none behind the bytes that this member holds. An edit may declare
-    /// padding durable that lies behind the last record.
-    fn declared(&self, version: &Version) -> impl Iterator<Item = LogPoint> {
-        let points = version.log_points().filter_map(|point| {
-            let held = self.fills.get(&point.number)?.held();
-            let to = point.to.min(held);
-            Some(LogPoint { to, ..point }.for_checkpoint())
-        });
-        points.filter(|point| point.to > 0)
     }
 
     /// The edit that states this replica's whole version and the ends of its logs, for another
@@ -431,15 +260,113 @@ impl Replica {
             own_mark: None,
             ..current.checkpoint()
         };
-        edit.log_points.extend(self.declared(current));
+        edit.log_points.extend(self.logs.declared(current));
         for entry in current.open_logs() {
             let LogSegment { log, number, .. } = entry.segment;
-            let to = self.fills.get(&number).map_or(0, Fill::held);
+            let to = self.logs.fills.get(&number).map_or(0, Fill::held);
             if to > 0 {
                 edit.log_points.push(LogPoint { log, number, to });
             }
         }
         edit
+    }
+
+    /// Makes `range` of the windows durable, as it is. [`step`](Self::step) tells when it is. The
+    /// primary's writes of the range have completed.
+    pub fn flush(&mut self, range: FlushRange) {
+        self.logs.flush(range, &self.storage, &mut self.events);
+    }
+
+    /// Starts the flushes that waited for an edit.
+    fn start_waiting(&mut self) {
+        self.logs.start_waiting(&self.storage, &mut self.events);
+    }
+
+    /// Goes over to `fresh` windows, zero memory, after whoever calls has revoked the old ones:
+    /// finds where the logs end, and has the fresh windows hold that end. Level segments that
+    /// arrived stay for the next checkpoint; flushes that waited are forgotten. An edit under way is
+    /// committed, and told by the position alone. Blocks.
+    ///
+    /// # Errors
+    /// The logs', when what was durable is damaged; the device's.
+    pub fn detach(&mut self, fresh: Slots) -> Result<Position, ReplicaError> {
+        self.logs.check_windows(&fresh);
+        // The position tells what this member has, too: its last append gets its witness first.
+        self.step_storage()?;
+        while self.storage.unwitnessed() > 0 {
+            self.storage.wait_for_device()?;
+            self.step_storage()?;
+        }
+        // An event that came later would be taken for that of the next checkpoint.
+        self.events
+            .retain(|event| !matches!(event, ReplicaEvent::EditApplied(_)));
+        let old = std::mem::replace(&mut self.logs.windows, fresh);
+        let survivors = old.map(|slots| slots.into_iter().map(Some).collect());
+        self.logs.waiting.clear();
+        self.forget_places();
+        self.expect_checkpoint();
+        if self.builder.is_some() {
+            // They were fetched for a checkpoint that replaces the levels; the next may keep them, or
+            // not be needed.
+            self.give_up_arrivals();
+        }
+        self.rescan(&survivors)?;
+        Ok(self.position())
+    }
+
+    /// Finds the ends of the logs anew, after a checkpoint brought other segments and bytes. The
+    /// primary does not write to the windows at this time.
+    pub(super) fn refresh(&mut self) -> Result<(), ReplicaError> {
+        self.rescan(&self.logs.survivors())
+    }
+
+    fn rescan(&mut self, survivors: &Survivors) -> Result<(), ReplicaError> {
+        let builder = self.builder.as_deref_mut();
+        self.logs.scan(&mut self.storage, builder, survivors)
+    }
+
+    /// Bytes `from..from + len`, whole blocks, of segment `number`, for another member. Behind the
+    /// end of a log they are zero; pointers of a level segment hold numbers.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Gone`] when the segment is not held, or not so far; the device's;
+    /// [`ReplicaError::CorruptLevel`]; [`ReplicaError::CorruptLog`] where a record is damaged that
+    /// is durable here.
+    pub fn read(&self, number: SegmentNumber, from: u32, len: u32) -> Result<Buffer, ReplicaError> {
+        let to = from.saturating_add(len);
+        let gone = ReplicaError::Gone { number, to };
+        let version = self.storage.current();
+        let stored = version.stored(number).ok_or(gone.clone())?;
+        if to as usize > SEGMENT_SIZE || from != block_down(from) || len != block_down(len) {
+            return Err(gone);
+        }
+        let Some(entry) = version.log_segment(number) else {
+            if !goes_out(version, number, &(from..to)) {
+                return Err(gone);
+            }
+            let mut bytes = Buffer::zeroed(len as usize);
+            stored.read(from, &mut bytes)?;
+            send_out(version, number, &mut bytes)?;
+            return Ok(bytes);
+        };
+        self.logs.read(&entry.segment, stored, from, to)
+    }
+
+    /// What takes space here beside the version, in words for a report.
+    #[must_use]
+    pub fn space_in_words(&self) -> String {
+        let builder = self.builder.as_deref();
+        let arrivals = self.arrivals.keys().copied();
+        let (named, unnamed): (Vec<_>, Vec<_>) = arrivals.partition(|n| self.named.contains(n));
+        format!(
+            "at edit {}, {} segments; arrived and named {named:?}, not named {unnamed:?}; logs being \
+             filled {:?}; pending {}; {}",
+            self.storage.current().seq(),
+            self.storage.current().table().len(),
+            self.logs.fills.keys(),
+            self.storage.pending().count(),
+            builder.map_or_else(String::new, |builder| builder.jobs.space_in_words())
+        )
     }
 
     /// Goes on with edits and flushes as far as that is possible without waiting.
@@ -450,8 +377,10 @@ impl Replica {
         self.tell_arrivals()?;
         self.step_storage()?;
         self.start_waiting();
-        self.feed()?;
-        self.step_flushes()?;
+        if let Some(builder) = &mut self.builder {
+            builder.feed_from(&self.storage, &mut self.logs)?;
+        }
+        self.logs.step_flushes(&self.storage, &mut self.events)?;
         Ok(std::mem::take(&mut self.events))
     }
 
@@ -476,8 +405,8 @@ impl Replica {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.storage.is_idle()
-            && self.flights.is_empty()
-            && self.waiting.is_empty()
+            && self.logs.flights.is_empty()
+            && self.logs.waiting.is_empty()
             && self.applied.is_empty()
             && self.events.is_empty()
     }
@@ -499,7 +428,7 @@ impl Replica {
         Ok(Parts {
             position: self.position(),
             storage: self.storage,
-            windows: self.windows,
+            windows: self.logs.windows,
         })
     }
 

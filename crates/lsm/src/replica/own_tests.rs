@@ -19,11 +19,9 @@ impl Pair {
     }
 }
 
-impl Replica {
-    fn is_compacting(&self) -> bool {
-        let builder = self.builder.as_deref();
-        builder.is_some_and(|builder| builder.jobs.compaction.is_some())
-    }
+fn is_compacting(replica: &Replica) -> bool {
+    let builder = replica.builder.as_deref();
+    builder.is_some_and(|builder| builder.jobs.compaction.is_some())
 }
 
 /// Pointers hold numbers, or places.
@@ -86,7 +84,7 @@ fn what_is_built_makes_way_for_what_is_adopted() {
         let behind = pair.backup.version().own_mark();
         let compacts = |pair: &Pair| {
             let mut pending = pair.backup.storage.pending();
-            pending.any(|built| built.number() > behind) && pair.backup.is_compacting()
+            pending.any(|built| built.number() > behind) && is_compacting(&pair.backup)
         };
         while !compacts(&pair) {
             pair.go_on(1);
@@ -120,7 +118,7 @@ fn what_is_built_makes_way_for_what_is_adopted() {
         assert!(pair.backup_is_whole(), "seed {seed}");
         // Where its logs reach back far enough by now, its own levels stay.
         let checkpoint = Edit::decode(&pair.primary.checkpoint().1).unwrap();
-        let checkpoint = pair.backup.localized(checkpoint);
+        let checkpoint = localized::localized(checkpoint, &pair.backup.storage, &pair.backup.logs);
         let replaces = pair.backup.replaces_levels(&checkpoint);
         pair.catch_up();
         if replaces {
@@ -151,12 +149,12 @@ fn what_a_scan_found_is_declared_and_nothing_behind_it() {
         }
     };
     let found = point.to - 100;
-    let fill = pair.backup.fills.get_mut(&point.number).unwrap();
+    let fill = pair.backup.logs.fills.get_mut(&point.number).unwrap();
     let blocks = block_down(found);
     (fill.written, fill.durable) = (blocks, blocks);
     (fill.found, fill.end, fill.closed) = (found, found, found);
-    assert_eq!(fill.written_records(&pair.backup.geometry), found);
-    let mut declared = pair.backup.declared(&version);
+    assert_eq!(fill.written_records(&pair.backup.logs.geometry), found);
+    let mut declared = pair.backup.logs.declared(&version);
     let declared = declared.find(|declared| declared.number == point.number);
     assert_eq!(declared, Some(LogPoint { to: found, ..point }));
 }
@@ -173,7 +171,7 @@ fn log_points_of_others_ask_a_copy_with_own_levels_for_nothing() {
         edit.log_points.push(LogPoint {
             log: segment.log,
             number: segment.number,
-            to: pair.backup.geometry.segment_bytes(),
+            to: pair.backup.logs.geometry.segment_bytes(),
         });
         let missing = pair.backup.missing(&edit);
         assert_eq!(missing.is_empty(), builds.is_some(), "{missing:?}");

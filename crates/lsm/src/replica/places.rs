@@ -288,7 +288,7 @@ impl Replica {
         };
         let stored = self.storage.allocate(number, Purpose::Metadata)?;
         let place = stored.place();
-        self.fills.insert(number, Fill::new(log, stored));
+        self.logs.fills.insert(number, Fill::new(log, stored));
         Ok(Some(place))
     }
 

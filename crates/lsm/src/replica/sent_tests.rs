@@ -105,7 +105,7 @@ fn a_record_of_which_a_part_is_durable_is_no_damage() {
     for seed in 1..60 {
         let mut pair = Pair::new(seed, settings());
         pair.go_on(100 + seed);
-        let fills = pair.backup.fills.values();
+        let fills = pair.backup.logs.fills.values();
         let fills: Vec<_> = fills
             .map(|fill| (fill.segment, fill.durable, fill.end))
             .collect();
@@ -117,7 +117,7 @@ fn a_record_of_which_a_part_is_durable_is_no_damage() {
                 .unwrap()
                 .place();
             for to in (BLOCK..durable.min(end)).step_by(BLOCK as usize) {
-                if pair.backup.window(&segment, to).is_none() {
+                if pair.backup.logs.window(&segment, to).is_none() {
                     continue;
                 }
                 let behind = u64::from(place.0) * SEGMENT_SIZE as u64 + u64::from(to);
@@ -125,13 +125,23 @@ fn a_record_of_which_a_part_is_durable_is_no_damage() {
                     (0..8).for_each(|byte| pair.backup_machine.device.flip_bit(behind + byte, 3));
                 };
                 flip(&pair);
-                pair.backup.fills.get_mut(&segment.number).unwrap().durable = to;
+                pair.backup
+                    .logs
+                    .fills
+                    .get_mut(&segment.number)
+                    .unwrap()
+                    .durable = to;
                 let read = pair.backup.read(segment.number, 0, to).map(drop);
                 assert!(
                     read.is_ok(),
                     "seed {seed}: {segment:?} up to {to}: {read:?}"
                 );
-                pair.backup.fills.get_mut(&segment.number).unwrap().durable = durable;
+                pair.backup
+                    .logs
+                    .fills
+                    .get_mut(&segment.number)
+                    .unwrap()
+                    .durable = durable;
                 flip(&pair);
                 seen += 1;
             }

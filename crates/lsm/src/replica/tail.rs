@@ -15,8 +15,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{LogKind, Position, SegmentNumber};
+use argosy_base::LogKind;
 use argosy_device::{Buffer, SharedMemory};
 use argosy_log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
@@ -24,71 +23,39 @@ use argosy_log::segment::{
 use argosy_log::verify::{LogFault, check_sent};
 use argosy_log::{LogTail, Recovery, recover};
 
-use super::{Fill, Replica, ReplicaError, ReplicaEvent, Slots, Survivors, block_down, block_up};
+use super::build::Builder;
+use super::fill::Fill;
+use super::logs::Logs;
+use super::{ReplicaError, Survivors, block_down, block_up};
 use crate::edit::LogSegment;
 use crate::segments::StoredSegment;
-use crate::version::outgoing::{goes_out, send_out};
+use crate::storage::Storage;
 
-impl Replica {
-    /// Goes over to `fresh` windows, zero memory, after whoever calls has revoked the old ones:
-    /// finds where the logs end, and has the fresh windows hold that end. Level segments that
-    /// arrived stay for the next checkpoint; flushes that waited are forgotten. An edit under way is
-    /// committed, and told by the position alone. Blocks.
-    ///
-    /// # Errors
-    /// The logs', when what was durable is damaged; the device's.
-    pub fn detach(&mut self, fresh: Slots) -> Result<Position, ReplicaError> {
-        self.check_windows(&fresh);
-        // The position tells what this member has, too: its last append gets its witness first.
-        self.step_storage()?;
-        while self.storage.unwitnessed() > 0 {
-            self.storage.wait_for_device()?;
-            self.step_storage()?;
-        }
-        // An event that came later would be taken for that of the next checkpoint.
-        self.events
-            .retain(|event| !matches!(event, ReplicaEvent::EditApplied(_)));
-        let old = std::mem::replace(&mut self.windows, fresh);
-        let survivors = old.map(|slots| slots.into_iter().map(Some).collect());
-        self.waiting.clear();
-        self.forget_places();
-        self.expect_checkpoint();
-        if self.builder.is_some() {
-            // They were fetched for a checkpoint that replaces the levels; the next may keep them, or
-            // not be needed.
-            self.give_up_arrivals();
-        }
-        self.rescan(&survivors)?;
-        Ok(self.position())
-    }
-
-    /// Finds the ends of the logs anew, after a checkpoint brought other segments and bytes. The
-    /// primary does not write to the windows at this time.
-    pub(super) fn refresh(&mut self) -> Result<(), ReplicaError> {
-        let slots = |slots: &Vec<Arc<SharedMemory>>| slots.iter().cloned().map(Some).collect();
-        let survivors = [slots(&self.windows[0]), slots(&self.windows[1])];
-        self.rescan(&survivors)
-    }
-
+impl Logs {
     /// See the module documentation. Of the old windows one private copy is made, by which everything
     /// is judged: a write that was interrupted when they were revoked may still change them.
-    pub(super) fn rescan(&mut self, survivors: &Survivors) -> Result<(), ReplicaError> {
+    pub(super) fn scan(
+        &mut self,
+        storage: &mut Storage,
+        mut builder: Option<&mut Builder>,
+        survivors: &Survivors,
+    ) -> Result<(), ReplicaError> {
         let survivors: &Survivors = &std::array::from_fn(|log| private_copies(&survivors[log]));
-        let version = Arc::clone(self.storage.head());
+        let version = Arc::clone(storage.head());
         let chain = |log: LogKind| -> Vec<LogSegment> {
             version.log(log).iter().map(|entry| entry.segment).collect()
         };
         let chains = LogKind::ALL.map(chain);
-        let points = self.storage.log_points(&version);
+        let points = storage.log_points(&version);
         let recovery = Recovery {
-            region: self.region(),
+            region: self.region,
             geometry: self.geometry,
             chains: [&chains[0], &chains[1]],
             points: &points,
             windows: [&survivors[0], &survivors[1]],
             replay_from: version.replay_from(),
             durable: version.durable(),
-            past_holes: self.storage.settings().mutants.recover_past_hole(),
+            past_holes: storage.settings().mutants.recover_past_hole(),
         };
         let read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
             let stored = version.stored(segment.number);
@@ -96,9 +63,8 @@ impl Replica {
                 .expect("a chain's segments are stored")
                 .read(offset, out)
         };
-        let mut builder = self.builder.take();
         if let Some(builder) = &mut builder {
-            builder.begin_again(&mut self.storage);
+            builder.begin_again(storage);
         }
         let recovered = recover(&recovery, read, |replayed| {
             if let Some(builder) = &mut builder {
@@ -106,14 +72,13 @@ impl Replica {
             }
         })?;
         if let Some(builder) = &mut builder {
-            builder.replayed_all(&self.storage, &recovered);
+            builder.replayed_all(storage, &recovered);
             // What it found is all there is of them.
             self.flights.iter_mut().for_each(|flight| flight.fed = true);
         }
-        self.builder = builder;
         self.lsn = recovered.last;
         for (log, tail) in LogKind::ALL.into_iter().zip(&recovered.logs) {
-            self.take_tail(log, tail, &survivors[log.index()])?;
+            self.take_tail(log, tail, &survivors[log.index()], storage)?;
         }
         Ok(())
     }
@@ -124,9 +89,10 @@ impl Replica {
         log: LogKind,
         tail: &LogTail,
         old: &[Option<Arc<SharedMemory>>],
+        storage: &Storage,
     ) -> Result<(), ReplicaError> {
-        let version = Arc::clone(self.storage.head());
-        self.write_closing(tail)?;
+        let version = Arc::clone(storage.head());
+        write_closing(storage, tail)?;
         let chain = version.log(log);
         let first_open = chain.iter().find(|entry| entry.segment.end.is_none());
         let found = tail.end.and_then(|at| {
@@ -169,29 +135,17 @@ impl Replica {
                 fill.end = end.max(fill.durable);
             }
         }
-        self.finish_earlier(log, last.segment.ordinal)?;
+        self.finish_earlier(log, last.segment.ordinal, storage)?;
         self.refill(&last.segment, tail, old)
     }
 
-    /// Makes the closing marks durable that were not there.
-    fn write_closing(&self, tail: &LogTail) -> Result<(), ReplicaError> {
-        if tail.closing.is_empty() {
-            return Ok(());
-        }
-        for closing in &tail.closing {
-            let stored = self.storage.head().stored(closing.segment.number);
-            let stored = stored.expect("the chain is the version's");
-            let data = Arc::new(Buffer::from_slice(&closing.bytes));
-            let range = 0..data.len();
-            let _ = stored.write(closing.from, data, range);
-            stored.wait()?;
-        }
-        let store = self.storage.store();
-        Ok(store.wait(&store.sync())?)
-    }
-
     /// Makes durable what was just written of open segments in front of `ordinal`.
-    fn finish_earlier(&mut self, log: LogKind, ordinal: u64) -> Result<(), ReplicaError> {
+    fn finish_earlier(
+        &mut self,
+        log: LogKind,
+        ordinal: u64,
+        storage: &Storage,
+    ) -> Result<(), ReplicaError> {
         let whole = self.geometry.segment_bytes();
         let earlier = self.fills.values_mut().filter(|fill| {
             (fill.segment.log, fill.durable < whole) == (log, true)
@@ -205,7 +159,7 @@ impl Replica {
             any = true;
         }
         if any {
-            let store = self.storage.store();
+            let store = storage.store();
             store.wait(&store.sync())?;
         }
         Ok(())
@@ -244,7 +198,7 @@ impl Replica {
             let slot = self.geometry.slot(segment.ordinal, index);
             let writer = old.get(slot).and_then(Option::as_ref).map(writer_of);
             let header =
-                encode_window_header(self.region(), segment, index, writer.unwrap_or_default());
+                encode_window_header(self.region, segment, index, writer.unwrap_or_default());
             let memory = &self.windows[segment.log.index()][slot];
             memory.write(0, &header);
             memory.fill_zero(header.len()..WINDOW_HEADER_BYTES);
@@ -254,32 +208,18 @@ impl Replica {
         Ok(())
     }
 
-    /// Bytes `from..from + len`, whole blocks, of segment `number`, for another member. Behind the
-    /// end of a log they are zero; pointers of a level segment hold numbers.
-    ///
-    /// # Errors
-    /// [`ReplicaError::Gone`] when the segment is not held, or not so far; the device's;
-    /// [`ReplicaError::CorruptLevel`]; [`ReplicaError::CorruptLog`] where a record is damaged that
-    /// is durable here.
-    pub fn read(&self, number: SegmentNumber, from: u32, len: u32) -> Result<Buffer, ReplicaError> {
-        let to = from.saturating_add(len);
+    /// Bytes `from..to`, whole blocks, of `segment`. See [`Replica::read`](super::Replica::read).
+    pub(super) fn read(
+        &self,
+        segment: &LogSegment,
+        stored: &StoredSegment,
+        from: u32,
+        to: u32,
+    ) -> Result<Buffer, ReplicaError> {
+        let number = segment.number;
         let gone = ReplicaError::Gone { number, to };
-        let version = self.storage.current();
-        let stored = version.stored(number).ok_or(gone.clone())?;
-        if to as usize > SEGMENT_SIZE || from != block_down(from) || len != block_down(len) {
-            return Err(gone);
-        }
-        let Some(entry) = version.log_segment(number) else {
-            if !goes_out(version, number, &(from..to)) {
-                return Err(gone);
-            }
-            let mut bytes = Buffer::zeroed(len as usize);
-            stored.read(from, &mut bytes)?;
-            send_out(version, number, &mut bytes)?;
-            return Ok(bytes);
-        };
         let fill = self.fills.get(&number);
-        let end = match (entry.segment.end, fill) {
+        let end = match (segment.end, fill) {
             (Some(end), _) => end,
             (None, Some(fill)) => fill.end.max(fill.durable),
             (None, None) => 0,
@@ -288,7 +228,7 @@ impl Replica {
             return Err(gone);
         }
         let place = LogPlace {
-            segment: &entry.segment,
+            segment,
             stored,
             end,
             durable: fill.map_or(u32::MAX, |fill| fill.durable),
@@ -306,17 +246,17 @@ impl Replica {
             Some(bytes) => bytes?,
             None => self.sent_bytes(&place, from..to).ok_or(gone)??,
         };
-        let of = (self.region(), self.geometry);
+        let of = (self.region, self.geometry);
         let mut read = |_: &LogSegment, at, out: &mut [u8]| stored.read_copied(at, out);
-        match check_sent(of, (&entry.segment, durable), &mut read, (from, &bytes))? {
-            None if until > to => Ok(Buffer::from_slice(&bytes[..len as usize])),
+        match check_sent(of, (segment, durable), &mut read, (from, &bytes))? {
+            None if until > to => Ok(Buffer::from_slice(&bytes[..(to - from) as usize])),
             None => Ok(bytes),
             Some(LogFault {
                 number,
                 offset,
                 what,
             }) => Err(ReplicaError::CorruptLog {
-                log: entry.segment.log,
+                log: segment.log,
                 segment: number,
                 offset,
                 what,
@@ -356,6 +296,23 @@ impl Replica {
         }
         Some(Ok(bytes))
     }
+}
+
+/// Makes the closing marks durable that were not there.
+fn write_closing(storage: &Storage, tail: &LogTail) -> Result<(), ReplicaError> {
+    if tail.closing.is_empty() {
+        return Ok(());
+    }
+    for closing in &tail.closing {
+        let stored = storage.head().stored(closing.segment.number);
+        let stored = stored.expect("the chain is the version's");
+        let data = Arc::new(Buffer::from_slice(&closing.bytes));
+        let range = 0..data.len();
+        let _ = stored.write(closing.from, data, range);
+        stored.wait()?;
+    }
+    let store = storage.store();
+    Ok(store.wait(&store.sync())?)
 }
 
 /// A log segment, and where its bytes are.

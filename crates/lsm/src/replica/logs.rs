@@ -1,0 +1,98 @@
+//! The logs of a copy: its windows, and how far it has the segments.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use argosy_base::{FlushRange, LogKind, LogPosition, Lsn, RegionId, SegmentNumber};
+use argosy_device::{SharedMemory, Ticket};
+use argosy_log::Geometry;
+
+use super::fill::Fill;
+use super::flush::Flight;
+use super::{Slots, Survivors, block_up};
+use crate::edit::LogPoint;
+use crate::version::Version;
+
+/// See the module documentation.
+pub(super) struct Logs {
+    pub(super) region: RegionId,
+    pub(super) geometry: Geometry,
+    pub(super) windows: Slots,
+    /// Found by the last scan of the logs.
+    pub(super) lsn: Lsn,
+    /// By [`LogKind::index`]: the segment in which the log ended at the last scan, or goes on.
+    pub(super) ends: [Option<SegmentNumber>; LogKind::ALL.len()],
+    /// Log segments that are not known to be complete, those of a checkpoint to come included.
+    pub(super) fills: BTreeMap<SegmentNumber, Fill>,
+    /// Flushes of segments that are not known yet.
+    pub(super) waiting: VecDeque<FlushRange>,
+    /// Flushes whose bytes are on their way.
+    pub(super) flights: Vec<Flight>,
+    /// The sync that the flushes it covers wait for.
+    pub(super) sync: Option<Ticket>,
+    /// A flush is told only once its records are in memtables.
+    pub(super) feeds: bool,
+}
+
+impl Logs {
+    /// Of a region that was not scanned yet.
+    pub(super) fn new(region: RegionId, geometry: Geometry, windows: Slots) -> Self {
+        let logs = Self {
+            region,
+            geometry,
+            windows,
+            lsn: Lsn(0),
+            ends: [None; LogKind::ALL.len()],
+            fills: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            flights: Vec::new(),
+            sync: None,
+            feeds: false,
+        };
+        logs.check_windows(&logs.windows);
+        logs
+    }
+
+    /// # Panics
+    /// When the windows are not those that the settings ask for.
+    pub(super) fn check_windows(&self, windows: &Slots) {
+        for slots in windows {
+            assert_eq!(slots.len(), self.geometry.slots(), "a memory for each slot");
+            let fits = |memory: &Arc<SharedMemory>| memory.len() >= self.geometry.slot_bytes();
+            assert!(slots.iter().all(fits), "a window fits each slot");
+        }
+    }
+
+    /// The windows as they are, to be scanned.
+    pub(super) fn survivors(&self) -> Survivors {
+        let slots = |slots: &Vec<Arc<SharedMemory>>| slots.iter().cloned().map(Some).collect();
+        [slots(&self.windows[0]), slots(&self.windows[1])]
+    }
+
+    /// Where each log ended at the last scan.
+    pub(super) fn positions(&self, version: &Version) -> [Option<LogPosition>; LogKind::ALL.len()] {
+        LogKind::ALL.map(|log| {
+            let number = self.ends[log.index()]?;
+            let segment = version.log_segment(number)?.segment;
+            let fill = self.fills.get(&number);
+            let complete = segment.end.unwrap_or(self.geometry.segment_bytes());
+            Some(LogPosition {
+                ordinal: segment.ordinal,
+                segment: number,
+                end: fill.map_or(complete, |fill| fill.end.max(fill.durable)),
+                flushed: fill.map_or(block_up(complete), |fill| fill.durable),
+            })
+        })
+    }
+
+    /// The log points of `version` for a checkpoint, none behind the bytes that this member holds. An edit may declare
+    /// padding durable that lies behind the last record.
+    pub(super) fn declared(&self, version: &Version) -> impl Iterator<Item = LogPoint> {
+        let points = version.log_points().filter_map(|point| {
+            let held = self.fills.get(&point.number)?.held();
+            let to = point.to.min(held);
+            Some(LogPoint { to, ..point }.for_checkpoint())
+        });
+        points.filter(|point| point.to > 0)
+    }
+}

@@ -1,0 +1,79 @@
+//! How far log segments have to be here before an edit can be applied.
+
+use std::collections::BTreeMap;
+
+use argosy_base::SegmentNumber;
+
+use super::block_up;
+use super::edits::one_segment;
+use super::logs::Logs;
+use crate::edit::{Edit, LogSegment};
+use crate::version::Version;
+
+/// A log segment that has to be here up to some byte.
+pub(super) struct LogNeed {
+    pub(super) segment: LogSegment,
+    pub(super) to: u32,
+    /// Nothing of the segment counts behind that byte.
+    ends: bool,
+}
+
+/// How far which log segments have to be here for `edit`, the next one after `head`.
+pub(super) fn log_needs(edit: &Edit, head: &Version) -> BTreeMap<SegmentNumber, LogNeed> {
+    let mut needs = BTreeMap::new();
+    for log in &edit.logs_added {
+        let need = LogNeed {
+            segment: *log,
+            to: log.end.unwrap_or(0),
+            ends: log.end.is_some(),
+        };
+        needs.insert(log.number, need);
+    }
+    let seals = edit.logs_sealed.iter().map(|point| (point, true));
+    let points = edit.log_points.iter().map(|point| (point, false));
+    for (point, ends) in seals.chain(points) {
+        let known = head.log_segment(point.number);
+        let known = known.filter(|_| !edit.checkpoint).map(|entry| LogNeed {
+            segment: entry.segment,
+            to: 0,
+            ends: false,
+        });
+        let Some(need) = needs.remove(&point.number).or(known) else {
+            // The version refuses the edit.
+            continue;
+        };
+        let need = LogNeed {
+            to: need.to.max(point.to),
+            ends: need.ends || ends,
+            ..need
+        };
+        needs.insert(point.number, need);
+    }
+    needs
+}
+
+impl Logs {
+    /// From where on bytes are missing, if any are.
+    pub(super) fn missing(&self, need: &LogNeed, head: &Version) -> Option<u32> {
+        let LogNeed { segment, to, ends } = need;
+        let held = head.log_segment(segment.number);
+        let held = held.filter(|entry| one_segment(&entry.segment, segment));
+        let sealed = held.and_then(|entry| entry.segment.end);
+        // A sealed segment is here as a whole. That nothing lies behind its end is for the version
+        // to say.
+        if sealed.is_some() || *to == 0 {
+            return None;
+        }
+        // Whole blocks go to the device, once: what follows in the last one has to be here, too. In
+        // the windows it may still be on its way.
+        let whole = if *ends { *to } else { block_up(*to) };
+        let fill = self.fills.get(&segment.number);
+        let fill = fill.filter(|fill| one_segment(&fill.segment, segment));
+        match fill {
+            None => Some(0),
+            Some(fill) if fill.holds(*to) => None,
+            Some(fill) if fill.end >= whole && self.in_windows(fill, *to) => None,
+            Some(fill) => Some(fill.written),
+        }
+    }
+}
