@@ -531,7 +531,8 @@ impl Replica {
         let mut added = edit.added.iter().map(|(_, _, segment)| segment.number);
         let is_built = |number: SegmentNumber| {
             let mut pending = self.storage.pending();
-            pending.any(|built| built.number() == number) && !self.arrivals.contains_key(&number)
+            pending.any(|built| built.number() == number)
+                && !self.incoming.arrivals.contains_key(&number)
         };
         if added.any(is_built) {
             self.levels_replaced();

@@ -3,15 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{
-    AddressMode, DeviceSegment, EditSeq, Epoch, Identity, Kind, SegmentNumber, SegmentPart,
-};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, Epoch, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, Purpose};
 
 use super::localized::localized;
 use super::needs::{LogNeed, log_needs};
-use super::places::purpose_of;
-use super::{Arrival, Fill, Replica, ReplicaError, ReplicaEvent, Shipment, block_down, block_up};
+use super::places::{Arrival, check, purpose_of};
+use super::{Fill, Replica, ReplicaError, ReplicaEvent, Shipment, block_down, block_up};
 use crate::addresses::has_pointers;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG};
 use crate::names::Form;
@@ -59,13 +57,13 @@ impl Replica {
     }
 
     fn missing_here(&mut self, edit: &Edit) -> Vec<SegmentPart> {
-        self.expected.clear();
-        self.named = edit.added.iter().map(|(_, _, s)| s.number).collect();
+        self.incoming.expected.clear();
+        self.incoming.named = edit.added.iter().map(|(_, _, s)| s.number).collect();
         let mut parts = Vec::new();
         let addresses = self.addresses();
-        self.note_counted(edit);
+        self.incoming.note_counted(edit, addresses);
         for segment in self.level_segments_missing(edit) {
-            self.expected.insert(
+            self.incoming.expected.insert(
                 segment.number,
                 Expected::Level {
                     epoch: segment.epoch,
@@ -83,7 +81,9 @@ impl Replica {
         for need in log_needs(edit, self.storage.head()).into_values() {
             if let Some(from) = self.logs.missing(&need, self.storage.head()) {
                 let number = need.segment.number;
-                self.expected.insert(number, Expected::Log(need.segment));
+                self.incoming
+                    .expected
+                    .insert(number, Expected::Log(need.segment));
                 let to = block_up(need.to);
                 parts.push(SegmentPart { number, from, to });
             }
@@ -102,15 +102,16 @@ impl Replica {
         let added: BTreeSet<_> = named.keys().copied().collect();
         // In place of a leaf segment that was lost on its way here the primary may have had another one, which no
         // edit will name, and an index segment that was shipped leads to that.
-        let belongs =
-            |number: &SegmentNumber| added.contains(number) || !self.arrivals.contains_key(number);
+        let belongs = |number: &SegmentNumber| {
+            added.contains(number) || !self.incoming.arrivals.contains_key(number)
+        };
         let head = self.storage.head();
         named.retain(|number, segment| {
             let here = head.finished_segment(*number);
             !here.is_some_and(|here| same(segment, &here.segment))
         });
         named.retain(|number, segment| {
-            let arrival = self.arrivals.get(number);
+            let arrival = self.incoming.arrivals.get(number);
             !arrival.is_some_and(|arrival| {
                 let leads_right = || arrival.fetched || arrival.leads_to().all(belongs);
                 arrival.is_of(segment)
@@ -141,7 +142,7 @@ impl Replica {
         from: u32,
         bytes: &Arc<Buffer>,
     ) -> Result<(), ReplicaError> {
-        match self.expected.get(&number).copied() {
+        match self.incoming.expected.get(&number).copied() {
             Some(Expected::Level {
                 epoch,
                 len,
@@ -170,24 +171,18 @@ impl Replica {
         }
     }
 
+    /// Rewrites the pointers of a fetched segment, and checks all of its bytes.
+    pub(super) fn rewrite_fetched(&mut self, shipment: &mut Shipment) -> Result<(), ReplicaError> {
+        let Self { storage, logs, .. } = self;
+        self.incoming.rewrite_fetched(shipment, storage, logs)
+    }
+
     /// Checks a finished level segment that comes ahead of the edit that names it, as it was built.
     ///
     /// # Errors
     /// [`ReplicaError::Damaged`] when its bytes do not have its checksum.
     pub fn check(&self, shipment: &Shipment) -> Result<(), ReplicaError> {
-        let number = shipment.number;
-        let identity = Identity {
-            kind: Kind::Segment,
-            region: self.region(),
-            segment: number,
-            epoch: shipment.epoch,
-            offset: 0,
-        };
-        if identity.checksum(&shipment.bytes) == shipment.checksum {
-            return Ok(());
-        }
-        let what = "its checksum";
-        Err(ReplicaError::Damaged { number, what })
+        check(self.region(), shipment)
     }
 
     /// Begins to write a finished level segment, which was [checked](Self::check) and
@@ -213,8 +208,9 @@ impl Replica {
             return Err(ReplicaError::Damaged { number, what });
         };
         let fetched = place == DeviceSegment::default();
-        let placed = (self.arrivals.get(&number)).is_some_and(|arrival| self.is_placed(arrival));
-        if let Some(before) = self.arrivals.get_mut(&number) {
+        let placed =
+            (self.incoming.arrivals.get(&number)).is_some_and(|arrival| self.is_placed(arrival));
+        if let Some(before) = self.incoming.arrivals.get_mut(&number) {
             let same = (before.epoch, before.len, before.checksum) == (epoch, len, checksum);
             if same && placed && before.uses == uses {
                 before.stale = false;
@@ -222,7 +218,7 @@ impl Replica {
                 before.fetched |= fetched;
                 return Ok(());
             }
-            self.arrivals.remove(&number);
+            self.incoming.arrivals.remove(&number);
             self.storage.abandon(number);
         }
         if self.has_level_segment((number, epoch, len, checksum)) {
@@ -252,24 +248,24 @@ impl Replica {
             told: false,
             stale: false,
         };
-        self.arrivals.insert(number, arrival);
+        self.incoming.arrivals.insert(number, arrival);
         Ok(())
     }
 
     /// Whether segments have arrived that the edit which was examined last does not name.
     #[must_use]
     pub fn holds_unnamed(&self) -> bool {
-        let mut numbers = self.arrivals.keys();
-        numbers.any(|number| !self.named.contains(number))
+        let mut numbers = self.incoming.arrivals.keys();
+        numbers.any(|number| !self.incoming.named.contains(number))
     }
 
     /// Gives up the segments that arrived and that the edit which was examined last does not name:
     /// the primary may have given up the work that they belong to. Whether there were any. One that
     /// an edit names after all is missing then, and fetched.
     pub fn forget_unnamed(&mut self) -> bool {
-        let named = std::mem::take(&mut self.named);
+        let named = std::mem::take(&mut self.incoming.named);
         let any = self.give_up(|number, _| !named.contains(&number));
-        self.named = named;
+        self.incoming.named = named;
         any
     }
 
@@ -291,7 +287,7 @@ impl Replica {
         let known = self.logs.fills.get(&number);
         if known.is_none_or(|fill| !one_segment(&fill.segment, segment)) {
             self.forget_fill(number);
-            self.arrivals.remove(&number);
+            self.incoming.arrivals.remove(&number);
             self.storage.abandon(number);
             let stored = self.storage.allocate(number, Purpose::Metadata)?;
             self.logs.fills.insert(number, Fill::new(*segment, stored));
@@ -325,7 +321,7 @@ impl Replica {
     /// A checkpoint will come, or stands for edits that come: level segments that have arrived by now
     /// and that the checkpoint does not name go when it is applied.
     pub fn expect_checkpoint(&mut self) {
-        for arrival in self.arrivals.values_mut() {
+        for arrival in self.incoming.arrivals.values_mut() {
             arrival.stale = true;
         }
     }
@@ -345,7 +341,7 @@ impl Replica {
     fn give_up(&mut self, is_over: impl Fn(SegmentNumber, &Arrival) -> bool) -> bool {
         let mut any = false;
         let over = |number: &SegmentNumber, arrival: &mut Arrival| is_over(*number, arrival);
-        for (number, arrival) in self.arrivals.extract_if(.., over) {
+        for (number, arrival) in self.incoming.arrivals.extract_if(.., over) {
             any = true;
             self.storage.abandon(number);
             if !arrival.told {
@@ -406,7 +402,7 @@ impl Replica {
         }
         let head = Arc::clone(self.storage.head());
         for (level, _, segment) in &edit.added {
-            let arrival = self.arrivals.remove(&segment.number);
+            let arrival = self.incoming.arrivals.remove(&segment.number);
             let medium = arrival.filter(|_| *level == MEDIUM_LOG);
             if let Some(theirs) = medium.and_then(|arrival| arrival.theirs) {
                 self.learn_places(&[(segment.number, theirs)]);
@@ -414,7 +410,7 @@ impl Replica {
         }
         let frees_medium = edit.removed.iter().any(|at| at.level == MEDIUM_LOG);
         if edit.checkpoint || !edit.logs_removed.is_empty() || frees_medium {
-            self.trim_log_map();
+            self.incoming.trim_log_map(&head);
         }
         // What is sealed is complete; what the version does not have belongs to a checkpoint that
         // is still to come, or to none.

@@ -109,9 +109,10 @@ fn the_log_map_has_the_medium_log() {
         seen += pair.primary.stats().medium_log_segments;
         let places = pair.primary.log_places();
         // A place may be told when its segment is gone already: it is forgotten with the next that goes.
-        pair.backup.trim_log_map();
+        let head = Arc::clone(pair.backup.storage.head());
+        pair.backup.incoming.trim_log_map(&head);
         let named = |number: &&SegmentNumber| places.iter().any(|(at, _)| at == *number);
-        let known = pair.backup.log_map.keys();
+        let known = pair.backup.incoming.log_map.keys();
         let more: Vec<_> = known.filter(|number| !named(number)).collect();
         // After a checkpoint, what comes behind the last log segment may have been told of edits to come.
         let head = pair.backup.version();
@@ -119,7 +120,7 @@ fn the_log_map_has_the_medium_log() {
         let last = logs.map(|entry| entry.segment.number).max().unwrap();
         assert!(more.iter().all(|number| **number > last), "{more:?}");
         for (number, place) in places {
-            assert_eq!(pair.backup.log_map.get(&number), Some(&place));
+            assert_eq!(pair.backup.incoming.log_map.get(&number), Some(&place));
         }
     }
     assert!(seen > 0, "{seen} segments");

@@ -39,19 +39,18 @@ mod places;
 mod tables;
 mod tail;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{
-    DeviceSegment, EditSeq, Epoch, FlushRange, KeyRange, LogKind, Position, RegionId,
-    SegmentNumber, Standing,
+    AddressMode, DeviceSegment, EditSeq, FlushRange, LogKind, Position, RegionId, SegmentNumber,
+    Standing,
 };
 use argosy_device::{Buffer, SharedMemory, Store};
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
-use crate::segments::StoredSegment;
 use crate::set_aside::SetAside;
 use crate::settings::Settings;
 use crate::storage::Storage;
@@ -61,6 +60,7 @@ use crate::version::outgoing::{goes_out, send_out};
 pub use error::ReplicaError;
 use fill::Fill;
 use logs::Logs;
+use places::Incoming;
 pub use places::{Rewritten, Shipment};
 
 /// Window memory of each log, by [`LogKind::index`], one for each slot.
@@ -100,19 +100,7 @@ pub struct Parts {
 pub struct Replica {
     storage: Storage,
     logs: Logs,
-    /// Level segments that no edit has named yet.
-    arrivals: BTreeMap<SegmentNumber, Arrival>,
-    /// What the parts that [`Replica::missing`] named belong to.
-    expected: BTreeMap<SegmentNumber, edits::Expected>,
-    /// Where pointers hold places: the keys whose pointers count, of each level segment that the edit adds
-    /// which was examined last.
-    counted: BTreeMap<SegmentNumber, Vec<KeyRange>>,
-    /// The level segments that the edit which was examined last adds.
-    named: BTreeSet<SegmentNumber>,
-    /// Where the primary has the segments of its large and medium log, where pointers hold places.
-    log_map: places::LogMap,
-    /// What was rewritten and not yet told.
-    rewritten: Rewritten,
+    incoming: Incoming,
     /// Edits under way, in order.
     submitted: VecDeque<edits::Submitted>,
     /// Edits that are committed and not told yet, in order; `None` for this member's own.
@@ -121,24 +109,6 @@ pub struct Replica {
     events: Vec<ReplicaEvent>,
     /// What makes levels here, where they are not the primary's.
     builder: Option<Box<build::Builder>>,
-}
-
-/// A level segment that arrived ahead of its edit.
-struct Arrival {
-    epoch: Epoch,
-    len: u32,
-    checksum: u32,
-    stored: Arc<StoredSegment>,
-    /// The end of its write has been told.
-    told: bool,
-    /// A checkpoint decides: if it does not name the segment, it goes.
-    stale: bool,
-    /// It was asked for by its number, so what it leads to is what the segment of that number leads to.
-    fetched: bool,
-    /// Where the primary has it, if the primary shipped it.
-    theirs: Option<DeviceSegment>,
-    /// This member's places of the segments that its pointers lead to.
-    uses: Vec<(SegmentNumber, DeviceSegment)>,
 }
 
 impl Replica {
@@ -184,12 +154,7 @@ impl Replica {
         let geometry = storage.settings().log_geometry();
         let mut replica = Self {
             logs: Logs::new(storage.region(), geometry, windows),
-            arrivals: BTreeMap::new(),
-            expected: BTreeMap::new(),
-            counted: BTreeMap::new(),
-            named: BTreeSet::new(),
-            log_map: places::LogMap::new(),
-            rewritten: Rewritten::default(),
+            incoming: Incoming::default(),
             submitted: VecDeque::new(),
             applied: VecDeque::new(),
             events: Vec::new(),
@@ -303,7 +268,7 @@ impl Replica {
         let old = std::mem::replace(&mut self.logs.windows, fresh);
         let survivors = old.map(|slots| slots.into_iter().map(Some).collect());
         self.logs.waiting.clear();
-        self.forget_places();
+        self.incoming.forget_places();
         self.expect_checkpoint();
         if self.builder.is_some() {
             // They were fetched for a checkpoint that replaces the levels; the next may keep them, or
@@ -356,8 +321,9 @@ impl Replica {
     #[must_use]
     pub fn space_in_words(&self) -> String {
         let builder = self.builder.as_deref();
-        let arrivals = self.arrivals.keys().copied();
-        let (named, unnamed): (Vec<_>, Vec<_>) = arrivals.partition(|n| self.named.contains(n));
+        let arrivals = self.incoming.arrivals.keys().copied();
+        let (named, unnamed): (Vec<_>, Vec<_>) =
+            arrivals.partition(|n| self.incoming.named.contains(n));
         format!(
             "at edit {}, {} segments; arrived and named {named:?}, not named {unnamed:?}; logs being \
              filled {:?}; pending {}; {}",
@@ -367,6 +333,43 @@ impl Replica {
             self.storage.pending().count(),
             builder.map_or_else(String::new, |builder| builder.jobs.space_in_words())
         )
+    }
+
+    /// What pointers inside level segments name.
+    #[must_use]
+    pub fn addresses(&self) -> AddressMode {
+        self.storage.settings().addresses
+    }
+
+    /// The primary has these segments of its large and medium log in these places. They go into the log map.
+    pub fn learn_places(&mut self, places: &[(SegmentNumber, DeviceSegment)]) {
+        self.incoming.learn_places(places);
+    }
+
+    /// How many segments the log map knows.
+    #[must_use]
+    pub fn log_map_len(&self) -> usize {
+        self.incoming.log_map.len()
+    }
+
+    /// The index map: level segments that arrived ahead of their edit, by the sender's place.
+    pub fn index_map(&self) -> impl Iterator<Item = (DeviceSegment, SegmentNumber)> + '_ {
+        self.incoming.index_map()
+    }
+
+    /// What was rewritten since this was last asked.
+    pub fn take_rewritten(&mut self) -> Rewritten {
+        std::mem::take(&mut self.incoming.rewritten)
+    }
+
+    /// Rewrites the pointers of `shipment`, which was [checked](Self::check), from the sender's
+    /// places to this member's. Nothing is done where they hold numbers.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Unplaced`] when it points to what this member does not know yet: it can be
+    /// fetched when an edit names it. [`ReplicaError::Damaged`] when it is no level segment.
+    pub fn rewrite(&mut self, shipment: &mut Shipment) -> Result<(), ReplicaError> {
+        self.incoming.rewrite(shipment, &self.storage)
     }
 
     /// Goes on with edits and flushes as far as that is possible without waiting.
@@ -434,7 +437,7 @@ impl Replica {
 
     /// Tells of level segments whose bytes have reached the device.
     fn tell_arrivals(&mut self) -> Result<(), ReplicaError> {
-        for (number, arrival) in self.arrivals.iter_mut().filter(|(_, a)| !a.told) {
+        for (number, arrival) in self.incoming.arrivals.iter_mut().filter(|(_, a)| !a.told) {
             match arrival.stored.settled() {
                 None => {}
                 Some(Err(error)) => return Err(error.into()),

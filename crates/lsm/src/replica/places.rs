@@ -6,15 +6,16 @@
 //! - The *log map* has, for each segment of the primary's large and medium log, its place there. The
 //!   primary tells it as a whole when it begins to speak to this member, and then ahead of each edit that
 //!   adds a segment; a medium segment itself says it, too. An entry stays until the edit that removes the
-//!   segment is submitted here, and all of them until the windows are taken back ([`Replica::detach`]):
-//!   whoever speaks next tells anew.
+//!   segment is submitted here, and all of them until the windows are taken back
+//!   ([`Replica::detach`](super::Replica::detach)): whoever speaks next tells anew.
 //! - The *index map* has, for each level segment that arrived ahead of its edit, its place there. It
 //!   is the [`Arrival`]s themselves: an entry goes when the edit is submitted or the segment given
 //!   up, when the primary says that something else lies there, and when the windows are taken back.
 //!
-//! A shipped segment is taken in three steps: its bytes are checked ([`Replica::check`]), its
-//! pointers rewritten in these private bytes ([`Replica::rewrite`]), and they are written
-//! ([`Replica::put`]). A pointer that the maps do not know is no mistake of anybody's: this member
+//! A shipped segment is taken in three steps: its bytes are checked
+//! ([`Replica::check`](super::Replica::check)), its pointers rewritten in these private bytes
+//! ([`Replica::rewrite`](super::Replica::rewrite)), and they are written
+//! ([`Replica::put`](super::Replica::put)). A pointer that the maps do not know is no mistake of anybody's: this member
 //! may be about to learn of that log segment by a checkpoint. The segment is then not stored, and is
 //! fetched when its edit is examined.
 //!
@@ -26,13 +27,18 @@
 //! leads to a level segment that its edit does not bring: the one that the primary had in that place before.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use argosy_base::{AddressMode, DeviceSegment, SegmentNumber};
+use argosy_base::{
+    AddressMode, DeviceSegment, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber,
+};
 use argosy_device::{Buffer, Purpose};
 pub use argosy_engine::shipment::{Rewritten, Shipment};
 
+use super::ReplicaError;
 use super::edits::Expected;
-use super::{Arrival, Fill, Replica, ReplicaError};
+use super::fill::Fill;
+use super::logs::Logs;
 use crate::addresses::{DEAD, Translation, as_gone, as_high_bits, level_error};
 use crate::edit::{Edit, LevelSegment};
 use crate::level::pointers::{
@@ -41,21 +47,54 @@ use crate::level::pointers::{
 use crate::level::verify::verify_index_segment;
 use crate::level::{SegmentReader, form_and_refs};
 use crate::names::{Form, LevelError, SegmentName};
+use crate::segments::StoredSegment;
+use crate::storage::Storage;
+use crate::version::Version;
 
 /// Most entries of the log map: a large log of 2 TiB. What is not in it is fetched.
 const LOG_MAP_MAX: usize = 1 << 20;
 /// The planted mistake `skip_rewrite`: one pointer in so many stays as it came.
 const SPARED: u64 = 16;
 
-impl Replica {
-    /// What pointers inside level segments name.
-    #[must_use]
-    pub fn addresses(&self) -> AddressMode {
-        self.storage.settings().addresses
-    }
+/// A level segment that arrived ahead of its edit.
+pub(super) struct Arrival {
+    pub(super) epoch: Epoch,
+    pub(super) len: u32,
+    pub(super) checksum: u32,
+    pub(super) stored: Arc<StoredSegment>,
+    /// The end of its write has been told.
+    pub(super) told: bool,
+    /// A checkpoint decides: if it does not name the segment, it goes.
+    pub(super) stale: bool,
+    /// It was asked for by its number, so what it leads to is what the segment of that number leads to.
+    pub(super) fetched: bool,
+    /// Where the primary has it, if the primary shipped it.
+    pub(super) theirs: Option<DeviceSegment>,
+    /// This member's places of the segments that its pointers lead to.
+    pub(super) uses: Vec<(SegmentNumber, DeviceSegment)>,
+}
 
-    /// The primary has these segments of its large and medium log in these places. They go into the log map.
-    pub fn learn_places(&mut self, places: &[(SegmentNumber, DeviceSegment)]) {
+/// Level segments on their way into the version.
+#[derive(Default)]
+pub(super) struct Incoming {
+    /// Level segments that no edit has named yet.
+    pub(super) arrivals: BTreeMap<SegmentNumber, Arrival>,
+    /// What the parts that [`Replica::missing`](super::Replica::missing) named belong to.
+    pub(super) expected: BTreeMap<SegmentNumber, Expected>,
+    /// Where pointers hold places: the keys whose pointers count, of each level segment that the edit adds
+    /// which was examined last.
+    counted: BTreeMap<SegmentNumber, Vec<KeyRange>>,
+    /// The level segments that the edit which was examined last adds.
+    pub(super) named: BTreeSet<SegmentNumber>,
+    /// Where the primary has the segments of its large and medium log, where pointers hold places.
+    pub(super) log_map: LogMap,
+    /// What was rewritten and not yet told.
+    pub(super) rewritten: Rewritten,
+}
+
+impl Incoming {
+    /// See [`Replica::learn_places`](super::Replica::learn_places).
+    pub(super) fn learn_places(&mut self, places: &[(SegmentNumber, DeviceSegment)]) {
         for (number, place) in places {
             if self.log_map.len() < LOG_MAP_MAX || self.log_map.contains_key(number) {
                 self.log_map.insert(*number, *place);
@@ -72,27 +111,15 @@ impl Replica {
             .for_each(|arrival| arrival.theirs = None);
     }
 
-    /// How many segments the log map knows.
-    #[must_use]
-    pub fn log_map_len(&self) -> usize {
-        self.log_map.len()
-    }
-
     /// The index map: level segments that arrived ahead of their edit, by the sender's place.
-    pub fn index_map(&self) -> impl Iterator<Item = (DeviceSegment, SegmentNumber)> + '_ {
+    pub(super) fn index_map(&self) -> impl Iterator<Item = (DeviceSegment, SegmentNumber)> + '_ {
         let arrivals = self.arrivals.iter();
         arrivals.filter_map(|(number, arrival)| Some((arrival.theirs?, *number)))
     }
 
-    /// What was rewritten since this was last asked.
-    pub fn take_rewritten(&mut self) -> Rewritten {
-        std::mem::take(&mut self.rewritten)
-    }
-
     /// Forgets log segments that are in no version any more. Those that come behind the last of the
     /// head are still to be added.
-    pub(super) fn trim_log_map(&mut self) {
-        let head = self.storage.head();
+    pub(super) fn trim_log_map(&mut self, head: &Version) {
         let logs = argosy_base::LogKind::ALL
             .iter()
             .flat_map(|log| head.log(*log));
@@ -104,45 +131,44 @@ impl Replica {
         });
     }
 
-    /// Rewrites the pointers of `shipment`, which was [checked](Self::check), from the sender's
-    /// places to this member's. Nothing is done where they hold numbers.
-    ///
-    /// # Errors
-    /// [`ReplicaError::Unplaced`] when it points to what this member does not know yet: it can be
-    /// fetched when an edit names it. [`ReplicaError::Damaged`] when it is no level segment.
-    pub fn rewrite(&mut self, shipment: &mut Shipment) -> Result<(), ReplicaError> {
-        if self.addresses() == AddressMode::Logical {
+    /// See [`Replica::rewrite`](super::Replica::rewrite).
+    pub(super) fn rewrite(
+        &mut self,
+        shipment: &mut Shipment,
+        storage: &Storage,
+    ) -> Result<(), ReplicaError> {
+        if storage.settings().addresses == AddressMode::Logical {
             return Ok(());
         }
         // What the primary had there before, it has given up.
         for arrival in self.arrivals.values_mut() {
             arrival.theirs = arrival.theirs.filter(|theirs| *theirs != shipment.place);
         }
-        let name = self.name_of(shipment);
+        let name = name_of(storage, shipment);
         let found = form_and_refs(name, &shipment.bytes).map_err(|error| damaged(name, &error))?;
         let (form, refs) = found;
         if form.is_index() {
-            return self.translate(shipment, Vec::new(), self.index_pairs());
+            return self.translate(shipment, Vec::new(), self.index_pairs(), storage);
         }
-        let mut logs = Vec::with_capacity(refs.len());
+        let mut places = Vec::with_capacity(refs.len());
         for (number, _) in refs {
             let arrival = self.arrivals.get(&number);
             let theirs = arrival.and_then(|arrival| arrival.theirs);
             let theirs = theirs.or_else(|| self.log_map.get(&number).copied());
-            let stored = self.storage.segment(number).map(|stored| stored.place());
+            let stored = storage.segment(number).map(|stored| stored.place());
             let (Some(theirs), Some(own)) = (theirs, stored) else {
                 return Err(ReplicaError::Unplaced {
                     number: shipment.number,
                     to: number,
                 });
             };
-            logs.push((as_high_bits(theirs), as_high_bits(own)));
+            places.push((as_high_bits(theirs), as_high_bits(own)));
             shipment.uses.push((number, own));
         }
-        if logs.is_empty() {
+        if places.is_empty() {
             return Ok(());
         }
-        self.translate(shipment, logs, Vec::new())
+        self.translate(shipment, places, Vec::new(), storage)
     }
 
     /// The index map, as high bits of pointers: the sender's, and this member's; with the segments'
@@ -161,11 +187,16 @@ impl Replica {
 
     /// Rewrites the pointers of a fetched segment from numbers to this member's places. Log segments
     /// that are still to be fetched are given theirs. All of its bytes are checked.
-    pub(super) fn rewrite_fetched(&mut self, shipment: &mut Shipment) -> Result<(), ReplicaError> {
-        if self.addresses() == AddressMode::Logical {
+    pub(super) fn rewrite_fetched(
+        &mut self,
+        shipment: &mut Shipment,
+        storage: &mut Storage,
+        logs: &mut Logs,
+    ) -> Result<(), ReplicaError> {
+        if storage.settings().addresses == AddressMode::Logical {
             return Ok(());
         }
-        let name = self.name_of(shipment);
+        let name = name_of(storage, shipment);
         let found = form_and_refs(name, &shipment.bytes).map_err(|error| damaged(name, &error))?;
         let counted = self.counted.get(&name.number);
         let counted = counted.filter(|_| !found.0.is_index() && found.0 != Form::Medium);
@@ -181,33 +212,33 @@ impl Replica {
             }
         }
         if let (Form::Index(height), _) = found {
-            let nodes = self.fetched_nodes(name, height, &shipment.bytes)?;
-            return self.translate(shipment, Vec::new(), nodes);
+            let nodes = self.fetched_nodes(name, height, &shipment.bytes, storage)?;
+            return self.translate(shipment, Vec::new(), nodes, storage);
         }
         let len = u32::try_from(shipment.bytes.len()).unwrap_or(u32::MAX);
         if found.0 == Form::Medium {
-            return self.check(shipment);
+            return check(storage.region(), shipment);
         }
         let reader = SegmentReader::open(name, len, &shipment.bytes);
         let reader = reader.map_err(|error| damaged(name, &error))?;
-        let mut logs = Vec::with_capacity(reader.log_refs().len());
+        let mut places = Vec::with_capacity(reader.log_refs().len());
         for (number, _) in reader.log_refs() {
             // Where the segment does not stand for all of its keys, what it points to may be gone.
-            if let Some(own) = self.place_of_log(*number, shipment.number)? {
-                logs.push((*number, as_high_bits(own)));
+            if let Some(own) = self.place_of_log(*number, shipment.number, storage, logs)? {
+                places.push((*number, as_high_bits(own)));
                 shipment.uses.push((*number, own));
             }
         }
         if reader.log_refs().is_empty() {
             return Ok(());
         }
-        self.translate(shipment, logs, Vec::new())
+        self.translate(shipment, places, Vec::new(), storage)
     }
 
     /// Takes note of the keys whose pointers count, of what `edit` adds.
-    pub(super) fn note_counted(&mut self, edit: &Edit) {
+    pub(super) fn note_counted(&mut self, edit: &Edit, addresses: AddressMode) {
         self.counted.clear();
-        if self.addresses() == AddressMode::Rewrite {
+        if addresses == AddressMode::Rewrite {
             for (_, _, segment) in &edit.added {
                 let ranges = self.counted.entry(segment.number).or_default();
                 ranges.push(segment.range.clone());
@@ -222,6 +253,7 @@ impl Replica {
         name: SegmentName,
         height: u8,
         bytes: &Buffer,
+        storage: &Storage,
     ) -> Result<Vec<NodePair>, ReplicaError> {
         // A pointer to what has left the sender's version holds no number.
         let unknown = |_| None;
@@ -238,7 +270,7 @@ impl Replica {
             Some(at)
         });
         visited.map_err(|error| damaged(name, &level_error(name, error)))?;
-        let pair = |number: SegmentNumber| match self.storage.segment(number) {
+        let pair = |number: SegmentNumber| match storage.segment(number) {
             Some(stored) => Ok(NodePair {
                 theirs: number,
                 own: as_high_bits(stored.place()),
@@ -258,22 +290,16 @@ impl Replica {
         children.into_iter().map(pair).collect()
     }
 
-    fn name_of(&self, shipment: &Shipment) -> SegmentName {
-        SegmentName {
-            region: self.region(),
-            number: shipment.number,
-            epoch: shipment.epoch,
-        }
-    }
-
     /// This member's place of log segment `number`, which `segment` lists; `None` where the region does not
     /// have it any more.
     fn place_of_log(
-        &mut self,
+        &self,
         number: SegmentNumber,
         segment: SegmentNumber,
+        storage: &mut Storage,
+        logs: &mut Logs,
     ) -> Result<Option<DeviceSegment>, ReplicaError> {
-        if let Some(stored) = self.storage.segment(number) {
+        if let Some(stored) = storage.segment(number) {
             return Ok(Some(stored.place()));
         }
         let log = match self.expected.get(&number).copied() {
@@ -286,9 +312,9 @@ impl Replica {
             }
             None => return Ok(None),
         };
-        let stored = self.storage.allocate(number, Purpose::Metadata)?;
+        let stored = storage.allocate(number, Purpose::Metadata)?;
         let place = stored.place();
-        self.logs.fills.insert(number, Fill::new(log, stored));
+        logs.fills.insert(number, Fill::new(log, stored));
         Ok(Some(place))
     }
 
@@ -297,9 +323,10 @@ impl Replica {
         shipment: &mut Shipment,
         logs: Vec<(SegmentNumber, SegmentNumber)>,
         nodes: Vec<NodePair>,
+        storage: &Storage,
     ) -> Result<(), ReplicaError> {
-        let name = self.name_of(shipment);
-        let planted = self.storage.settings().mutants.skip_rewrite();
+        let name = name_of(storage, shipment);
+        let planted = storage.settings().mutants.skip_rewrite();
         let mut seen = self.rewritten.pointers;
         let mut used = BTreeSet::new();
         let turned = nodes.iter().map(|node| (node.theirs, node.own)).collect();
@@ -373,6 +400,31 @@ pub(super) const fn purpose_of(fetched: bool) -> Purpose {
         true => Purpose::Merge,
         false => Purpose::Pack,
     }
+}
+
+fn name_of(storage: &Storage, shipment: &Shipment) -> SegmentName {
+    SegmentName {
+        region: storage.region(),
+        number: shipment.number,
+        epoch: shipment.epoch,
+    }
+}
+
+/// See [`Replica::check`](super::Replica::check).
+pub(super) fn check(region: RegionId, shipment: &Shipment) -> Result<(), ReplicaError> {
+    let number = shipment.number;
+    let identity = Identity {
+        kind: Kind::Segment,
+        region,
+        segment: number,
+        epoch: shipment.epoch,
+        offset: 0,
+    };
+    if identity.checksum(&shipment.bytes) == shipment.checksum {
+        return Ok(());
+    }
+    let what = "its checksum";
+    Err(ReplicaError::Damaged { number, what })
 }
 
 fn damaged(name: SegmentName, error: &LevelError) -> ReplicaError {

@@ -212,7 +212,7 @@ fn maps_live_as_long_as_what_they_name() {
     let places = pair.primary.log_places();
     assert_eq!(pair.backup.log_map_len(), places.len());
     for (number, place) in places {
-        assert_eq!(pair.backup.log_map.get(&number), Some(&place));
+        assert_eq!(pair.backup.incoming.log_map.get(&number), Some(&place));
     }
     let version = Arc::clone(pair.backup.version());
     let mut left = pair.backup.index_map();
@@ -239,7 +239,7 @@ fn what_cannot_be_rewritten_is_fetched() {
     let before = (pair.fetched, pair.unplaced);
     for round in 0..600 {
         if round % 40 == 0 {
-            pair.backup.log_map.clear();
+            pair.backup.incoming.log_map.clear();
         }
         pair.write();
         pair.pump();

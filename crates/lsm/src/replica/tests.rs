@@ -6,10 +6,11 @@
     reason = "numbers of the tests are small"
 )]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{AddressMode, Instant, KeyRange, Lsn, Remedy, SegmentPart, ServerId};
+use argosy_base::{Epoch, Instant, KeyRange, Lsn, Remedy, SegmentPart, ServerId};
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
 use argosy_engine::{
     EditNotice, Engine, EngineError, LogEnd, Observer, SealedSegment, WriteBatch, WriteOptions,
