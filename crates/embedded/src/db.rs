@@ -102,7 +102,7 @@ impl Db {
         shared.pace.read();
         check_users(key.as_ref())?;
         let found = shared.engine.get(key.as_ref())?;
-        shared.shown_up_to(found.lsn)?;
+        shared.shown_up_to(found.wait.lsn())?;
         match found.value {
             Some(head) if is_head(&head) => self.snapshot().get(key),
             value => Ok(value),
@@ -141,7 +141,7 @@ impl Db {
         check_users(key.as_ref())?;
         loop {
             let found = shared.engine.get(key.as_ref())?;
-            shared.shown_up_to(found.lsn)?;
+            shared.shown_up_to(found.wait.lsn())?;
             match found.value {
                 Some(head) if is_head(&head) => {
                     // The value of that version, or the next one's.
@@ -184,7 +184,7 @@ impl Db {
         if values.any(is_head) {
             return self.snapshot().get_many(keys);
         }
-        let newest = found.iter().map(|found| found.lsn).max();
+        let newest = found.iter().map(|found| found.wait.lsn()).max();
         shared.shown_up_to(newest.unwrap_or_default())?;
         Ok(found.into_iter().map(|found| found.value).collect())
     }
@@ -200,7 +200,7 @@ impl Db {
         shared.pace.read();
         check_users(key.as_ref())?;
         let found = shared.engine.outline(key.as_ref(), Reach::Device)?;
-        shared.shown_up_to(found.lsn)?;
+        shared.shown_up_to(found.wait.lsn())?;
         Ok(found.len.is_some())
     }
 

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use argosy_base::limits::{PART_BYTES, VALUE_BYTES_MAX};
-use argosy_base::{Lsn, Outcome};
+use argosy_base::Outcome;
 use argosy_engine::long::{Head, LongReader, LongWriter, is_head};
 use argosy_engine::{
-    BatchError, Condition, Engine, EngineError, Expiry, Reach, WriteBatch, Written,
+    BatchError, Condition, Engine, EngineError, Expiry, Reach, WaitFor, WriteBatch, Written,
 };
 
 use crate::error::{Error, Result};
@@ -82,8 +82,8 @@ impl Db {
             }
             None => {}
         }
-        if let Some(lsn) = shared.cannot_hold(key, options.condition)? {
-            return Ok(not_applied(lsn));
+        if let Some(wait) = shared.cannot_hold(key, options.condition)? {
+            return Ok(not_applied(wait));
         }
         let version = shared.versions.draw();
         let _writing = Writing::begin(shared, key, version);
@@ -137,11 +137,11 @@ impl Db {
     }
 }
 
-const fn not_applied(lsn: Lsn) -> Written {
+const fn not_applied(wait: WaitFor) -> Written {
     Written {
         applied: false,
         unguarded: false,
-        lsn,
+        wait,
         previous: Vec::new(),
         existed: Vec::new(),
         changed: None,
@@ -159,7 +159,7 @@ impl Shared {
 
     /// Whether `condition` does not hold of `key` now, where that can be told without its value: before much is
     /// written for nothing.
-    fn cannot_hold(&self, key: &[u8], condition: Condition) -> Result<Option<Lsn>> {
+    fn cannot_hold(&self, key: &[u8], condition: Condition) -> Result<Option<WaitFor>> {
         let wanted = match condition {
             Condition::Absent => false,
             Condition::Present | Condition::Equals => true,
@@ -168,9 +168,9 @@ impl Shared {
         let found = self.engine.outline(key, Reach::Device)?;
         let fails = found.len.is_some() != wanted;
         if fails {
-            self.shown_up_to(found.lsn)?;
+            self.shown_up_to(found.wait.lsn())?;
         }
-        Ok(fails.then_some(found.lsn))
+        Ok(fails.then_some(found.wait))
     }
 
     /// Puts whole values in the place of heads of what a write has overwritten.

@@ -303,7 +303,7 @@ impl Db {
         drop(reading);
         let must_be_durable = options.sync || shared.durability == Durability::Sync;
         if must_be_durable {
-            let durable = shared.until_durable(written.lsn);
+            let durable = shared.until_durable(written.wait.lsn());
             durable.map_err(|error| match written.applied {
                 true => Error::NotDurable(error),
                 false => Error::Engine(error),

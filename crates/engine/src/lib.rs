@@ -28,6 +28,7 @@ pub mod shipment;
 pub mod source;
 pub mod stats;
 mod traits;
+mod wait;
 
 pub use batch::{BatchError, Expiry, Guard, Op, WriteBatch};
 pub use change::{Change, Changed, Only, Refusal, Was};
@@ -37,3 +38,4 @@ pub use traits::{
     BusyReason, Condition, Engine, EngineError, Found, Outline, Progress, Reach, Scan, Snapshot,
     Wanted, WriteOptions, Written,
 };
+pub use wait::WaitFor;

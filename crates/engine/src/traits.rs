@@ -7,6 +7,7 @@ use argosy_base::{
 };
 use argosy_device::DeviceError;
 
+use crate::WaitFor;
 use crate::batch::{BatchError, WriteBatch};
 use crate::change::Changed;
 use crate::long::Torn;
@@ -130,9 +131,8 @@ pub struct Written {
     pub applied: bool,
     /// The condition held, but not what [guards](WriteBatch::guard) the batch.
     pub unguarded: bool,
-    /// The reply may be given once everything up to this LSN is committed. Also set where the
-    /// condition failed: the LSN of what it failed on.
-    pub lsn: Lsn,
+    /// What the reply waits for. Where the condition failed: for what it failed on.
+    pub wait: WaitFor,
     /// Per operation, what its key was bound to before, where that was asked for.
     pub previous: Vec<Option<Vec<u8>>>,
     /// Per operation, whether its key was bound before, where a condition, the previous value, a change
@@ -148,8 +148,8 @@ pub struct Written {
 pub struct Found {
     /// The value, or `None` where the key is not bound.
     pub value: Option<Vec<u8>>,
-    /// The answer may be given once everything up to this LSN is committed (invariant I5).
-    pub lsn: Lsn,
+    /// What the answer waits for.
+    pub wait: WaitFor,
     /// No write of the key has a higher LSN: for [`Condition::Version`].
     pub version: Lsn,
     /// When the pair expires, if it does.
@@ -161,8 +161,8 @@ pub struct Found {
 pub struct Outline {
     /// Bytes of the value, or `None` where the key is not bound.
     pub len: Option<usize>,
-    /// As [`Found::lsn`].
-    pub lsn: Lsn,
+    /// What the answer waits for.
+    pub wait: WaitFor,
     /// When the pair expires, if it does.
     pub expiry: Option<Moment>,
 }
@@ -171,7 +171,7 @@ impl From<Found> for Outline {
     fn from(found: Found) -> Self {
         Self {
             len: found.value.map(|value| value.len()),
-            lsn: found.lsn,
+            wait: found.wait,
             expiry: found.expiry,
         }
     }
@@ -200,6 +200,11 @@ pub struct Progress {
 pub trait Snapshot: Send + Sync {
     /// The LSN up to which this view sees.
     fn lsn(&self) -> Lsn;
+
+    /// What answers wait for that show what it sees.
+    fn wait(&self) -> WaitFor {
+        WaitFor::committed(self.lsn())
+    }
 
     /// Whether it has shown a pair that is past its expiry by the clock, though not yet by the region's
     /// time, which goes on with what is committed. Whoever can wait takes another one.
@@ -260,8 +265,8 @@ pub enum Reach {
 
 /// One region's storage. All methods may be called from any thread.
 pub trait Engine: Send + Sync {
-    /// The newest value of `key`, committed or not: the caller compares [`Found::lsn`] with the
-    /// commit LSN before it answers. Within [`Reach::Device`] it may block its thread for a device read.
+    /// The newest value of `key`, committed or not: the caller answers once [`Found::wait`] is
+    /// over. Within [`Reach::Device`] it may block its thread for a device read.
     ///
     /// # Errors
     /// [`EngineError::NotInMemory`] within [`Reach::Memory`] alone: from an engine that cannot tell, always.

@@ -122,8 +122,8 @@ fn try_write(engine: &Lsm, choices: &mut Choices, history: &mut History, what: &
     let first = engine.last_lsn().next();
     match engine.write(&batch, WriteOptions::default()) {
         Ok(written) => {
-            history.batches.push((first, written.lsn, ops));
-            history.last = written.lsn;
+            history.batches.push((first, written.wait.lsn(), ops));
+            history.last = written.wait.lsn();
         }
         Err(EngineError::Busy(_)) => {}
         Err(EngineError::Closed(_)) => return false,
@@ -356,7 +356,7 @@ fn an_error_closes_the_engine_to_writes() {
         let first = engine.last_lsn().next();
         if let Ok(written) = engine.write(&batch, WriteOptions::default()) {
             let ops = vec![(b"k".to_vec(), Some(vec![1; 3000]))];
-            history.batches.push((first, written.lsn, ops));
+            history.batches.push((first, written.wait.lsn(), ops));
         }
     }
     assert!(failed, "the failed write was noticed");

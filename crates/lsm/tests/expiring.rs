@@ -109,11 +109,11 @@ fn a_pair_is_gone_from_its_moment_on() {
     let gone = engine.get(b"k").unwrap();
     assert_eq!((gone.value, gone.expiry), (None, None));
     assert!(
-        gone.lsn > last,
+        gone.wait.lsn() > last,
         "the answer waits for the record that tells the time"
     );
     assert_eq!(engine.get_within(b"k", Reach::Memory).unwrap().value, None);
-    assert_eq!(engine.last_lsn(), gone.lsn, "it is told once");
+    assert_eq!(engine.last_lsn(), gone.wait.lsn(), "it is told once");
     assert_eq!(scan(&*before), [(b"k".to_vec(), b"v".to_vec())]);
     assert_eq!(before.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
     assert_eq!(scan(&*engine.snapshot()), []);

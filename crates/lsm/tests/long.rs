@@ -470,7 +470,7 @@ fn a_head_without_its_parts_is_refused_under_any_condition() {
         if key == b"k" {
             assert_eq!(written.previous, [Some(b"old".to_vec())]);
             assert!(
-                written.lsn >= old.lsn,
+                written.wait.lsn() >= old.wait.lsn(),
                 "what is told may be newer than the guard"
             );
         }

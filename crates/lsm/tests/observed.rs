@@ -149,7 +149,7 @@ impl Watched {
             .put(format!("{key:08}").as_bytes(), &vec![1; len])
             .unwrap();
         let written = self.engine.write(&batch, WriteOptions::default())?;
-        Ok(written.lsn)
+        Ok(written.wait.lsn())
     }
 
     /// Writes until the engine is busy.
@@ -248,7 +248,7 @@ fn what_is_not_committed_stays_in_memory() {
     assert_eq!(watched.engine.snapshot().get(b"00000000").unwrap(), None);
     let found = watched.engine.get(b"00000005").unwrap();
     assert_eq!(
-        (found.value.is_some(), found.lsn),
+        (found.value.is_some(), found.wait.lsn()),
         (true, Lsn(6)),
         "a reader waits"
     );
@@ -376,7 +376,7 @@ fn a_group_over_both_logs_is_announced_once() {
         .write(&batch, WriteOptions::default())
         .unwrap();
     let heard = watched.listener.heard();
-    assert_eq!(heard.last, written.lsn);
+    assert_eq!(heard.last, written.wait.lsn());
     assert!(
         heard.ends.iter().all(|end| end.1 > 0),
         "both logs: {:?}",

@@ -269,9 +269,9 @@ impl World {
                 Ok(written) if written.applied => {
                     // A record of the time may be in front of it.
                     let same = self.engine().committed_time() == before.1;
-                    let first = if same { before.0.next() } else { written.lsn };
+                    let first = if same { before.0.next() } else { written.wait.lsn() };
                     did.iter().for_each(|did| did.change(&mut self.bound));
-                    let event = Event::Batch(first, written.lsn, did);
+                    let event = Event::Batch(first, written.wait.lsn(), did);
                     self.history.events.push(event);
                     return true;
                 }

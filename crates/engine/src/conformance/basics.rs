@@ -27,7 +27,7 @@ pub(super) fn run<H: Host>(make: &mut impl FnMut() -> H) {
 fn empty<H: Host>(host: &mut H) {
     let engine = host.open();
     let found = engine.get(b"k").expect("an empty engine can be read");
-    assert_eq!((found.value, found.lsn), (None, Lsn(0)));
+    assert_eq!((found.value, found.wait.lsn()), (None, Lsn(0)));
     assert_eq!(engine.last_lsn(), Lsn(0));
     assert!(collect(engine.snapshot().as_ref(), &KeyRange::all()).is_empty());
     settle(host, &engine);
@@ -41,7 +41,10 @@ fn empty<H: Host>(host: &mut H) {
 fn operations<H: Host>(host: &mut H) {
     let engine = host.open();
     let first = put(host, &engine, b"a", b"1");
-    assert!(first.applied && first.lsn == Lsn(1), "the first LSN is 1");
+    assert!(
+        first.applied && first.wait.lsn() == Lsn(1),
+        "the first LSN is 1"
+    );
     assert_eq!(
         engine.committed_lsn(),
         Lsn(1),
@@ -50,7 +53,10 @@ fn operations<H: Host>(host: &mut H) {
     put(host, &engine, b"b", b"");
     let found = engine.get(b"a").expect("a get");
     assert_eq!(found.value.as_deref(), Some(&b"1"[..]));
-    assert!(found.lsn >= Lsn(1), "an answer waits for what it reveals");
+    assert!(
+        found.wait.lsn() >= Lsn(1),
+        "an answer waits for what it reveals"
+    );
     assert_eq!(
         get(&engine, b"b"),
         Some(vec![]),
@@ -58,7 +64,7 @@ fn operations<H: Host>(host: &mut H) {
     );
     assert_eq!(get(&engine, b"aa"), None);
     let second = put(host, &engine, b"a", b"2");
-    assert!(second.lsn > first.lsn);
+    assert!(second.wait.lsn() > first.wait.lsn());
     assert_eq!(get(&engine, b"a").as_deref(), Some(&b"2"[..]));
     delete(host, &engine, b"a");
     assert_eq!(get(&engine, b"a"), None);
@@ -113,7 +119,8 @@ fn conditions<H: Host>(host: &mut H) {
     assert!(!refused.applied);
     assert_eq!(refused.previous, [Some(b"1".to_vec())]);
     assert_eq!(
-        refused.lsn, taken.lsn,
+        refused.wait.lsn(),
+        taken.wait.lsn(),
         "the answer reveals the write it failed on"
     );
     assert_eq!(get(&engine, b"k").as_deref(), Some(&b"1"[..]));
@@ -188,12 +195,12 @@ fn batches<H: Host>(host: &mut H) {
         WriteOptions::default(),
     );
     assert_eq!(
-        written.lsn,
+        written.wait.lsn(),
         engine.last_lsn(),
         "a batch is known by its last LSN"
     );
     assert!(
-        written.lsn.get() >= before.get() + 5,
+        written.wait.lsn().get() >= before.get() + 5,
         "every operation has an LSN of its own"
     );
     assert_eq!(get(&engine, b"a"), None, "later operations of a batch win");

@@ -40,12 +40,12 @@ fn equal_values<H: Host>(host: &mut H) {
                 settle(host, &engine);
             }
             let refused = put_if_equal((host, &engine), b"k", (b"other", b"x"));
-            assert!(!refused.applied && refused.lsn <= first.lsn);
+            assert!(!refused.applied && refused.wait.lsn() <= first.wait.lsn());
             assert_eq!(refused.previous, [Some(value.to_vec())]);
             assert_eq!(get(&engine, b"k").as_deref(), Some(value));
         }
         let taken = put_if_equal((host, &engine), b"k", (value, b"next"));
-        assert!(taken.applied && taken.lsn > first.lsn);
+        assert!(taken.applied && taken.wait.lsn() > first.wait.lsn());
         assert_eq!(get(&engine, b"k").as_deref(), Some(&b"next"[..]));
     }
     let mut delete = WriteBatch::new();

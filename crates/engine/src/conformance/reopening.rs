@@ -57,7 +57,9 @@ fn unsettled<H: Host>(host: &mut H, end: End) {
             expiry: Expiry::Never,
         },
     ]);
-    let last = write(host, &engine, &group, WriteOptions::default()).lsn;
+    let last = write(host, &engine, &group, WriteOptions::default())
+        .wait
+        .lsn();
     finish(host, engine, end);
 
     let engine = host.open();
@@ -71,7 +73,7 @@ fn unsettled<H: Host>(host: &mut H, end: End) {
     assert_eq!(get(&engine, b"c").as_deref(), Some(&b"3"[..]));
     assert!(engine.last_lsn() >= last, "LSNs go on where they ended");
     let next = put(host, &engine, b"d", b"4");
-    assert!(next.lsn > last, "an LSN is never used twice");
+    assert!(next.wait.lsn() > last, "an LSN is never used twice");
 }
 
 /// What has gone down to the levels is there.

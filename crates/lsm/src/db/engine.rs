@@ -8,10 +8,7 @@ use std::sync::atomic::Ordering;
 use arc_swap::Guard;
 use argosy_base::{EditSeq, Instant, LogKind, Lsn, Moment, SegmentNumber};
 use argosy_engine::batch::check_key;
-use argosy_engine::{
-    Engine, EngineError, Found, Outline, Progress, Reach, Snapshot, Wanted, WriteBatch,
-    WriteOptions, Written,
-};
+use argosy_engine::{Engine, EngineError, Found, Outline, Progress, Reach, Snapshot, WaitFor, Wanted, WriteBatch, WriteOptions, Written};
 
 use super::Lsm;
 use super::condition::Looked;
@@ -38,7 +35,7 @@ impl Engine for Lsm {
         Ok(Found {
             version: view.version_of(located.lsn, value.is_some()),
             value,
-            lsn: located.lsn,
+            wait: WaitFor::committed(located.lsn),
             expiry,
         })
     }
@@ -70,7 +67,7 @@ impl Engine for Lsm {
             Ok(Found {
                 version: view.version_of(lsn, value.is_some()),
                 value,
-                lsn,
+                wait: WaitFor::committed(lsn),
                 expiry,
             })
         });

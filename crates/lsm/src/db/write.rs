@@ -4,9 +4,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{LogKind, Lsn, Moment};
-use argosy_engine::{
-    BusyReason, EngineError, LogEnd, Observer, Op, WriteBatch, WriteOptions, Written,
-};
+use argosy_engine::{BusyReason, EngineError, LogEnd, Observer, Op, WaitFor, WriteBatch, WriteOptions, Written};
 
 use super::Lsm;
 use super::condition::{self, Looked};
@@ -151,7 +149,7 @@ pub(super) fn write(
         return Ok(Written {
             applied: true,
             unguarded: false,
-            lsn: lsm.visible(),
+            wait: WaitFor::committed(lsm.visible()),
             previous: Vec::new(),
             existed: Vec::new(),
             changed: None,
@@ -194,7 +192,7 @@ pub(super) fn write(
     Ok(Written {
         applied: lsn.is_ok(),
         unguarded: answer.unguarded,
-        lsn: lsn.unwrap_or_else(|lsn| lsn),
+        wait: WaitFor::committed(lsn.unwrap_or_else(|lsn| lsn)),
         previous: answer.previous,
         existed: answer.existed,
         changed,

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::{AddressMode, KeyRange, Lsn, RegionId};
-use argosy_engine::{EngineError, Outline};
+use argosy_engine::{EngineError, Outline, WaitFor};
 use argosy_log::LogWindows;
 
 use crate::cache::NodeCache;
@@ -126,7 +126,7 @@ impl Located {
         let entry = self.entry.as_ref().map(OwnedEntry::as_entry);
         Outline {
             len: entry.and_then(|entry| entry.value_len()),
-            lsn: self.lsn,
+            wait: WaitFor::committed(self.lsn),
             expiry: entry.and_then(|entry| entry.expiry()),
         }
     }

@@ -508,7 +508,7 @@ impl Pair {
         match self.primary.write(&batch, WriteOptions::default()) {
             Ok(written) => {
                 self.model = after;
-                self.history.push((first, written.lsn, ops));
+                self.history.push((first, written.wait.lsn(), ops));
             }
             Err(EngineError::Busy(_)) => {}
             Err(error) => panic!("{error}"),
@@ -827,7 +827,7 @@ fn an_adopted_log_goes_on_in_the_block_in_which_it_ended() {
         let mut batch = WriteBatch::new();
         batch.put(&[number], b"value").unwrap();
         let lsn = pair.primary.write(&batch, WriteOptions::default());
-        let lsn = lsn.unwrap().lsn;
+        let lsn = lsn.unwrap().wait.lsn();
         pair.ship();
         pair.detach_backup();
         let edit = pair.backup.checkpoint();

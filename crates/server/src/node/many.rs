@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use argosy_engine::batch::check_key;
-use argosy_engine::{Engine, EngineError, Found, Reach, Snapshot, Wanted};
+use argosy_engine::{Engine, EngineError, Found, Reach, Snapshot, WaitFor, Wanted};
 use argosy_lsm::Lsm;
 
 use super::Node;
@@ -16,7 +16,7 @@ use super::now::value_of;
 use super::refuse::{failed, overloaded};
 use super::region::Region;
 use super::serve::PAGE_BYTES_MAX;
-use super::waiting::{Entry, Queued, ReplyTo};
+use super::waiting::{Entry, Queued, ReplyTo, Shown};
 use crate::service::{
     Begun, KeyList, ReplySink, Request, Response, Service, ServiceError, SnapshotId,
 };
@@ -201,7 +201,7 @@ impl Node {
         Some(waiting.queue(entry).err().map(|_| overloaded(region)))
     }
 
-    /// Answers what was found, once all of it is committed.
+    /// Answers what was found, once what all of it waits for is over.
     pub(super) fn found_many(
         &self,
         region: &Region,
@@ -209,10 +209,11 @@ impl Node {
         found: Vec<Found>,
         reply: ReplyTo,
     ) -> Option<Response> {
-        let lsn = found.iter().map(|found| found.lsn).max();
+        let waits = found.iter().map(|found| found.wait);
+        let wait = waits.fold(WaitFor::Nothing, WaitFor::and);
         let values = found.into_iter().map(|found| found.value).collect();
-        let found = (lsn.unwrap_or_default(), Response::Values(values));
-        self.found(region, engine, found, reply)
+        let response = Response::Values(values);
+        self.found(region, engine, Shown { wait, response }, reply)
     }
 }
 

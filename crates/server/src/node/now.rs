@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use argosy_base::Lsn;
 use argosy_engine::batch::check_key;
 use argosy_engine::long::check_users;
 use argosy_engine::{Engine, EngineError, Found, Op, Outline, Reach, WriteBatch, WriteOptions};
@@ -12,7 +11,7 @@ use argosy_lsm::Lsm;
 use super::Node;
 use super::refuse::{failed, overloaded};
 use super::region::Region;
-use super::waiting::{Entry, Queued, ReplyTo};
+use super::waiting::{Entry, Queued, ReplyTo, Shown};
 use crate::service::{Begun, ReplySink, Request, Response, Service, ServiceError};
 
 /// What is wanted of a key.
@@ -28,12 +27,7 @@ pub(crate) enum Tell {
 
 impl Tell {
     /// What is to be told of `key`, and from which LSN on.
-    pub(super) fn of(
-        self,
-        engine: &Lsm,
-        key: &[u8],
-        reach: Reach,
-    ) -> Result<(Lsn, Response), EngineError> {
+    pub(super) fn of(self, engine: &Lsm, key: &[u8], reach: Reach) -> Result<Shown, EngineError> {
         Ok(match self {
             Self::Value => value_of(engine.get_within(key, reach)?),
             Self::Version => versioned(engine.get_within(key, reach)?),
@@ -42,23 +36,32 @@ impl Tell {
     }
 }
 
-pub(super) fn value_of(found: Found) -> (Lsn, Response) {
-    (found.lsn, Response::Value(found.value))
+pub(super) fn value_of(found: Found) -> Shown {
+    Shown {
+        wait: found.wait,
+        response: Response::Value(found.value),
+    }
 }
 
-fn versioned(found: Found) -> (Lsn, Response) {
-    let Found { value, version, .. } = found;
-    (found.lsn, Response::Versioned { value, version })
+fn versioned(found: Found) -> Shown {
+    let Found {
+        value,
+        version,
+        wait,
+        ..
+    } = found;
+    let response = Response::Versioned { value, version };
+    Shown { wait, response }
 }
 
-fn outline_of(engine: &Lsm, outline: Outline) -> (Lsn, Response) {
-    let Outline { len, lsn, expiry } = outline;
+fn outline_of(engine: &Lsm, outline: Outline) -> Shown {
+    let Outline { len, wait, expiry } = outline;
     let response = Response::Expiry {
         len: len.map(|len| len as u64),
         at: expiry,
         now: engine.time(),
     };
-    (lsn, response)
+    Shown { wait, response }
 }
 
 impl Node {
@@ -180,19 +183,20 @@ impl Node {
         Some(waiting.queue(entry).err().map(|_| overloaded(region)))
     }
 
-    /// Answers what was found, once it is committed.
+    /// Answers what was found, once what that waits for is over.
     pub(super) fn found(
         &self,
         region: &Region,
         engine: &Arc<Lsm>,
-        (lsn, response): (Lsn, Response),
+        shown: Shown,
         reply: ReplyTo,
     ) -> Option<Response> {
-        if lsn <= engine.committed_lsn() || self.settings.mutants.read_uncommitted() {
-            return Some(response);
+        let is_over = shown.wait.is_over(engine.committed_lsn());
+        if is_over || self.settings.mutants.read_uncommitted() {
+            return Some(shown.response);
         }
         // That a pair has expired may just have been written down.
         region.mark_dirty();
-        self.answer_at(region, engine, (lsn, response), reply)
+        self.answer_once(region, engine, shown, reply)
     }
 }

@@ -21,7 +21,7 @@ use super::page::{page, rest_of};
 use super::refuse::{failed, not_written, overloaded, too_many_answers};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
-use super::waiting::{Entry, Queued, ReplyTo};
+use super::waiting::{Entry, Queued, ReplyTo, Shown};
 use crate::activity::{Activity, Place};
 use crate::service::{
     Begun, InfoSection, KeyList, Paging, Readiness, ReplySink, Request, Response, Service,
@@ -267,7 +267,10 @@ impl Node {
             shown = page(&snapshot);
         }
         match shown {
-            Ok(page) => self.answer_at(region, engine, (snapshot.lsn(), page), reply),
+            Ok(response) => {
+                let wait = snapshot.wait();
+                self.answer_once(region, engine, Shown { wait, response }, reply)
+            }
             Err(error) => Some(failed(&error)),
         }
     }
@@ -344,7 +347,7 @@ impl Node {
         let Written {
             applied,
             unguarded,
-            lsn,
+            wait,
             previous,
             existed,
             changed,
@@ -359,29 +362,30 @@ impl Node {
             },
         };
         let early = !applied && self.settings.mutants.fail_uncommitted();
-        if lsn <= engine.committed_lsn() || early {
+        if wait.is_over(engine.committed_lsn()) || early {
             return Some(response);
         }
         region.mark_dirty();
-        self.answer_at(region, engine, (lsn, response), reply)
+        self.answer_once(region, engine, Shown { wait, response }, reply)
     }
 
-    /// Answers once `lsn` is committed (I5).
-    pub(super) fn answer_at(
+    /// Answers once what the answer waits for is over (I5).
+    pub(super) fn answer_once(
         &self,
         region: &Region,
         engine: &Arc<Lsm>,
-        (lsn, response): (argosy_base::Lsn, Response),
+        Shown { wait, response }: Shown,
         reply: ReplyTo,
     ) -> Option<Response> {
         let keep = |response, reply: ReplyTo| {
             let deadline = reply.deadline.unwrap_or_else(|| self.deadline());
-            region.waiting().answer_at(lsn, response, reply, deadline)
+            let shown = Shown { wait, response };
+            region.waiting().answer_once(shown, reply, deadline)
         };
         if let Err((response, reply)) = keep(response, reply) {
             // What this thread has written itself may be all that the others wait for.
             self.pump(region);
-            if lsn <= engine.committed_lsn() {
+            if wait.is_over(engine.committed_lsn()) {
                 return Some(response);
             }
             if let Err((response, _)) = keep(response, reply) {
@@ -389,7 +393,7 @@ impl Node {
             }
         }
         // It may have been committed before the answer was there to be released.
-        if lsn <= engine.committed_lsn() {
+        if wait.is_over(engine.committed_lsn()) {
             region.release();
         }
         None

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use argosy_base::{Instant, Lsn, Outcome};
 use argosy_engine::long::Uses;
-use argosy_engine::{BusyReason, Wanted, WriteBatch, WriteOptions};
+use argosy_engine::{BusyReason, WaitFor, Wanted, WriteBatch, WriteOptions};
 
 use super::now::Tell;
 
@@ -95,9 +95,16 @@ impl Allowance {
     }
 }
 
-/// An answer that waits for the commit LSN.
+/// What is answered, and what that waits for.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) wait: WaitFor,
+    pub(crate) response: Response,
+}
+
+/// An answer that waits.
 struct Answer {
-    lsn: Lsn,
+    wait: WaitFor,
     response: Response,
     reply: ReplyTo,
     deadline: Instant,
@@ -165,7 +172,7 @@ impl Entry {
 
 /// What waits for one region.
 pub(crate) struct Waiting {
-    /// By rising LSN.
+    /// By the LSN that they wait for, rising.
     answers: VecDeque<Answer>,
     /// What all of them hold is taken from it.
     allowance: Arc<Allowance>,
@@ -194,29 +201,30 @@ impl Waiting {
         }
     }
 
-    /// Keeps `response` until `lsn` is committed. Gives it back where too many wait already, or where
+    /// Keeps an answer until what it waits for is over. Gives it back where too many wait already, or where
     /// those that wait hold too much.
-    pub(crate) fn answer_at(
+    pub(crate) fn answer_once(
         &mut self,
-        lsn: Lsn,
-        response: Response,
+        shown: Shown,
         reply: ReplyTo,
         deadline: Instant,
     ) -> Result<(), (Response, ReplyTo)> {
+        let Shown { wait, response } = shown;
         let kept = self.answers.len() < ANSWERS_MAX;
         if !kept || !self.allowance.take(&response) {
             return Err((response, reply));
         }
         let answer = Answer {
-            lsn,
+            wait,
             response,
             reply,
             deadline,
         };
-        if self.answers.back().is_none_or(|last| last.lsn <= lsn) {
+        let is_later = |other: &Answer| other.wait.lsn() > wait.lsn();
+        if self.answers.back().is_none_or(|last| !is_later(last)) {
             self.answers.push_back(answer);
         } else {
-            let at = self.answers.partition_point(|other| other.lsn <= lsn);
+            let at = self.answers.partition_point(|other| !is_later(other));
             self.answers.insert(at, answer);
         }
         Ok(())
@@ -299,7 +307,7 @@ impl Waiting {
         while self
             .answers
             .front()
-            .is_some_and(|answer| answer.lsn <= committed)
+            .is_some_and(|answer| answer.wait.is_over(committed))
         {
             let answer = self.answers.pop_front().expect("there is a first one");
             self.allowance.give_back(&answer.response);
@@ -414,7 +422,9 @@ mod tests {
         fn keep(&mut self, region: usize, lsn: u64, response: Response) -> bool {
             let reply = ReplyTo::new(&self.sink, lsn);
             let deadline = Instant::from_nanos(1000 + lsn);
-            let kept = self.regions[region].answer_at(Lsn(lsn), response, reply, deadline);
+            let wait = WaitFor::committed(Lsn(lsn));
+            let shown = Shown { wait, response };
+            let kept = self.regions[region].answer_once(shown, reply, deadline);
             kept.is_ok()
         }
     }
