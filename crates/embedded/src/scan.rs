@@ -6,7 +6,7 @@ use std::sync::Arc;
 use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange};
 use argosy_engine as engine;
-use argosy_engine::long::{self, check_users};
+use argosy_engine::long::{self, check_users, is_head};
 use argosy_engine::{EngineError, Snapshot as _};
 use argosy_lsm::read::snapshot::LsmSnapshot;
 
@@ -85,8 +85,12 @@ impl Snapshot {
     }
 
     /// The value that `found` stands for.
+    #[inline]
     fn whole(&self, found: Vec<u8>) -> Result<Vec<u8>> {
-        whole(found, |keys| self.shown(self.view.get_many(keys)))
+        match is_head(&found) {
+            true => whole(found, |keys| self.shown(self.view.get_many(keys))),
+            false => Ok(found),
+        }
     }
 
     /// The values of `keys`, in their order, with what has to be read from the device read as one request.
@@ -209,13 +213,15 @@ impl Scan {
     }
 
     fn step(&mut self, direction: Direction) -> Result<Option<Pair>> {
-        if self.rest.is_empty() {
+        let (side, other) = match direction {
+            Direction::Up => (&mut self.up, &self.down),
+            Direction::Down => (&mut self.down, &self.up),
+        };
+        // A scan from one end keeps to what is left by itself.
+        let meets = other.is_some();
+        if (meets || side.is_none()) && self.rest.is_empty() {
             return Ok(None);
         }
-        let side = match direction {
-            Direction::Up => &mut self.up,
-            Direction::Down => &mut self.down,
-        };
         let scan = match side {
             Some(scan) => scan,
             None => {
@@ -226,12 +232,14 @@ impl Scan {
                 side.insert(scan)
             }
         };
-        let found = self.snapshot.shown(scan.next())?;
+        let Some((key, value)) = self.snapshot.shown(scan.next())? else {
+            return Ok(None);
+        };
         // What the other end has given out already is not given out again.
-        let found = found.filter(|(key, _)| self.rest.contains(key));
-        found
-            .map(|(key, value)| Ok((key, self.snapshot.whole(value)?)))
-            .transpose()
+        if meets && !self.rest.contains(&key) {
+            return Ok(None);
+        }
+        Ok(Some((key, self.snapshot.whole(value)?)))
     }
 
     /// Ends the scan.
