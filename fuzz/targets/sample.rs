@@ -6,7 +6,7 @@ use argosy_base::{Instant, Moment, RegionId, SEGMENT_SIZE};
 use argosy_device::{
     AnonymousWindows, Buffer, Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings,
 };
-use argosy_engine::{Engine, EngineError, Progress, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Progress, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::pins::Pins;
 use argosy_lsm::{Compaction, Lsm, Settings, Version};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use argosy_base::SEGMENT_SIZE;
-use argosy_engine::Engine;
+use argosy_engine::Store;
 use argosy_lsm::pins::{Pin, PinError};
 
 use crate::error::{Error, Result};

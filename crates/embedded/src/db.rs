@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use argosy_base::{Lsn, SEGMENT_SIZE};
 use argosy_engine::long::{check_users, is_head};
-use argosy_engine::{Engine, Reach};
+use argosy_engine::{Reach, Store};
 
 use crate::builder::Builder;
 use crate::error::{Error, Result};

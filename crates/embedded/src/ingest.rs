@@ -1,6 +1,6 @@
 //! Bulk ingest: sorted pairs straight into the levels.
 
-use argosy_engine::Engine;
+use argosy_engine::Store;
 use argosy_lsm::db::ingest::IngestError;
 
 use crate::Db;

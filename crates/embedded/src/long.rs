@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use argosy_base::limits::{PART_BYTES, VALUE_BYTES_MAX};
 use argosy_base::Outcome;
+use argosy_base::limits::{PART_BYTES, VALUE_BYTES_MAX};
 use argosy_engine::long::{Head, LongReader, LongWriter, is_head};
 use argosy_engine::{
-    BatchError, Condition, Engine, EngineError, Expiry, Reach, WaitFor, WriteBatch, Written,
+    BatchError, Condition, EngineError, Expiry, Reach, Store, WaitFor, WriteBatch, Written,
 };
 
 use crate::error::{Error, Result};

@@ -15,7 +15,7 @@ use argosy_base::{Clock, Instant, Lsn};
 use argosy_device::Store;
 use argosy_device::SystemClock;
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
-use argosy_engine::{Engine, EngineError};
+use argosy_engine::{EngineError, Store as _};
 use argosy_lsm::Lsm;
 use argosy_lsm::excess::Excess;
 use argosy_lsm::scrub::Scrubber;

@@ -4,7 +4,7 @@ use std::ops::RangeBounds;
 use std::time::Duration;
 
 use argosy_base::KeyRange;
-use argosy_engine::{self as engine, BatchError, Engine, EngineError};
+use argosy_engine::{self as engine, BatchError, EngineError, Store};
 
 use crate::error::{Error, Result};
 use crate::scan::key_range;

@@ -2,7 +2,7 @@
 //!
 //! An engine's own tests implement [`Host`] (where the engine lives, and how it ends) and call
 //! [`run`]. Each case opens an engine of its own on a fresh host, works on it through nothing but
-//! the [`Engine`] contract, and panics with a sentence where the contract is broken. [`random()`]
+//! the [`Store`] contract, and panics with a sentence where the contract is broken. [`random()`]
 //! compares thousands of random operations with a map in memory; its seed makes it repeatable.
 //!
 //! Cases: `basics` (what one engine does while it runs), `changes` (writes that depend on values),
@@ -23,13 +23,13 @@ use std::collections::BTreeMap;
 use argosy_base::{Direction, KeyRange, Moment};
 
 use crate::{
-    BusyReason, Engine, EngineError, Expiry, Op, Scan, Snapshot, WriteBatch, WriteOptions, Written,
+    BusyReason, EngineError, Expiry, Op, Scan, Snapshot, Store, WriteBatch, WriteOptions, Written,
 };
 
 /// Where an engine under test lives.
 pub trait Host {
     /// The engine.
-    type Engine: Engine;
+    type Engine: Store;
 
     /// Opens the engine on what the previous one left behind; the first time, an empty one.
     fn open(&mut self) -> Self::Engine;
@@ -170,7 +170,7 @@ fn delete<H: Host>(host: &mut H, engine: &H::Engine, key: &[u8]) -> Written {
     )
 }
 
-fn get(engine: &impl Engine, key: &[u8]) -> Option<Vec<u8>> {
+fn get(engine: &impl Store, key: &[u8]) -> Option<Vec<u8>> {
     match engine.get(key) {
         Ok(found) => found.value,
         Err(error) => panic!("a get failed: {error}"),

@@ -4,7 +4,7 @@
 //! whenever something happened that another copy would have to hear of, and whoever drives it
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
-//! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Engine`] (the
+//! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the
 //! contract), [`Observer`] and [`source`] (for other copies), [`conformance`] (the tests that every engine passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
@@ -35,7 +35,7 @@ pub use change::{Change, Changed, Only, Refusal, Was};
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
 pub use source::Source;
 pub use traits::{
-    BusyReason, Condition, Engine, EngineError, Found, Outline, Progress, Reach, Scan, Snapshot,
+    BusyReason, Condition, EngineError, Found, Outline, Progress, Reach, Scan, Snapshot, Store,
     Wanted, WriteOptions, Written,
 };
 pub use wait::WaitFor;

@@ -264,7 +264,7 @@ pub enum Reach {
 }
 
 /// One region's storage. All methods may be called from any thread.
-pub trait Engine: Send + Sync {
+pub trait Store: Send + Sync {
     /// The newest value of `key`, committed or not: the caller answers once [`Found::wait`] is
     /// over. Within [`Reach::Device`] it may block its thread for a device read.
     ///

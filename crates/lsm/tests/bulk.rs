@@ -12,7 +12,7 @@ use argosy_base::{Direction, EditSeq, FlushRange, KeyRange};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
 use argosy_engine::{
-    BusyReason, EditNotice, Engine, EngineError, LogEnd, Observer, SealedSegment, WriteBatch,
+    BusyReason, EditNotice, EngineError, LogEnd, Observer, SealedSegment, Store, WriteBatch,
     WriteOptions,
 };
 use argosy_lsm::db::bulk::{Taken, Ticket, WAITING_BYTES_MAX};

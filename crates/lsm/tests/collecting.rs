@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use argosy_base::{AddressMode, Direction, KeyRange};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{BusyReason, Engine, EngineError, Snapshot, WriteBatch, WriteOptions};
+use argosy_engine::{BusyReason, EngineError, Snapshot, Store, WriteBatch, WriteOptions};
 use argosy_lsm::{Compaction, Lsm, Settings};
 use common::{Machine, tiny};
 

@@ -25,7 +25,7 @@ use argosy_base::{
 };
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Store, WriteBatch, WriteOptions};
 use argosy_lsm::db::Stats;
 use argosy_lsm::{Lsm, Placement, Settings};
 use common::judge::{Verdict, judge, problems};

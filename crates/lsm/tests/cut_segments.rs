@@ -12,7 +12,7 @@ use std::sync::Arc;
 use argosy_base::{DeviceSegment, LogKind, Lsn};
 use argosy_device::{Crash, Device, Store, StoreSettings, WindowStore};
 use argosy_engine::conformance::Host;
-use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{BusyReason, EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::cut_segments::{self, KEPT_MAX, Kept, log_of};
 use argosy_lsm::db::promote::fresh_windows;
 use argosy_lsm::inspect::Region;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use argosy_base::{AddressMode, Instant, Moment};
 use argosy_device::{AnonymousWindows, Crash, Device, MemoryDevice, Store, StoreSettings};
-use argosy_engine::Engine;
+use argosy_engine::Store as _;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::pins::Pins;

@@ -12,7 +12,7 @@ use argosy_base::{Clock, Direction, KeyRange, LogKind, Moment};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{
-    Change, Changed, Condition, Engine, EngineError, Expiry, Only, Reach, Snapshot, WriteBatch,
+    Change, Changed, Condition, EngineError, Expiry, Only, Reach, Snapshot, Store, WriteBatch,
     WriteOptions, Written,
 };
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};

@@ -14,7 +14,7 @@ use argosy_device::{
     AnonymousWindows, Crash, Device, FormatOptions, MemoryDevice, OpKind, Store, StoreSettings,
 };
 use argosy_engine::conformance::Host;
-use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{BusyReason, EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::cache::NodeCache;
 use argosy_lsm::db::promote::{fresh_windows, survivors};
 use argosy_lsm::{Lsm, Replica, Service, Settings};

@@ -20,7 +20,7 @@ use argosy_device::{
     StoreSettings, WindowFiles, WindowFilesOptions,
 };
 use argosy_engine::conformance::{self, FullHost, Host};
-use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use common::sorted::ingest;
 use common::wall::Wall;

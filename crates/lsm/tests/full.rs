@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use argosy_device::{Crash, Purpose};
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{BusyReason, EngineError, Store, WriteBatch, WriteOptions};
 use argosy_lsm::{Compaction, Lsm, Mutants, Placement, Settings};
 use common::{Machine, random_settings, tiny};
 

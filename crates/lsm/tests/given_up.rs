@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use argosy_base::{AddressMode, LogKind, SegmentNumber};
 use argosy_device::{Crash, Purpose};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Store, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::contents::{Content, contents};
 use argosy_lsm::inspect::recount;
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};

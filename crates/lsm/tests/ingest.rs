@@ -9,7 +9,7 @@ use std::sync::Arc;
 use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_engine::{Store, WriteBatch, WriteOptions};
 use argosy_lsm::db::ingest::IngestError;
 use argosy_lsm::{Lsm, Settings};
 use common::counting::Counting;

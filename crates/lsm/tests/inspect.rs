@@ -10,7 +10,7 @@ use std::sync::Arc;
 use argosy_base::{AddressMode, DeviceSegment, LogKind, SegmentNumber};
 use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::edit::Edit;
 use argosy_lsm::inspect::{
     Comparison, Difference, Member, Problem, ProblemKind, Region, Windows, compare, owners,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use argosy_device::Crash;
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_engine::{Store, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use common::counting::Counting;
 use common::{Machine, tiny};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use argosy_base::{DeviceSegment, Lsn};
 use argosy_device::{AnonymousWindows, Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::{Lsm, Mutants, Settings};
 use common::blocks::{LAST_EDITS, WITNESS, blocks, bytes_at};

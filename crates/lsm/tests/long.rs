@@ -15,7 +15,7 @@ use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::long::{
     Head, LongReader, LongWriter, SweepPace, Sweeper, Versions, is_reserved, parts,
 };
-use argosy_engine::{Condition, Engine, EngineError, Expiry, Snapshot, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, EngineError, Expiry, Snapshot, Store, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
 use argosy_lsm::db::promote::window_name;
 use common::{Machine, REGION, random_settings, tiny};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device};
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{Engine, Reach, Wanted, WriteBatch, WriteOptions};
+use argosy_engine::{Reach, Store, Wanted, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use common::counting::Counting;
 use common::{Machine, random_settings, tiny};

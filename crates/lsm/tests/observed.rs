@@ -14,7 +14,7 @@ use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, SegmentNumber};
 use argosy_device::Room;
 use argosy_engine::conformance::Host;
 use argosy_engine::{
-    BusyReason, EditNotice, Engine, EngineError, LogEnd, Observer, SealedSegment, WriteBatch,
+    BusyReason, EditNotice, EngineError, LogEnd, Observer, SealedSegment, Store, WriteBatch,
     WriteOptions,
 };
 use argosy_lsm::{Edit, Lsm, Settings};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use argosy_base::{AddressMode, KeyRange, LogKind, SegmentNumber};
 use argosy_device::{Buffer, Crash, Device, Store};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::{ProblemKind, Region, Windows, recount, verify_region};
 use argosy_lsm::level::form_and_refs;
 use argosy_lsm::level::pointers::for_each_pointer_mut;

@@ -6,7 +6,7 @@ mod common;
 
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_engine::{Store, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use common::{Machine, tiny, tiny_whole};
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use argosy_base::{Clock, Direction, KeyRange, Moment};
 use argosy_device::{Crash, Device, OpKind, Store, StoreSettings};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, Expiry, Snapshot, WriteBatch, WriteOptions};
+use argosy_engine::{Expiry, Snapshot, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::pins::{NAME_BYTES_MAX, PinError, Pins};
 use argosy_lsm::{Lsm, Version};
 use common::wall::Wall;

@@ -8,7 +8,7 @@ mod common;
 use argosy_device::{Crash, Device};
 use argosy_engine::conformance::Host;
 use argosy_engine::{
-    Condition, Engine, EngineError, Found, Reach, WriteBatch, WriteOptions, Written,
+    Condition, EngineError, Found, Reach, Store, WriteBatch, WriteOptions, Written,
 };
 use argosy_lsm::{Lsm, Settings};
 use common::{Machine, tiny, tiny_whole};

@@ -7,7 +7,7 @@ mod common;
 use argosy_base::{Direction, KeyRange, LogKind};
 use argosy_engine::conformance::Host;
 use argosy_engine::long::LongWriter;
-use argosy_engine::{BusyReason, Engine, EngineError, Expiry, WriteBatch, WriteOptions};
+use argosy_engine::{BusyReason, EngineError, Expiry, Store, WriteBatch, WriteOptions};
 use argosy_lsm::db::Stats;
 use argosy_lsm::{Compaction, Lsm, Settings};
 use common::{Machine, tiny};

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use argosy_base::{AddressMode, KeyRange, SegmentNumber};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{BusyReason, Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{BusyReason, EngineError, Store, WriteBatch, WriteOptions};
 use argosy_lsm::compaction::pick::score;
 use argosy_lsm::compaction::plan::shape;
 use argosy_lsm::compaction::policy::{Aim, Policy};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, Scan, WriteBatch, WriteOptions};
+use argosy_engine::{Scan, Store, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use common::counting::Counting;
 use common::{Machine, tiny};

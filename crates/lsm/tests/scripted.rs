@@ -23,7 +23,7 @@ use argosy_base::{KeyRange, Moment, SegmentNumber};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::long::{LongWriter, Versions};
-use argosy_engine::{Change, Condition, Engine, EngineError, Expiry, Op, WriteBatch, WriteOptions};
+use argosy_engine::{Change, Condition, EngineError, Expiry, Op, Store, WriteBatch, WriteOptions};
 use argosy_lsm::db::Stats;
 use argosy_lsm::db::bulk::Taken;
 use argosy_lsm::pins::Pins;
@@ -269,7 +269,11 @@ impl World {
                 Ok(written) if written.applied => {
                     // A record of the time may be in front of it.
                     let same = self.engine().committed_time() == before.1;
-                    let first = if same { before.0.next() } else { written.wait.lsn() };
+                    let first = if same {
+                        before.0.next()
+                    } else {
+                        written.wait.lsn()
+                    };
                     did.iter().for_each(|did| did.change(&mut self.bound));
                     let event = Event::Batch(first, written.wait.lsn(), did);
                     self.history.events.push(event);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use argosy_base::{AddressMode, Instant, LogKind, SegmentNumber};
 use argosy_device::{Crash, Device, MemoryDevice, Store};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::salvage::{Salvage, salvage};
 use argosy_lsm::inspect::{Region, Windows};
 use argosy_lsm::scrub::{Damage, Pace, Pass, Scrubber};

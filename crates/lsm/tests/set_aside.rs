@@ -11,7 +11,7 @@ use argosy_device::{
     AnonymousWindows, Crash, Device, FormatOptions, MemoryDevice, OpKind, Purpose, RegionEntry,
     Store, StoreSettings,
 };
-use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::db::promote::fresh_windows;
 use argosy_lsm::replica::{Replica, ReplicaError, Survivors};
 use argosy_lsm::set_aside::{SetAside, id_of, put_back};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use argosy_base::{Direction, Instant, KeyRange};
 use argosy_engine::conformance::Host;
 use argosy_engine::long::{LongWriter, Part, SweepPace, Sweeper, Uses, parts};
-use argosy_engine::{Engine, Expiry, WriteBatch, WriteOptions};
+use argosy_engine::{Expiry, Store, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
 use common::{Machine, tiny};
 

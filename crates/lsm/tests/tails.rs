@@ -10,7 +10,7 @@ use std::sync::Arc;
 use argosy_base::LogKind;
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Engine, WriteBatch, WriteOptions};
+use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::Settings;
 use argosy_lsm::inspect::Region;
 use common::{Machine, tiny};

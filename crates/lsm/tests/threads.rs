@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use argosy_base::{Direction, Instant, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::{AnonymousWindows, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Choices;
-use argosy_engine::{Change, Engine, EngineError, Snapshot, WriteBatch, WriteOptions};
+use argosy_engine::{Change, EngineError, Snapshot, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use common::tiny;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{Engine, EngineError, Snapshot, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Snapshot, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::{Region, Windows, verify_region};
 use argosy_lsm::names::Form;
 use argosy_lsm::{Compaction, Lsm, Settings, Version};

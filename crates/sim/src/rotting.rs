@@ -168,7 +168,7 @@ mod tests {
     use argosy_base::{Epoch, SEGMENT_SIZE};
     use argosy_device::{AnonymousWindows, Crash, FormatOptions, MemoryDevice};
     use argosy_device::{Store, StoreSettings};
-    use argosy_engine::{Engine, WriteBatch, WriteOptions};
+    use argosy_engine::{Store as _, WriteBatch, WriteOptions};
     use argosy_lsm::cache::NodeCache;
     use argosy_lsm::db::promote::{fresh_windows, survivors};
     use argosy_lsm::log::segment::WINDOW_HEADER_BYTES;

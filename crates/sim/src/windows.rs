@@ -220,7 +220,7 @@ impl WindowStore for FileWindows {
 mod tests {
     use argosy_base::{Instant, RegionId, SEGMENT_SIZE};
     use argosy_device::{Crash, FormatOptions, MemoryDevice, Store, StoreSettings};
-    use argosy_engine::{Engine, WriteBatch, WriteOptions};
+    use argosy_engine::{Store as _, WriteBatch, WriteOptions};
     use argosy_lsm::Lsm;
     use argosy_lsm::replica::ReplicaError;
 

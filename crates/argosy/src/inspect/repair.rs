@@ -13,7 +13,7 @@ use argosy_device::{
     SystemClock, random,
 };
 use argosy_engine::batch::Expiry;
-use argosy_engine::{Engine, EngineError, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::cache::NodeCache;
 use argosy_lsm::db::promote::{fresh_windows, survivors};
 use argosy_lsm::inspect::Region;

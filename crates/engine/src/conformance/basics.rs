@@ -9,7 +9,7 @@ use argosy_base::{Direction, KeyRange, Lsn, Outcome, Remedy};
 
 use super::{Host, batch, collect, delete, drain, get, key_of, put, scan, settle, value_of, write};
 use crate::{
-    BatchError, Condition, Engine, EngineError, Expiry, Op, Snapshot, WriteBatch, WriteOptions,
+    BatchError, Condition, EngineError, Expiry, Op, Snapshot, Store, WriteBatch, WriteOptions,
 };
 
 /// Runs the cases of this module.

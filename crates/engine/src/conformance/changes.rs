@@ -3,7 +3,7 @@
 use argosy_base::limits::VALUE_BYTES_MAX;
 
 use super::{Host, get, put, settle, value_of, write};
-use crate::{Change, Changed, Condition, Engine, Refusal, WriteBatch, WriteOptions, Written};
+use crate::{Change, Changed, Condition, Refusal, Store, WriteBatch, WriteOptions, Written};
 
 /// Runs the cases of this module.
 pub(super) fn run<H: Host>(make: &mut impl FnMut() -> H) {

@@ -10,7 +10,7 @@ use argosy_base::{KeyRange, Moment};
 use super::model::Model;
 use super::{Choices, FullHost, STEPS_MAX, batch, collect, get, key_of, settle, value_of, write};
 use crate::{
-    Change, Condition, Engine, EngineError, Expiry, Only, Op, Snapshot, Was, WriteBatch,
+    Change, Condition, EngineError, Expiry, Only, Op, Snapshot, Store, Was, WriteBatch,
     WriteOptions,
 };
 

@@ -3,7 +3,7 @@
 use argosy_base::KeyRange;
 
 use super::{Host, batch, collect, get, key_of, put, settle, value_of, write};
-use crate::{Condition, Engine, Expiry, Op, WriteBatch, WriteOptions};
+use crate::{Condition, Expiry, Op, Store, WriteBatch, WriteOptions};
 
 /// Runs the cases of this module.
 pub(super) fn run<H: Host>(make: &mut impl FnMut() -> H) {

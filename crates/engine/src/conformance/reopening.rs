@@ -3,7 +3,7 @@
 use argosy_base::{KeyRange, Lsn};
 
 use super::{Host, batch, collect, delete, get, key_of, put, settle, value_of, write};
-use crate::{Engine, Expiry, Op, WriteOptions};
+use crate::{Expiry, Op, Store, WriteOptions};
 
 /// How a case ends its engine.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use argosy_base::{Direction, Instant, KeyRange, Lsn};
 
 use super::{Head, Part, RESERVED, Uses};
 use crate::batch::{Guard, WriteBatch};
-use crate::traits::{Engine, EngineError, Snapshot, WriteOptions};
+use crate::traits::{EngineError, Snapshot, Store, WriteOptions};
 
 /// How parts without a head are looked for, and how long they are kept for those who may be at them.
 #[derive(Clone, Copy, Debug)]
@@ -175,7 +175,7 @@ impl Sweeper {
     /// The engine's: the next pass begins from the start. Where it is busy, this one goes on soon.
     pub fn step(
         &mut self,
-        engine: &dyn Engine,
+        engine: &dyn Store,
         now: Instant,
         short: bool,
     ) -> Result<Option<Duration>, EngineError> {
@@ -409,7 +409,7 @@ impl Sweeper {
 /// What one step goes by.
 struct Step<'a> {
     pace: SweepPace,
-    engine: &'a dyn Engine,
+    engine: &'a dyn Store,
     now: Instant,
     short: bool,
     /// Versions that it may still look at.
@@ -431,7 +431,7 @@ impl Step<'_> {
 }
 
 /// Removes all parts of a version, unless its key was written since it had `looked_at` as version.
-fn remove(part: Part<'_>, looked_at: Lsn, engine: &dyn Engine) -> Result<bool, EngineError> {
+fn remove(part: Part<'_>, looked_at: Lsn, engine: &dyn Store) -> Result<bool, EngineError> {
     let mut batch = WriteBatch::new();
     batch.delete_range_any(&part.all())?;
     batch.guard(part.key, Guard::Unwritten(looked_at));

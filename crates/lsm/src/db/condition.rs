@@ -31,8 +31,7 @@ use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Moment};
 use argosy_engine::{
-    Changed, Condition, Engine, EngineError, Expiry, Guard, Op, Reach, Was, WriteBatch,
-    WriteOptions,
+    Changed, Condition, EngineError, Expiry, Guard, Op, Reach, Store, Was, WriteBatch, WriteOptions,
 };
 
 use super::Lsm;

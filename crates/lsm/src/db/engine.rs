@@ -8,7 +8,10 @@ use std::sync::atomic::Ordering;
 use arc_swap::Guard;
 use argosy_base::{EditSeq, Instant, LogKind, Lsn, Moment, SegmentNumber};
 use argosy_engine::batch::check_key;
-use argosy_engine::{Engine, EngineError, Found, Outline, Progress, Reach, Snapshot, WaitFor, Wanted, WriteBatch, WriteOptions, Written};
+use argosy_engine::{
+    EngineError, Found, Outline, Progress, Reach, Snapshot, Store, WaitFor, Wanted, WriteBatch,
+    WriteOptions, Written,
+};
 
 use super::Lsm;
 use super::condition::Looked;
@@ -18,7 +21,7 @@ use crate::read::many::Keys;
 use crate::read::{Located, ReadView};
 use crate::segments::fetch::Fetch;
 
-impl Engine for Lsm {
+impl Store for Lsm {
     fn get_within(&self, key: &[u8], reach: Reach) -> Result<Found, EngineError> {
         check_key(key)?;
         let fetch = Fetch::within(reach);

@@ -7,7 +7,7 @@
 //!   (`writer`, `write`). Conditions are looked up before the lock is taken (`condition`).
 //! - *Background work* is one struct behind a lock of its own (`background`): it flushes logs,
 //!   turns memtables into runs, compacts levels, and commits what came of it through
-//!   [`Storage`]. [`Engine::step`](argosy_engine::Engine::step) does a bounded piece of it and never waits for a
+//!   [`Storage`]. [`Store::step`](argosy_engine::Store::step) does a bounded piece of it and never waits for a
 //!   write; a second caller finds it taken and returns. It takes the writer lock for moments only.
 //!
 //! An engine begins with [`Lsm::start`]: whoever opened the region's storage and logs has cut their
@@ -259,7 +259,7 @@ impl Lsm {
         &self.settings
     }
 
-    /// Whom to wake when [`Engine::step`](argosy_engine::Engine::step) has something new to do. Set once.
+    /// Whom to wake when [`Store::step`](argosy_engine::Store::step) has something new to do. Set once.
     pub fn set_waker(&self, waker: Waker) {
         // A second waker would mean two loops, and is the caller's mistake; the first stays.
         let set = self.waker.set(waker);
@@ -440,7 +440,7 @@ impl Lsm {
         background.map_err(|_| EngineError::Closed("a background step panicked"))
     }
 
-    /// The part of [`step`](argosy_engine::Engine::step) that writes logs to the device, by itself: for those who
+    /// The part of [`step`](argosy_engine::Store::step) that writes logs to the device, by itself: for those who
     /// tell apart what CPU is used for. Returns whether anything was done.
     pub fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {
         let stepped = self.with_background(|background| background.step_logs(self, now))?;

@@ -9,7 +9,7 @@ use argosy_base::{
 };
 use argosy_device::{Buffer, buffer};
 use argosy_engine::source::{LogPlace, Next, Piece};
-use argosy_engine::{Engine, EngineError, Snapshot, Source};
+use argosy_engine::{EngineError, Snapshot, Source, Store};
 use argosy_log::LogWindows;
 use argosy_log::verify::{LogFault, check_sent};
 

@@ -4,7 +4,9 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{LogKind, Lsn, Moment};
-use argosy_engine::{BusyReason, EngineError, LogEnd, Observer, Op, WaitFor, WriteBatch, WriteOptions, Written};
+use argosy_engine::{
+    BusyReason, EngineError, LogEnd, Observer, Op, WaitFor, WriteBatch, WriteOptions, Written,
+};
 
 use super::Lsm;
 use super::condition::{self, Looked};

@@ -13,7 +13,7 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Epoch, Instant, KeyRange, Lsn, Remedy, SegmentPart, ServerId};
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
 use argosy_engine::{
-    EditNotice, Engine, EngineError, LogEnd, Observer, SealedSegment, WriteBatch, WriteOptions,
+    EditNotice, EngineError, LogEnd, Observer, SealedSegment, Store as _, WriteBatch, WriteOptions,
 };
 
 use super::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use argosy_base::{Direction, KeyRange, Lsn, Moment};
 use argosy_device::{Crash, Device, Store, StoreSettings};
-use argosy_engine::{Engine, Snapshot};
+use argosy_engine::{Snapshot, Store as _};
 use argosy_lsm::Lsm;
 use argosy_lsm::pins::Pins;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use argosy_base::{Direction, KeyRange, Lsn, Remedy};
 use argosy_device::{AnonymousWindows, Device, DeviceError, MemoryDevice, Store, StoreSettings};
-use argosy_engine::{Engine, EngineError};
+use argosy_engine::{EngineError, Store as _};
 use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::inspect::{
     Problem, Region, Windows, add_cut, add_pin, owners, verify_owners, verify_pin, verify_region,

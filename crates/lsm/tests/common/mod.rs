@@ -22,7 +22,7 @@ use argosy_device::{
     AnonymousWindows, Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings,
 };
 use argosy_engine::conformance::{Choices, Host};
-use argosy_engine::{Engine, EngineError, Observer, Progress, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Observer, Progress, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Compaction, Lsm, Placement, Settings};
 
 pub(crate) const REGION: RegionId = RegionId(7);

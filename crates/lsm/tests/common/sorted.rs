@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use argosy_engine::Engine;
+use argosy_engine::Store;
 use argosy_lsm::Lsm;
 
 /// Hands in `pairs`, and has memtables flushed that have keys of their range, by `step`.

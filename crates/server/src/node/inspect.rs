@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId};
-use argosy_engine::{Engine, Snapshot};
+use argosy_engine::{Snapshot, Store};
 use argosy_lsm::db::Stats;
 use argosy_lsm::edit::Edit;
 use argosy_lsm::inspect::{Miscount, recount};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use argosy_base::{EditSeq, Instant, Lsn, Outcome, RegionId, ServerId};
 use argosy_coordinator::Replication;
-use argosy_engine::{BusyReason, Engine};
+use argosy_engine::{BusyReason, Store};
 use argosy_lsm::Lsm;
 use argosy_wire::message::Message;
 

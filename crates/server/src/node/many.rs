@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use argosy_engine::batch::check_key;
-use argosy_engine::{Engine, EngineError, Found, Reach, Snapshot, WaitFor, Wanted};
+use argosy_engine::{EngineError, Found, Reach, Snapshot, Store, WaitFor, Wanted};
 use argosy_lsm::Lsm;
 
 use super::Node;

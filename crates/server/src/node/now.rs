@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use argosy_engine::batch::check_key;
 use argosy_engine::long::check_users;
-use argosy_engine::{Engine, EngineError, Found, Op, Outline, Reach, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Found, Op, Outline, Reach, Store, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
 
 use super::Node;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, Position, RegionId, SegmentNumber, ServerId};
-use argosy_engine::{EditNotice, Engine, LogEnd};
+use argosy_engine::{EditNotice, LogEnd, Store};
 use argosy_lsm::Lsm;
 use argosy_lsm::db::Pinned;
 use argosy_replication::Primary;

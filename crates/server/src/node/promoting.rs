@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use argosy_base::{Instant, Position};
-use argosy_engine::{Engine, Observer};
+use argosy_engine::{Observer, Store};
 use argosy_lsm::set_aside::SetAside;
 use argosy_replication::primary::Event;
 use std::sync::atomic::Ordering;

@@ -14,7 +14,7 @@ use argosy_device::{
     AnonymousWindows, Counters, Device, DeviceError, FormatOptions, Io, MemoryDevice, Store,
     StoreSettings, Ticket, Waker,
 };
-use argosy_engine::{Condition, Engine, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, Store as _, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
 
 use super::region::{Region, engine_of};

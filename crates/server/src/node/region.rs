@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use argosy_base::{Epoch, KeyRange, Lsn, RegionId, ServerId};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
-use argosy_engine::{Engine, EngineError};
+use argosy_engine::{EngineError, Store};
 use argosy_lsm::damage::Damages;
 use argosy_lsm::scrub::{Pace as ScrubPace, Scrubber};
 use argosy_lsm::{Lsm, Version};

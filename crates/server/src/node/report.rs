@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{EditSeq, LogKind, Lsn};
-use argosy_engine::Engine;
+use argosy_engine::Store;
 use argosy_lsm::db::{LevelStats, LogStats, Stats, level_stats, log_stats};
 use argosy_replication::Primary;
 

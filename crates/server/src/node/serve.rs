@@ -8,7 +8,7 @@ use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
 use argosy_engine::batch::check_key;
 use argosy_engine::long::{self, check_users};
 use argosy_engine::{
-    BusyReason, Engine, EngineError, Reach, Snapshot, WriteBatch, WriteOptions, Written,
+    BusyReason, EngineError, Reach, Snapshot, Store, WriteBatch, WriteOptions, Written,
 };
 use argosy_lsm::Lsm;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use argosy_base::{Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
-use argosy_engine::{Engine, EngineError, Progress};
+use argosy_engine::{EngineError, Progress, Store};
 use argosy_lsm::Lsm;
 use argosy_replication::primary::Event;
 use argosy_wire::message::Message;

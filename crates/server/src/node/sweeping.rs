@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use argosy_base::Instant;
 use argosy_engine::long::SweepStats;
-use argosy_engine::{Engine, EngineError, Reach, WriteBatch, WriteOptions, Written};
+use argosy_engine::{EngineError, Reach, Store, WriteBatch, WriteOptions, Written};
 use argosy_lsm::Lsm;
 
 use super::Node;
