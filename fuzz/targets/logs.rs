@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use argosy_base::{Epoch, Identity, Incarnation, Kind, LogKind, Lsn, RegionId, SegmentNumber};
-use argosy_device::{BootId, SharedMemory};
 use argosy_lsm::log::feed::{Fed, Feed};
 use argosy_lsm::log::record::{Decoded, decode};
 use argosy_lsm::log::segment::{
@@ -15,6 +14,7 @@ use argosy_lsm::log::segment::{
 use argosy_lsm::log::verify::visit_records;
 use argosy_lsm::log::{Client, Geometry, Record, RecordKind, Recovery, Writer, recover};
 use argosy_lsm::{LogPoint, LogSegment};
+use argosy_memory::{BootId, SharedMemory};
 
 use super::{Target, input};
 

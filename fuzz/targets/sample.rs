@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use argosy_base::{Instant, Moment, RegionId, SEGMENT_SIZE};
-use argosy_device::{
-    AnonymousWindows, Buffer, Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings,
-};
+use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_engine::{EngineError, Progress, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::pins::Pins;
 use argosy_lsm::{Compaction, Lsm, Settings, Version};
+use argosy_memory::AnonymousWindows;
 
 pub(super) const REGION: RegionId = RegionId(1);
 

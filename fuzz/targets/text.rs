@@ -9,7 +9,7 @@ use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
 use argosy_client::resp::parse_reply;
 use argosy_coordinator::{ClusterId, ClusterMap, Entry, Region, Replication, Server, Version};
 use argosy_coordinator::{embedded, map::SCHEMA};
-use argosy_device::BootId;
+use argosy_memory::BootId;
 use argosy_server::admin::http;
 use argosy_server::service::SnapshotId;
 

@@ -109,20 +109,6 @@ pub enum DeviceError {
         /// What it is and what would help.
         what: String,
     },
-    /// A log window of another device lies where this one's belong. Nothing was changed.
-    #[error(
-        "{path} is a log window of another device ({found:032x}; this one is {device:032x}); it was left as it \
-         is: name another directory for this store's windows, or put back the device that the window belongs \
-         to; if that is gone for good, move the window away"
-    )]
-    OtherWindows {
-        /// The window.
-        path: String,
-        /// The device that it says it belongs to.
-        found: u128,
-        /// The device that is being opened.
-        device: u128,
-    },
     /// What is written cannot be found by whoever opens the device the next time. Nothing is written any more.
     #[error(
         "the device {path} is gone: its file was removed or moved, or another one is in its place; nothing is \
@@ -130,15 +116,6 @@ pub enum DeviceError {
     )]
     Gone {
         /// Where the device was opened.
-        path: String,
-    },
-    /// Somebody else has the directory of the windows open. Nothing was changed.
-    #[error(
-        "the log windows in {path} are in use by another store: close that one, or name another directory for \
-         this store's windows"
-    )]
-    WindowsInUse {
-        /// The directory.
         path: String,
     },
 }
@@ -169,11 +146,10 @@ impl DeviceError {
             Self::Io { .. } if self.is_full() => Remedy::Retry,
             Self::Io { .. } => Remedy::Reopen,
             Self::Corrupt { .. } => Remedy::Repair,
-            Self::Full { .. } | Self::InUse { .. } | Self::WindowsInUse { .. } => Remedy::Retry,
+            Self::Full { .. } | Self::InUse { .. } => Remedy::Retry,
             Self::CatalogFull { .. }
             | Self::Refused { .. }
             | Self::Unusable { .. }
-            | Self::OtherWindows { .. }
             | Self::Gone { .. } => Remedy::Correct,
         }
     }
@@ -186,15 +162,6 @@ impl DeviceError {
             Self::Io { source, .. } | Self::Refused { source, .. } => {
                 source.kind() == std::io::ErrorKind::StorageFull
             }
-            _ => false,
-        }
-    }
-
-    /// Whether a file was looked for and does not exist.
-    #[must_use]
-    pub fn is_not_found(&self) -> bool {
-        match self {
-            Self::Refused { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
             _ => false,
         }
     }

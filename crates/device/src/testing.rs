@@ -1,7 +1,7 @@
 //! What tests of this crate share: directories that go away again, and how a test says that it is skipped.
 
 use std::io::{Write as _, stderr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A new, empty directory, removed with all that is in it when this is dropped.
@@ -10,22 +10,10 @@ pub(crate) struct TempDir(PathBuf);
 impl TempDir {
     /// A directory on a real file system.
     pub(crate) fn new() -> Self {
-        Self::within(&std::env::temp_dir())
-    }
-
-    /// A directory in memory, where the machine has one.
-    pub(crate) fn in_memory() -> Self {
-        let tmpfs = Path::new("/dev/shm");
-        match tmpfs.is_dir() {
-            true => Self::within(tmpfs),
-            false => Self::new(),
-        }
-    }
-
-    fn within(root: &Path) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = root.join(format!("argosy-device-test-{}-{n}", std::process::id()));
+        let name = format!("argosy-device-test-{}-{n}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

@@ -22,8 +22,7 @@ use argosy_base::{
 };
 use argosy_device::SystemClock;
 use argosy_device::{
-    AnonymousWindows, Buffer, Device, FileDevice, FileSettings, FormatOptions, Purpose, Store,
-    StoreSettings,
+    Buffer, Device, FileDevice, FileSettings, FormatOptions, Purpose, Store, StoreSettings,
 };
 use argosy_lsm::edit::{Edit, LevelSegment, LogSegment, Place, Reference, RunId};
 use argosy_lsm::inspect::Region;
@@ -31,6 +30,7 @@ use argosy_lsm::log::Record;
 use argosy_lsm::log::segment::encode_segment_header;
 use argosy_lsm::manifest::{self, Manifest};
 use argosy_lsm::{Lsm, Settings};
+use argosy_memory::AnonymousWindows;
 
 type Error = Box<dyn std::error::Error>;
 

@@ -27,13 +27,13 @@ use std::time::Duration;
 
 use argosy_base::SEGMENT_SIZE;
 use argosy_device::buffer::{keep_at_most, share_of};
-use argosy_device::{
-    BootId, Device, FileDevice, FileSettings, Others, Store, SystemClock, WindowFiles,
-    WindowFilesOptions, lock_windows, make_directory, random,
-};
+use argosy_device::{Device, FileDevice, FileSettings, Store, SystemClock, random};
 use argosy_lsm::pins::Pins;
 use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::{Lsm, Settings};
+use argosy_memory::{
+    BootId, Others, WindowFiles, WindowFilesOptions, lock_windows, make_directory,
+};
 use rustix::fs::statvfs;
 
 use crate::Db;
@@ -452,7 +452,7 @@ impl Builder {
             device: store.superblock().device_id,
             others: Others::Refuse,
         };
-        let failed = |error| Error::opening(path, &error);
+        let failed = |error| Error::windows(path, &error);
         let lock = lock_windows(&options.directory).map_err(failed)?;
         WindowFiles::refuse_others(&options).map_err(failed)?;
         let unclosed =

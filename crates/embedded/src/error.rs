@@ -9,6 +9,7 @@ use argosy_engine::{BatchError, BusyReason, EngineError};
 use argosy_lsm::ReplicaError;
 use argosy_lsm::db::ingest::IngestError;
 use argosy_lsm::pins::PinError;
+use argosy_memory::MemoryError;
 
 /// What this module's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -130,7 +131,16 @@ impl Error {
         let (what, remedy) = (error.to_string(), error.remedy());
         match error {
             DeviceError::InUse { here, .. } => Self::in_use(path, *here),
-            DeviceError::OtherWindows { .. } | DeviceError::WindowsInUse { .. } => {
+            _ => Self::Open { path, what, remedy },
+        }
+    }
+
+    /// The windows of the store at `path` cannot be used.
+    pub(crate) fn windows(path: impl Into<PathBuf>, error: &MemoryError) -> Self {
+        let path = path.into();
+        let (what, remedy) = (error.to_string(), error.remedy());
+        match error {
+            MemoryError::OtherWindows { .. } | MemoryError::WindowsInUse { .. } => {
                 Self::Windows { path, what, remedy }
             }
             _ => Self::Open { path, what, remedy },

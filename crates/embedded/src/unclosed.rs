@@ -18,9 +18,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use argosy_base::{LogKind, RegionId, Remedy};
-use argosy_device::{BootId, SharedMemory};
 use argosy_lsm::Settings;
 use argosy_lsm::db::promote::window_name;
+use argosy_memory::{BootId, SharedMemory};
 
 use crate::error::Error;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 
 use crate::{Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
 

@@ -20,11 +20,12 @@
 //!
 //! Two providers: [`shm`] for servers on one host, and [`sim`], a world of servers in one thread
 //! that is driven by a seed and a clock of the caller's. [`conformance`] holds every provider to
-//! the contract. Reading order: this file, [`shm`], [`bell`] (how a parked peer is woken), [`sim`].
+//! the contract. Reading order: this file, [`shm`], [`sim`].
 //!
 //! This crate does not know what the bytes mean.
 
-pub mod bell;
+#![forbid(unsafe_code)]
+
 pub mod conformance;
 pub mod shm;
 pub mod sim;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
-use argosy_device::SharedMemory;
+use argosy_memory::{Bell, SharedMemory};
 
 /// Names one piece of a server's memory. What the number means is for the server to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,10 +126,6 @@ pub trait RemoteMemory: Send {
     /// no success any more.
     fn poll(&mut self) -> Option<Completion>;
 }
-
-/// What a thread saw of the bell before it looked for work; see [`Fabric::park`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bell(pub u32);
 
 /// One server's access to the fabric.
 pub trait Fabric: Send + Sync {

@@ -26,10 +26,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
-use argosy_device::{SharedMemory, own_directory};
+use argosy_memory::{Bell, BellFile, SharedMemory, own_directory};
 
-use crate::bell::BellFile;
-use crate::{Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+use crate::{Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
 
 /// Most completions that a connection keeps until they are polled.
 pub const ENDED_MAX: usize = 4096;

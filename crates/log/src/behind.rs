@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use argosy_base::{Kind, Lsn, RegionId, SegmentNumber};
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 
 use super::record::record_at;
 use super::segment::{

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{Epoch, LogKind, Lsn, RegionId, SegmentNumber};
-use argosy_device::SharedMemory;
 use argosy_engine::source::{LogPlace, Next, Piece};
+use argosy_memory::SharedMemory;
 
 use crate::segment::{WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header};
 use crate::{Geometry, LogSegment, LogWindows, WindowName};

@@ -30,7 +30,7 @@
 use std::sync::Arc;
 
 use argosy_base::{KeyRange, LogKind, Lsn, Moment, Pointer, RegionId, SegmentNumber};
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 
 use super::gather::Group;
 use super::record::Client;

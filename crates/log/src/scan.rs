@@ -33,7 +33,7 @@ mod unclosed;
 use std::sync::Arc;
 
 use argosy_base::{Identity, Kind, Lsn, Pointer, RegionId, SegmentNumber};
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 
 use self::loaded::{Image, Loaded, Memory};
 use self::unclosed::{ToWrite, Unclosed, put_into};

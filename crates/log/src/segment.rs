@@ -34,7 +34,7 @@
 use argosy_base::codec::Reader;
 use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, SEGMENT_SIZE};
 use argosy_base::{Epoch, Identity, Incarnation, Kind, LogKind, Lsn, RegionId, SegmentNumber};
-use argosy_device::{BootId, SharedMemory};
+use argosy_memory::{BootId, SharedMemory};
 
 use crate::chain::LogSegment;
 

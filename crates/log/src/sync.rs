@@ -5,4 +5,4 @@
 
 pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-pub(super) use argosy_device::SharedMemory;
+pub(super) use argosy_memory::SharedMemory;

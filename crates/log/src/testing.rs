@@ -6,8 +6,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use argosy_base::{Epoch, FlushRange, LogKind, Lsn, RegionId, SegmentNumber};
-use argosy_device::SharedMemory;
 use argosy_engine::Op;
+use argosy_memory::SharedMemory;
 
 use super::segment::{WINDOW_HEADER_BYTES, Writer};
 use super::verify::{LogFault, verify_sealed};

@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use argosy_base::{BLOCK_SIZE, Kind, Lsn, RegionId, SegmentNumber};
-use argosy_device::{DeviceError, SharedMemory};
+use argosy_device::DeviceError;
+use argosy_memory::SharedMemory;
 
 use super::record::{Decoded, Record, RecordKind, decode};
 use super::scan::{ReadDevice, Scan, Source, Stop};

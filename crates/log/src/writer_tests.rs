@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{Epoch, LogKind};
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 
 use super::super::record::{Decoded, RecordKind, decode};
 use super::super::segment::{Geometry, decode_window_header};

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use argosy_base::{DeviceSegment, LogKind, Lsn};
-use argosy_device::{Crash, Device, Store, StoreSettings, WindowStore};
+use argosy_device::{Crash, Device, Store, StoreSettings};
 use argosy_engine::conformance::Host;
 use argosy_engine::{BusyReason, EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::cut_segments::{self, KEPT_MAX, Kept, log_of};
@@ -19,6 +19,7 @@ use argosy_lsm::inspect::Region;
 use argosy_lsm::replica::Replica;
 use argosy_lsm::set_aside::SetAside;
 use argosy_lsm::{Lsm, Mutants, Settings};
+use argosy_memory::WindowStore;
 use common::judge::{Pairs, errors, problems};
 use common::watched::{Memory, Watched};
 use common::{Machine, REGION, tiny};
@@ -338,7 +339,7 @@ fn a_crash_leaves_what_is_kept_or_what_is_not_cut() {
     rig.lose_power(300, &[30, 30, 30, 30, 30, 1200], 20);
     let before = rig.kept();
     let crashes = crashes(&rig, |store| {
-        let windows = argosy_device::AnonymousWindows::new();
+        let windows = argosy_memory::AnonymousWindows::new();
         drop(Lsm::open(store, REGION, &windows, &settings(), None).unwrap());
     });
     let mut seen = [0, 0];

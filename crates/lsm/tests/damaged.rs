@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, Instant, Moment};
-use argosy_device::{AnonymousWindows, Crash, Device, MemoryDevice, Store, StoreSettings};
+use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::Store as _;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::pins::Pins;
 use argosy_lsm::{Lsm, Settings};
+use argosy_memory::AnonymousWindows;
 use common::blocks::{Blocks, CATALOG, KINDS, OLD_HEADER, SUPERBLOCK, WITNESS, blocks};
 use common::judge::{Pairs, Verdict, judge, problems};
 use common::{Machine, REGION, mixed, tiny, tiny_whole};

@@ -10,14 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::{Epoch, Instant, Outcome, RegionId, SEGMENT_SIZE};
-use argosy_device::{
-    AnonymousWindows, Crash, Device, FormatOptions, MemoryDevice, OpKind, Store, StoreSettings,
-};
+use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, OpKind, Store, StoreSettings};
 use argosy_engine::conformance::Host;
 use argosy_engine::{BusyReason, EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::cache::NodeCache;
 use argosy_lsm::db::promote::{fresh_windows, survivors};
 use argosy_lsm::{Lsm, Replica, Service, Settings};
+use argosy_memory::AnonymousWindows;
 use common::{Machine, tiny, tiny_whole};
 
 const SEGMENTS: u64 = 128;

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use argosy_base::{Clock, Instant, Moment, SEGMENT_SIZE, ServerId};
 use argosy_device::{
-    BootId, Device, FileDevice, FileSettings, FormatOptions, IoMethod, Others, Store,
-    StoreSettings, WindowFiles, WindowFilesOptions,
+    Device, FileDevice, FileSettings, FormatOptions, IoMethod, Store, StoreSettings,
 };
 use argosy_engine::conformance::{self, FullHost, Host};
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
+use argosy_memory::{BootId, Others, WindowFiles, WindowFilesOptions};
 use common::sorted::ingest;
 use common::wall::Wall;
 use common::{REGION, tiny};

@@ -9,10 +9,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::Lsn;
-use argosy_device::{AnonymousWindows, Crash, Device, MemoryDevice, Store, StoreSettings};
+use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Mutants, Settings};
+use argosy_memory::AnonymousWindows;
 use common::blocks::{blocks, bytes_at};
 use common::judge::{Pairs, Verdict, judge, problems};
 use common::{Machine, REGION, tiny};

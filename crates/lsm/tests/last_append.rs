@@ -11,11 +11,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use argosy_base::{DeviceSegment, Lsn};
-use argosy_device::{AnonymousWindows, Crash, Device, MemoryDevice, Store, StoreSettings};
+use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::{Lsm, Mutants, Settings};
+use argosy_memory::AnonymousWindows;
 use common::blocks::{LAST_EDITS, WITNESS, blocks, bytes_at};
 use common::judge::{Pairs, Verdict, errors, judge, problems};
 use common::watched::fork;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Direction, Instant, KeyRange, Lsn};
-use argosy_device::{AnonymousWindows, Crash, WindowStore};
+use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::long::{
     Head, LongReader, LongWriter, SweepPace, Sweeper, Versions, is_reserved, parts,
@@ -18,6 +18,7 @@ use argosy_engine::long::{
 use argosy_engine::{Condition, EngineError, Expiry, Snapshot, Store, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
 use argosy_lsm::db::promote::window_name;
+use argosy_memory::{AnonymousWindows, WindowStore};
 use common::{Machine, REGION, random_settings, tiny};
 
 const SEGMENTS: u64 = 2048;

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use argosy_base::{RegionId, SEGMENT_SIZE, Standing};
 use argosy_device::{
-    AnonymousWindows, Crash, Device, FormatOptions, MemoryDevice, OpKind, Purpose, RegionEntry,
-    Store, StoreSettings,
+    Crash, Device, FormatOptions, MemoryDevice, OpKind, Purpose, RegionEntry, Store, StoreSettings,
 };
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::db::promote::fresh_windows;
 use argosy_lsm::replica::{Replica, ReplicaError, Survivors};
 use argosy_lsm::set_aside::{SetAside, id_of, put_back};
 use argosy_lsm::{Lsm, Settings};
+use argosy_memory::AnonymousWindows;
 use common::tiny;
 
 const REGION: RegionId = RegionId(7);

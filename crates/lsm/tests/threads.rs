@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use argosy_base::{Direction, Instant, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
-use argosy_device::{AnonymousWindows, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
+use argosy_device::{Device, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Choices;
 use argosy_engine::{Change, EngineError, Snapshot, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
+use argosy_memory::AnonymousWindows;
 use common::tiny;
 
 const KEYS: u64 = 500;

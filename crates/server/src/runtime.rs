@@ -26,16 +26,17 @@ use std::time::Duration;
 
 use argosy_base::{Clock, Incarnation, ServerId};
 use argosy_coordinator::{ClusterMap, CoordinatorError, DeviceId};
-use argosy_device::{
-    BootId, DeviceError, Fallback, Others, Store, Waker, WindowFiles, WindowFilesOptions,
-    lock_windows, make_directory, own_directory,
-};
+use argosy_device::{DeviceError, Store, Waker};
 use argosy_fabric::{Fabric, FabricError, ShmFabric};
+use argosy_memory::{
+    BootId, Fallback, MemoryError, Others, WindowFiles, WindowFilesOptions, lock_windows,
+    make_directory, own_directory,
+};
 
 use crate::activity::Ledger;
 use crate::admin::{Admin, Source};
 use crate::native;
-use crate::node::{Node, NodeSettings, World, names_within};
+use crate::node::{Node, NodeSettings, OpenError, World, names_within};
 use crate::ownership::Refusal;
 use crate::report::Reporter;
 use crate::resp::{Listener, Settings as RespSettings, Threads};
@@ -101,9 +102,12 @@ pub struct ServerOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The device or the shared memory.
+    /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The shared memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// The device is not the one that the region map names.
     #[error("{path}: {refusal}", path = path.display())]
     NotItsDevice {
@@ -130,7 +134,7 @@ pub enum StartError {
         /// The directory on the tmpfs.
         directory: PathBuf,
         /// What was refused.
-        source: DeviceError,
+        source: MemoryError,
     },
     /// Servers of a cluster cannot do without.
     #[error(
@@ -495,13 +499,11 @@ fn owned(directory: &Path) -> io::Result<()> {
 }
 
 /// `error`, with what to do where it says that there is no room for memory that outlives a process.
-fn no_room(error: DeviceError, directory: PathBuf) -> StartError {
+fn no_room(error: OpenError, directory: PathBuf) -> StartError {
     match error {
-        DeviceError::Refused { .. } if error.is_full() => StartError::NoRoom {
-            directory,
-            source: error,
-        },
-        error => error.into(),
+        OpenError::Memory(source) if source.is_full() => StartError::NoRoom { directory, source },
+        OpenError::Memory(error) => error.into(),
+        OpenError::Device(error) => error.into(),
     }
 }
 

@@ -12,13 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
-use argosy_device::{
-    Counters, Device, DeviceError, Io, MemoryDevice, OpKind, SharedMemory, Ticket, Waker,
-    WindowStore,
-};
+use argosy_device::{Counters, Device, DeviceError, Io, MemoryDevice, OpKind, Ticket, Waker};
 use argosy_fabric::{
-    Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld,
+    Completion, Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld,
 };
+use argosy_memory::{Bell, MemoryError, SharedMemory, WindowStore};
 
 use crate::clock::SimClock;
 use crate::windows::MachineWindows;
@@ -219,8 +217,8 @@ pub struct MortalWindows {
     pub mortal: Arc<Mortal>,
 }
 
-fn refused(what: &'static str) -> DeviceError {
-    DeviceError::Refused {
+fn refused(what: &'static str) -> MemoryError {
+    MemoryError::Refused {
         what,
         path: "a window".to_owned(),
         source: Arc::new(dead()),
@@ -236,9 +234,9 @@ impl WindowStore for MortalWindows {
         self.inner.survivors(name)
     }
 
-    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
         if self.mortal.gets_no_memory() {
-            Err(DeviceError::Refused {
+            Err(MemoryError::Refused {
                 what: "create",
                 path: "a window".to_owned(),
                 source: Arc::new(std::io::ErrorKind::StorageFull.into()),
@@ -250,7 +248,7 @@ impl WindowStore for MortalWindows {
         }
     }
 
-    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+    fn forget_survivors(&self, name: u64) -> Result<(), MemoryError> {
         if self.mortal.acts() {
             self.inner.forget_survivors(name)
         } else {

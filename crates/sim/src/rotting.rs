@@ -166,13 +166,14 @@ mod tests {
     use std::sync::Arc;
 
     use argosy_base::{Epoch, SEGMENT_SIZE};
-    use argosy_device::{AnonymousWindows, Crash, FormatOptions, MemoryDevice};
+    use argosy_device::{Crash, FormatOptions, MemoryDevice};
     use argosy_device::{Store, StoreSettings};
     use argosy_engine::{Store as _, WriteBatch, WriteOptions};
     use argosy_lsm::cache::NodeCache;
     use argosy_lsm::db::promote::{fresh_windows, survivors};
     use argosy_lsm::log::segment::WINDOW_HEADER_BYTES;
     use argosy_lsm::{Lsm, Replica, ReplicaError, Service, Settings};
+    use argosy_memory::AnonymousWindows;
 
     use super::*;
 

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use argosy_base::Incarnation;
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_device::{
-    AnonymousWindows, BootId, DeviceError, Others, SharedMemory, WindowFiles, WindowFilesOptions,
+use argosy_memory::{
+    AnonymousWindows, BootId, MemoryError, Others, SharedMemory, WindowFiles, WindowFilesOptions,
     WindowStore,
 };
 
@@ -204,14 +204,14 @@ impl WindowStore for FileWindows {
         self.files.survivors(name)
     }
 
-    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
         let memory = self.files.create(name, len)?;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.push(Arc::clone(&memory));
         Ok(memory)
     }
 
-    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+    fn forget_survivors(&self, name: u64) -> Result<(), MemoryError> {
         self.files.forget_survivors(name)
     }
 }

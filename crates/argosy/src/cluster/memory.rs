@@ -26,8 +26,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use argosy_device::{SharedMemory, own_directory};
 use argosy_lsm::log::segment::holds_records;
+use argosy_memory::{SharedMemory, own_directory};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;

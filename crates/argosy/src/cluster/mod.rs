@@ -28,7 +28,7 @@ use std::time::Duration;
 use argosy_base::{Clock, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::SystemClock;
-use argosy_device::make_directory;
+use argosy_memory::make_directory;
 use rustix::process::{Signal, kill_process};
 
 use crate::config::{

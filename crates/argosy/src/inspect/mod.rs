@@ -21,8 +21,7 @@ use std::sync::Arc;
 
 use argosy_base::{DeviceSegment, LogKind, RegionId};
 use argosy_device::{
-    BootId, Device, DeviceError, FileDevice, FileSettings, ReadOnlyFile, RegionEntry, SharedMemory,
-    Store,
+    Device, DeviceError, FileDevice, FileSettings, ReadOnlyFile, RegionEntry, Store,
 };
 use argosy_embedded::Unclosed;
 use argosy_lsm::cut_segments::log_of;
@@ -34,6 +33,7 @@ use argosy_lsm::pins::{PinError, is_pin};
 use argosy_lsm::set_aside::region_of;
 use argosy_lsm::shape::Shape;
 use argosy_lsm::{Settings, Version};
+use argosy_memory::{BootId, SharedMemory};
 use argosy_server::node::left_windows;
 use argosy_server::runtime::boot_id;
 use clap::{Args, Subcommand, ValueEnum};

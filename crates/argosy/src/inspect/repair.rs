@@ -9,8 +9,7 @@ use std::time::Duration;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{AddressMode, Clock as _, Epoch};
 use argosy_device::{
-    AnonymousWindows, Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings,
-    SystemClock, random,
+    Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, SystemClock, random,
 };
 use argosy_engine::batch::Expiry;
 use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
@@ -19,6 +18,7 @@ use argosy_lsm::db::promote::{fresh_windows, survivors};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::inspect::salvage::{Salvage, Salvaged, salvage};
 use argosy_lsm::{Lsm, Replica, Service, Settings, Version};
+use argosy_memory::AnonymousWindows;
 use clap::Args;
 use serde::Serialize;
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Epoch, RegionId};
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 use argosy_wire::native::{
     ASLEEP_AT, Asleep, Flags, Garbage, Laid, Op, PARKED_AT, Parking, PushError, RENDEZVOUS_AT,
     RINGS_AT, Reply, Request, RequestWriter, Shape, Shared, Slot, Unrung, read_reply,

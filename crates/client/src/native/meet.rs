@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use argosy_base::{Outcome, info};
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 use argosy_wire::native::{Hello, Shape, VERSION, Welcome};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;

@@ -29,9 +29,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant, ServerId};
-use argosy_device::SharedMemory;
+use argosy_memory::{Bell, SharedMemory};
 
-use crate::{Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+use crate::{Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
 use world::{ConnectionId, World};
 
 /// How bad the world is.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant, ServerId};
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 
 use super::random::Random;
 use super::{SimCounters, SimSettings};

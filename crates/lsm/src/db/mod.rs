@@ -45,10 +45,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
 use argosy_base::{Clock, EditSeq, Epoch, Instant, LogKind, Lsn, RegionId};
-use argosy_device::{Room, Store, Waker, WindowStore};
+use argosy_device::{Room, Store, Waker};
 use argosy_engine::{EngineError, Observer};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::{LogWindows, LogWriter, Logs};
+use argosy_memory::WindowStore;
 
 use crate::cache::NodeCache;
 use crate::edit::LogSegment;

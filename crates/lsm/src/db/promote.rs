@@ -14,13 +14,14 @@
 use std::sync::Arc;
 
 use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogKind, Lsn, Position, RegionId, SegmentNumber};
-use argosy_device::{Buffer, DeviceError, SharedMemory, Store, WindowStore};
+use argosy_device::{Buffer, DeviceError, Store};
 use argosy_engine::Observer;
 pub use argosy_engine::cut::Cut;
 use argosy_log::behind::{Behind, Left};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::value::reach;
 use argosy_log::{Geometry, LogTail, LogWindows, Recovered, Recovery, Replayed, recover};
+use argosy_memory::{MemoryError, SharedMemory, WindowStore};
 
 use super::replay::Tables;
 use super::upkeep::tail_purpose;
@@ -153,7 +154,7 @@ pub fn fresh_windows(
     windows: &dyn WindowStore,
     region: RegionId,
     settings: &Settings,
-) -> Result<Slots, DeviceError> {
+) -> Result<Slots, MemoryError> {
     let len = settings.log_geometry().slot_bytes();
     let mut slots = Slots::default();
     for log in LogKind::ALL {

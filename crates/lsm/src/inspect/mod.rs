@@ -26,7 +26,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use argosy_base::{DeviceSegment, LogKind, RegionId, SegmentNumber};
-use argosy_device::{RegionEntry, SharedMemory, Store};
+use argosy_device::{RegionEntry, Store};
+use argosy_memory::SharedMemory;
 
 use crate::cut_segments::log_of;
 use crate::edit::{Edit, RunId};

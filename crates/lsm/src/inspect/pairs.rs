@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use argosy_base::{Direction, KeyRange, LogKind, Lsn, Moment};
-use argosy_device::SharedMemory;
 use argosy_engine::{EngineError, Scan, Snapshot};
 use argosy_log::{Geometry, LogWindows};
+use argosy_memory::SharedMemory;
 
 use super::Windows;
 use super::verify::{chain_of, recover_logs};

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{LogKind, Pointer, RegionId, SegmentNumber};
-use argosy_device::{Buffer, DeviceError, SharedMemory};
+use argosy_device::{Buffer, DeviceError};
 use argosy_log::segment::Geometry;
 use argosy_log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
+use argosy_memory::SharedMemory;
 
 use super::ProblemKind;
 use super::pairs::Copy;

@@ -16,11 +16,12 @@ use std::sync::Arc;
 
 use argosy_base::range::successor;
 use argosy_base::{KeyRange, LogKind, Moment, SegmentNumber};
-use argosy_device::{Buffer, DeviceError, SharedMemory};
+use argosy_device::{Buffer, DeviceError};
 use argosy_log::verify::verify_sealed;
 use argosy_log::{
     Geometry, LogWindows, ReadError, Recovery, Replayed, ValueRef, read_value, recover,
 };
+use argosy_memory::SharedMemory;
 
 use super::pointers::Source;
 use super::verify::{chain_of, read_log};

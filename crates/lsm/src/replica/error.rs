@@ -4,6 +4,7 @@ use argosy_base::{EditSeq, LogKind, RegionId, Remedy, SegmentNumber};
 use argosy_device::DeviceError;
 use argosy_log::RecoverError;
 use argosy_log::behind::Behind;
+use argosy_memory::MemoryError;
 
 use crate::names::LevelError;
 use crate::storage::StorageError;
@@ -15,6 +16,9 @@ pub enum ReplicaError {
     /// The storage beneath; see the error's own remedy.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// There is no memory for log windows, or it cannot be used; see the error's own remedy.
+    #[error(transparent)]
+    Windows(#[from] MemoryError),
     /// Durable log records are damaged. Give this copy up, or fetch the segment.
     #[error("{log}, {segment}, byte {offset}: {what}")]
     CorruptLog {
@@ -121,6 +125,7 @@ impl ReplicaError {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Storage(error) => error.remedy(),
+            Self::Windows(error) => error.remedy(),
             Self::CorruptLog { .. } | Self::CorruptLevel(_) | Self::DamagedWindow { .. } => {
                 Remedy::Repair
             }

@@ -9,9 +9,10 @@
 use std::sync::Arc;
 
 use argosy_base::FlushRange;
-use argosy_device::{Buffer, SharedMemory};
+use argosy_device::Buffer;
 use argosy_log::WindowName;
 use argosy_log::segment::{WINDOW_HEADER_BYTES, decode_window_header};
+use argosy_memory::SharedMemory;
 
 use super::edits::one_segment;
 use super::fill::Fill;

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use argosy_base::{FlushRange, LogKind, LogPosition, Lsn, RegionId, SegmentNumber};
-use argosy_device::{SharedMemory, Ticket};
+use argosy_device::Ticket;
 use argosy_log::Geometry;
+use argosy_memory::SharedMemory;
 
 use super::fill::Fill;
 use super::flush::Flight;

@@ -47,7 +47,8 @@ use argosy_base::{
     AddressMode, DeviceSegment, EditSeq, FlushRange, LogKind, Position, RegionId, SegmentNumber,
     Standing,
 };
-use argosy_device::{Buffer, SharedMemory, Store};
+use argosy_device::{Buffer, Store};
+use argosy_memory::SharedMemory;
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};

@@ -16,12 +16,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::LogKind;
-use argosy_device::{Buffer, SharedMemory};
+use argosy_device::Buffer;
 use argosy_log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
 };
 use argosy_log::verify::{LogFault, check_sent};
 use argosy_log::{LogTail, Recovery, recover};
+use argosy_memory::SharedMemory;
 
 use super::build::Builder;
 use super::fill::Fill;

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use argosy_base::{Direction, KeyRange, Lsn, Remedy};
-use argosy_device::{AnonymousWindows, Device, DeviceError, MemoryDevice, Store, StoreSettings};
+use argosy_device::{Device, DeviceError, MemoryDevice, Store, StoreSettings};
 use argosy_engine::{EngineError, Store as _};
 use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::inspect::{
@@ -13,6 +13,7 @@ use argosy_lsm::inspect::{
 };
 use argosy_lsm::pins::{self, FIRST_PIN, PinError, Pins};
 use argosy_lsm::{Lsm, ReplicaError, Settings};
+use argosy_memory::AnonymousWindows;
 
 use super::REGION;
 

@@ -18,12 +18,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, Instant, RegionId, SEGMENT_SIZE, ServerId};
-use argosy_device::{
-    AnonymousWindows, Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings,
-};
+use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{EngineError, Observer, Progress, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Compaction, Lsm, Placement, Settings};
+use argosy_memory::AnonymousWindows;
 
 pub(crate) const REGION: RegionId = RegionId(7);
 

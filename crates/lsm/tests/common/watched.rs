@@ -4,13 +4,11 @@
 use std::sync::{Arc, Mutex};
 
 use argosy_base::DeviceSegment;
-use argosy_device::{
-    AnonymousWindows, Counters, Crash, Device, DeviceError, Io, MemoryDevice, Ticket, Waker,
-    WindowStore,
-};
+use argosy_device::{Counters, Crash, Device, DeviceError, Io, MemoryDevice, Ticket, Waker};
 use argosy_engine::conformance::Choices;
 use argosy_lsm::db::promote::window_name;
 use argosy_lsm::{Lsm, Settings};
+use argosy_memory::{AnonymousWindows, WindowStore};
 
 use super::{Machine, REGION};
 

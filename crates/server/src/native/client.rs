@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 use argosy_wire::native::{
     ASLEEP_AT, Asleep, Flags, Garbage, PARKED_AT, Parking, RINGS_AT, Reply, Request, RequestReader,
     Shape, Shared, Status, write_reply,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use argosy_base::Instant;
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 use argosy_wire::native::{Hello, Refusal, Shape, VERSION, Welcome};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};

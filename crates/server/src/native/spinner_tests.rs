@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use argosy_base::{Epoch, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 use argosy_wire::call::{Call, ERASE, GUARD, Leasing, Until, When};
 use argosy_wire::native::{
     Flags, Long, Op, PartOf, PushError, REQUESTS_AT, Reply, Request, RequestWriter, Shape, Slot,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
-use argosy_device::SharedMemory;
-use argosy_fabric::{Bell, Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+use argosy_fabric::{Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+use argosy_memory::Bell;
+use argosy_memory::SharedMemory;
 
 use super::keys;
 

@@ -9,10 +9,11 @@ use std::time::Duration;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Epoch, Instant, KeyRange, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
-use argosy_device::{AnonymousWindows, DeviceError, Purpose, SharedMemory, WindowStore};
+use argosy_device::Purpose;
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_lsm::edit::Edit;
+use argosy_memory::{AnonymousWindows, MemoryError, SharedMemory, WindowStore};
 use argosy_replication::primary::Event;
 
 use super::bad_wire::over_bad_wire;
@@ -44,20 +45,20 @@ impl WindowStore for Scarce {
         self.inner.survivors(name)
     }
 
-    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
         let left = self.refusals.load(Ordering::Relaxed);
         if left == 0 {
             return self.inner.create(name, len);
         }
         self.refusals.store(left - 1, Ordering::Relaxed);
-        Err(DeviceError::Refused {
+        Err(MemoryError::Refused {
             what: "create",
             path: "memory".to_owned(),
             source: Arc::new(std::io::ErrorKind::StorageFull.into()),
         })
     }
 
-    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+    fn forget_survivors(&self, name: u64) -> Result<(), MemoryError> {
         self.inner.forget_survivors(name)
     }
 }

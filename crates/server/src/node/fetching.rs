@@ -50,7 +50,11 @@ impl Follower {
     }
 }
 
-/// Whether the device has no room for now.
+/// Whether the device, or the file system of the windows, has no room for now.
 pub(super) fn is_full(error: &ReplicaError) -> bool {
-    matches!(error, ReplicaError::Storage(StorageError::Device(error)) if error.is_full())
+    match error {
+        ReplicaError::Storage(StorageError::Device(error)) => error.is_full(),
+        ReplicaError::Windows(error) => error.is_full(),
+        _ => false,
+    }
 }

@@ -15,10 +15,11 @@ use argosy_base::{
     KeyRange, LogKind, LogPosition, Lsn, Position, RegionId, SegmentNumber, ServerId, Standing,
 };
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
-use argosy_device::{AnonymousWindows, FormatOptions, MemoryDevice, Store};
+use argosy_device::{FormatOptions, MemoryDevice, Store};
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimFabric, SimWorld};
 use argosy_fabric::{Fabric, MemoryKey, RemoteMemory};
+use argosy_memory::AnonymousWindows;
 use argosy_wire::call::{Answer, Call, Leasing, Maintenance, When};
 use argosy_wire::message::{CONTINUED, FetchStatus, Message};
 use argosy_wire::ring::{Header, RingShape, RingWriter};

@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use argosy_device::SharedMemory;
+use argosy_memory::SharedMemory;
 use argosy_wire::ring::RingMemory;
 
 pub(super) const HELLO: usize = 0;

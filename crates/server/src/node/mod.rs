@@ -76,12 +76,13 @@ use std::time::Duration;
 
 use argosy_base::{Clock, Instant, RegionId, ServerId};
 use argosy_coordinator::ClusterMap;
-use argosy_device::{DeviceError, Store, Waker, WindowStore};
+use argosy_device::{Store, Waker};
 use argosy_engine::long::SweepPace;
 use argosy_fabric::Fabric;
 use argosy_lsm::cache::NodeCache;
 use argosy_lsm::excess::Excess;
 use argosy_lsm::scrub::Pace as ScrubPace;
+use argosy_memory::{MemoryError, WindowStore};
 
 pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
 pub use holdings::Holding;
@@ -90,6 +91,7 @@ pub use keys::{checked_from, is_log_window};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
 pub use mutants::Mutants;
+pub use opening::OpenError;
 pub use windows::left_windows;
 
 use calls::Calls;
@@ -228,7 +230,7 @@ impl Node {
     /// A region whose copy is damaged does not keep the others from opening.
     ///
     /// # Errors
-    /// [`DeviceError`] when the device or the windows fail.
+    /// See [`OpenError`].
     ///
     /// # Panics
     /// When `map` does not name the server.
@@ -237,7 +239,7 @@ impl Node {
         settings: NodeSettings,
         world: World,
         map: ClusterMap,
-    ) -> Result<Arc<Self>, DeviceError> {
+    ) -> Result<Arc<Self>, OpenError> {
         assert!(map.server(id).is_some(), "{id} is in the region map");
         let own = memory::own_bytes(&world);
         let links = open_links(id, &settings, &world, &map)?;
@@ -405,7 +407,7 @@ fn open_links(
     settings: &NodeSettings,
     world: &World,
     map: &ClusterMap,
-) -> Result<BTreeMap<ServerId, Mutex<Link>>, DeviceError> {
+) -> Result<BTreeMap<ServerId, Mutex<Link>>, MemoryError> {
     // Another one at each start; only neighbouring sessions are ever compared.
     let session = u32::from(start_number(&world.store)) << 16;
     let servers = map.servers().iter().map(|server| server.id);
@@ -420,7 +422,7 @@ fn open_links(
 }
 
 /// Forgets windows of regions that this server is no longer a member of.
-fn remove_orphans(map: &ClusterMap, world: &World) -> Result<(), DeviceError> {
+fn remove_orphans(map: &ClusterMap, world: &World) -> Result<(), MemoryError> {
     for name in world.windows.survivor_names() {
         let region = RegionId(u32::try_from(name >> 24 & 0xffff_ffff).expect("masked"));
         if !keys::is_window(name) || map.region(region).is_none() {

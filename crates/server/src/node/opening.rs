@@ -14,6 +14,7 @@ use argosy_lsm::manifest::ManifestError;
 use argosy_lsm::replica::ReplicaError;
 use argosy_lsm::set_aside::{SetAside, region_of, was_put_back};
 use argosy_lsm::storage::StorageError;
+use argosy_memory::MemoryError;
 
 use super::follower::Follower;
 use super::primary::PrimaryDriver;
@@ -21,6 +22,18 @@ use super::refilling::{SetAsides, Unusable, is_damage};
 use super::region::Driver;
 use super::whole::WholeMark;
 use super::{NodeSettings, World};
+
+/// Why a node was not opened. See the error's own remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The device cannot be used: a later version wrote it.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// There is no memory for windows, marks or links, or it cannot be used.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
 
 /// What is needed to open the copies of a server.
 pub(super) struct Opener<'a> {
@@ -41,8 +54,8 @@ impl Opener<'_> {
     /// Opens all copies, and makes those that the device has not. One that is damaged keeps no other from opening.
     ///
     /// # Errors
-    /// The device's; a manifest of a later version: nothing may be freed then.
-    pub(super) fn open(&self) -> Result<Opened, DeviceError> {
+    /// No memory; a manifest of a later version: nothing may be freed then.
+    pub(super) fn open(&self) -> Result<Opened, OpenError> {
         let store = &self.world.store;
         let entries = store.regions();
         let regions = self.map.regions().iter();
@@ -99,7 +112,7 @@ impl Opener<'_> {
     fn copy(
         &self,
         region: &argosy_coordinator::Region,
-    ) -> Result<Result<Follower, ReplicaError>, DeviceError> {
+    ) -> Result<Result<Follower, ReplicaError>, OpenError> {
         let builds = self.map.replication() == Replication::BuildIndex;
         let own_levels = (builds && region.primary != self.id).then_some(self.id);
         match Follower::open(region, own_levels, self.settings, self.world) {
@@ -108,15 +121,13 @@ impl Opener<'_> {
                 Ok(Ok(copy))
             }
             // The copy is as good as before: there is no room for its windows.
-            Err(ReplicaError::Storage(StorageError::Device(
-                error @ DeviceError::Refused { .. },
-            ))) if error.is_full() => Err(error),
+            Err(ReplicaError::Windows(error)) if error.is_full() => Err(error.into()),
             Err(ReplicaError::Storage(StorageError::Manifest(
                 error @ ManifestError::UnknownVersion { .. },
-            ))) => Err(DeviceError::Unusable {
+            ))) => Err(OpenError::Device(DeviceError::Unusable {
                 path: "the device".into(),
                 what: error.to_string(),
-            }),
+            })),
             Err(error) => {
                 if is_damage(&error) {
                     // What cannot be read of it may be overwritten, so it is no longer certain to be whole.

@@ -9,9 +9,10 @@ use argosy_base::{
     AddressMode, EditSeq, Epoch, Incarnation, Instant, KeyRange, RegionId, ServerId,
 };
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
-use argosy_device::{AnonymousWindows, FormatOptions, MemoryDevice, Store};
+use argosy_device::{FormatOptions, MemoryDevice, Store};
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
+use argosy_memory::AnonymousWindows;
 use argosy_wire::message::Message;
 use argosy_wire::ring::{Header, MESSAGE_BYTES_MAX};
 

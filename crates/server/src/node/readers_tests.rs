@@ -11,11 +11,12 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Clock, DeviceSegment, Epoch, Instant, KeyRange, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::{
-    AnonymousWindows, Counters, Device, DeviceError, FormatOptions, Io, MemoryDevice, Store,
-    StoreSettings, Ticket, Waker,
+    Counters, Device, DeviceError, FormatOptions, Io, MemoryDevice, Store, StoreSettings, Ticket,
+    Waker,
 };
 use argosy_engine::{Condition, Store as _, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
+use argosy_memory::AnonymousWindows;
 
 use super::region::{Region, engine_of};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings, World};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Instant, LogKind, Standing};
-use argosy_device::DeviceError;
+use argosy_memory::MemoryError;
 use argosy_replication::backup::Event;
 use argosy_wire::message::Message;
 
@@ -126,7 +126,7 @@ impl Follower {
     }
 
     /// There is no memory for fresh windows.
-    fn report_later(&mut self, attempt: u64, error: &DeviceError, context: &Context<'_>) {
+    fn report_later(&mut self, attempt: u64, error: &MemoryError, context: &Context<'_>) {
         let before = self.owed.and_then(|owed| owed.pause);
         if before.is_none() {
             tracing::warn!(

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use argosy_base::{Incarnation, LogKind, Position, RegionId, SegmentNumber, ServerId};
-use argosy_device::SharedMemory;
 use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_engine::{LogEnd, Source};
 use argosy_fabric::Fabric;
 use argosy_fabric::sim::SimWorld;
+use argosy_memory::SharedMemory;
 
 use super::{Attachment, ShipError, WindowSlots};
 use crate::node::keys;

@@ -18,8 +18,9 @@
 use std::sync::Arc;
 
 use argosy_base::{Epoch, Identity, Kind, RegionId, SegmentNumber};
-use argosy_device::{DeviceError, SharedMemory, Store};
+use argosy_device::Store;
 use argosy_lsm::replica::Survivors;
+use argosy_memory::{MemoryError, SharedMemory};
 
 use super::{World, keys};
 
@@ -38,12 +39,12 @@ impl WholeMark {
     /// The mark as an earlier process left it. It counts only if all of the windows, `survivors`, are there too.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] where there is no memory.
+    /// [`MemoryError::Refused`] where there is no memory.
     pub(super) fn open(
         region: RegionId,
         survivors: &Survivors,
         world: &World,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self, MemoryError> {
         let all = survivors.iter().flatten().all(Option::is_some);
         let is_set = all && Self::is_left(region, world);
         Self::renew(region, is_set, world)
@@ -58,8 +59,8 @@ impl WholeMark {
     /// Fresh memory for the mark, set or not. From now on a restart finds no other.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] where there is no memory.
-    pub(super) fn renew(region: RegionId, set: bool, world: &World) -> Result<Self, DeviceError> {
+    /// [`MemoryError::Refused`] where there is no memory.
+    pub(super) fn renew(region: RegionId, set: bool, world: &World) -> Result<Self, MemoryError> {
         let name = keys::whole(region).0;
         let mut mark = Self {
             region,

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use argosy_base::{LogKind, RegionId};
-use argosy_device::{BootId, DeviceError, SharedMemory};
 use argosy_lsm::log::Geometry;
 use argosy_lsm::replica::{Slots, Survivors};
+use argosy_memory::{BootId, MemoryError, SharedMemory};
 
 use super::{World, keys};
 
@@ -38,7 +38,7 @@ pub(super) fn fresh_windows(
     region: RegionId,
     geometry: &Geometry,
     world: &World,
-) -> Result<Slots, DeviceError> {
+) -> Result<Slots, MemoryError> {
     let mut slots = Slots::default();
     for log in LogKind::ALL {
         for slot in 0..geometry.slots() {
@@ -54,7 +54,7 @@ pub(super) fn keep_windows(
     region: RegionId,
     geometry: &Geometry,
     world: &World,
-) -> Result<(), DeviceError> {
+) -> Result<(), MemoryError> {
     window_keys(region, geometry).try_for_each(|key| world.windows.forget_survivors(key.0))
 }
 

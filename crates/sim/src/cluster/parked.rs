@@ -17,7 +17,8 @@ use std::time::Duration;
 use argosy_base::Instant;
 use argosy_device::Waker;
 use argosy_engine::Progress;
-use argosy_fabric::{Bell, Fabric};
+use argosy_fabric::Fabric;
+use argosy_memory::Bell;
 
 use super::Cluster;
 

@@ -43,8 +43,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant, ServerId};
-use argosy_device::{DeviceError, SharedMemory, WindowStore};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
+use argosy_memory::{MemoryError, SharedMemory, WindowStore};
 use argosy_wire::message::Message;
 use argosy_wire::ring::{Header, RingError, RingReader, RingShape, RingWriter};
 
@@ -125,7 +125,7 @@ enum Broken {
     #[error(transparent)]
     Ring(#[from] RingError),
     #[error(transparent)]
-    Memory(#[from] DeviceError),
+    Memory(#[from] MemoryError),
     #[error("the peer began a new session")]
     NewSession,
     #[error("it was reset here: {0}")]
@@ -222,7 +222,7 @@ impl Link {
         fabric: Arc<dyn Fabric>,
         memories: Arc<dyn WindowStore>,
         session: u32,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self, MemoryError> {
         let shape = RingShape::new(settings.ring_bytes);
         let mut link = Self {
             me,
@@ -568,8 +568,8 @@ fn write_to(
     }
 }
 
-fn unusable(broken: &Broken) -> DeviceError {
-    DeviceError::Unusable {
+fn unusable(broken: &Broken) -> MemoryError {
+    MemoryError::Unusable {
         path: "the fabric".into(),
         what: broken.to_string(),
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant};
-use argosy_device::{DeviceError, SharedMemory};
 use argosy_fabric::{FabricError, MemoryKey};
+use argosy_memory::{MemoryError, SharedMemory};
 use argosy_wire::ring::{RingReader, RingShape, RingWriter};
 
 use super::{
@@ -111,7 +111,7 @@ impl Link {
         }
     }
 
-    fn create(&self, key: MemoryKey, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+    fn create(&self, key: MemoryKey, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
         let memory = self.memories.create(key.0, len)?;
         self.memories.forget_survivors(key.0)?;
         Ok(memory)

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use argosy_base::Incarnation;
 
 use super::*;
-use crate::memory::{BootId, Stamp};
+use crate::shared::{BootId, Stamp};
 use crate::testing::TempDir;
 use crate::window_files::{Fallback, Others, WindowFiles, WindowFilesOptions, lock_windows};
 
@@ -179,7 +179,7 @@ fn without_room_nothing_is_left_behind() {
     let world = Files::new();
     // More than any machine has: both directories refuse.
     let error = world.store.create(1, 1 << 46).unwrap_err();
-    assert!(matches!(error, DeviceError::Refused { .. }), "{error}");
+    assert!(matches!(error, MemoryError::Refused { .. }), "{error}");
     assert!(error.to_string().contains("room"), "{error}");
     for at in ["windows", "fallback"] {
         assert_eq!(std::fs::read_dir(world.dir.join(at)).unwrap().count(), 0);
@@ -272,7 +272,7 @@ fn a_link_is_no_window_and_what_it_leads_to_stays() {
             options.device = device;
             let opened = WindowFiles::open(options.clone());
             assert!(
-                matches!(opened, Err(DeviceError::Refused { .. })),
+                matches!(opened, Err(MemoryError::Refused { .. })),
                 "{others:?}, {device}"
             );
             assert!(at(window).is_symlink(), "{others:?}, {device}");
@@ -309,7 +309,7 @@ fn windows_of_another_device_are_left_as_they_are() {
     };
     let path = memory.path().unwrap().display().to_string();
     assert!(
-        matches!(&error, DeviceError::OtherWindows { path: at, found: 5, device }
+        matches!(&error, MemoryError::OtherWindows { path: at, found: 5, device }
             if *at == path && *device == 6 << 64),
         "{error}"
     );
@@ -347,7 +347,7 @@ fn memory_of_the_first_version_is_of_no_known_device() {
     patch(8, &3_u64.to_le_bytes());
     assert!(matches!(
         SharedMemory::open(&path),
-        Err(DeviceError::Unusable { .. })
+        Err(MemoryError::Unusable { .. })
     ));
     patch(8, &2_u64.to_le_bytes());
     for at in 0..128 {
@@ -375,7 +375,7 @@ fn a_directory_has_one_user() {
     let at = dir.join("windows");
     let held = lock_windows(&at).unwrap();
     let error = lock_windows(&at).unwrap_err();
-    assert!(matches!(error, DeviceError::WindowsInUse { .. }), "{error}");
+    assert!(matches!(error, MemoryError::WindowsInUse { .. }), "{error}");
     drop(held);
     assert!(lock_windows(&at).is_ok());
 }
@@ -413,5 +413,5 @@ fn windows_of_another_device_are_set_aside_and_stay() {
         others: Others::Refuse,
         ..world.store.options().clone()
     });
-    assert!(matches!(refused, Err(DeviceError::OtherWindows { .. })));
+    assert!(matches!(refused, Err(MemoryError::OtherWindows { .. })));
 }

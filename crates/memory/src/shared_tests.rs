@@ -158,7 +158,7 @@ fn what_is_no_memory_is_refused() {
     for bytes in [vec![], vec![1; 4095], vec![1; 9000]] {
         std::fs::write(&path, &bytes).unwrap();
         let error = SharedMemory::open(&path).unwrap_err();
-        assert!(matches!(error, DeviceError::Unusable { .. }), "{error}");
+        assert!(matches!(error, MemoryError::Unusable { .. }), "{error}");
     }
     drop(SharedMemory::create(&path, 64, Incarnation(1)).unwrap());
     let good = std::fs::read(&path).unwrap();
@@ -168,7 +168,7 @@ fn what_is_no_memory_is_refused() {
         std::fs::write(&path, &bytes).unwrap();
         let error = SharedMemory::open(&path).unwrap_err();
         assert!(
-            matches!(error, DeviceError::Unusable { .. }),
+            matches!(error, MemoryError::Unusable { .. }),
             "{at}: {error}"
         );
     }
@@ -191,7 +191,7 @@ fn a_link_is_no_memory_and_what_it_leads_to_stays() {
         plant(&link, to);
         let error = SharedMemory::open(&link).unwrap_err();
         assert!(
-            matches!(error, DeviceError::Refused { .. }) && !error.is_not_found(),
+            matches!(error, MemoryError::Refused { .. }) && !error.is_not_found(),
             "{error}"
         );
         assert!(link.is_symlink(), "opening leaves it there");

@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, SealFlags, Timespec, fcntl_add_seals, memfd_create}
 use rustix::thread::futex;
 
 use super::{Backing, CONTROL_BYTES, SharedMemory, Stamp, allocate_in_full};
-use crate::io::DeviceError;
+use crate::error::MemoryError;
 
 /// How such memory is called in errors, and in `/proc`.
 const NAME: &str = "argosy-passed";
@@ -26,16 +26,16 @@ impl SharedMemory {
     /// `len` zero bytes in a file without a name.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] when the system refuses, above all for want of memory.
-    pub fn passed(len: usize) -> Result<Self, DeviceError> {
+    /// [`MemoryError::Refused`] when the system refuses, above all for want of memory.
+    pub fn passed(len: usize) -> Result<Self, MemoryError> {
         let path = Path::new(NAME);
         let refused = |e: rustix::io::Errno| {
-            DeviceError::refused("make memory to be passed on, as", path, e.into())
+            MemoryError::refused("make memory to be passed on, as", path, e.into())
         };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(memfd_create(NAME, flags).map_err(refused)?);
         allocate_in_full(&file, CONTROL_BYTES + len).map_err(|e| {
-            DeviceError::refused("find room for memory to be passed on, as", path, e)
+            MemoryError::refused("find room for memory to be passed on, as", path, e)
         })?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fcntl_add_seals(&file, seals).map_err(refused)?;
@@ -48,7 +48,7 @@ impl SharedMemory {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn receive(file: OwnedFd) -> Result<Self, DeviceError> {
+    pub fn receive(file: OwnedFd) -> Result<Self, MemoryError> {
         Self::map_checked(File::from(file), Path::new(NAME))
     }
 

@@ -1,16 +1,16 @@
 //! How the owner of a memory takes it back from a peer, in every order that the memory model allows: what the
 //! peer takes for written is in the owner's copy.
 //!
-//! `memory/access.rs` is compiled here once more, over the atomics of the model checker `loom` instead of the
+//! `shared/access.rs` is compiled here once more, over the atomics of the model checker `loom` instead of the
 //! standard library's. The payload is a word that orders nothing by itself.
 
 #![allow(unreachable_pub, reason = "lints look at the source where it lives")]
 
-#[path = "../src/memory"]
+#[path = "../src/shared"]
 mod memory {
     mod access;
 
-    /// The twin of `src/memory/sync.rs`.
+    /// The twin of `src/shared/sync.rs`.
     mod sync {
         pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
     }

@@ -34,8 +34,6 @@ use rustix::fs::{OFlags, Timespec};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 
-use crate::Bell;
-
 mod sync;
 mod words;
 
@@ -53,6 +51,10 @@ const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 const HEADER_BYTES: usize = 12;
 const RINGS_AT: usize = 64;
 const PARKED_AT: usize = 68;
+
+/// What a thread saw of a bell before it looked for work; see [`BellFile::park`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bell(pub u32);
 
 /// A mapped bell: the server's own, or a peer's.
 #[derive(Debug)]

@@ -14,7 +14,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::{DeviceError, SharedMemory};
+use crate::error::MemoryError;
+use crate::shared::SharedMemory;
 
 /// See the module documentation. All methods may be called from any thread; those of one name by
 /// one thread at a time.
@@ -32,16 +33,16 @@ pub trait WindowStore: Send + Sync {
     /// replaced, and the survivor stays.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] where there is no room ([`DeviceError::is_full`]) or the system
+    /// [`MemoryError::Refused`] where there is no room ([`MemoryError::is_full`]) or the system
     /// refuses.
-    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError>;
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError>;
 
     /// Gives the name to the newest memory alone. Where there is no new memory, nothing is left
     /// under `name`.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] where the system refuses.
-    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError>;
+    /// [`MemoryError::Refused`] where the system refuses.
+    fn forget_survivors(&self, name: u64) -> Result<(), MemoryError>;
 }
 
 /// What is known under one name.
@@ -137,7 +138,7 @@ impl WindowStore for AnonymousWindows {
         self.named().get(&name)?.survivor.clone()
     }
 
-    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
         let memory = Arc::new(SharedMemory::anonymous(len));
         let mut all = self.named();
         let named = all.entry(name).or_default();
@@ -146,7 +147,7 @@ impl WindowStore for AnonymousWindows {
         Ok(memory)
     }
 
-    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+    fn forget_survivors(&self, name: u64) -> Result<(), MemoryError> {
         let mut all = self.named();
         if let Some(named) = all.get_mut(&name) {
             named.survivor = None;

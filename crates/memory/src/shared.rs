@@ -55,7 +55,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, fallocate, linkat};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::io::DeviceError;
+use crate::error::MemoryError;
 
 mod access;
 mod copy;
@@ -171,8 +171,8 @@ impl SharedMemory {
     /// had that name is unlinked first; processes that have it mapped keep it. Revoked at first.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] when the system refuses, above all for want of room.
-    pub fn create(path: &Path, len: usize, incarnation: Incarnation) -> Result<Self, DeviceError> {
+    /// [`MemoryError::Refused`] when the system refuses, above all for want of room.
+    pub fn create(path: &Path, len: usize, incarnation: Incarnation) -> Result<Self, MemoryError> {
         let stamp = Stamp {
             incarnation,
             ..Stamp::default()
@@ -184,8 +184,8 @@ impl SharedMemory {
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub fn create_stamped(path: &Path, len: usize, stamp: Stamp) -> Result<Self, DeviceError> {
-        let refused = |e: io::Error| DeviceError::refused("create shared memory in", path, e);
+    pub fn create_stamped(path: &Path, len: usize, stamp: Stamp) -> Result<Self, MemoryError> {
+        let refused = |e: io::Error| MemoryError::refused("create shared memory in", path, e);
         match std::fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(refused(e)),
             _ => {}
@@ -198,7 +198,7 @@ impl SharedMemory {
             .open(path)
             .map_err(refused)?;
         let made = allocate_in_full(&file, CONTROL_BYTES + len)
-            .map_err(|e| DeviceError::refused("find room for shared memory in", path, e))
+            .map_err(|e| MemoryError::refused("find room for shared memory in", path, e))
             .and_then(|()| Self::map(file, path, len));
         match made {
             Ok(memory) => {
@@ -216,10 +216,10 @@ impl SharedMemory {
     /// Maps the memory that another process, or an earlier one, made at `path`.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] when the system refuses (see [`DeviceError::is_not_found`]);
-    /// [`DeviceError::Unusable`] when the file is no shared memory, or not complete.
-    pub fn open(path: &Path) -> Result<Self, DeviceError> {
-        let refused = |e| DeviceError::refused("open shared memory in", path, e);
+    /// [`MemoryError::Refused`] when the system refuses (see [`MemoryError::is_not_found`]);
+    /// [`MemoryError::Unusable`] when the file is no shared memory, or not complete.
+    pub fn open(path: &Path) -> Result<Self, MemoryError> {
+        let refused = |e| MemoryError::refused("open shared memory in", path, e);
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -230,37 +230,37 @@ impl SharedMemory {
     }
 
     /// Maps `file`, which should hold shared memory.
-    fn map_checked(file: File, path: &Path) -> Result<Self, DeviceError> {
-        let refused = |e| DeviceError::refused("open shared memory in", path, e);
+    fn map_checked(file: File, path: &Path) -> Result<Self, MemoryError> {
+        let refused = |e| MemoryError::refused("open shared memory in", path, e);
         let bytes = file.metadata().map_err(refused)?.len();
         let len = usize::try_from(bytes)
             .ok()
             .and_then(|bytes| bytes.checked_sub(CONTROL_BYTES))
-            .ok_or_else(|| DeviceError::unusable(path, "too short to be shared memory"))?;
+            .ok_or_else(|| MemoryError::unusable(path, "too short to be shared memory"))?;
         let memory = Self::map(file, path, len)?;
         let magic = memory.control(at::MAGIC).load(Ordering::Acquire);
         if magic != MAGIC.to_le() {
-            return Err(DeviceError::unusable(path, "not shared memory of Argosy"));
+            return Err(MemoryError::unusable(path, "not shared memory of Argosy"));
         }
         let version = u64::from_le(memory.control(at::VERSION).load(Ordering::Relaxed));
         if !(VERSION_MIN..=VERSION).contains(&version) {
             let what = format!("shared memory of version {version}; this program knows {VERSION}");
-            return Err(DeviceError::unusable(path, what));
+            return Err(MemoryError::unusable(path, what));
         }
         if u64::from_le(memory.control(at::LEN).load(Ordering::Relaxed)) != len as u64 {
-            return Err(DeviceError::unusable(path, "not as long as it says it is"));
+            return Err(MemoryError::unusable(path, "not as long as it says it is"));
         }
         Ok(memory)
     }
 
-    fn map(file: File, path: &Path, len: usize) -> Result<Self, DeviceError> {
+    fn map(file: File, path: &Path, len: usize) -> Result<Self, MemoryError> {
         let bytes = CONTROL_BYTES + len;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping, at an address of the kernel's choice, aliases nothing. The file
         // is at least this long: it was just allocated or measured, and no one ever shortens it.
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0) }
-            .map_err(|e| DeviceError::refused("map shared memory in", path, e.into()))?;
+            .map_err(|e| MemoryError::refused("map shared memory in", path, e.into()))?;
         let base = NonNull::new(base.cast()).expect("a mapping is never at address 0");
         let path = path.to_path_buf();
         Ok(Self {
@@ -313,15 +313,15 @@ impl SharedMemory {
     /// opens `path` finds this memory, whatever becomes of its other names.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] when `path` lies on another file system, or the system refuses.
+    /// [`MemoryError::Refused`] when `path` lies on another file system, or the system refuses.
     ///
     /// # Panics
     /// For anonymous memory, which has no file.
-    pub fn publish(&self, path: &Path) -> Result<(), DeviceError> {
+    pub fn publish(&self, path: &Path) -> Result<(), MemoryError> {
         let Backing::File { file, .. } = &self.backing else {
             panic!("anonymous memory has no file to publish")
         };
-        let refused = |e| DeviceError::refused("publish shared memory as", path, e);
+        let refused = |e| MemoryError::refused("publish shared memory as", path, e);
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(".publishing");
         let temporary = PathBuf::from(temporary);
@@ -583,5 +583,5 @@ fn allocate_in_full(file: &File, bytes: usize) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "memory_tests.rs"]
+#[path = "shared_tests.rs"]
 mod tests;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Each file's stamp has a boot id, an incarnation, a serial number, and the id of the device whose logs
-//! are filled in it (the control block of [`memory`](crate::memory)). At opening:
+//! are filled in it (the control block of [`shared`](crate::shared)). At opening:
 //!
 //! 0. If a `NAME.window` belongs to another device, that is an error, and nothing is changed; or it is *set
 //!    aside*, where the opener asks for that ([`Others`]): it gets its third name, and nobody looks at it
@@ -38,9 +38,9 @@ use argosy_base::Incarnation;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::DeviceError;
 use crate::directory::make_directory;
-use crate::memory::{BootId, SharedMemory, Stamp};
+use crate::error::MemoryError;
+use crate::shared::{BootId, SharedMemory, Stamp};
 use crate::windows::{Named, WindowStore};
 
 const WINDOW: &str = "window";
@@ -154,8 +154,8 @@ impl WindowFiles {
     /// Opens the windows that are there, as the module documentation says.
     ///
     /// # Errors
-    /// [`DeviceError::OtherWindows`]; [`DeviceError::Refused`] where a directory cannot be made, read or cleaned.
-    pub fn open(options: WindowFilesOptions) -> Result<Self, DeviceError> {
+    /// [`MemoryError::OtherWindows`]; [`MemoryError::Refused`] where a directory cannot be made, read or cleaned.
+    pub fn open(options: WindowFilesOptions) -> Result<Self, MemoryError> {
         let set_aside = match options.others {
             Others::Refuse => Self::refuse_others(&options).map(|()| Vec::new())?,
             Others::SetAside => set_others_aside(&options)?,
@@ -168,7 +168,7 @@ impl WindowFiles {
             set_aside,
         };
         for directory in &directories {
-            let refused = |e| DeviceError::refused("use the windows in", directory, e);
+            let refused = |e| MemoryError::refused("use the windows in", directory, e);
             make_directory(directory).map_err(refused)?;
             for file in std::fs::read_dir(directory).map_err(refused)? {
                 windows.find(directory, &file.map_err(refused)?.path())?;
@@ -198,10 +198,10 @@ impl WindowFiles {
     /// Makes sure that no window that is there belongs to another device. Changes nothing.
     ///
     /// # Errors
-    /// [`DeviceError::OtherWindows`]; [`DeviceError::Refused`] where a directory cannot be read.
-    pub fn refuse_others(options: &WindowFilesOptions) -> Result<(), DeviceError> {
+    /// [`MemoryError::OtherWindows`]; [`MemoryError::Refused`] where a directory cannot be read.
+    pub fn refuse_others(options: &WindowFilesOptions) -> Result<(), MemoryError> {
         if let Some((_, path, found)) = windows_of_others(options)?.into_iter().next() {
-            return Err(DeviceError::OtherWindows {
+            return Err(MemoryError::OtherWindows {
                 path: path.display().to_string(),
                 found,
                 device: options.device,
@@ -211,7 +211,7 @@ impl WindowFiles {
     }
 
     /// Keeps the file at `path` as a survivor, or removes it.
-    fn find(&mut self, directory: &Path, path: &Path) -> Result<(), DeviceError> {
+    fn find(&mut self, directory: &Path, path: &Path) -> Result<(), MemoryError> {
         let extension = path.extension().and_then(|e| e.to_str());
         let name = path
             .file_stem()
@@ -231,7 +231,7 @@ impl WindowFiles {
         }
         let memory = match SharedMemory::open(path) {
             Ok(memory) => memory,
-            Err(DeviceError::Unusable { what, .. }) => {
+            Err(MemoryError::Unusable { what, .. }) => {
                 let finding = format!("{} was removed: {what}", path.display());
                 self.findings.push(finding);
                 return remove(path);
@@ -267,10 +267,10 @@ impl WindowFiles {
 /// The windows that belong to other devices, each with its directory and its device. Changes nothing.
 fn windows_of_others(
     options: &WindowFilesOptions,
-) -> Result<Vec<(&Path, PathBuf, u128)>, DeviceError> {
+) -> Result<Vec<(&Path, PathBuf, u128)>, MemoryError> {
     let mut others = Vec::new();
     for directory in options.directories().filter(|_| options.device != 0) {
-        let refused = |e| DeviceError::refused("use the windows in", directory, e);
+        let refused = |e| MemoryError::refused("use the windows in", directory, e);
         let files = match std::fs::read_dir(directory) {
             Ok(files) => files,
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -295,10 +295,10 @@ fn windows_of_others(
 }
 
 /// Renames the windows of other devices, so that whoever still writes into one by its name finds none.
-fn set_others_aside(options: &WindowFilesOptions) -> Result<Vec<SetAside>, DeviceError> {
+fn set_others_aside(options: &WindowFilesOptions) -> Result<Vec<SetAside>, MemoryError> {
     let mut all: Vec<SetAside> = Vec::new();
     for (directory, path, device) in windows_of_others(options)? {
-        let refused = |e| DeviceError::refused("set aside the window", &path, e);
+        let refused = |e| MemoryError::refused("set aside the window", &path, e);
         // Peers learn that nobody takes what they write there.
         if let Ok(memory) = SharedMemory::open(&path) {
             memory.revoke();
@@ -327,14 +327,14 @@ fn set_others_aside(options: &WindowFilesOptions) -> Result<Vec<SetAside>, Devic
 /// that comes back is open. It falls with the process that holds it.
 ///
 /// # Errors
-/// [`DeviceError::WindowsInUse`]; [`DeviceError::Refused`] where the system refuses.
-pub fn lock_windows(directory: &Path) -> Result<File, DeviceError> {
-    let refused = |e| DeviceError::refused("lock the windows in", directory, e);
+/// [`MemoryError::WindowsInUse`]; [`MemoryError::Refused`] where the system refuses.
+pub fn lock_windows(directory: &Path) -> Result<File, MemoryError> {
+    let refused = |e| MemoryError::refused("lock the windows in", directory, e);
     make_directory(directory).map_err(refused)?;
     let file = File::open(directory).map_err(refused)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => Err(DeviceError::WindowsInUse {
+        Err(Errno::WOULDBLOCK) => Err(MemoryError::WindowsInUse {
             path: directory.display().to_string(),
         }),
         Err(error) => Err(refused(error.into())),
@@ -345,8 +345,8 @@ pub fn lock_windows(directory: &Path) -> Result<File, DeviceError> {
 fn make_where_room_is<'a, T>(
     first: &'a Path,
     second: Option<&'a Path>,
-    make: impl Fn(&Path) -> Result<T, DeviceError>,
-) -> Result<(T, &'a Path), DeviceError> {
+    make: impl Fn(&Path) -> Result<T, MemoryError>,
+) -> Result<(T, &'a Path), MemoryError> {
     match (make(first), second) {
         (Err(error), Some(second)) if error.is_full() => make(second).map(|made| (made, second)),
         (made, _) => made.map(|made| (made, first)),
@@ -365,7 +365,7 @@ impl WindowStore for WindowFiles {
         self.state().named.get(&name)?.memory.survivor.clone()
     }
 
-    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, DeviceError> {
+    fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
         let mut state = self.state();
         state.serial += 1;
         let stamp = Stamp {
@@ -401,7 +401,7 @@ impl WindowStore for WindowFiles {
         Ok(memory)
     }
 
-    fn forget_survivors(&self, name: u64) -> Result<(), DeviceError> {
+    fn forget_survivors(&self, name: u64) -> Result<(), MemoryError> {
         let mut state = self.state();
         let Some(entry) = state.named.get_mut(&name) else {
             return Ok(());
@@ -412,7 +412,7 @@ impl WindowStore for WindowFiles {
         if let Some(new) = &entry.current_in {
             let (from, to) = (file(new, name, NEW), file(new, name, WINDOW));
             std::fs::rename(&from, &to)
-                .map_err(|e| DeviceError::refused("give its name to", &from, e))?;
+                .map_err(|e| MemoryError::refused("give its name to", &from, e))?;
         }
         // Where both are in one directory, the rename has removed the old file.
         if entry.current_in.as_ref() != Some(old) {
@@ -431,10 +431,10 @@ fn file(directory: &Path, name: u64, extension: &str) -> PathBuf {
     directory.join(format!("{name:016x}.{extension}"))
 }
 
-fn remove(path: &Path) -> Result<(), DeviceError> {
+fn remove(path: &Path) -> Result<(), MemoryError> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            Err(DeviceError::refused("remove the window", path, e))
+            Err(MemoryError::refused("remove the window", path, e))
         }
         _ => Ok(()),
     }
@@ -470,7 +470,7 @@ mod tests {
         let made_in = |kind: Option<io::ErrorKind>, second| {
             let make = |at: &Path| match kind {
                 Some(kind) if at == first => {
-                    Err(DeviceError::refused("make", at, io::Error::from(kind)))
+                    Err(MemoryError::refused("make", at, io::Error::from(kind)))
                 }
                 _ => Ok(()),
             };
