@@ -3,10 +3,10 @@
 
 use std::cell::RefCell;
 
-use argosy_base::{Epoch, Incarnation, RegionId};
+use argosy_base::{Epoch, Incarnation, RegionId, Shared};
 use argosy_wire::native::{
-    Flags, Op, REQUESTS_AT, Reply, Request, RequestReader, RequestWriter, Shape, Shared, Slot,
-    Status, read_reply, write_reply,
+    Flags, Op, REQUESTS_AT, Reply, Request, RequestReader, RequestWriter, Shape, Slot, Status,
+    read_reply, write_reply,
 };
 use argosy_wire::ring::{Header, RingMemory, RingReader, RingShape, RingWriter};
 

@@ -3,8 +3,8 @@
 //!
 //! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers), [`limits`] (bounds), [`range`]
 //! (keys), [`logs`] (the progress of a member), [`checksum`], [`codec`] (numbers as bytes), [`outcome`] (remedies and
-//! the fate of a write), [`clock`] (time), [`info`] (the names of a server's figures), [`mutants`](mod@mutants)
-//! (planted mistakes).
+//! the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`] (the names of a server's
+//! figures), [`mutants`](mod@mutants) (planted mistakes).
 //!
 //! This crate performs no I/O and needs no operating system: it is `no_std` with `alloc`.
 
@@ -24,6 +24,7 @@ pub mod logs;
 pub mod mutants;
 pub mod outcome;
 pub mod range;
+pub mod shared;
 pub mod standing;
 
 pub use addresses::AddressMode;
@@ -37,4 +38,5 @@ pub use limits::{BLOCK_SIZE, SEGMENT_SIZE};
 pub use logs::{FlushRange, LogPosition, Position, SegmentPart};
 pub use outcome::{Outcome, Remedy};
 pub use range::{Direction, KeyRange};
+pub use shared::Shared;
 pub use standing::Standing;

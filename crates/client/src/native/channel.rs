@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use argosy_base::{Epoch, RegionId};
+use argosy_base::{Epoch, RegionId, Shared};
 use argosy_memory::SharedMemory;
 use argosy_wire::native::{
     ASLEEP_AT, Asleep, Flags, Garbage, Laid, Op, PARKED_AT, Parking, PushError, RENDEZVOUS_AT,
-    RINGS_AT, Reply, Request, RequestWriter, Shape, Shared, Slot, Unrung, read_reply,
+    RINGS_AT, Reply, Request, RequestWriter, Shape, Slot, Unrung, read_reply,
 };
 use rustix::net::{RecvFlags, recv};
 
@@ -22,36 +22,6 @@ use super::slots::Slots;
 
 /// Most requests of a channel that have not been waited for.
 pub(super) const IN_FLIGHT_MAX: usize = 1024;
-
-/// Shared memory, as the protocol sees it.
-struct Mapped<'a>(&'a SharedMemory);
-
-impl Shared for Mapped<'_> {
-    #[inline]
-    fn load(&self, at: usize) -> u64 {
-        self.0.load_u64(at)
-    }
-
-    #[inline]
-    fn store(&self, at: usize, word: u64) {
-        self.0.store_u64(at, word);
-    }
-
-    #[inline]
-    fn read(&self, at: usize, out: &mut [u8]) {
-        self.0.read(at, out);
-    }
-
-    #[inline]
-    fn write(&self, at: usize, bytes: &[u8]) {
-        self.0.write(at, bytes);
-    }
-
-    #[inline]
-    fn zero(&self, at: usize, len: usize) {
-        self.0.fill_zero(at..at + len);
-    }
-}
 
 /// Why a request was not laid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,14 +179,14 @@ impl Channel {
 
     /// Lays a request. Returns the place under which its answer is asked for.
     pub(super) fn lay(&self, lay: &Lay<'_>) -> Result<usize, Refused> {
-        let memory = Mapped(&self.memory);
+        let memory = &self.memory;
         let mut guard = self.inner();
         let inner = &mut *guard;
         if inner.lost {
             return Err(Refused::Lost);
         }
         if inner.waiting.len() - inner.free.len() >= IN_FLIGHT_MAX {
-            inner.sweep(&memory, self.shape);
+            inner.sweep(memory, self.shape);
             if inner.waiting.len() - inner.free.len() >= IN_FLIGHT_MAX {
                 return Err(Refused::TooMany);
             }
@@ -227,7 +197,7 @@ impl Channel {
         let slot = match inner.slots.take(lay.reply_bytes) {
             Some(slot) => slot,
             None => {
-                inner.empty_slots(&memory, self.shape);
+                inner.empty_slots(memory, self.shape);
                 inner.slots.take(lay.reply_bytes).ok_or(Refused::Full)?
             }
         };
@@ -241,7 +211,7 @@ impl Channel {
             epoch: lay.epoch,
             slot,
         };
-        let laid = match inner.writer.push(&memory, request, lay.parts) {
+        let laid = match inner.writer.push(memory, request, lay.parts) {
             Ok(laid) => laid,
             Err(error) => {
                 inner.slots.give_back(slot);
@@ -284,7 +254,7 @@ impl Channel {
         payload: &mut Vec<u8>,
     ) -> Result<Option<Reply>, Refused> {
         let mut inner = self.inner();
-        let answer = inner.poll(&Mapped(&self.memory), self.shape, place, payload);
+        let answer = inner.poll(&self.memory, self.shape, place, payload);
         match answer {
             Ok(Some(reply)) => {
                 inner.waiting[place] = None;
@@ -298,9 +268,7 @@ impl Channel {
                     Some(Waiting {
                         state: State::Sent(_, laid),
                         ..
-                    }) if inner.closed && !laid.is_taken(&Mapped(&self.memory)) => {
-                        Refused::NotTaken
-                    }
+                    }) if inner.closed && !laid.is_taken(&self.memory) => Refused::NotTaken,
                     _ => Refused::Lost,
                 })
             }

@@ -89,10 +89,10 @@ fn no_ring_is_lost_between_threads() {
     };
     let mut serve = || {
         let mut reader = RequestReader::new(channel.shape);
-        let (memory, mut payload) = (Mapped(&theirs), Vec::new());
+        let (memory, mut payload) = (&theirs, Vec::new());
         let (mut taken, mut rung) = (0, 0);
         while taken < THREADS * EACH {
-            if let Some(request) = reader.next(&memory, &mut payload).unwrap() {
+            if let Some(request) = reader.next(memory, &mut payload).unwrap() {
                 taken += 1;
                 let reply = Reply {
                     status: Status::Done,
@@ -101,14 +101,14 @@ fn no_ring_is_lost_between_threads() {
                     needed: 0,
                     map: 0,
                 };
-                write_reply(&memory, channel.shape, request.slot, reply, &[]);
+                write_reply(memory, channel.shape, request.slot, reply, &[]);
                 continue;
             }
-            reader.publish(&memory);
+            reader.publish(memory);
             let asleep = theirs.sign(ASLEEP_AT);
             asleep.store(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            if !reader.has_next(&memory) {
+            if !reader.has_next(memory) {
                 there.read_exact(&mut [0; 8]).expect("it is rung");
                 rung += 1;
             }

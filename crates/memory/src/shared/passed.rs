@@ -10,9 +10,10 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use std::time::Duration;
 
+use argosy_base::Shared;
 use rustix::fs::{MemfdFlags, SealFlags, Timespec, fcntl_add_seals, memfd_create};
 use rustix::thread::futex;
 
@@ -99,5 +100,40 @@ impl SharedMemory {
     pub fn wake(&self, offset: usize) {
         // A failure would mean that the address is wrong, which it is not.
         let _ = futex::wake(self.sign(offset), futex::Flags::empty(), u32::MAX >> 1);
+    }
+}
+
+/// As the protocol of clients and servers sees it.
+///
+/// No fence of the processor stands here. Where a side sleeps after it has stored and looked, the order of the two
+/// is kept where it sleeps: `Asleep` and `Parking` of the protocol have the full fences, on both sides. What
+/// [`zero`](Shared::zero) promises is looked at only after the thread that zeroed has died. A thread dies between two
+/// instructions, and whoever learns of it from the kernel sees all stores in front: so only the compiler must not
+/// move what is done about a request in front of its removal.
+impl Shared for SharedMemory {
+    #[inline]
+    fn load(&self, at: usize) -> u64 {
+        self.load_u64(at)
+    }
+
+    #[inline]
+    fn store(&self, at: usize, word: u64) {
+        self.store_u64(at, word);
+    }
+
+    #[inline]
+    fn read(&self, at: usize, out: &mut [u8]) {
+        self.read(at, out);
+    }
+
+    #[inline]
+    fn write(&self, at: usize, bytes: &[u8]) {
+        self.write(at, bytes);
+    }
+
+    #[inline]
+    fn zero(&self, at: usize, len: usize) {
+        self.fill_zero(at..at + len);
+        compiler_fence(Ordering::SeqCst);
     }
 }

@@ -7,49 +7,17 @@
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::Ordering;
 
 use argosy_memory::SharedMemory;
 use argosy_wire::native::{
     ASLEEP_AT, Asleep, Flags, Garbage, PARKED_AT, Parking, RINGS_AT, Reply, Request, RequestReader,
-    Shape, Shared, Status, write_reply,
+    Shape, Status, write_reply,
 };
 
 use super::share::{Share, is_large};
 use super::snapshots::Held;
 use super::tasks::{Away, Task};
-
-/// Shared memory, as the protocol sees it.
-pub(super) struct Mapped<'a>(pub(super) &'a SharedMemory);
-
-impl Shared for Mapped<'_> {
-    #[inline]
-    fn load(&self, at: usize) -> u64 {
-        self.0.load_u64(at)
-    }
-
-    #[inline]
-    fn store(&self, at: usize, word: u64) {
-        self.0.store_u64(at, word);
-    }
-
-    #[inline]
-    fn read(&self, at: usize, out: &mut [u8]) {
-        self.0.read(at, out);
-    }
-
-    #[inline]
-    fn write(&self, at: usize, bytes: &[u8]) {
-        self.0.write(at, bytes);
-    }
-
-    #[inline]
-    fn zero(&self, at: usize, len: usize) {
-        self.0.fill_zero(at..at + len);
-        // A request that was taken is gone before anything is done about it: see `Laid`.
-        compiler_fence(Ordering::SeqCst);
-    }
-}
 
 /// What a client is made of when it arrives at its thread.
 #[derive(Debug)]
@@ -104,8 +72,8 @@ impl Client {
         self.arrival.as_ref()?.socket.as_ref()
     }
 
-    fn memory(&self) -> Option<Mapped<'_>> {
-        self.arrival.as_ref().map(|here| Mapped(&here.memory))
+    fn memory(&self) -> Option<&SharedMemory> {
+        self.arrival.as_ref().map(|here| &*here.memory)
     }
 
     /// Lets it go: its socket closes, its memory is given back.
@@ -120,7 +88,7 @@ impl Client {
 
     /// Whether there is a request that may be taken, with up to `in_flight_max` that wait.
     pub(super) fn has_next(&self, in_flight_max: usize) -> bool {
-        let has_next = |memory| self.reader.has_next(&memory);
+        let has_next = |memory| self.reader.has_next(memory);
         !self.is_held(in_flight_max) && self.memory().is_some_and(has_next)
     }
 
@@ -147,7 +115,7 @@ impl Client {
     #[inline]
     pub(super) fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Request>, Garbage> {
         match &self.arrival {
-            Some(here) => self.reader.next(&Mapped(&here.memory), payload),
+            Some(here) => self.reader.next(&*here.memory, payload),
             None => Ok(None),
         }
     }
@@ -155,7 +123,7 @@ impl Client {
     /// Tells it up to where its requests have been taken.
     pub(super) fn publish(&mut self) {
         if let Some(here) = &self.arrival {
-            self.reader.publish(&Mapped(&here.memory));
+            self.reader.publish(&*here.memory);
         }
     }
 
@@ -195,7 +163,7 @@ impl Client {
             needed: 0,
             map,
         };
-        write_reply(&memory, self.shape, to.slot, reply, parts);
+        write_reply(memory, self.shape, to.slot, reply, parts);
         self.answered = true;
     }
 

@@ -12,7 +12,6 @@ use argosy_wire::native::{
 };
 
 use super::*;
-use crate::native::client::Mapped;
 use crate::native::{Routes, Settings};
 use crate::resp::fake::Fake;
 
@@ -134,7 +133,7 @@ impl Hand {
             slot: self.slot(id),
         };
         self.writer
-            .push(&Mapped(&self.memory), request, &[&pair, value])
+            .push(&*self.memory, request, &[&pair, value])
             .unwrap();
     }
 
@@ -148,9 +147,7 @@ impl Hand {
             epoch: Epoch(3),
             slot: self.slot(id),
         };
-        self.writer
-            .push(&Mapped(&self.memory), request, &[b"key"])
-            .unwrap();
+        self.writer.push(&*self.memory, request, &[b"key"]).unwrap();
     }
 
     /// Asks for something about a snapshot: of no region, by whatever map.
@@ -180,9 +177,7 @@ impl Hand {
             epoch,
             slot: self.slot(id),
         };
-        self.writer
-            .push(&Mapped(&self.memory), request, &[body])
-            .unwrap();
+        self.writer.push(&*self.memory, request, &[body]).unwrap();
     }
 
     fn status(&self, id: u32) -> Option<Status> {
@@ -198,7 +193,7 @@ impl Hand {
 
     fn reply(&self, id: u32) -> Option<Reply> {
         let of = (self.slot(id), id);
-        read_reply(&Mapped(&self.memory), self.shape, of, &mut Vec::new()).unwrap()
+        read_reply(&*self.memory, self.shape, of, &mut Vec::new()).unwrap()
     }
 }
 
@@ -370,12 +365,12 @@ fn room_that_only_a_noop_took_is_given_back() {
     };
     let long: &[&[u8]] = &[&[2; 3000]];
     let memory = Arc::clone(&client.memory);
-    let full = client.writer.push(&Mapped(&memory), request, long);
+    let full = client.writer.push(&*memory, request, long);
     assert_eq!(full, Err(PushError::Full));
     assert!(!spinner.may_sleep());
     assert!(!step(&mut spinner));
     assert!(spinner.may_sleep());
-    client.writer.push(&Mapped(&memory), request, long).unwrap();
+    client.writer.push(&*memory, request, long).unwrap();
     assert!(step(&mut spinner));
     assert_eq!(client.status(1), Some(Status::Done));
 }
@@ -677,7 +672,7 @@ fn parts_of_values_are_what_a_server_would_have_written_or_refused() {
         step(&mut spinner);
         let mut long = Vec::new();
         let of = (client.slot(id), id);
-        read_reply(&Mapped(&client.memory), client.shape, of, &mut long).unwrap();
+        read_reply(&*client.memory, client.shape, of, &mut long).unwrap();
         Long::decode(&long).unwrap().version
     });
     assert_ne!(versions[0], versions[1]);

@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use argosy_base::checksum::{Identity, Kind};
-use argosy_base::{Epoch, RegionId, SegmentNumber};
+use argosy_base::{Epoch, RegionId, SegmentNumber, Shared};
 
-use super::{END_BYTES, Garbage, MARK, Shape, Shared, end_mark};
+use super::{END_BYTES, Garbage, MARK, Shape, end_mark};
 
 /// Bytes of a header; every message is a multiple of it and begins at a multiple of it.
 pub const HEADER_BYTES: usize = 32;

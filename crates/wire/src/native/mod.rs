@@ -88,20 +88,6 @@ pub use hello::{Hello, MapRegion, MapServer, Refusal, RegionMap, VERSION, Welcom
 pub use ring::{Laid, PushError, RequestReader, RequestWriter};
 pub use signs::{Asleep, Parking, Unrung};
 
-/// Memory that both sides have mapped. Ranges are inside it, or the implementation panics.
-pub trait Shared {
-    /// The aligned word at `at`, in one load (acquire).
-    fn load(&self, at: usize) -> u64;
-    /// Stores the aligned word at `at` whole, and after everything written before (release).
-    fn store(&self, at: usize, word: u64);
-    /// Copies the bytes at `at` to `out`. They may change meanwhile.
-    fn read(&self, at: usize, out: &mut [u8]);
-    /// Copies `bytes` to `at`.
-    fn write(&self, at: usize, bytes: &[u8]);
-    /// Zeroes `len` bytes at `at`.
-    fn zero(&self, at: usize, len: usize);
-}
-
 /// Where the server says up to which position it has taken requests.
 pub const HEAD_AT: usize = 0;
 /// Not zero while the server's thread sleeps, or is about to, and has to be rung for.

@@ -2,12 +2,10 @@
 
 use alloc::vec::Vec;
 
-use argosy_base::{Epoch, RegionId};
+use argosy_base::{Epoch, RegionId, Shared};
 
 use super::header::{COVERED, Way, checksum_in, has_end, message_checksum, put_end, rendezvous};
-use super::{
-    Flags, Garbage, HEADER_BYTES, Op, REQUESTS_AT, Request, Shape, Shared, Slot, message_bytes,
-};
+use super::{Flags, Garbage, HEADER_BYTES, Op, REQUESTS_AT, Request, Shape, Slot, message_bytes};
 
 /// Why a request was not laid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@ use alloc::string::ToString;
 use alloc::vec;
 use core::cell::RefCell;
 
-use argosy_base::{Epoch, Incarnation, KeyRange, Outcome, RegionId, ServerId};
+use argosy_base::{Epoch, Incarnation, KeyRange, Outcome, RegionId, ServerId, Shared};
 use proptest::prelude::*;
 
 use super::*;
