@@ -62,7 +62,7 @@ const EDGES: [(&str, &[&str]); 17] = [
             "server",
         ],
     ),
-    ("client", &["base", "wire", "memory", "device"]),
+    ("client", &["base", "wire", "memory"]),
     ("peers", &[]),
     (
         "bench",

@@ -7,11 +7,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{Clock, Instant, Outcome};
-use argosy_device::SystemClock;
 use argosy_wire::native::{Flags, Op, Reply, Status, put_pair};
 
 use super::change::{Condition, Terms};
 use super::channel::Refused;
+use super::clock::Monotonic;
 use super::known::{Guess, Known};
 use super::link::{Link, NoChannel, Size};
 use super::long::long_in;
@@ -40,7 +40,7 @@ impl Default for Options {
         Self {
             deadline: Duration::from_secs(10),
             spin: Duration::from_micros(5),
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(Monotonic),
         }
     }
 }

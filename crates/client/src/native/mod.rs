@@ -16,6 +16,7 @@
 mod change;
 mod channel;
 mod client;
+mod clock;
 mod known;
 mod link;
 mod long;
