@@ -18,7 +18,7 @@ use crate::door::{Door, Got, Sent, Way};
 use crate::order::{Asked, Order};
 use crate::resp::RespError;
 use crate::timeline::Timeline;
-use crate::truth::Truth;
+use crate::truth::Records;
 use crate::workload::{Operation, Operations};
 
 /// Longest pipeline. So many of the largest pairs stay under two megabytes, and nobody waits for
@@ -63,10 +63,8 @@ pub enum ClientError {
 
 /// What all clients of a run share.
 pub struct Job<'a> {
-    /// The records.
-    pub data: &'a Dataset,
-    /// What reads may return.
-    pub truth: &'a Truth,
+    /// The records, and what reads of them may return.
+    pub records: Records<'a>,
     /// Through which door clients come.
     pub door: Door,
     /// Where the servers listen.
@@ -208,15 +206,16 @@ impl Client<'_> {
     /// Sends `operation` to its server, or keeps it for the next flush.
     fn push(&mut self, operation: Operation) -> Result<Pending, ClientError> {
         let record = operation.record();
-        let key = self.job.data.key(record);
+        let key = self.job.records.data.key(record);
         let server = self.server_of(&key);
         let job = self.job;
-        let mut bytes = KEY_BYTES + job.data.value_bytes(record);
+        let Records { data, truth } = job.records;
+        let mut bytes = KEY_BYTES + data.value_bytes(record);
         let (mut mark, mut version) = (0, 0);
         // What is known to be written, and what may be, is noted before the request can be seen.
         let sent = match operation {
             Operation::Read(_) | Operation::Modify(_) => {
-                version = job.truth.begin_read(record);
+                version = truth.begin_read(record);
                 self.way.get(server, &key)?
             }
             Operation::Scan { pairs, .. } => {
@@ -226,8 +225,8 @@ impl Client<'_> {
                 self.way.scan(server, &key, pairs)?
             }
             Operation::Insert(_) | Operation::Update(_) => {
-                version = job.truth.begin_write(record);
-                let value = job.data.value(record, version, &mut self.value);
+                version = truth.begin_write(record);
+                let value = data.value(record, version, &mut self.value);
                 self.way.put(server, &key, value)?
             }
         };
@@ -251,7 +250,7 @@ impl Client<'_> {
         let Self {
             job, tally, way, ..
         } = self;
-        let (data, truth) = (job.data, job.truth);
+        let Records { data, truth } = job.records;
         let Pending {
             operation,
             sent,
@@ -266,10 +265,10 @@ impl Client<'_> {
                 tally.first_error.get_or_insert(line);
             }
             (Operation::Read(_), Got::Value(value)) => {
-                check_read((data, truth), record, version, value)?;
+                check_read(job.records, record, version, value)?;
             }
             (Operation::Modify(_), Got::Value(value)) => {
-                check_read((data, truth), record, version, value)?;
+                check_read(job.records, record, version, value)?;
                 // It is over when its write is.
                 self.read.push(record);
                 return Ok(());
@@ -289,7 +288,7 @@ impl Client<'_> {
                 let order = job.order.expect("there where a workload scans");
                 let found = found.iter();
                 let found = found.map(|(key, value)| (key.as_slice(), value.as_slice()));
-                tally.request_bytes += order.check((data, truth), asked, found)?;
+                tally.request_bytes += order.check(job.records, asked, found)?;
             }
             (operation, got) => {
                 let what = match got {
@@ -307,11 +306,12 @@ impl Client<'_> {
 
 /// Whether a read of `record` that began at `floor` may have returned `value`.
 pub(crate) fn check_read(
-    (data, truth): (&Dataset, &Truth),
+    records: Records<'_>,
     record: u64,
     floor: u32,
     value: Option<&[u8]>,
 ) -> Result<(), ClientError> {
+    let Records { data, truth } = records;
     let version = match value {
         None => Some(0),
         Some(value) => data.version_of(record, value),

@@ -81,11 +81,15 @@ impl Looks {
         }
     }
 
-    /// Looks at a process with `resident` bytes in memory, `files` of them of files or shared; at a store that
-    /// takes `parts`, and a load that takes `load_bytes`.
+    /// Looks at a process with `resident` in memory, at a store that takes `parts`, and a load that takes
+    /// `load_bytes`.
     ///
     /// Returns what the store has.
-    fn look(&mut self, (resident, files): (u64, u64), parts: &Memory, load_bytes: u64) -> u64 {
+    fn look(&mut self, resident: Resident, parts: &Memory, load_bytes: u64) -> u64 {
+        let Resident {
+            bytes: resident,
+            files,
+        } = resident;
         let program = files.saturating_sub(parts.windows) + self.own;
         let accounted = parts.sum() + program + load_bytes;
         let difference = ratio(accounted.abs_diff(resident), resident).min(1.0);
@@ -132,8 +136,8 @@ impl Looks {
 pub(crate) fn own_bytes(parts: &Memory) -> u64 {
     static OWN: OnceLock<u64> = OnceLock::new();
     *OWN.get_or_init(|| {
-        let (resident, files) = resident().unwrap_or_default();
-        (resident - files).saturating_sub(parts.sum() - parts.windows)
+        let Resident { bytes, files } = resident().unwrap_or_default();
+        (bytes - files).saturating_sub(parts.sum() - parts.windows)
     })
 }
 
@@ -168,12 +172,23 @@ pub(crate) fn watch(
     (None, SystemClock.thread_cpu())
 }
 
-/// Bytes of this process that are resident, and those of them that are of files or shared.
-fn resident() -> Option<(u64, u64)> {
+/// Resident memory of a process, in bytes.
+#[derive(Clone, Copy, Default)]
+struct Resident {
+    bytes: u64,
+    /// Those of them that are of files or shared.
+    files: u64,
+}
+
+/// That of this process.
+fn resident() -> Option<Resident> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let mut pages = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
     let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
-    Some((resident * PAGE_BYTES, shared * PAGE_BYTES))
+    Some(Resident {
+        bytes: resident * PAGE_BYTES,
+        files: shared * PAGE_BYTES,
+    })
 }
 
 #[cfg(test)]
@@ -183,12 +198,12 @@ mod tests {
     #[test]
     fn the_highest_look_the_middle_one_and_the_worst_are_told() {
         let mut looks = Looks::new(4);
-        for (resident, cache) in [(1000, 900), (900, 890), (2000, 1000), (500, 400)] {
+        for (bytes, cache) in [(1000, 900), (900, 890), (2000, 1000), (500, 400)] {
             let parts = Memory {
                 cache,
                 ..Memory::default()
             };
-            looks.look((resident, 6), &parts, 5);
+            looks.look(Resident { bytes, files: 6 }, &parts, 5);
         }
         let found = looks.end();
         assert_eq!((found.looks, found.resident_bytes), (4, 2000));

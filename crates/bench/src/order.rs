@@ -15,7 +15,7 @@ use std::sync::{PoisonError, RwLock};
 
 use crate::data::{Dataset, VALUE_BYTES_MAX};
 use crate::driver::{ClientError, wrong};
-use crate::truth::Truth;
+use crate::truth::{Records, Truth};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -73,9 +73,11 @@ impl Order {
     /// What a scan finds that asks for `pairs` pairs from `record` on, where nothing was inserted.
     pub(crate) fn found(
         &self,
-        (data, truth): (&Dataset, &Truth),
-        (record, pairs): (u64, u64),
+        records: Records<'_>,
+        record: u64,
+        pairs: u64,
     ) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let Records { data, truth } = records;
         let first = data.place(record);
         let at = self.old.partition_point(|&place| place < first);
         let most = usize::try_from(pairs).unwrap_or(usize::MAX);
@@ -91,10 +93,11 @@ impl Order {
     /// Checks what a scan returned. Returns the bytes of its keys and values.
     pub fn check<'p>(
         &self,
-        (data, truth): (&Dataset, &Truth),
+        records: Records<'_>,
         asked: Asked,
         pairs: impl ExactSizeIterator<Item = (&'p [u8], &'p [u8])>,
     ) -> Result<u64, ClientError> {
+        let Records { data, truth } = records;
         let fail = |what: String| Err(wrong(data, asked.record, format!("a scan {what}")));
         let returned = pairs.len() as u64;
         if returned > asked.pairs {
@@ -209,6 +212,13 @@ mod tests {
     }
 
     impl World {
+        fn records(&self) -> Records<'_> {
+            Records {
+                data: &self.data,
+                truth: &self.truth,
+            }
+        }
+
         fn pair(&self, record: u64) -> Pair {
             let mut buffer = [0; VALUE_BYTES_MAX];
             let value = self.data.value(record, 1, &mut buffer).to_vec();
@@ -225,7 +235,7 @@ mod tests {
 
         fn check(&self, asked: Asked, pairs: &[Pair]) -> Result<u64, String> {
             let pairs = pairs.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
-            let checked = self.order.check((&self.data, &self.truth), asked, pairs);
+            let checked = self.order.check(self.records(), asked, pairs);
             checked.map_err(|error| error.to_string())
         }
     }
@@ -243,10 +253,7 @@ mod tests {
     fn what_a_rehearsal_finds_is_what_was_there() {
         let world = world();
         let (first, old) = world.scan(0..40);
-        let found = |pairs| {
-            let of = (&world.data, &world.truth);
-            world.order.found(of, (first, pairs))
-        };
+        let found = |pairs| world.order.found(world.records(), first, pairs);
         assert_eq!(found(10), old[..10]);
         assert_eq!(found(100), old);
     }

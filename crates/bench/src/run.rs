@@ -14,7 +14,7 @@ use crate::order::Order;
 use crate::process::{ProcessError, Sample};
 use crate::report::{Activities, Latency, Row, ServerRow, ratio, rounded};
 use crate::resp::{Connection, Reply, RespError};
-use crate::truth::Truth;
+use crate::truth::{Records, Truth};
 use crate::workload::{Operations, Share, Workload};
 
 /// How often a server is asked whether it has drained.
@@ -248,8 +248,10 @@ pub fn run(
         let before = Snapshot::take(&mut probes)?;
         let (began, client_cpu) = (clock.now(), clock.process_cpu());
         let job = Job {
-            data: &data,
-            truth: &truth,
+            records: Records {
+                data: &data,
+                truth: &truth,
+            },
             door: config.door,
             servers: &addrs,
             routes: &target.routes,

@@ -20,6 +20,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::data::Dataset;
+
 const VERSION_BITS: u32 = 24;
 const VERSION_MAX: u64 = (1 << VERSION_BITS) - 1;
 const UNDER_WAY_MAX: u64 = (1 << 15) - 1;
@@ -49,6 +51,15 @@ impl State {
             | self.under_way << (2 * VERSION_BITS)
             | (self.alone as u64) << 63
     }
+}
+
+/// The records of a benchmark, and which versions of them a read may return.
+#[derive(Clone, Copy, Debug)]
+pub struct Records<'a> {
+    /// Keys and values.
+    pub data: &'a Dataset,
+    /// The versions.
+    pub truth: &'a Truth,
 }
 
 /// The versions of all records.

@@ -30,14 +30,14 @@ use argosy_base::{Clock, Instant};
 use argosy_device::SystemClock;
 use argosy_embedded::Memory;
 
-use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
+use crate::data::{KEY_BYTES, VALUE_BYTES_MAX};
 use crate::driver::{Tally, check_read};
 use crate::memory::{MemoryUse, TELL_EVERY, own_bytes, watch};
 use crate::order::{Asked, Order};
 use crate::process::Sample;
 use crate::report::{Activities, Latency, Row, ratio, rounded};
 use crate::run::{BenchError, Configuration, Event};
-use crate::truth::Truth;
+use crate::truth::{Records, Truth};
 use crate::workload::{Operation, Operations, Workload};
 
 pub use lsm::{Embedded, run};
@@ -130,8 +130,12 @@ pub fn run_all(
 ) -> Result<(), BenchError> {
     let own = store.memory().as_ref().map_or(0, own_bytes);
     let (data, truth) = (config.data(), config.truth());
+    let records = Records {
+        data: &data,
+        truth: &truth,
+    };
     config.phases().try_for_each(|phase| {
-        let row = measure((store, own), config, phase.workload, (&data, &truth))?;
+        let row = measure(store, own, config, phase.workload, records)?;
         if phase.reported {
             tell(Event::Row(Box::new(row)));
         }
@@ -141,18 +145,20 @@ pub fn run_all(
 
 /// Runs one workload, drains, and makes its row. The program had `own` bytes before anything was done with the store.
 fn measure(
-    (store, own): (&impl Store, u64),
+    store: &impl Store,
+    own: u64,
     config: &Configuration,
     workload: Workload,
-    (data, truth): (&Dataset, &Truth),
+    records: Records<'_>,
 ) -> Result<Row, BenchError> {
     let clock = SystemClock;
-    let (records, more) = config.room();
-    let order = workload.scans().then(|| Order::new(data, truth));
-    let rehearsed = Truth::rehearsed(records, more);
+    let truth = records.truth;
+    let order = workload.scans().then(|| Order::new(records.data, truth));
+    let (count, more) = config.room();
+    let rehearsed = Truth::rehearsed(count, more);
     let operations = config.operations(workload, 1, &rehearsed);
     let order = order.as_ref();
-    let generator_nanos = rehearse((data, truth), operations, &rehearsed, order)?;
+    let generator_nanos = rehearse(records, operations, &rehearsed, order)?;
     truth.present();
     let operations = config.operations(workload, config.clients, truth);
     // Best effort: where the kernel refuses, the peak is that since the process began.
@@ -165,10 +171,10 @@ fn measure(
     let load_bytes = || versions + order.map_or(0, Order::memory_bytes);
     let memory = || store.memory().zip(Some(load_bytes()));
     let tell = |bytes| store.resident(bytes);
-    let ((tally, others_cpu), (memory, watching)) = watched((own, memory, tell), || {
+    let ((tally, others_cpu), (memory, watching)) = watched(own, memory, tell, || {
         let driven = drive(config.clients - 1, &|number| {
             let operations = operations.of(number);
-            client(store, (data, truth), order, operations, began)
+            client(store, records, order, operations, began)
         })?;
         store.drain()?;
         Ok(driven)
@@ -288,11 +294,9 @@ fn bytes_of(dir: &std::path::Path) -> u64 {
 
 /// Runs `work` on this thread, while another looks at what `memory` says; what that cost of CPU is no store's.
 fn watched<T>(
-    (own, memory, tell): (
-        u64,
-        impl Fn() -> Option<(Memory, u64)> + Send,
-        impl Fn(u64) + Send,
-    ),
+    own: u64,
+    memory: impl Fn() -> Option<(Memory, u64)> + Send,
+    tell: impl Fn(u64) + Send,
     work: impl FnOnce() -> Result<T, BenchError>,
 ) -> Result<(T, (Option<MemoryUse>, Duration)), BenchError> {
     let over = AtomicBool::new(false);
@@ -344,11 +348,12 @@ fn drive(
 /// One client's thread.
 fn client(
     store: &impl Store,
-    (data, truth): (&Dataset, &Truth),
+    records: Records<'_>,
     order: Option<&Order>,
     operations: Operations<'_>,
     began: Instant,
 ) -> Result<Tally, BenchError> {
+    let Records { data, truth } = records;
     let clock = SystemClock;
     let mut tally = Tally::default();
     let (mut buffer, mut hand) = (vec![0; VALUE_BYTES_MAX], Default::default());
@@ -358,15 +363,13 @@ fn client(
         let record = operation.record();
         if let Operation::Scan { pairs, .. } = operation {
             let order = order.expect("there where a workload scans");
-            tally.request_bytes += scan(store, (data, truth), order, (record, pairs))?;
+            tally.request_bytes += scan(store, records, order, record, pairs)?;
         } else {
             let key = data.key(record);
             let bytes = (KEY_BYTES + data.value_bytes(record)) as u64;
             if matches!(operation, Operation::Read(_) | Operation::Modify(_)) {
                 let floor = truth.begin_read(record);
-                store.get(&key, |found| {
-                    check_read((data, truth), record, floor, found)
-                })??;
+                store.get(&key, |found| check_read(records, record, floor, found))??;
                 tally.request_bytes += bytes;
             }
             if !matches!(operation, Operation::Read(_)) {
@@ -394,26 +397,27 @@ fn client(
 /// Reads `pairs` pairs from the key of `record` on, and checks them. Returns their bytes.
 fn scan(
     store: &impl Store,
-    (data, truth): (&Dataset, &Truth),
+    records: Records<'_>,
     order: &Order,
-    (record, pairs): (u64, u64),
+    record: u64,
+    pairs: u64,
 ) -> Result<u64, BenchError> {
     let mark = order.mark();
     let mut found = Pairs::new();
-    store.scan(&data.key(record), pairs, &mut found)?;
+    store.scan(&records.data.key(record), pairs, &mut found)?;
     let asked = Asked {
         record,
         pairs,
         mark,
     };
     let found = found.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
-    Ok(order.check((data, truth), asked, found)?)
+    Ok(order.check(records, asked, found)?)
 }
 
 /// What the load costs by itself, in nanoseconds of CPU an operation. Writes and reads are noted in
 /// `rehearsed`, as the load's are in `truth`.
 fn rehearse(
-    (data, truth): (&Dataset, &Truth),
+    records: Records<'_>,
     operations: Operations<'_>,
     rehearsed: &Truth,
     order: Option<&Order>,
@@ -429,7 +433,7 @@ fn rehearse(
         for (asked, found) in scans.drain(..) {
             let order = order.expect("it was there when they were made");
             let found = found.iter().map(|(k, v)| (k.as_slice(), v.as_slice()));
-            checked += order.check((data, truth), asked, found)?;
+            checked += order.check(records, asked, found)?;
         }
         Ok::<u64, BenchError>(checked)
     };
@@ -437,7 +441,7 @@ fn rehearse(
         let record = operation.record();
         if let (Operation::Scan { pairs, .. }, Some(order)) = (operation, order) {
             let before = clock.thread_cpu();
-            let found = order.found((data, truth), (record, pairs));
+            let found = order.found(records, record, pairs);
             making += clock.thread_cpu() - before;
             let mark = order.mark();
             let asked = Asked {
@@ -450,10 +454,10 @@ fn rehearse(
                 tally.request_bytes += check(&mut scans)?;
             }
         } else {
-            black_box(data.key(record));
+            black_box(records.data.key(record));
             // To verify a value costs what it costs to make it.
             let mut touch = |version| {
-                let value = data.value(record, version, &mut buffer);
+                let value = records.data.value(record, version, &mut buffer);
                 black_box(value);
                 tally.request_bytes += (KEY_BYTES + value.len()) as u64;
             };

@@ -189,13 +189,24 @@ impl Outcome {
             "other"
         )?;
         for run in &self.runs {
-            let all = (run.row.cpu_us_per_op, run.row.activity_cpu_us_per_op);
-            write_role(out, run, "all", all)?;
+            let row = &run.row;
+            write_role(
+                out,
+                run,
+                "all",
+                row.cpu_us_per_op,
+                row.activity_cpu_us_per_op,
+            )?;
             // Where every server has both roles, one server says no more than all.
-            for server in run.row.per_server.iter().filter(|_| split) {
+            for server in row.per_server.iter().filter(|_| split) {
                 let role = if server.id == 0 { "primary" } else { "backup" };
-                let of = (server.cpu_us_per_op, server.activity_cpu_us_per_op);
-                write_role(out, run, role, of)?;
+                write_role(
+                    out,
+                    run,
+                    role,
+                    server.cpu_us_per_op,
+                    server.activity_cpu_us_per_op,
+                )?;
             }
         }
         Ok(())
@@ -231,13 +242,14 @@ impl Outcome {
     fn write_claims(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "\n{}\n{:>14} {:>14}", self.source, "paper", "measured")?;
         for claim in &self.claims {
-            let measured = claim
-                .measured
-                .map_or_else(|| "not available".to_owned(), range);
+            let measured = claim.measured.map_or_else(
+                || "not available".to_owned(),
+                |(low, high)| range(low, high),
+            );
             writeln!(
                 out,
                 "{:>14} {measured:>14}  {}",
-                range(claim.paper),
+                range(claim.paper.0, claim.paper.1),
                 claim.what()
             )?;
         }
@@ -267,7 +279,8 @@ fn write_role(
     out: &mut String,
     run: &Run,
     role: &str,
-    (cpu, activities): (f64, Activities),
+    cpu: f64,
+    activities: Activities,
 ) -> std::fmt::Result {
     let [request, log, compaction, index, rewrite, other] = activities.parts();
     writeln!(
@@ -282,7 +295,7 @@ fn figure(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
 }
 
-fn range((low, high): (f64, f64)) -> String {
+fn range(low: f64, high: f64) -> String {
     if format!("{low:.2}") == format!("{high:.2}") {
         format!("{low:.2}")
     } else {
