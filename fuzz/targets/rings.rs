@@ -104,7 +104,7 @@ fn run(data: &[u8]) -> bool {
             let (memory, mut payload) = (Plain::new(shape().bytes()), Vec::new());
             memory.put(reply_at(), shape().bytes(), bytes);
             matches!(
-                read_reply(&memory, shape(), (SLOT, ID), &mut payload),
+                read_reply(&memory, shape(), SLOT, ID, &mut payload),
                 Ok(Some(_))
             )
         }

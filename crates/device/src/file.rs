@@ -165,21 +165,22 @@ impl FileDevice {
             let what = "shorter than a segment; remove it, so that it is made anew";
             return Err(DeviceError::unusable(path, what));
         }
-        Self::start(path, (file, here), (len, direct.get()), settings)
+        let opened = Opened {
+            file,
+            here,
+            len,
+            direct: direct.get(),
+        };
+        Self::start(path, opened, settings)
     }
 
-    fn start(
-        path: &Path,
-        (file, here): (File, OpenHere),
-        (len, direct): (u64, bool),
-        settings: &FileSettings,
-    ) -> Result<Self, DeviceError> {
+    fn start(path: &Path, opened: Opened, settings: &FileSettings) -> Result<Self, DeviceError> {
         let shared = Arc::new(Shared {
-            file,
-            _here: here,
+            file: opened.file,
+            _here: opened.here,
             path: std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
-            len,
-            direct,
+            len: opened.len,
+            direct: opened.direct,
             method: match settings.io_method {
                 IoMethod::Plain => IoMethod::Plain,
                 most => most.min(ring::method()),
@@ -378,8 +379,19 @@ impl Device for FileDevice {
             false => freed,
         };
         let mut room = shared.room.lock().expect("no holder panics");
-        room.left(&shared.file, shared.len, written, (used, freed))
+        let scarce = room.scarce(&shared.file, shared.len, written)?;
+        Some(scarce.room(used, freed))
     }
+}
+
+/// A device's file, locked.
+struct Opened {
+    file: File,
+    here: OpenHere,
+    /// Bytes of whole segments.
+    len: u64,
+    /// Whether I/O passes by the page cache.
+    direct: bool,
 }
 
 struct Shared {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use argosy_base::limits::BLOCK_SIZE;
 
 use super::*;
-use crate::beneath::scarce_room;
+use crate::beneath::{Scarce, scarce_room};
 use crate::io::OpKind;
 use crate::testing::TempDir;
 
@@ -233,7 +233,13 @@ fn without_room() -> FileDevice {
     let path = Path::new("/dev/full");
     let file = open_file(path, false, false).unwrap();
     let here = lock_device(&file, path, false).unwrap();
-    FileDevice::start(path, (file, here), (LEN, false), &FileSettings::default()).unwrap()
+    let opened = Opened {
+        file,
+        here,
+        len: LEN,
+        direct: false,
+    };
+    FileDevice::start(path, opened, &FileSettings::default()).unwrap()
 }
 
 #[test]
@@ -259,7 +265,7 @@ fn a_file_system_with_room_limits_nothing() {
     assert_eq!(device.room_beneath(0, 0), None);
     // A file that is longer than its file system.
     let file = open_file(device.path(), false, false).unwrap();
-    let (taken, left) = scarce_room(&file, 1 << 60).unwrap();
+    let Scarce { taken, left } = scarce_room(&file, 1 << 60).unwrap();
     assert!(left > 0 && taken < LEN, "{taken} {left}");
 }
 

@@ -152,18 +152,7 @@ fn make(path: &Path, bytes: u64, shape: &Shape) -> Result<Made, Error> {
     };
     manifest.checkpoint(&record)?;
     manifest.wait()?;
-    let mut made = Made {
-        checkpoint_bytes: record.edit.len() + PLACE_BYTES * record.places.len(),
-        ..Made::default()
-    };
-    merge(
-        &mut manifest,
-        &edit,
-        (first, shape),
-        record.places,
-        &mut made,
-    )?;
-    Ok(made)
+    merge(&mut manifest, &edit, first, shape, record.places)
 }
 
 /// Bytes of a place in a record, roughly.
@@ -173,10 +162,14 @@ const PLACE_BYTES: usize = 8;
 fn merge(
     manifest: &mut Manifest,
     checkpoint: &Edit,
-    (first, shape): (u64, &Shape),
+    first: u64,
+    shape: &Shape,
     places: Vec<(SegmentNumber, DeviceSegment)>,
-    made: &mut Made,
-) -> Result<(), Error> {
+) -> Result<Made, Error> {
+    let mut made = Made {
+        checkpoint_bytes: checkpoint.encode().len() + PLACE_BYTES * places.len(),
+        ..Made::default()
+    };
     let most = made.checkpoint_bytes.max(SEGMENT_SIZE / 2) / 16 * 15;
     let mut places: BTreeMap<_, _> = places.into_iter().collect();
     let mut segments: Vec<_> = checkpoint
@@ -230,7 +223,7 @@ fn merge(
         manifest.append(batch)?;
         manifest.wait()?;
     }
-    Ok(())
+    Ok(made)
 }
 
 /// Writes header and a record of the last segment of the large log in front of its tail: opening looks there

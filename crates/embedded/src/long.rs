@@ -55,14 +55,36 @@ impl Drop for Writing<'_> {
     }
 }
 
+/// A pair to be bound.
+pub(crate) struct Put<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) expiry: Expiry,
+    /// What the key has to be bound to.
+    pub(crate) expected: Option<&'a [u8]>,
+}
+
+impl<'a> Put<'a> {
+    /// For good, whatever there is.
+    pub(crate) const fn new(key: &'a [u8], value: &'a [u8]) -> Self {
+        Self {
+            key,
+            value,
+            expiry: Expiry::Never,
+            expected: None,
+        }
+    }
+}
+
 impl Db {
     /// Binds a key to a value of any length, where it has what is expected, if something is.
-    pub(crate) fn put_as(
-        &self,
-        (key, value): (&[u8], &[u8]),
-        (expiry, expected): (Expiry, Option<&[u8]>),
-        options: &WriteOptions,
-    ) -> Result<Written> {
+    pub(crate) fn put_as(&self, put: Put<'_>, options: &WriteOptions) -> Result<Written> {
+        let Put {
+            key,
+            value,
+            expiry,
+            expected,
+        } = put;
         let mut batch = WriteBatch::new();
         let long = value.len() > VALUE_BYTES_MAX || is_head(value);
         if !long {

@@ -74,7 +74,24 @@ struct Reached {
     lsn: AtomicU64,
 }
 
+/// A place that something is to reach.
+#[derive(Clone, Copy)]
+struct Goal<'a> {
+    of: &'a Reached,
+    lsn: Lsn,
+}
+
+impl Goal<'_> {
+    fn is_reached(self) -> bool {
+        self.of.lsn() >= self.lsn.0
+    }
+}
+
 impl Reached {
+    const fn goal(&self, lsn: Lsn) -> Goal<'_> {
+        Goal { of: self, lsn }
+    }
+
     fn lsn(&self) -> u64 {
         self.lsn.load(Ordering::Acquire)
     }
@@ -235,7 +252,7 @@ impl Pace {
         patience: Duration,
         is_full: impl Fn() -> bool,
     ) -> Result<(), EngineError> {
-        self.until_durable_by(&SystemClock, (lsn, patience), is_full)
+        self.until_durable_by(&SystemClock, lsn, patience, is_full)
     }
 
     /// The same until everything up to `lsn` is durable, and the device says so.
@@ -245,38 +262,39 @@ impl Pace {
         patience: Duration,
         is_full: impl Fn() -> bool,
     ) -> Result<(), EngineError> {
-        self.until_reached(&SystemClock, &self.marked, (lsn, patience), is_full)
+        self.until_reached(&SystemClock, self.marked.goal(lsn), patience, is_full)
     }
 
     /// [`until_durable`](Self::until_durable), by this clock.
     pub(super) fn until_durable_by(
         &self,
         clock: &impl Clock,
-        (lsn, patience): (Lsn, Duration),
+        lsn: Lsn,
+        patience: Duration,
         is_full: impl Fn() -> bool,
     ) -> Result<(), EngineError> {
-        self.until_reached(clock, &self.durable, (lsn, patience), is_full)
+        self.until_reached(clock, self.durable.goal(lsn), patience, is_full)
     }
 
     fn until_reached(
         &self,
         clock: &impl Clock,
-        what: &Reached,
-        (lsn, patience): (Lsn, Duration),
+        goal: Goal<'_>,
+        patience: Duration,
         is_full: impl Fn() -> bool,
     ) -> Result<(), EngineError> {
-        if what.lsn() >= lsn.0 {
+        if goal.is_reached() {
             return Ok(());
         }
         let _waiting = Waiting::among(&self.waiting);
         // A sync that is under way ends as a rule within that.
         let patience = patience.max(SLEEP_MAX);
         let began = clock.now();
-        what.wanted.fetch_max(lsn.0, Ordering::AcqRel);
+        goal.of.wanted.fetch_max(goal.lsn.0, Ordering::AcqRel);
         self.ring();
         let mut told = self.told();
         loop {
-            if what.lsn() >= lsn.0 {
+            if goal.is_reached() {
                 return Ok(());
             }
             if let Some(ended) = &told.ended {

@@ -51,7 +51,7 @@ fn patience_for_durability_does_not_begin_anew_at_each_wakeup() {
     });
     let clock = Strides(AtomicU64::new(0));
     let hour = Duration::from_secs(3600);
-    let waited = pace.until_durable_by(&clock, (Lsn(2), hour), || true);
+    let waited = pace.until_durable_by(&clock, Lsn(2), hour, || true);
     done.store(true, Ordering::Release);
     others.expect("threads").join().expect("no panic");
     let full = EngineError::Busy(BusyReason::DeviceFull);

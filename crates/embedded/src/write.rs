@@ -7,6 +7,7 @@ use argosy_base::KeyRange;
 use argosy_engine::{self as engine, BatchError, EngineError, Store};
 
 use crate::error::{Error, Result};
+use crate::long::Put;
 use crate::scan::key_range;
 use crate::shared::Shared;
 use crate::{Change, Changed, Condition, Db, Durability, Expiry, WriteBatch, Written};
@@ -82,9 +83,11 @@ impl Db {
     ) -> Result<()> {
         let millis = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let options = WriteOptions::default();
-        let pair = (key.as_ref(), value.as_ref());
-        self.put_as(pair, (Expiry::After(millis), None), &options)
-            .map(|_| ())
+        let put = Put {
+            expiry: Expiry::After(millis),
+            ..Put::new(key.as_ref(), value.as_ref())
+        };
+        self.put_as(put, &options).map(|_| ())
     }
 
     /// Removes `key`. Returns whether it had a value.
@@ -159,8 +162,8 @@ impl Db {
             condition,
             ..WriteOptions::default()
         };
-        let pair = (key.as_ref(), value.as_ref());
-        let written = self.put_as(pair, (Expiry::Never, None), &options)?;
+        let put = Put::new(key.as_ref(), value.as_ref());
+        let written = self.put_as(put, &options)?;
         Ok(written.applied)
     }
 
@@ -207,8 +210,11 @@ impl Db {
             ..WriteOptions::default()
         };
         if let Some(value) = new {
-            let pair = (key.as_ref(), value);
-            let written = self.put_as(pair, (Expiry::Never, expected), &options)?;
+            let put = Put {
+                expected,
+                ..Put::new(key.as_ref(), value)
+            };
+            let written = self.put_as(put, &options)?;
             return Ok(written.applied);
         }
         let mut batch = WriteBatch::new();

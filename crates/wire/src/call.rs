@@ -303,7 +303,7 @@ fn put_pairs(kind: u8, pairs: &[(&[u8], &[u8])], out: &mut Vec<u8>) {
 }
 
 /// Appends the operations of a write, the only one of which may be a change.
-fn put_ops(out: &mut Vec<u8>, change: Option<Change>, (ops, until): (&[Op<'_>], &[Until])) {
+fn put_ops(out: &mut Vec<u8>, change: Option<Change>, ops: &[Op<'_>], until: &[Until]) {
     let (kind, number) = change.unwrap_or_default();
     out.push(kind);
     if kind != 0 {
@@ -347,7 +347,7 @@ impl<'a> Call<'a> {
                 out.push(2);
                 when.encode(out);
                 out.push(u8::from(*previous));
-                put_ops(out, *change, (ops, until));
+                put_ops(out, *change, ops, until);
             }
             Self::Expiry { key } => put_key(5, key, out),
             Self::Snapshot { what, id, millis } => {

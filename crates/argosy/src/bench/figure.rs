@@ -62,6 +62,14 @@ pub(super) struct Rerun {
     pub(super) scale: u64,
 }
 
+/// What of a figure is measured: every system at every point.
+struct Sweep {
+    figure: &'static Figure,
+    scale: Scale,
+    points: Vec<&'static Point>,
+    systems: Vec<&'static Asked>,
+}
+
 /// A figure by its name.
 pub(super) fn parse_figure(name: &str) -> Result<&'static Figure, String> {
     Figure::named(name).ok_or_else(|| {
@@ -99,7 +107,7 @@ impl Bench {
             scale.l0_bytes = l0_bytes.0;
         }
         let points = figure.points.iter();
-        let points: Vec<&Point> = points
+        let points: Vec<&'static Point> = points
             .filter(|point| self.mix.is_empty() || self.mix.contains(&point.mix()))
             .collect();
         let names = figure.workloads.iter();
@@ -117,10 +125,16 @@ impl Bench {
         if table {
             println!("{}\n", self.figure_options(figure, scale));
         }
-        let (present, missing): (Vec<&Asked>, Vec<&Asked>) = figure
+        let (present, missing): (Vec<&'static Asked>, Vec<&'static Asked>) = figure
             .systems
             .iter()
             .partition(|asked| system_of(figure, asked).is_some());
+        let sweep = Sweep {
+            figure,
+            scale,
+            points,
+            systems: present,
+        };
         let limits = Self {
             workload: workloads,
             records: Some(scale.records),
@@ -128,7 +142,7 @@ impl Bench {
             l0_bytes: Some(Size(scale.l0_bytes)),
             ..self.clone()
         };
-        let takes = limits.take((figure, scale), (&points, &present), &running)?;
+        let takes = limits.take(&sweep, &running)?;
         let missing = missing.iter().map(|asked| asked.label).collect();
         let outcome = Outcome::new(figure, scale, &takes, missing);
         if let Some(path) = &self.plot {
@@ -167,24 +181,19 @@ impl Bench {
     }
 
     /// Runs everything: all systems side by side, then all of them again.
-    fn take(
-        &self,
-        (figure, scale): (&Figure, Scale),
-        (points, systems): (&[&Point], &[&Asked]),
-        running: &Running,
-    ) -> Result<Vec<Takes>, Failure> {
+    fn take(&self, sweep: &Sweep, running: &Running) -> Result<Vec<Takes>, Failure> {
         let repeat = self.repeat.unwrap_or(REPEAT);
         let mut takes = BTreeMap::new();
         for repetition in 1..=repeat {
-            for (p, point) in points.iter().enumerate() {
-                for (s, asked) in systems.iter().enumerate() {
+            for (p, point) in sweep.points.iter().enumerate() {
+                for (s, asked) in sweep.systems.iter().enumerate() {
                     eprintln!(
                         "{repetition}/{repeat}: {}, mix {}, growth factor {}",
                         asked.label,
                         point.mix(),
                         point.growth_factor
                     );
-                    let rows = self.measure_point((figure, scale), point, asked, running)?;
+                    let rows = self.measure_point(sweep, point, asked, running)?;
                     let take = takes.entry((p, s)).or_insert_with(|| Takes {
                         system: asked.label,
                         growth_factor: point.growth_factor,
@@ -199,11 +208,12 @@ impl Bench {
 
     fn measure_point(
         &self,
-        (figure, scale): (&Figure, Scale),
+        sweep: &Sweep,
         point: &Point,
         asked: &Asked,
         running: &Running,
     ) -> Result<Vec<Row>, Failure> {
+        let figure = sweep.figure;
         let system = system_of(figure, asked);
         let mut system = system.expect("only what there is is measured");
         system.mix = point.mix();
@@ -222,7 +232,7 @@ impl Bench {
             l0_per_replica: asked.l0 == BackupL0::Own,
             ..self.clone()
         };
-        bench.memory = bench.memory_for(&system, scale.cache_bytes(figure, point))?;
+        bench.memory = bench.memory_for(&system, sweep.scale.cache_bytes(figure, point))?;
         bench.measure(&system, running)
     }
 

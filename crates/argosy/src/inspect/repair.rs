@@ -9,7 +9,8 @@ use std::time::Duration;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{AddressMode, Clock as _, Epoch};
 use argosy_device::{
-    Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, SystemClock, random,
+    Device, FileDevice, FileSettings, FormatOptions, Store, StoreSettings, Superblock, SystemClock,
+    random,
 };
 use argosy_engine::batch::Expiry;
 use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
@@ -182,7 +183,8 @@ impl Repair {
                 .map_err(|error| Failure::io("read", Path::new(random::SOURCE), &error))?,
             false => opened.store.superblock().device_id,
         };
-        let store = new_store(&partial, (opened, id), &settings, regions.len())
+        let old = opened.store.superblock();
+        let store = new_store(&partial, old, id, &settings, regions.len())
             .map_err(|error| failed(&error))?;
         let mut reports = Vec::with_capacity(regions.len());
         for region in regions {
@@ -245,11 +247,11 @@ fn settings_of(opened: &Opened, regions: usize) -> Settings {
 
 fn new_store(
     path: &Path,
-    (opened, device_id): (&Opened, u128),
+    old: &Superblock,
+    device_id: u128,
     settings: &Settings,
     regions: usize,
 ) -> Result<Arc<Store>, argosy_device::DeviceError> {
-    let old = opened.store.superblock();
     let bytes = u64::from(old.segments) * SEGMENT_SIZE as u64;
     let device = FileDevice::open_or_create(path, bytes, &FileSettings::default())?;
     let options = FormatOptions {

@@ -99,15 +99,13 @@ enum Target {
 impl Export {
     /// Runs until all is written.
     pub fn run(self) -> Result<(), Failure> {
-        let named = Format::of_name(&self.file.to_string_lossy());
-        let format = self.format.unwrap_or(named);
-        if format == Format::Tsv && self.encoding != Encoding::Auto {
+        if self.format() == Format::Tsv && self.encoding != Encoding::Auto {
             return Err(Failure::Usage(
                 "--encoding is for JSON lines: TSV escapes what is no text".to_owned(),
             ));
         }
         let (client, resp) = (self.endpoints.connect()?, self.endpoints.resp()?);
-        let (target, behind) = self.target(format)?;
+        let (target, behind) = self.target()?;
         let mut range = self.range();
         if let Some(last) = behind {
             if !range.contains(&last) {
@@ -139,7 +137,7 @@ impl Export {
             thread
                 .spawn_scoped(scope, move || reader.run(span, limit, &give))
                 .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
-            let result = self.write(format, target, pages, (&mut progress, all));
+            let result = self.write(target, pages, &mut progress, all);
             stopping.store(true, std::sync::atomic::Ordering::Relaxed);
             result
         });
@@ -147,6 +145,12 @@ impl Export {
         let done = result?;
         self.summarise(&done, progress.took());
         Ok(())
+    }
+
+    /// As asked for, or as the file's name has it.
+    fn format(&self) -> Format {
+        let named = || Format::of_name(&self.file.to_string_lossy());
+        self.format.unwrap_or_else(named)
     }
 
     fn range(&self) -> KeyRange {
@@ -157,7 +161,7 @@ impl Export {
     }
 
     /// Where lines go, and the last key that is there already.
-    fn target(&self, format: Format) -> Result<(Target, Option<Vec<u8>>), Failure> {
+    fn target(&self) -> Result<(Target, Option<Vec<u8>>), Failure> {
         let path = &self.file;
         if path == Path::new("-") {
             if self.resume {
@@ -181,7 +185,7 @@ impl Export {
             file => file.map_err(|error| Failure::io("write", path, &error))?,
         };
         let behind = if self.resume {
-            last_key(&mut file, format, path)?
+            last_key(&mut file, self.format(), path)?
         } else {
             let emptied = file.set_len(0);
             emptied.map_err(|error| Failure::io("empty", path, &error))?;
@@ -192,11 +196,12 @@ impl Export {
 
     fn write(
         &self,
-        format: Format,
         target: Target,
         pages: Receiver<Result<Pairs, Failure>>,
-        (progress, all): (&mut Progress, Option<u64>),
+        progress: &mut Progress,
+        all: Option<u64>,
     ) -> Result<Done, Failure> {
+        let format = self.format();
         let failed = |error: &io::Error| Failure::io("write", &self.file, error);
         let mut out: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(
             WRITE_BYTES,

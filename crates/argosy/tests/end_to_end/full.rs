@@ -53,7 +53,7 @@ fn pair(number: usize) -> (Vec<u8>, Vec<u8>) {
     (key, value)
 }
 
-fn set((key, value): &(Vec<u8>, Vec<u8>)) -> Vec<&[u8]> {
+fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Vec<&'a [u8]> {
     vec![b"SET", key, value]
 }
 
@@ -70,7 +70,7 @@ fn replies(client: &mut Connection, commands: &[Vec<&[u8]>]) -> Vec<Reply> {
 fn fill(client: &mut Connection, first: usize, model: &mut Model) -> String {
     for from in (first..).step_by(PIPELINE) {
         let pairs: Vec<_> = (from..from + PIPELINE).map(pair).collect();
-        let commands: Vec<_> = pairs.iter().map(set).collect();
+        let commands: Vec<_> = pairs.iter().map(|(key, value)| set(key, value)).collect();
         let mut told = Vec::new();
         for (reply, (key, value)) in replies(client, &commands).into_iter().zip(&pairs) {
             match reply {
@@ -123,7 +123,7 @@ fn delete_half(client: &mut Connection, model: &mut Model) -> usize {
 fn write(client: &mut Connection, first: usize, count: usize, model: &mut Model) {
     for from in (first..first + count).step_by(PIPELINE) {
         let pairs: Vec<_> = (from..from + PIPELINE).map(pair).collect();
-        let commands: Vec<_> = pairs.iter().map(set).collect();
+        let commands: Vec<_> = pairs.iter().map(|(key, value)| set(key, value)).collect();
         let taken = replies(client, &commands);
         for (reply, (key, value)) in taken.into_iter().zip(pairs) {
             if matches!(reply, Reply::Error(_)) {

@@ -171,7 +171,7 @@ impl Client {
             ops: vec![(key, value)],
             until: vec![until; usize::from(until != (0, 0))],
         };
-        let (applied, previous, _) = self.call((key, flags), &call, terms.previous)?;
+        let (applied, previous, _) = self.call(key, flags, &call, terms.previous)?;
         Ok(Written { applied, previous })
     }
 
@@ -261,13 +261,14 @@ impl Client {
             ops: vec![(key, Some(operand))],
             until: Vec::new(),
         };
-        self.call((key, Flags::default()), &call, previous)
+        self.call(key, Flags::default(), &call, previous)
     }
 
     /// Has a write of `key` carried out.
     fn call(
         &self,
-        (key, flags): (&[u8], Flags),
+        key: &[u8],
+        flags: Flags,
         call: &Call<'_>,
         at_length: bool,
     ) -> Result<Answered, ClientError> {

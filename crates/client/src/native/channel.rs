@@ -373,7 +373,7 @@ impl Inner {
                 Ok(Some(*reply))
             }
             State::Sent(slot, _) | State::Abandoned(slot) => {
-                let reply = read_reply(memory, shape, (*slot, waiting.id), payload)?;
+                let reply = read_reply(memory, shape, *slot, waiting.id, payload)?;
                 if reply.is_some() {
                     self.slots.give_back(*slot);
                 }

@@ -91,7 +91,14 @@ impl Client {
             len,
             ..Long::default()
         };
-        let (_, payload) = self.about_part((Op::Begin, BRIEF), (key, &asked), (0, 0), b"")?;
+        let part = PartOf {
+            long: asked,
+            index: 0,
+            at: 0,
+            key,
+            bytes: b"",
+        };
+        let (_, payload) = self.about_part(Op::Begin, BRIEF, &part)?;
         let mut long = long_in(&payload)?;
         if long.len != len {
             return Err(odd("a value was begun with another length"));
@@ -99,8 +106,14 @@ impl Client {
         let parts = value.chunks(long.part_len as usize);
         for (index, bytes) in (0..).zip(parts) {
             long.checksum = extend(long.checksum, bytes);
-            let (status, _) =
-                self.about_part((Op::PutPart, BRIEF), (key, &long), (index, 0), bytes)?;
+            let part = PartOf {
+                long,
+                index,
+                at: 0,
+                key,
+                bytes,
+            };
+            let (status, _) = self.about_part(Op::PutPart, BRIEF, &part)?;
             if status != Status::Done {
                 return Err(odd(&format!("a part was answered by {status:?}")));
             }
@@ -114,8 +127,14 @@ impl Client {
         let (mut value, mut checksum) = (Vec::with_capacity(len), 0);
         let reply_bytes = long.part_len as usize + BRIEF;
         for index in 0..long.parts() {
-            let asked = (Op::GetPart, reply_bytes);
-            let (status, part) = self.about_part(asked, (key, long), (index, at), b"")?;
+            let asked = PartOf {
+                long: *long,
+                index,
+                at,
+                key,
+                bytes: b"",
+            };
+            let (status, part) = self.about_part(Op::GetPart, reply_bytes, &asked)?;
             match status {
                 Status::Value if value.len() + part.len() <= len => {
                     checksum = extend(checksum, &part);
@@ -157,26 +176,17 @@ impl Client {
     /// Asks for something about a part of a value, or the whole. Each has the deadline for itself.
     fn about_part(
         &self,
-        (op, reply_bytes): (Op, usize),
-        (key, long): (&[u8], &Long),
-        (index, at): (u32, u64),
-        bytes: &[u8],
+        op: Op,
+        reply_bytes: usize,
+        part: &PartOf<'_>,
     ) -> Result<(Status, Vec<u8>), ClientError> {
         let mut front = Vec::new();
-        let long = *long;
-        let part = PartOf {
-            long,
-            index,
-            at,
-            key,
-            bytes,
-        };
         part.encode(&mut front);
         let mut sending = Sending {
             op,
             flags: Flags::default(),
-            key,
-            parts: &[&front, bytes],
+            key: part.key,
+            parts: &[&front, part.bytes],
             reply_bytes,
         };
         let mut payload = Vec::new();

@@ -237,7 +237,7 @@ impl Client {
             Status::TooSmall => Verdict::Larger(reply.needed),
             Status::WrongServer => Verdict::Elsewhere,
             Status::Failed => match failure(payload) {
-                Ok(found) => verdict_of(found, write),
+                Ok((kind, outcome, text)) => verdict_of(kind, outcome, text, write),
                 Err(error) => Verdict::Failed(odd(&error.to_string())),
             },
         }
@@ -338,7 +338,7 @@ pub(super) enum Verdict {
     Failed(ClientError),
 }
 
-fn verdict_of((kind, outcome, text): (FailureKind, Outcome, &[u8]), write: bool) -> Verdict {
+fn verdict_of(kind: FailureKind, outcome: Outcome, text: &[u8], write: bool) -> Verdict {
     let what = String::from_utf8_lossy(text).into_owned();
     let outcome = if write { outcome } else { Outcome::NotApplied };
     match kind {

@@ -49,7 +49,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get); [`ClientError::Unavailable`] where a region is not open, or has too many.
     pub fn snapshot(&self, lease: Duration) -> Result<Snapshot, ClientError> {
-        let id = self.lease((Leasing::Open, 0), lease)?;
+        let id = self.lease(Leasing::Open, 0, lease)?;
         let id = id.ok_or_else(|| odd("a snapshot was not opened, and no reason given"))?;
         Ok(Snapshot {
             client: self.clone(),
@@ -58,12 +58,8 @@ impl Client {
         })
     }
 
-    fn lease(
-        &self,
-        (what, id): (Leasing, u64),
-        lease: Duration,
-    ) -> Result<Option<u64>, ClientError> {
-        let body = body_of((what, id), lease);
+    fn lease(&self, what: Leasing, id: u64, lease: Duration) -> Result<Option<u64>, ClientError> {
+        let body = body_of(what, id, lease);
         let parts: [&[u8]; 1] = [&body];
         let mut sending = sending_of(&parts, what);
         let mut payload = Vec::new();
@@ -107,7 +103,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Client::get`].
     pub fn renew(&self, lease: Duration) -> Result<bool, ClientError> {
-        let renewed = self.client.lease((Leasing::Renew, self.id), lease)?;
+        let renewed = self.client.lease(Leasing::Renew, self.id, lease)?;
         Ok(renewed.is_some())
     }
 
@@ -117,9 +113,7 @@ impl Snapshot {
     /// As [`Client::get`]; then it ends with its lease.
     pub fn close(mut self) -> Result<bool, ClientError> {
         self.open = false;
-        let closed = self
-            .client
-            .lease((Leasing::Close, self.id), Duration::ZERO)?;
+        let closed = self.client.lease(Leasing::Close, self.id, Duration::ZERO)?;
         Ok(closed.is_some())
     }
 }
@@ -129,7 +123,7 @@ impl Drop for Snapshot {
         if !self.open {
             return;
         }
-        let body = body_of((Leasing::Close, self.id), Duration::ZERO);
+        let body = body_of(Leasing::Close, self.id, Duration::ZERO);
         let parts: [&[u8]; 1] = [&body];
         let sending = sending_of(&parts, Leasing::Close);
         // Nobody waits for the answer, nor for room: where it is not sent, the lease ends by itself.
@@ -138,7 +132,7 @@ impl Drop for Snapshot {
     }
 }
 
-fn body_of((what, id): (Leasing, u64), lease: Duration) -> Vec<u8> {
+fn body_of(what: Leasing, id: u64, lease: Duration) -> Vec<u8> {
     let mut body = Vec::new();
     let millis = whole_millis(lease);
     Call::Snapshot { what, id, millis }.encode(&mut body);

@@ -112,8 +112,8 @@ impl Parser {
     /// The item at the start of `input` and its length in bytes, of an array that of its line; `None` where more is
     /// needed.
     fn item(&mut self, input: &[u8]) -> Result<Option<(Item, usize)>, &'static str> {
-        if let Some(value) = self.value {
-            return self.value_at(input, value);
+        if let Some((body, end)) = self.value {
+            return self.value_at(input, body, end);
         }
         let unseen = &input[self.searched..];
         let found = unseen.windows(2).position(|pair| pair == b"\r\n");
@@ -136,7 +136,7 @@ impl Parser {
             b'$' => match usize::try_from(integer(line)?) {
                 Ok(len) => {
                     let end = body.checked_add(len).ok_or("a length past all memory")?;
-                    return self.value_at(input, (body, end));
+                    return self.value_at(input, body, end);
                 }
                 Err(_) => Item::Bulk(None),
             },
@@ -150,11 +150,12 @@ impl Parser {
         Ok(Some((item, body)))
     }
 
-    /// The value that begins and ends at these places of `input`.
+    /// The value from `body` to `end` in `input`.
     fn value_at(
         &mut self,
         input: &[u8],
-        (body, end): (usize, usize),
+        body: usize,
+        end: usize,
     ) -> Result<Option<(Item, usize)>, &'static str> {
         self.value = None;
         match input.get(end..end.saturating_add(2)) {

@@ -292,7 +292,7 @@ impl Fabric for SimFabric {
         key: MemoryKey,
         least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let opened = self.alive()?.connect((self.server, peer), key, least)?;
+        let opened = self.alive()?.connect(self.server, peer, key, least)?;
         Ok(Box::new(SimRemote {
             world: self.world.clone(),
             id: opened.id,

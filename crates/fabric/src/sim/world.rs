@@ -217,7 +217,8 @@ impl World {
 impl World {
     pub(super) fn connect(
         &mut self,
-        (from, to): (ServerId, ServerId),
+        from: ServerId,
+        to: ServerId,
         key: MemoryKey,
         least: usize,
     ) -> Result<Opened, FabricError> {

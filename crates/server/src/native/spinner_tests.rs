@@ -192,8 +192,8 @@ impl Hand {
     }
 
     fn reply(&self, id: u32) -> Option<Reply> {
-        let of = (self.slot(id), id);
-        read_reply(&*self.memory, self.shape, of, &mut Vec::new()).unwrap()
+        let slot = self.slot(id);
+        read_reply(&*self.memory, self.shape, slot, id, &mut Vec::new()).unwrap()
     }
 }
 
@@ -671,8 +671,8 @@ fn parts_of_values_are_what_a_server_would_have_written_or_refused() {
         client.send(id, Op::Begin, none, &asked);
         step(&mut spinner);
         let mut long = Vec::new();
-        let of = (client.slot(id), id);
-        read_reply(&*client.memory, client.shape, of, &mut long).unwrap();
+        let slot = client.slot(id);
+        read_reply(&*client.memory, client.shape, slot, id, &mut long).unwrap();
         Long::decode(&long).unwrap().version
     });
     assert_ne!(versions[0], versions[1]);

@@ -67,7 +67,7 @@ pub enum Answer<'a> {
 }
 
 /// Appends what is known of a pair without its value: its length and when it expires, if there is one.
-fn put_expiry((len, at): (Option<u64>, Option<u64>), now: u64, out: &mut Vec<u8>) {
+fn put_expiry(len: Option<u64>, at: Option<u64>, now: u64, out: &mut Vec<u8>) {
     out.push(if len.is_some() { 5 } else { 6 });
     put_varint(out, now);
     if let Some(len) = len {
@@ -134,7 +134,7 @@ impl<'a> Answer<'a> {
                 }
             }
             Self::Done => out.push(11),
-            Self::Expiry { len, at, now } => put_expiry((*len, *at), *now, out),
+            Self::Expiry { len, at, now } => put_expiry(*len, *at, *now, out),
             Self::Failed {
                 kind,
                 outcome,

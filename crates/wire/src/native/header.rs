@@ -440,7 +440,8 @@ pub fn write_reply(
 pub fn read_reply(
     memory: &impl Shared,
     shape: Shape,
-    (slot, id): (Slot, u32),
+    slot: Slot,
+    id: u32,
     payload: &mut Vec<u8>,
 ) -> Result<Option<Reply>, Garbage> {
     let at = shape.replies_at() + slot.offset;

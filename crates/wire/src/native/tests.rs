@@ -161,7 +161,7 @@ fn replies_come_in_their_slots_or_say_what_they_need() {
     let slot = request(0).slot;
     let mut payload = Vec::new();
     let mut read = |id| {
-        let found = read_reply(&memory, shape, (slot, id), &mut payload).unwrap();
+        let found = read_reply(&memory, shape, slot, id, &mut payload).unwrap();
         memory.store(shape.replies_at() + slot.offset + 24, 0);
         found.map(|reply| (reply, payload.clone()))
     };
@@ -206,12 +206,9 @@ fn an_answer_to_another_request_is_garbage() {
     let slot = request(0).slot;
     write_reply(&memory, shape, slot, reply(Status::Done, 1), &[]);
     let mut payload = Vec::new();
-    assert_eq!(
-        read_reply(&memory, shape, (slot, 2), &mut payload),
-        Ok(None)
-    );
+    assert_eq!(read_reply(&memory, shape, slot, 2, &mut payload), Ok(None));
     assert!(
-        read_reply(&memory, shape, (slot, 1), &mut payload)
+        read_reply(&memory, shape, slot, 1, &mut payload)
             .unwrap()
             .is_some()
     );
@@ -387,7 +384,7 @@ proptest! {
         write_reply(&memory, shape, slot, reply(Status::Value, 1), &[b"value"]);
         memory.write(shape.replies_at() + slot.offset + at, &bytes);
         let mut payload = Vec::new();
-        let _ = read_reply(&memory, shape, (slot, 1), &mut payload);
+        let _ = read_reply(&memory, shape, slot, 1, &mut payload);
     }
 
     #[test]
