@@ -5,7 +5,7 @@ use argosy_engine::{Expiry, WriteBatch};
 use argosy_server::service::Paging;
 
 use crate::check::{Bound, When};
-use crate::objects::{Objects, VALUE_BYTES_MIN};
+use crate::objects::{ObjectKey, Objects, VALUE_BYTES_MIN};
 use crate::plan::{Mix, Plan};
 use crate::random::Random;
 use crate::small::{Aim, Filler};
@@ -26,8 +26,8 @@ pub struct Target {
 pub enum Ask {
     /// Read one key of an object.
     Get {
-        /// The object, and which of its keys.
-        key: (usize, usize),
+        /// Which.
+        key: ObjectKey,
     },
     /// Read a page.
     Scan {
@@ -55,9 +55,9 @@ pub enum Ask {
 impl Ask {
     /// The batch of a write.
     #[must_use]
-    pub fn batch(objects: &Objects, op: u32, (targets, expiry): (&[Target], Expiry)) -> WriteBatch {
+    pub fn batch(objects: &Objects, op: u32, targets: &[Target], expiry: Expiry) -> WriteBatch {
         let mut batch = WriteBatch::new();
-        Self::add_to(&mut batch, objects, op, (targets, expiry));
+        Self::add_to(&mut batch, objects, op, targets, expiry);
         batch
     }
 
@@ -66,15 +66,17 @@ impl Ask {
         batch: &mut WriteBatch,
         objects: &Objects,
         op: u32,
-        (targets, expiry): (&[Target], Expiry),
+        targets: &[Target],
+        expiry: Expiry,
     ) {
         for target in targets {
-            for (at, key) in objects.get(target.object).keys.iter().enumerate() {
+            let object = target.object;
+            for (index, key) in objects.get(object).keys.iter().enumerate() {
                 let added = match target.to {
                     Bound::Absent => batch.delete(key),
                     Bound::Empty => batch.put(key, b""),
                     Bound::To(_) => {
-                        let value = objects.value(op, (target.object, at), target.len);
+                        let value = objects.value(op, ObjectKey { object, index }, target.len);
                         batch.put_until(key, &value, expiry)
                     }
                 };
@@ -157,8 +159,9 @@ impl Chooser {
         {
             0 => {
                 let object = self.object(objects);
-                let at = self.random.below(objects.get(object).keys.len());
-                Ask::Get { key: (object, at) }
+                let index = self.random.below(objects.get(object).keys.len());
+                let key = ObjectKey { object, index };
+                Ask::Get { key }
             }
             1 => write(vec![self.put(objects, op)], When::Always, false),
             2 => {

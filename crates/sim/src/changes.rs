@@ -139,7 +139,7 @@ impl Changes {
     }
 
     /// What client `client` of key `index` asks next, of the process `session`.
-    pub fn next(&mut self, (index, client): (usize, usize), session: u32) -> (u64, Call) {
+    pub fn next(&mut self, index: usize, client: usize, session: u32) -> (u64, Call) {
         let token = self.tokens;
         self.tokens += 1;
         let wanted = self.keys[index].wanted.clone();
@@ -295,7 +295,7 @@ impl Changes {
             let Some(asked) = client.asked.take() else {
                 continue;
             };
-            let judged = key.answered((token, &asked), response, coverage);
+            let judged = key.answered(token, &asked, response, coverage);
             let too_wide = match judged {
                 Ok(()) => false,
                 Err(Violation::TooWide) => true,
@@ -334,7 +334,8 @@ impl Key {
 
     fn answered(
         &mut self,
-        (token, asked): (u64, &computed::Request),
+        token: u64,
+        asked: &computed::Request,
         response: Response,
         coverage: &mut Coverage,
     ) -> Result<(), Violation> {

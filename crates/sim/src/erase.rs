@@ -86,7 +86,7 @@ impl Erase {
 /// The batch of a write that removes ranges: those of its objects, neighbours together, and then the values
 /// that some are bound to.
 #[must_use]
-pub fn batch(objects: &Objects, op: u32, (targets, expiry): (&[Target], Expiry)) -> WriteBatch {
+pub fn batch(objects: &Objects, op: u32, targets: &[Target], expiry: Expiry) -> WriteBatch {
     let mut batch = WriteBatch::new();
     let mut sorted: Vec<usize> = targets.iter().map(|target| target.object).collect();
     sorted.sort_unstable();
@@ -100,6 +100,6 @@ pub fn batch(objects: &Objects, op: u32, (targets, expiry): (&[Target], Expiry))
     }
     let written = targets.iter().filter(|target| target.to != Bound::Absent);
     let written: Vec<Target> = written.copied().collect();
-    Ask::add_to(&mut batch, objects, op, (&written, expiry));
+    Ask::add_to(&mut batch, objects, op, &written, expiry);
     batch
 }

@@ -27,6 +27,7 @@ use crate::asks::{Ask, Target};
 use crate::check::{Bound, When};
 use crate::coverage::EXPIRIES_READ;
 use crate::load::{Expect, Wrong};
+use crate::objects::ObjectKey;
 use crate::plan::SERVERS;
 use crate::run::{Pace, Run};
 
@@ -59,8 +60,9 @@ impl Run {
         self.expect = Expect::Success;
         let links_lost = self.links_lost();
         for object in (0..self.objects.len()).step_by(more) {
-            for at in 0..self.objects.get(object).keys.len() {
-                self.ask_alone(Ask::Get { key: (object, at) })?;
+            for index in 0..self.objects.get(object).keys.len() {
+                let key = ObjectKey { object, index };
+                self.ask_alone(Ask::Get { key })?;
             }
             self.tick(Pace::None)?;
         }

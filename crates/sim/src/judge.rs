@@ -75,7 +75,7 @@ impl Load {
             Ok(_) => Ok(true),
             Err(Violation::TooWide) => Ok(false),
             Err(Violation::Impossible { access, possible }) => {
-                Err(explain(objects, object, accesses, (access, &possible)))
+                Err(explain(objects, object, accesses, access, &possible))
             }
         }
     }
@@ -108,7 +108,7 @@ impl Load {
         end: ProcessEnd,
     ) -> Result<usize, Wrong> {
         let range = objects.region_ranges()[region].clone();
-        let members: Vec<usize> = objects.within(&range).map(|(object, _)| object).collect();
+        let members: Vec<usize> = objects.within(&range).map(|at| at.object).collect();
         let mut late = Vec::new();
         for object in &members {
             late.extend(self.judge_ended(objects, *object, end.moment)?);
@@ -183,7 +183,8 @@ fn explain(
     objects: &Objects,
     object: usize,
     accesses: &[Access],
-    (access, possible): (usize, &[Bound]),
+    access: usize,
+    possible: &[Bound],
 ) -> Wrong {
     let bad = &accesses[access];
     let possible: Vec<String> = possible.iter().map(ToString::to_string).collect();

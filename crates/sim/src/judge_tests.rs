@@ -6,8 +6,8 @@ use super::*;
 use crate::asks::{Ask, Target};
 use crate::check::When;
 use crate::coverage::Coverage;
-use crate::load::Expect;
-use crate::objects::VALUE_BYTES_MIN;
+use crate::load::{Answer, Asking};
+use crate::objects::{ObjectKey, VALUE_BYTES_MIN};
 use crate::random::Random;
 
 const SESSION: u32 = 1;
@@ -28,15 +28,24 @@ fn recount(saw: Option<u32>, answered: Answered) -> Result<usize, Wrong> {
     let mut coverage = Coverage::default();
     let ask = |load: &mut Load, ask: Ask| {
         let op = load.next_op();
-        let whom = (0, SESSION, true);
-        load.ask(&objects, ask, whom, (Instant::default(), Expect::Anything));
+        load.ask(&objects, ask, Asking::anything(SESSION));
         op
     };
     let mut answer = |load: &mut Load, op: u32, response: Response| {
-        let at = (op, Instant::default());
-        load.answer(&objects, at, response, &mut coverage).unwrap();
+        let at = Instant::default();
+        let answer = Answer { op, at, response };
+        load.answer(&objects, answer, &mut coverage).unwrap();
     };
-    let value = |op: u32, key: usize| objects.value(op, (OBJECT, key), VALUE_BYTES_MIN);
+    let value = |op: u32, index: usize| {
+        objects.value(
+            op,
+            ObjectKey {
+                object: OBJECT,
+                index,
+            },
+            VALUE_BYTES_MIN,
+        )
+    };
 
     for op in 0..2 {
         let targets = vec![Target {
@@ -58,7 +67,12 @@ fn recount(saw: Option<u32>, answered: Answered) -> Result<usize, Wrong> {
         };
         answer(&mut load, op, applied);
     }
-    let read = ask(&mut load, Ask::Get { key: (OBJECT, 0) });
+    let read = ask(
+        &mut load,
+        Ask::Get {
+            key: ObjectKey::first(OBJECT),
+        },
+    );
     let before = load.last_moment();
     answer(&mut load, read, Response::Value(saw.map(|op| value(op, 0))));
     let end = ProcessEnd {

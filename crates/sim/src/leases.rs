@@ -11,6 +11,7 @@
 //! of it is done on small devices.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use argosy_base::{Direction, Instant, KeyRange};
@@ -19,7 +20,7 @@ use argosy_server::service::{KeyList, Lease, Paging, Request, Response, ServiceE
 
 use crate::coverage::Coverage;
 use crate::load::{Load, Pairs, Wrong};
-use crate::objects::Objects;
+use crate::objects::{ObjectKey, Objects};
 use crate::plan::{Plan, WorldKind};
 use crate::random::Random;
 
@@ -75,7 +76,7 @@ struct Waits {
 struct Held {
     id: Option<SnapshotId>,
     /// Between which moments of the load it was taken.
-    when: (u64, u64),
+    when: Range<u64>,
     /// It is open until then at least.
     least: Instant,
     /// And no longer than until then, where that is known.
@@ -145,7 +146,8 @@ impl Leases {
     pub fn next(
         &mut self,
         slot: usize,
-        (session, starts): (u32, bool),
+        session: u32,
+        starts: bool,
         world: &mut World<'_>,
     ) -> (u64, Call) {
         let token = self.tokens;
@@ -242,10 +244,10 @@ impl Leases {
 
 impl Held {
     fn new(world: &mut World<'_>) -> Self {
-        let (began, _) = world.load.snapshot_moment();
+        let began = world.load.snapshot_moment().start;
         Self {
             id: None,
-            when: (began, began),
+            when: began..began,
             least: world.now,
             most: None,
             excused: false,
@@ -299,7 +301,7 @@ impl Held {
         match (waits.step, response) {
             (Step::Open, Response::Snapshot(Some(id))) => {
                 self.id = Some(id);
-                (_, self.when.1) = world.load.snapshot_moment();
+                self.when.end = world.load.snapshot_moment().end;
                 self.lease(waits, world.now + world.step);
                 Ok(true)
             }
@@ -331,7 +333,7 @@ impl Held {
             (Step::Keys, Response::Values(values)) => {
                 let reading = self.reading.take().expect("it was begun");
                 let found = world.objects.within(&reading.range).next();
-                let keys = found.map_or(&[][..], |(object, _)| &world.objects.get(object).keys);
+                let keys = found.map_or(&[][..], |at| &world.objects.get(at.object).keys);
                 // What does not fit is left out.
                 if values.len() == keys.len() {
                     let pairs = keys.iter().zip(values);
@@ -390,7 +392,7 @@ impl Held {
             }
         }
         let (mut new, mut again) = (0, 0);
-        for (object, _) in world.objects.within(range) {
+        for ObjectKey { object, .. } in world.objects.within(range) {
             let keys = world.objects.get(object).keys.iter();
             let values = keys.map(|key| found.get(key.as_slice()).map(|value| (*value).clone()));
             let values: Vec<_> = values.collect();
@@ -407,7 +409,9 @@ impl Held {
         world.coverage.add("leased snapshots read again", again);
         match new {
             0 => Ok(()),
-            _ => world.load.snapshot(world.objects, range, pairs, self.when),
+            _ => world
+                .load
+                .snapshot(world.objects, range, pairs, self.when.clone()),
         }
     }
 }

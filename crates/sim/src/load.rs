@@ -7,62 +7,32 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use argosy_base::range::Printable;
 use argosy_base::{Direction, Instant, Moment, Outcome};
 use argosy_engine::Changed;
 use argosy_server::service::{Response, ServiceError};
 
-use crate::asks::{Ask, COUNTERS, Target};
+use crate::asks::{Ask, COUNTERS};
 use crate::check::counter::Increment;
 use crate::check::order::Handed;
 use crate::check::register::{Before, Kind, Saw};
 use crate::check::{Access, Bound, When, prefix};
 use crate::coverage::Coverage;
-use crate::objects::Objects;
+use crate::objects::{ObjectKey, Objects};
 
 mod expiring;
 mod looks;
 mod pages;
 mod parts;
+mod request;
 
 pub use looks::Fate;
 pub(crate) use looks::no_space;
 use looks::{had_waited_for_room, is_failure, names_damage};
-
-/// How a request may be answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
-    /// As it comes: something is wrong.
-    Anything,
-    /// It may be sent away for want of room, or be given up at its deadline after it has waited for that.
-    Slowness,
-    /// It has to succeed.
-    Success,
-}
-
-/// A request under way.
-#[derive(Clone, Debug)]
-pub struct Pending {
-    /// What was asked.
-    pub ask: Ask,
-    /// Of which server, and of which of its processes.
-    pub server: usize,
-    /// The process.
-    pub session: u32,
-    /// When.
-    pub asked: Instant,
-    /// How it may be answered.
-    pub expect: Expect,
-    /// Something was damaged then, or since.
-    damaged: bool,
-    began: u64,
-    several_regions: bool,
-    /// A write's accesses: object and index in its history.
-    accesses: Vec<(usize, usize)>,
-    /// A write's places in what its regions were handed.
-    handed: Vec<(usize, usize)>,
-}
+use request::Answered;
+pub use request::{Answer, Asking, Expect, Pending};
 
 /// A write, as the one copy of a region was handed it.
 #[derive(Clone, Debug)]
@@ -175,23 +145,13 @@ impl Load {
 
     // --- Asking ---
 
-    /// `ask` is being asked, as the next operation, of a process. `direct`: of the primary of all
-    /// its regions.
-    pub fn ask(
-        &mut self,
-        objects: &Objects,
-        ask: Ask,
-        (server, session, direct): (usize, u32, bool),
-        (asked, expect): (Instant, Expect),
-    ) {
+    /// `ask` is being asked, as the next operation.
+    pub fn ask(&mut self, objects: &Objects, ask: Ask, asking: Asking) {
         let op = self.next_op();
         let began = self.moment();
         let mut pending = Pending {
             ask,
-            server,
-            session,
-            asked,
-            expect,
+            asking,
             damaged: self.damaged,
             began,
             several_regions: false,
@@ -230,8 +190,8 @@ impl Load {
                     self.due.insert((*at, target.object, op));
                 }
             }
-            if direct {
-                pending.handed = self.hand(objects, op, (targets, *condition), session);
+            if asking.direct {
+                pending.handed = self.hand(objects, op, &pending);
             }
         }
         self.lens.push(len);
@@ -239,13 +199,15 @@ impl Load {
         self.time_reached(self.reached);
     }
 
-    fn hand(
-        &mut self,
-        objects: &Objects,
-        op: u32,
-        (targets, condition): (&[Target], When),
-        session: u32,
-    ) -> Vec<(usize, usize)> {
+    /// Hands a write to its regions. Returns its places in what they were handed.
+    fn hand(&mut self, objects: &Objects, op: u32, pending: &Pending) -> Vec<(usize, usize)> {
+        let Ask::Write {
+            targets, condition, ..
+        } = &pending.ask
+        else {
+            panic!("the caller has looked");
+        };
+        let (condition, session) = (*condition, pending.asking.session);
         let mut by_region: BTreeMap<usize, Vec<(usize, Bound)>> = BTreeMap::new();
         for target in targets {
             let region = objects.get(target.object).region;
@@ -282,7 +244,7 @@ impl Load {
 
     /// The process is gone: nothing that it was asked is answered any more.
     pub fn lost(&mut self, session: u32, coverage: &mut Coverage) {
-        let of_it = |pending: &Pending| pending.session == session;
+        let of_it = |pending: &Pending| pending.asking.session == session;
         let gone: Vec<u32> = self
             .pending
             .iter()
@@ -296,21 +258,27 @@ impl Load {
         }
     }
 
-    /// Operation `op` is answered.
+    /// An operation is answered.
     ///
     /// # Errors
     /// What is wrong with the answer by itself.
     pub fn answer(
         &mut self,
         objects: &Objects,
-        (op, now): (u32, Instant),
-        response: Response,
+        answer: Answer,
         coverage: &mut Coverage,
     ) -> Result<(), Wrong> {
+        let Answer { op, at, response } = answer;
         let Some(pending) = self.take(op) else {
             return Err(format!("op {op} is answered twice"));
         };
         let ended = self.moment();
+        let answered = Answered {
+            op,
+            pending: &pending,
+            at,
+            ended,
+        };
         let response = match response {
             // A get among others: the first.
             Response::Values(values) => Response::Value(values.into_iter().next().flatten()),
@@ -323,15 +291,15 @@ impl Load {
                     None => Bound::Absent,
                     Some(value) => self.read(objects, *key, &value)?,
                 };
-                self.count_expired(key.0, bound, coverage);
-                self.saw(op, key.0, Kind::Read(bound), (pending.began, ended));
+                self.count_expired(key.object, bound, coverage);
+                self.saw(op, key.object, Kind::Read(bound), pending.began..ended);
                 Ok(())
             }
             (Ask::Scan { paging, .. }, Response::Page { pairs, next }) => {
                 coverage.add("scan pages", 1);
                 let down = paging.direction == Direction::Down;
                 coverage.add("scan pages downwards", u64::from(down));
-                self.page(objects, (op, &pending), (pairs, next), ended)
+                self.page(objects, answered, pairs, next)
             }
             (
                 Ask::Add { counter },
@@ -360,7 +328,7 @@ impl Load {
                     existed,
                     previous,
                 };
-                self.written(objects, (op, now), &pending, (told, ended), coverage)
+                self.written(objects, answered, &told, coverage)
             }
             (ask, response) => Err(format!("op {op}, {ask:?}, is answered with {response:?}")),
         }
@@ -395,7 +363,7 @@ impl Load {
         };
         // Of a write over several regions, one may have had room.
         let slow = matches!(error, ServiceError::Busy { .. }) || pending.several_regions;
-        let excused = match pending.expect {
+        let excused = match pending.asking.expect {
             Expect::Anything => true,
             Expect::Slowness => slow || had_waited_for_room(error),
             Expect::Success => false,
@@ -440,15 +408,14 @@ impl Load {
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what is known of one answer")]
     fn written(
         &mut self,
         objects: &Objects,
-        (op, now): (u32, Instant),
-        pending: &Pending,
-        (told, ended): (Told, u64),
+        answered: Answered<'_>,
+        told: &Told,
         coverage: &mut Coverage,
     ) -> Result<(), Wrong> {
+        let Answered { op, pending, .. } = answered;
         let Ask::Write {
             targets,
             condition,
@@ -499,13 +466,13 @@ impl Load {
                 condition: *condition,
                 saw,
             };
-            access.ended = Some(ended);
+            access.ended = Some(answered.ended);
             coverage.add("groups", u64::from(keys > 1));
         }
         let erased = u64::from(self.erasures.contains(&op));
         coverage.add("ranges removed", erased);
         for (region, place) in &pending.handed {
-            self.handed[*region][*place].applied = Some(now);
+            self.handed[*region][*place].applied = Some(answered.at);
         }
         self.last_applied = Some(op);
         Ok(())
@@ -520,10 +487,10 @@ impl Load {
         values: &[Option<Vec<u8>>],
     ) -> Result<Before, Wrong> {
         let mut bounds = Vec::new();
-        for (at, value) in values.iter().enumerate() {
+        for (index, value) in values.iter().enumerate() {
             bounds.push(match value {
                 None => Bound::Absent,
-                Some(value) => self.read(objects, (object, at), value)?,
+                Some(value) => self.read(objects, ObjectKey { object, index }, value)?,
             });
         }
         if bounds.len() != objects.get(object).keys.len() {
@@ -538,12 +505,12 @@ impl Load {
     }
 
     /// What a value tells. It has to be one that was asked for, whole.
-    fn read(&self, objects: &Objects, key: (usize, usize), value: &[u8]) -> Result<Bound, Wrong> {
+    fn read(&self, objects: &Objects, key: ObjectKey, value: &[u8]) -> Result<Bound, Wrong> {
         let bound = objects.read(key, value)?;
         if let Bound::To(op) = bound
             && self.lens.get(op as usize) != Some(&value.len())
         {
-            let key = Printable(&objects.get(key.0).keys[key.1]).to_string();
+            let key = Printable(objects.key(key)).to_string();
             return Err(format!(
                 "key {key} has {} bytes of the value of op {op}",
                 value.len()
@@ -560,12 +527,12 @@ impl Load {
         Ok(bound)
     }
 
-    fn saw(&mut self, op: u32, object: usize, kind: Kind, (began, ended): (u64, u64)) {
+    fn saw(&mut self, op: u32, object: usize, kind: Kind, when: Range<u64>) {
         let access = Access {
             op,
             kind,
-            began,
-            ended: Some(ended),
+            began: when.start,
+            ended: Some(when.end),
         };
         self.histories[object].accesses.push(access);
     }

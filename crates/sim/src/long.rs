@@ -156,7 +156,8 @@ impl Longs {
         &mut self,
         index: usize,
         starts: bool,
-        (servers, now): (usize, Instant),
+        servers: usize,
+        now: Instant,
     ) -> Option<usize> {
         if self.percent == 0 {
             return None;

@@ -65,7 +65,7 @@ impl Maintainer {
     }
 
     /// What is asked of `server`, whose process is `session`.
-    pub fn next(&mut self, (server, session): (usize, u32), asked: Instant) -> (u64, Maintenance) {
+    pub fn next(&mut self, server: usize, session: u32, asked: Instant) -> (u64, Maintenance) {
         let what = match self.random.chance(60) {
             true => Maintenance::Flush,
             false => Maintenance::Compact,

@@ -28,11 +28,28 @@ pub struct Object {
     pub region: usize,
 }
 
+/// A key of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// The object.
+    pub object: usize,
+    /// Which of its keys.
+    pub index: usize,
+}
+
+impl ObjectKey {
+    /// The first key of `object`.
+    #[must_use]
+    pub const fn first(object: usize) -> Self {
+        Self { object, index: 0 }
+    }
+}
+
 /// All objects of a run, in the order of their keys.
 #[derive(Clone, Debug)]
 pub struct Objects {
     all: Vec<Object>,
-    by_key: BTreeMap<Vec<u8>, (usize, usize)>,
+    by_key: BTreeMap<Vec<u8>, ObjectKey>,
     /// The lowest key of each region.
     begins: Vec<Vec<u8>>,
 }
@@ -86,8 +103,9 @@ impl Objects {
         } else {
             (0..).map(name).take(keys).collect()
         };
-        for (at, key) in keys.iter().enumerate() {
-            let before = self.by_key.insert(key.clone(), (self.all.len(), at));
+        let object = self.all.len();
+        for (index, key) in keys.iter().enumerate() {
+            let before = self.by_key.insert(key.clone(), ObjectKey { object, index });
             assert_eq!(before, None, "keys are different");
         }
         self.all.push(Object { keys, region });
@@ -134,19 +152,25 @@ impl Objects {
     }
 
     /// The objects that have keys in `range`, in order, each with the first of these keys.
-    pub fn within(&self, range: &KeyRange) -> impl Iterator<Item = (usize, usize)> + '_ {
+    pub fn within(&self, range: &KeyRange) -> impl Iterator<Item = ObjectKey> + '_ {
         let to = range.to.clone();
         let from = self.by_key.range(range.from.clone()..);
         let inside = from.take_while(move |(key, _)| to.as_ref().is_none_or(|to| *key < to));
         let mut last = None;
         inside
             .map(|(_, at)| *at)
-            .filter(move |(object, _)| last.replace(*object) != Some(*object))
+            .filter(move |at| last.replace(at.object) != Some(at.object))
+    }
+
+    /// The key at `at`.
+    #[must_use]
+    pub fn key(&self, at: ObjectKey) -> &[u8] {
+        &self.all[at.object].keys[at.index]
     }
 
     /// Which key of which object this is.
     #[must_use]
-    pub fn find(&self, key: &[u8]) -> Option<(usize, usize)> {
+    pub fn find(&self, key: &[u8]) -> Option<ObjectKey> {
         self.by_key.get(key).copied()
     }
 
@@ -154,11 +178,11 @@ impl Objects {
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub fn read(&self, (object, at): (usize, usize), value: &[u8]) -> Result<Bound, String> {
+    pub fn read(&self, at: ObjectKey, value: &[u8]) -> Result<Bound, String> {
         if value.is_empty() {
             return Ok(Bound::Empty);
         }
-        let key = Printable(&self.all[object].keys[at]).to_string();
+        let key = Printable(self.key(at)).to_string();
         let (head, _) = value.split_at_checked(4).ok_or_else(|| {
             format!(
                 "key {key} has a value of {} bytes that nobody wrote",
@@ -166,7 +190,7 @@ impl Objects {
             )
         })?;
         let op = u32::from_le_bytes(head.try_into().expect("four bytes"));
-        let whole = self.value(op, (object, at), value.len());
+        let whole = self.value(op, at, value.len());
         match whole.iter().zip(value).position(|(a, b)| a != b) {
             None if whole.len() == value.len() => Ok(Bound::To(op)),
             differs => Err(format!(
@@ -180,12 +204,13 @@ impl Objects {
 
     /// The value of `len` bytes that operation `op` binds a key to.
     #[must_use]
-    pub fn value(&self, op: u32, (object, at): (usize, usize), len: usize) -> Vec<u8> {
+    pub fn value(&self, op: u32, key: ObjectKey, len: usize) -> Vec<u8> {
+        let ObjectKey { object, index } = key;
         let mut value = Vec::with_capacity(len.max(VALUE_BYTES_MIN));
         value.extend_from_slice(&op.to_le_bytes());
         value.extend_from_slice(&u16::try_from(object).expect("few objects").to_le_bytes());
-        value.extend_from_slice(&u16::try_from(at).expect("few keys").to_le_bytes());
-        let mut pattern = Random::new(u64::from(op) << 20 | (object as u64) << 4 | at as u64, 9);
+        value.extend_from_slice(&u16::try_from(index).expect("few keys").to_le_bytes());
+        let mut pattern = Random::new(u64::from(op) << 20 | (object as u64) << 4 | index as u64, 9);
         while value.len() < len {
             value.extend_from_slice(&pattern.next().to_le_bytes());
         }
@@ -224,17 +249,23 @@ mod tests {
     fn a_value_is_known_again_and_a_damaged_one_is_not() {
         let objects = objects();
         for len in [8, 9, 100, 5000] {
-            let mut value = objects.value(77, (3, 0), len);
+            let mut value = objects.value(77, ObjectKey::first(3), len);
             assert_eq!(
-                (objects.read((3, 0), &value), value.len()),
+                (objects.read(ObjectKey::first(3), &value), value.len()),
                 (Ok(Bound::To(77)), len)
             );
-            assert!(objects.read((4, 0), &value).is_err(), "of another key");
+            assert!(
+                objects.read(ObjectKey::first(4), &value).is_err(),
+                "of another key"
+            );
             value[len - 1] ^= 1;
-            assert!(objects.read((3, 0), &value).is_err(), "a flipped bit");
+            assert!(
+                objects.read(ObjectKey::first(3), &value).is_err(),
+                "a flipped bit"
+            );
         }
-        assert_eq!(objects.read((0, 0), b""), Ok(Bound::Empty));
-        assert!(objects.read((0, 0), b"abc").is_err());
+        assert_eq!(objects.read(ObjectKey::first(0), b""), Ok(Bound::Empty));
+        assert!(objects.read(ObjectKey::first(0), b"abc").is_err());
     }
 
     #[test]
@@ -242,7 +273,7 @@ mod tests {
         let objects = objects();
         let all: Vec<usize> = objects
             .within(&KeyRange::all())
-            .map(|(object, _)| object)
+            .map(|at| at.object)
             .collect();
         assert_eq!(all, (0..objects.len()).collect::<Vec<_>>());
     }

@@ -326,7 +326,7 @@ impl State {
             What::Expiry => {
                 return Told::Expires(was.map(|value| (value.len() as u64, self.expiry)));
             }
-            What::Expire(to, only) => return self.expire((*to, *only), number),
+            What::Expire(to, only) => return self.expire(*to, *only, number),
             What::Put(value, expiry) => {
                 self.expiry = *expiry;
                 (Some(value.clone()), None)
@@ -362,7 +362,7 @@ impl State {
         Told::Written(true, told)
     }
 
-    fn expire(&mut self, (to, only): (Option<Moment>, Only), number: u64) -> Told {
+    fn expire(&mut self, to: Option<Moment>, only: Only, number: u64) -> Told {
         let never = Moment(u64::MAX);
         let (old, new) = (self.expiry.unwrap_or(never), to.unwrap_or(never));
         let holds = match only {

@@ -1,11 +1,12 @@
 //! What scans and snapshots saw.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use argosy_base::range::Printable;
 use argosy_base::{Direction, KeyRange};
 
-use super::{Load, Pairs, Pending, Wrong};
+use super::{Answered, Load, Pairs, Wrong};
 use crate::asks::{Ask, is_counter};
 use crate::bulk::is_bulk;
 use crate::changes::is_changed;
@@ -13,16 +14,27 @@ use crate::check::Bound;
 use crate::check::register::Kind;
 use crate::long::is_long;
 use crate::many::is_of_many;
-use crate::objects::Objects;
+use crate::objects::{ObjectKey, Objects};
+
+/// All pairs that a range had at some moment.
+struct Seen<'a> {
+    range: &'a KeyRange,
+    /// Values were not asked for.
+    keys_only: bool,
+    pairs: Pairs,
+    /// The moment lies in this range.
+    when: Range<u64>,
+}
 
 impl Load {
     pub(super) fn page(
         &mut self,
         objects: &Objects,
-        (op, pending): (u32, &Pending),
-        (pairs, next): (Pairs, Option<Vec<u8>>),
-        ended: u64,
+        answered: Answered<'_>,
+        pairs: Pairs,
+        next: Option<Vec<u8>>,
     ) -> Result<(), Wrong> {
+        let Answered { op, pending, .. } = answered;
         let Ask::Scan { range, paging } = &pending.ask else {
             panic!("the caller has looked");
         };
@@ -54,29 +66,27 @@ impl Load {
             };
             covered.go_on_at(back, next);
         }
-        self.pairs(
-            objects,
-            op,
-            (&covered, paging.keys_only),
+        let seen = Seen {
+            range: &covered,
+            keys_only: paging.keys_only,
             pairs,
-            (pending.began, ended),
-        )
+            when: pending.began..answered.ended,
+        };
+        self.pairs(objects, op, seen)
     }
 
-    /// `pairs` are all that `range` had at some moment, as it was seen.
+    /// Operation `op` has seen this.
     ///
     /// # Errors
-    /// What is wrong with them.
-    #[expect(clippy::too_many_arguments, reason = "what is known of one answer")]
-    fn pairs(
-        &mut self,
-        objects: &Objects,
-        op: u32,
-        (range, keys_only): (&KeyRange, bool),
-        pairs: Pairs,
-        when: (u64, u64),
-    ) -> Result<(), Wrong> {
-        let mut found: BTreeMap<(usize, usize), Vec<u8>> = BTreeMap::new();
+    /// What is wrong with it.
+    fn pairs(&mut self, objects: &Objects, op: u32, seen: Seen<'_>) -> Result<(), Wrong> {
+        let Seen {
+            range,
+            keys_only,
+            pairs,
+            when,
+        } = seen;
+        let mut found: BTreeMap<ObjectKey, Vec<u8>> = BTreeMap::new();
         for (key, value) in pairs {
             let of_clients = is_bulk(&key) || is_changed(&key) || is_of_many(&key);
             if is_counter(&key) || is_long(&key) || of_clients {
@@ -90,15 +100,15 @@ impl Load {
             };
             found.insert(at, value);
         }
-        let objects_seen: Vec<(usize, usize)> = objects.within(range).collect();
-        for (object, first) in objects_seen {
+        for ObjectKey { object, index } in objects.within(range) {
             let keys = &objects.get(object).keys;
             let mut bounds = Vec::new();
-            for at in (first..keys.len()).filter(|at| range.contains(&keys[*at])) {
-                bounds.push(match found.get(&(object, at)) {
+            for index in (index..keys.len()).filter(|index| range.contains(&keys[*index])) {
+                let at = ObjectKey { object, index };
+                bounds.push(match found.get(&at) {
                     None => Bound::Absent,
                     Some(_) if keys_only => Bound::Empty,
-                    Some(value) => self.read(objects, (object, at), value)?,
+                    Some(value) => self.read(objects, at, value)?,
                 });
             }
             if bounds.iter().any(|bound| *bound != bounds[0]) {
@@ -111,14 +121,14 @@ impl Load {
             } else {
                 Kind::Read(bounds[0])
             };
-            self.saw(op, object, kind, when);
+            self.saw(op, object, kind, when.clone());
         }
         Ok(())
     }
 
     /// The moment of a snapshot that is taken now, and that is read later.
-    pub fn snapshot_moment(&mut self) -> (u64, u64) {
-        (self.moment(), self.moment())
+    pub fn snapshot_moment(&mut self) -> Range<u64> {
+        self.moment()..self.moment()
     }
 
     /// A snapshot that was taken at `when` has these pairs in `range`.
@@ -130,8 +140,14 @@ impl Load {
         objects: &Objects,
         range: &KeyRange,
         pairs: Pairs,
-        when: (u64, u64),
+        when: Range<u64>,
     ) -> Result<(), Wrong> {
-        self.pairs(objects, u32::MAX, (range, false), pairs, when)
+        let seen = Seen {
+            range,
+            keys_only: false,
+            pairs,
+            when,
+        };
+        self.pairs(objects, u32::MAX, seen)
     }
 }

@@ -26,7 +26,7 @@ impl Load {
             return;
         }
         for ((session, _), handed) in &mut self.sessions {
-            if *session == pending.session {
+            if *session == pending.asking.session {
                 handed.retain(|one| !pending.accesses.contains(&(one.object, one.access)));
             }
         }

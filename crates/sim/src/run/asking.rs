@@ -16,10 +16,10 @@ use crate::check::computed::What;
 use crate::check::{Bound, When};
 use crate::erase;
 use crate::leases::{self, Leases};
-use crate::load::Wrong;
+use crate::load::{Asking, Wrong};
 use crate::long;
 use crate::mortal::Mortal;
-use crate::objects::Objects;
+use crate::objects::{ObjectKey, Objects};
 use crate::plan::{SERVERS, WorldKind};
 use crate::slow;
 
@@ -141,9 +141,14 @@ impl Run {
             now,
             format_args!("op {op} of server {server}: {}", ask_in_short(&ask)),
         );
-        let whom = (server, line.session, all_direct);
-        self.load
-            .ask(&self.objects, ask.clone(), whom, (now, self.expect));
+        let asking = Asking {
+            server,
+            session: line.session,
+            direct: all_direct,
+            at: now,
+            expect: self.expect,
+        };
+        self.load.ask(&self.objects, ask.clone(), asking);
         self.cluster.coverage.add("operations", 1);
         self.cluster
             .coverage
@@ -155,15 +160,15 @@ impl Run {
     }
 
     /// Asks for a key; every third time among others.
-    fn get(&self, line: &Line, op: u32, (object, at): (usize, usize)) -> Option<Response> {
+    fn get(&self, line: &Line, op: u32, at: ObjectKey) -> Option<Response> {
         let token = u64::from(op);
-        let keys = &self.objects.get(object).keys;
-        let key = &keys[at];
+        let key = self.objects.key(at);
         if !op.is_multiple_of(3) {
             return line.call(Request::Get { key }, token);
         }
-        let others = keys.iter().skip(at + 1).chain(&self.objects.get(0).keys);
-        let keys = [key].into_iter().chain(others).map(Vec::as_slice);
+        let neighbours = self.objects.get(at.object).keys.iter().skip(at.index + 1);
+        let others = neighbours.chain(&self.objects.get(0).keys);
+        let keys = [key].into_iter().chain(others.map(Vec::as_slice));
         let keys = &KeyList::of(keys);
         let (wanted, at) = (Wanted::Values(1 << 16), None);
         line.call(Request::GetMany { keys, wanted, at }, token)
@@ -196,8 +201,8 @@ impl Run {
                 let expires = u64::from(until.is_some());
                 self.cluster.coverage.add("pairs that expire", expires);
                 let mut batch = match self.load.erasures.contains(&op) {
-                    true => erase::batch(&self.objects, op, (targets, expiry)),
-                    false => Ask::batch(&self.objects, op, (targets, expiry)),
+                    true => erase::batch(&self.objects, op, targets, expiry),
+                    false => Ask::batch(&self.objects, op, targets, expiry),
                 };
                 let long = targets
                     .iter()
@@ -210,7 +215,7 @@ impl Run {
                     When::Absent => Condition::Absent,
                     When::Present => Condition::Present,
                     When::Is(bound) => {
-                        let at = (targets[0].object, 0);
+                        let at = ObjectKey::first(targets[0].object);
                         let expected = match bound {
                             Bound::To(op) => {
                                 self.objects.value(*op, at, self.load.lens[*op as usize])
@@ -242,7 +247,7 @@ impl Run {
         let mut asked = false;
         let now = self.cluster.now();
         for index in 0..long::KEYS {
-            let Some(server) = self.longs.whom(index, starts, (SERVERS, now)) else {
+            let Some(server) = self.longs.whom(index, starts, SERVERS, now) else {
                 continue;
             };
             let Some(line) = self.line(server) else {
@@ -306,7 +311,7 @@ impl Run {
             let Some(line) = self.line(server) else {
                 continue;
             };
-            let (token, call) = self.changes.next((index, client), line.session);
+            let (token, call) = self.changes.next(index, client, line.session);
             asked = true;
             if let Some(response) = call.request(|request| line.call(request, token)) {
                 self.clocks_reached();
@@ -330,7 +335,7 @@ impl Run {
                 continue;
             };
             let (leases, mut world) = self.leases_and_world();
-            let (token, call) = leases.next(slot, (line.session, starts), &mut world);
+            let (token, call) = leases.next(slot, line.session, starts, &mut world);
             asked = true;
             if let Some(response) = call.request(|request| line.call(request, token)) {
                 self.clocks_reached();
@@ -351,8 +356,8 @@ impl Run {
         let Some(line) = self.line(server) else {
             return Ok(false);
         };
-        let whom = (server, line.session);
-        let (token, what) = self.maintainer.next(whom, self.cluster.now());
+        let now = self.cluster.now();
+        let (token, what) = self.maintainer.next(server, line.session, now);
         self.say(format_args!("server {server} is asked to {what:?}"));
         if let Some(response) = line.call(Request::Maintain { what }, token) {
             let coverage = &mut self.cluster.coverage;
@@ -410,7 +415,7 @@ impl Run {
     /// The primary of the first object that is asked about.
     fn home(&self, ask: &Ask) -> usize {
         let region = match ask {
-            Ask::Get { key: (object, _) } => self.objects.get(*object).region,
+            Ask::Get { key } => self.objects.get(key.object).region,
             Ask::Scan { range, paging } => self.cluster.map.first_of(range, paging.direction),
             Ask::Write { targets, .. } => self.objects.get(targets[0].object).region,
             Ask::Add { .. } => 0,
@@ -453,7 +458,7 @@ impl Run {
 
 fn ask_in_short(ask: &Ask) -> String {
     match ask {
-        Ask::Get { key: (object, at) } => format!("get key {at} of object {object}"),
+        Ask::Get { key } => format!("get key {} of object {}", key.index, key.object),
         Ask::Scan { range, paging } => {
             let (direction, pairs) = (paging.direction, paging.pairs_max);
             format!("scan {range}, {direction:?}, {pairs} pairs")

@@ -11,6 +11,7 @@ use crate::coverage;
 use crate::damaging::Damage;
 use crate::judge::ProcessEnd;
 use crate::load::Wrong;
+use crate::objects::ObjectKey;
 use crate::plan::{Event, SERVERS, WorldKind};
 
 /// How long ago a write has to be for its loss with the power not to be excused by the time that a
@@ -289,7 +290,8 @@ impl Run {
         }
         let looks = self.damaging.between(1, 1 + self.objects.len() / LOOKS_MAX);
         for object in (0..self.objects.len()).step_by(looks) {
-            self.ask_alone(Ask::Get { key: (object, 0) })?;
+            let key = ObjectKey::first(object);
+            self.ask_alone(Ask::Get { key })?;
             self.tick(Pace::None)?;
         }
         self.answers()?;

@@ -31,7 +31,7 @@ use crate::depend::Depend;
 use crate::erase::Erase;
 use crate::judge::ProcessEnd;
 use crate::leases::{self, Leases};
-use crate::load::{Expect, Load, Wrong};
+use crate::load::{Answer, Expect, Load, Wrong};
 use crate::long::{self, Longs};
 use crate::maintain::{self, Maintainer};
 use crate::many;
@@ -485,32 +485,37 @@ impl Run {
         let now = self.cluster.now();
         self.words
             .say(now, format_args!("op {op}: {}", in_short(&response)));
-        let server = self.load.pending().get(&op).map(|asked| asked.server);
+        let server = self
+            .load
+            .pending()
+            .get(&op)
+            .map(|pending| pending.asking.server);
         let failed = server.is_some_and(|server| self.cluster.failure(server).is_some());
         if failed && matches!(response, Response::Value(Some(_))) {
             let name = "reads on a device that has failed";
             self.cluster.coverage.add(name, 1);
         }
-        self.load.answer(
-            &self.objects,
-            (op, now),
+        let answer = Answer {
+            op,
+            at: now,
             response,
-            &mut self.cluster.coverage,
-        )
+        };
+        self.load
+            .answer(&self.objects, answer, &mut self.cluster.coverage)
     }
 
     /// Every request is answered soon after its deadline, by a server that does something.
     fn overdue(&mut self) -> Result<(), Wrong> {
         let now = self.cluster.now();
         for (op, pending) in self.load.pending().iter().take(4) {
-            let Some(up) = self.cluster.active(pending.server) else {
+            let Some(up) = self.cluster.active(pending.asking.server) else {
                 continue;
             };
-            let since = pending.asked.max(up.since);
+            let since = pending.asking.at.max(up.since);
             if now.since(since) > self.plan.deadline + ANSWER_SLACK {
                 return Err(format!(
                     "op {op}, asked of server {}, is not answered",
-                    pending.server
+                    pending.asking.server
                 ));
             }
         }

@@ -1,5 +1,7 @@
 //! Snapshots that are held for a while, and what a region holds.
 
+use std::ops::Range;
+
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::Snapshot;
 
@@ -13,7 +15,7 @@ pub(super) struct Held {
     pub(super) region: usize,
     server: usize,
     pub(super) session: u32,
-    when: (u64, u64),
+    when: Range<u64>,
     until: u64,
 }
 

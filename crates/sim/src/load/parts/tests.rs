@@ -6,8 +6,8 @@ use argosy_server::service::{Response, ServiceError};
 use crate::asks::Ask;
 use crate::check::{Bound, When};
 use crate::coverage::Coverage;
-use crate::load::{Expect, Load};
-use crate::objects::{Objects, VALUE_BYTES_MIN};
+use crate::load::{Answer, Asking, Load};
+use crate::objects::{ObjectKey, Objects, VALUE_BYTES_MIN};
 use crate::random::Random;
 
 use super::Target;
@@ -62,20 +62,19 @@ impl World {
             condition: When::Always,
             previous: false,
         };
-        let whom = (0, SESSION, true);
-        let when = (Instant::default(), Expect::Anything);
-        self.load.ask(&self.objects, ask, whom, when);
+        self.load.ask(&self.objects, ask, Asking::anything(SESSION));
         op
     }
 
     fn answer(&mut self, op: u32, response: Response) {
-        let at = (op, Instant::default());
+        let at = Instant::default();
+        let answer = Answer { op, at, response };
         let Self {
             objects,
             load,
             coverage,
         } = self;
-        load.answer(objects, at, response, coverage)
+        load.answer(objects, answer, coverage)
             .expect("nothing is wrong with the answer by itself");
     }
 
@@ -92,12 +91,11 @@ impl World {
     }
 
     fn read(&mut self, object: usize, op: u32) {
-        let ask = Ask::Get { key: (object, 0) };
+        let key = ObjectKey::first(object);
+        let ask = Ask::Get { key };
         let get = self.load.next_op();
-        let whom = (0, SESSION, true);
-        let when = (Instant::default(), Expect::Anything);
-        self.load.ask(&self.objects, ask, whom, when);
-        let value = self.objects.value(op, (object, 0), VALUE_BYTES_MIN);
+        self.load.ask(&self.objects, ask, Asking::anything(SESSION));
+        let value = self.objects.value(op, key, VALUE_BYTES_MIN);
         self.answer(get, Response::Value(Some(value)));
     }
 
