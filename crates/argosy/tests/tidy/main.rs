@@ -1,6 +1,9 @@
 //! House rules that a compiler does not check: headers, lengths, who may use whom, where `unsafe`
 //! may stand, links, licences. Each test names all offenders at once, with what to do.
 
+mod ratchets;
+mod signatures;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,0 +1,84 @@
+//! What there is still too much of. Each number here may fall and never rise: a test fails where there is more, and
+//! where there is less than the number says, until that is lowered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::signatures::{public_types, tuple_parameters};
+use super::{demand, sources};
+
+/// Parameters whose type is a tuple, by crate; none in a crate that is not listed.
+const TUPLE_PARAMETERS: [(&str, usize); 4] =
+    [("engine", 8), ("log", 10), ("lsm", 54), ("server", 56)];
+
+/// Names that more than one public type has.
+const SHARED_NAMES: usize = 82;
+
+/// The crate that the file at `path` is of.
+fn crate_of(path: &str) -> Option<&str> {
+    path.strip_prefix("crates/")?.split('/').next()
+}
+
+#[test]
+fn parameters_are_no_tuples() {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for source in sources().iter().filter(|source| source.is_rust()) {
+        let Some(name) = crate_of(&source.path) else {
+            continue;
+        };
+        let parameters = found.entry(name.to_owned()).or_default();
+        for parameter in tuple_parameters(&source.text) {
+            parameters.push(format!("{}: {parameter}", source.path));
+        }
+    }
+    assert!(found.len() > 12, "all crates are looked at");
+    let allowed: BTreeMap<_, _> = TUPLE_PARAMETERS.into_iter().collect();
+    let mut offences = Vec::new();
+    for (name, parameters) in found {
+        let allowed = allowed.get(&*name).copied().unwrap_or(0);
+        let count = parameters.len();
+        if count > allowed {
+            offences.push(format!("{name} has {count}, and may have {allowed}"));
+            offences.extend(parameters);
+        } else if count < allowed {
+            offences.push(format!("{name} has {count}: lower {allowed} to that"));
+        }
+    }
+    demand(
+        "a struct says what values are together, or each is a parameter of its own",
+        &offences,
+    );
+}
+
+#[test]
+fn public_types_have_names_of_their_own() {
+    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources() {
+        let is_source = source.path.contains("/src/") && !source.is_test();
+        if !source.is_rust() || !is_source {
+            continue;
+        }
+        for name in public_types(&source.text) {
+            let places = places.entry(name.to_owned()).or_default();
+            places.insert(source.path.clone());
+        }
+    }
+    assert!(places.len() > 200, "all crates are looked at");
+    places.retain(|_, places| places.len() > 1);
+    let shared = places.iter().map(|(name, places)| {
+        let places: Vec<_> = places.iter().map(String::as_str).collect();
+        format!("{name}: {}", places.join(", "))
+    });
+    let mut offences: Vec<_> = shared.collect();
+    if offences.len() == SHARED_NAMES {
+        return;
+    }
+    let count = offences.len();
+    offences.insert(
+        0,
+        format!("there are {count}, and SHARED_NAMES is {SHARED_NAMES}"),
+    );
+    demand(
+        "a name means one thing: rename one of two types, make it `pub(crate)`, or use one of them for both",
+        &offences,
+    );
+}
