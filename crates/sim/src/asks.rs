@@ -12,7 +12,7 @@ use crate::small::{Aim, Filler};
 
 /// What an object is to be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     /// The object.
     pub object: usize,
     /// To what.
@@ -23,7 +23,7 @@ pub struct Target {
 
 /// A request.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub(crate) enum Ask {
     /// Read one key of an object.
     Get {
         /// Which.
@@ -55,7 +55,12 @@ pub enum Ask {
 impl Ask {
     /// The batch of a write.
     #[must_use]
-    pub fn batch(objects: &Objects, op: u32, targets: &[Target], expiry: Expiry) -> WriteBatch {
+    pub(crate) fn batch(
+        objects: &Objects,
+        op: u32,
+        targets: &[Target],
+        expiry: Expiry,
+    ) -> WriteBatch {
         let mut batch = WriteBatch::new();
         Self::add_to(&mut batch, objects, op, targets, expiry);
         batch
@@ -87,22 +92,22 @@ impl Ask {
 }
 
 /// Numbers that are only incremented. Their keys lie in the first region, in front of all objects.
-pub const COUNTERS: usize = 3;
+pub(crate) const COUNTERS: usize = 3;
 
 /// The key of a number.
 #[must_use]
-pub fn counter_key(counter: usize) -> Vec<u8> {
+pub(crate) fn counter_key(counter: usize) -> Vec<u8> {
     format!("c{counter}").into_bytes()
 }
 
 /// Whether this is the key of one.
 #[must_use]
-pub fn is_counter(key: &[u8]) -> bool {
+pub(crate) fn is_counter(key: &[u8]) -> bool {
     key.first() == Some(&b'c')
 }
 
 /// Chooses requests.
-pub struct Chooser {
+pub(crate) struct Chooser {
     random: Random,
     mix: Mix,
     hot_percent: usize,
@@ -118,12 +123,12 @@ pub struct Chooser {
 }
 
 /// Bytes of a page of a scan, at most: it has to fit a message.
-pub const PAGE_BYTES_MAX: usize = 48 << 10;
+pub(crate) const PAGE_BYTES_MAX: usize = 48 << 10;
 
 impl Chooser {
     /// As `plan` says.
     #[must_use]
-    pub fn new(plan: &Plan, random: Random) -> Self {
+    pub(crate) fn new(plan: &Plan, random: Random) -> Self {
         let engine = &plan.engine;
         // A group has to fit the windows when all but one are waiting to be flushed.
         let windows = engine.window_bytes * (engine.window_slots - 1);
@@ -141,7 +146,7 @@ impl Chooser {
     }
 
     /// The request of operation `op`.
-    pub fn next(&mut self, objects: &Objects, op: u32) -> Ask {
+    pub(crate) fn next(&mut self, objects: &Objects, op: u32) -> Ask {
         if let Some(ask) = self.aimed(objects, op) {
             return ask;
         }

@@ -24,21 +24,21 @@ use crate::plan::{Plan, WorldKind};
 use crate::random::Random;
 
 /// What tokens of these clients have, and those of other clients do not.
-pub const TOKEN: u64 = 1 << 41;
+pub(crate) const TOKEN: u64 = 1 << 41;
 /// How many slots there are.
-pub const SLOTS: usize = 3;
+pub(crate) const SLOTS: usize = 3;
 
 /// What a slot's range may have: nothing, or the part of this number.
 type Content = Option<u32>;
 
 /// Whether this is a key of these clients.
 #[must_use]
-pub fn is_bulk(key: &[u8]) -> bool {
+pub(crate) fn is_bulk(key: &[u8]) -> bool {
     key.first() == Some(&b'a')
 }
 
 /// What is to be asked of a server.
-pub enum Call {
+pub(crate) enum Call {
     /// Have these pairs ingested.
     Ingest(WriteBatch),
     /// Write these.
@@ -82,7 +82,7 @@ struct Slot {
 }
 
 /// See the module documentation.
-pub struct Bulks {
+pub(crate) struct Bulks {
     random: Random,
     /// Of 1000 ticks, in how many something is begun.
     permille: usize,
@@ -94,7 +94,7 @@ pub struct Bulks {
 impl Bulks {
     /// As `plan` says.
     #[must_use]
-    pub fn new(plan: &Plan, seed: u64) -> Self {
+    pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         let mut random = Random::new(seed, 16);
         let permille = random.pick(&[0, 10, 60]);
         // What goes through the log has to fit its windows.
@@ -122,7 +122,7 @@ impl Bulks {
     }
 
     /// A server to ask about slot `index`, of so many; `None`: nothing is to be asked now.
-    pub fn whom(&mut self, index: usize, starts: bool, servers: usize) -> Option<usize> {
+    pub(crate) fn whom(&mut self, index: usize, starts: bool, servers: usize) -> Option<usize> {
         if self.permille == 0 {
             return None;
         }
@@ -157,7 +157,7 @@ impl Bulks {
     }
 
     /// What is to be asked about slot `index` next, of the process `session`.
-    pub fn next(&mut self, index: usize, session: u32) -> Vec<(u64, Call)> {
+    pub(crate) fn next(&mut self, index: usize, session: u32) -> Vec<(u64, Call)> {
         let mut calls = Vec::new();
         let slot = &mut self.slots[index];
         let range = slot.range(index);
@@ -191,7 +191,7 @@ impl Bulks {
     }
 
     /// The process is gone: nothing that it was asked is answered any more.
-    pub fn lost(&mut self, session: u32) {
+    pub(crate) fn lost(&mut self, session: u32) {
         for slot in &mut self.slots {
             let of_it = |waits: Option<(u64, u32)>| waits.is_some_and(|(_, of)| of == session);
             slot.reader.take_if(|flow| of_it(flow.waits));
@@ -203,20 +203,20 @@ impl Bulks {
 
     /// Whether anything is under way.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         let busy = |slot: &Slot| slot.writer.is_some() || slot.reader.is_some();
         self.slots.iter().any(busy)
     }
 
     /// Has every slot be read once more.
-    pub fn want_all(&mut self) {
+    pub(crate) fn want_all(&mut self) {
         let wanted = self.permille > 0;
         self.slots.iter_mut().for_each(|slot| slot.wanted = wanted);
     }
 
     /// Whether a slot is still to be read.
     #[must_use]
-    pub fn is_wanting(&self) -> bool {
+    pub(crate) fn is_wanting(&self) -> bool {
         self.slots.iter().any(|slot| slot.wanted)
     }
 
@@ -224,7 +224,7 @@ impl Bulks {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         token: u64,
         response: Response,

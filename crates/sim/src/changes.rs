@@ -20,20 +20,20 @@ use crate::plan::{Plan, WorldKind};
 use crate::random::Random;
 
 /// What tokens of these clients have, and those of other clients do not.
-pub const TOKEN: u64 = 1 << 42;
+pub(crate) const TOKEN: u64 = 1 << 42;
 /// How many keys there are at a time; the last is a number.
-pub const KEYS: usize = 3;
+pub(crate) const KEYS: usize = 3;
 /// Unknown outcomes of a key, at most.
 const UNKNOWN_MAX: usize = 3;
 
 /// Whether this is a key of these clients.
 #[must_use]
-pub fn is_changed(key: &[u8]) -> bool {
+pub(crate) fn is_changed(key: &[u8]) -> bool {
     key.first() == Some(&b'd')
 }
 
 /// What is to be asked of a server.
-pub struct Call {
+pub(crate) struct Call {
     key: Vec<u8>,
     what: What,
     /// Only if nobody has written since this version.
@@ -62,7 +62,7 @@ struct Key {
 }
 
 /// See the module documentation.
-pub struct Changes {
+pub(crate) struct Changes {
     random: Random,
     /// Of 1000 ticks, in how many a client asks.
     permille: usize,
@@ -80,7 +80,7 @@ pub struct Changes {
 impl Changes {
     /// As `plan` says.
     #[must_use]
-    pub fn new(plan: &Plan, seed: u64) -> Self {
+    pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         let mut random = Random::new(seed, 20);
         let permille = random.pick(&[0, 12, 45]);
         Self {
@@ -97,7 +97,7 @@ impl Changes {
     }
 
     /// The time is `now`, and some clock has shown `reached`.
-    pub fn time_reached(&mut self, now: Moment, reached: Moment) {
+    pub(crate) fn time_reached(&mut self, now: Moment, reached: Moment) {
         self.now = now;
         self.reached = reached;
         for key in &mut self.keys {
@@ -107,17 +107,22 @@ impl Changes {
 
     /// The last moment at which anything expires.
     #[must_use]
-    pub const fn last_expiry(&self) -> Moment {
+    pub(crate) const fn last_expiry(&self) -> Moment {
         self.last_expiry
     }
 
     /// Everything that expires has done so by now.
-    pub fn all_expired(&mut self) {
+    pub(crate) fn all_expired(&mut self) {
         self.keys.iter_mut().for_each(|key| key.state.all_expired());
     }
 
     /// A server to ask about key `index`, of so many, and the client that does; `None`: nothing is to be asked now.
-    pub fn whom(&mut self, index: usize, starts: bool, servers: usize) -> Option<(usize, usize)> {
+    pub(crate) fn whom(
+        &mut self,
+        index: usize,
+        starts: bool,
+        servers: usize,
+    ) -> Option<(usize, usize)> {
         if self.permille == 0 {
             return None;
         }
@@ -139,7 +144,7 @@ impl Changes {
     }
 
     /// What client `client` of key `index` asks next, of the process `session`.
-    pub fn next(&mut self, index: usize, client: usize, session: u32) -> (u64, Call) {
+    pub(crate) fn next(&mut self, index: usize, client: usize, session: u32) -> (u64, Call) {
         let token = self.tokens;
         self.tokens += 1;
         let wanted = self.keys[index].wanted.clone();
@@ -239,7 +244,7 @@ impl Changes {
     }
 
     /// The process is gone: nothing that it was asked is answered any more.
-    pub fn lost(&mut self, session: u32) {
+    pub(crate) fn lost(&mut self, session: u32) {
         for key in &mut self.keys {
             for client in &mut key.clients {
                 let lost = client.waits.take_if(|(_, of)| *of == session);
@@ -257,13 +262,13 @@ impl Changes {
 
     /// Whether anything is under way.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         let mut clients = self.keys.iter().flat_map(|key| &key.clients);
         clients.any(|client| client.waits.is_some())
     }
 
     /// Has every key be read in this way once more.
-    pub fn want_all(&mut self, how: &What) {
+    pub(crate) fn want_all(&mut self, how: &What) {
         let wanted = (self.permille > 0).then_some(how);
         self.keys
             .iter_mut()
@@ -272,7 +277,7 @@ impl Changes {
 
     /// Whether a key is still to be read.
     #[must_use]
-    pub fn is_wanting(&self) -> bool {
+    pub(crate) fn is_wanting(&self) -> bool {
         self.keys.iter().any(|key| key.wanted.is_some())
     }
 
@@ -280,7 +285,7 @@ impl Changes {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         token: u64,
         response: Response,
@@ -411,7 +416,7 @@ fn count(asked: &computed::Request, told: &Told, coverage: &mut Coverage) {
 
 impl Call {
     /// The request, handed to `ask`.
-    pub fn request<T>(&self, ask: impl FnOnce(Request<'_>) -> T) -> T {
+    pub(crate) fn request<T>(&self, ask: impl FnOnce(Request<'_>) -> T) -> T {
         let key = &self.key;
         let mut batch = WriteBatch::new();
         let expiry = |at: &Option<Moment>| at.map_or(Expiry::Never, Expiry::At);

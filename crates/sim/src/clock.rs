@@ -8,11 +8,11 @@ use argosy_base::{Clock, Instant, Moment};
 
 /// See the module documentation.
 #[derive(Debug, Default)]
-pub struct SimClock(AtomicU64);
+pub(crate) struct SimClock(AtomicU64);
 
 impl SimClock {
     /// Moves the clock on by `span`.
-    pub fn advance(&self, span: Duration) {
+    pub(crate) fn advance(&self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).expect("a span of a run");
         self.0.fetch_add(nanos, Ordering::Relaxed);
     }
@@ -30,19 +30,19 @@ impl Clock for SimClock {
 
 /// The clock of one server. What it shows on the wall is wrong by so much.
 #[derive(Debug)]
-pub struct ServerClock {
+pub(crate) struct ServerClock {
     common: Arc<SimClock>,
     /// Milliseconds since 1970 at the run's beginning, as it takes them to be.
     began: AtomicU64,
 }
 
 /// When runs begin.
-pub const BEGAN: Moment = Moment(1_000_000);
+pub(crate) const BEGAN: Moment = Moment(1_000_000);
 
 impl ServerClock {
     /// A clock that is right.
     #[must_use]
-    pub const fn new(common: Arc<SimClock>) -> Self {
+    pub(crate) const fn new(common: Arc<SimClock>) -> Self {
         Self {
             common,
             began: AtomicU64::new(BEGAN.0),
@@ -50,7 +50,7 @@ impl ServerClock {
     }
 
     /// Sets it, so that the run would have begun at `began`.
-    pub fn set(&self, began: Moment) {
+    pub(crate) fn set(&self, began: Moment) {
         self.began.store(began.0, Ordering::Relaxed);
     }
 }

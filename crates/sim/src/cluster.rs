@@ -35,7 +35,7 @@ mod counting;
 mod damaged;
 mod failed;
 mod paced;
-pub mod parked;
+pub(crate) mod parked;
 mod spoilt;
 
 pub(crate) use damaged::REFUSED;
@@ -47,14 +47,14 @@ const SEGMENTS: u64 = 4096;
 const MEMTABLE_BYTES: usize = 256 << 20;
 
 /// Where a process's late answers arrive, until it dies.
-pub struct Mailbox {
+pub(crate) struct Mailbox {
     mortal: Arc<Mortal>,
     answers: Mutex<Vec<(u64, Response)>>,
 }
 
 impl Mailbox {
     /// The answers that have arrived since the last call.
-    pub fn take(&self) -> Vec<(u64, Response)> {
+    pub(crate) fn take(&self) -> Vec<(u64, Response)> {
         std::mem::take(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -69,7 +69,7 @@ impl ReplySink for Mailbox {
 }
 
 /// A process.
-pub struct Up {
+pub(crate) struct Up {
     /// The server without its threads.
     pub node: Arc<Node>,
     /// Its segments.
@@ -113,7 +113,7 @@ struct Opened {
 
 /// How a start went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Started {
+pub(crate) enum Started {
     /// It runs.
     Up,
     /// It died again, as was planned.
@@ -123,7 +123,7 @@ pub enum Started {
 }
 
 /// See the module documentation.
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// The fabric.
     pub world: SimWorld,
     /// What they write to each other over.
@@ -149,7 +149,12 @@ pub struct Cluster {
 
 impl Cluster {
     /// Three machines with formatted devices, all down.
-    pub fn new(plan: &Plan, objects: &Objects, mutants: Mutants, random: &mut Random) -> Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        objects: &Objects,
+        mutants: Mutants,
+        random: &mut Random,
+    ) -> Self {
         let engine = Settings {
             mutants: mutants.engine,
             ..plan.engine.clone()
@@ -213,37 +218,31 @@ impl Cluster {
 
     /// The present moment.
     #[must_use]
-    pub fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
 
     /// The process of a server, if there is one.
     #[must_use]
-    pub fn up(&self, server: usize) -> Option<&Up> {
+    pub(crate) fn up(&self, server: usize) -> Option<&Up> {
         self.servers[server].up.as_ref()
     }
 
     /// The process of a server, if there is one that does something.
     #[must_use]
-    pub fn active(&self, server: usize) -> Option<&Up> {
+    pub(crate) fn active(&self, server: usize) -> Option<&Up> {
         self.up(server).filter(|up| !up.stopped)
-    }
-
-    /// Whether every server has a process.
-    #[must_use]
-    pub fn all_up(&self) -> bool {
-        self.servers.iter().all(|server| server.up.is_some())
     }
 
     /// The index of the primary of a region.
     #[must_use]
-    pub fn primary_of(&self, region: usize) -> usize {
+    pub(crate) fn primary_of(&self, region: usize) -> usize {
         self.map.regions()[region].primary.0 as usize
     }
 
     /// Why not every region is whole, or `None`.
     #[must_use]
-    pub fn lacks(&self) -> Option<String> {
+    pub(crate) fn lacks(&self) -> Option<String> {
         use argosy_server::service::Service;
         (0..SERVERS).find_map(|server| match self.active(server) {
             None => Some(format!("server {server} is not up")),
@@ -257,7 +256,7 @@ impl Cluster {
 
     /// Copies that cannot be used, and why, for a report.
     #[must_use]
-    pub fn failed_copies(&self) -> String {
+    pub(crate) fn failed_copies(&self) -> String {
         let mut failed = String::new();
         for server in 0..SERVERS {
             for region in self.map.regions() {
@@ -273,7 +272,7 @@ impl Cluster {
     // --- Beginnings and ends ---
 
     /// Starts a process on a machine that has none.
-    pub fn start(&mut self, server: usize, die_after: Option<u64>) -> Started {
+    pub(crate) fn start(&mut self, server: usize, die_after: Option<u64>) -> Started {
         let id = id(server);
         self.sessions += 1;
         self.coverage.add("starts", 1);
@@ -363,7 +362,7 @@ impl Cluster {
     }
 
     /// Ends the process of a server, if there is one, at once. Returns which it was.
-    pub fn kill(&mut self, server: usize) -> Option<u32> {
+    pub(crate) fn kill(&mut self, server: usize) -> Option<u32> {
         let up = self.take_down(server)?;
         self.coverage.add("kills", 1);
         self.crash(server, Crash::Kill);
@@ -374,7 +373,7 @@ impl Cluster {
     }
 
     /// Stops the process of a server as it should be. Returns which it was.
-    pub fn close(&mut self, server: usize) -> Option<u32> {
+    pub(crate) fn close(&mut self, server: usize) -> Option<u32> {
         self.up(server)?.node.close();
         let up = self.take_down(server)?;
         self.coverage.add("clean stops", 1);
@@ -384,7 +383,7 @@ impl Cluster {
     }
 
     /// Takes power from servers together. Returns which processes were ended.
-    pub fn cut_power(&mut self, servers: &[usize]) -> Vec<u32> {
+    pub(crate) fn cut_power(&mut self, servers: &[usize]) -> Vec<u32> {
         let mut ended = Vec::new();
         for server in servers {
             ended.extend(self.take_down(*server).map(|up| up.session));
@@ -415,7 +414,7 @@ impl Cluster {
     }
 
     /// The process died in the middle of a step.
-    pub fn bury(&mut self, server: usize) -> Option<u32> {
+    pub(crate) fn bury(&mut self, server: usize) -> Option<u32> {
         let dead = self.up(server).is_some_and(|up| up.mortal.is_dead());
         let session = dead.then(|| self.kill(server)).flatten();
         self.coverage
@@ -426,7 +425,7 @@ impl Cluster {
     // --- Harm short of an end ---
 
     /// Has a process do nothing, or go on.
-    pub fn set_stopped(&mut self, server: usize, stopped: bool) {
+    pub(crate) fn set_stopped(&mut self, server: usize, stopped: bool) {
         let now = self.clock.now();
         let Some(up) = &mut self.servers[server].up else {
             return;
@@ -444,7 +443,7 @@ impl Cluster {
     }
 
     /// Cuts a link in one direction, or heals it.
-    pub fn set_cut(&mut self, from: usize, to: usize, cut: bool) {
+    pub(crate) fn set_cut(&mut self, from: usize, to: usize, cut: bool) {
         if cut {
             self.world.cut(id(from), id(to));
             self.coverage.add("cuts", 1);
@@ -457,25 +456,25 @@ impl Cluster {
 
     /// What clocks on walls should show.
     #[must_use]
-    pub fn right_time(&self) -> Moment {
+    pub(crate) fn right_time(&self) -> Moment {
         BEGAN.after(self.now().as_nanos() / 1_000_000)
     }
 
     /// What the clock on a server's wall shows.
     #[must_use]
-    pub fn wall(&self, server: usize) -> Moment {
+    pub(crate) fn wall(&self, server: usize) -> Moment {
         self.servers[server].clock.wall()
     }
 
     /// When the run would have begun by it.
     #[must_use]
-    pub fn wall_began(&self, server: usize) -> Moment {
+    pub(crate) fn wall_began(&self, server: usize) -> Moment {
         let passed = self.right_time().since(BEGAN);
         Moment(self.wall(server).0 - passed)
     }
 
     /// Sets it.
-    pub fn set_wall(&mut self, server: usize, began: Moment) {
+    pub(crate) fn set_wall(&mut self, server: usize, began: Moment) {
         let before = self.wall(server);
         self.servers[server].clock.set(began);
         let back = self.wall(server) < before;
@@ -485,7 +484,7 @@ impl Cluster {
 
 /// The name of a server.
 #[must_use]
-pub fn id(server: usize) -> ServerId {
+pub(crate) fn id(server: usize) -> ServerId {
     ServerId(u32::try_from(server).expect("a handful of servers"))
 }
 

@@ -26,7 +26,7 @@ const LEVELS_PERCENT: usize = 40;
 
 /// What happens to a device without anybody's noticing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
+pub(crate) enum Damage {
     /// So many bits flip, anywhere in what is stored.
     Flip(usize),
     /// After so many more writes, one lands where something else is stored, and not where it should.

@@ -14,7 +14,7 @@ use crate::plan::{Plan, SERVERS, WorldKind};
 use crate::random::Random;
 
 /// See the module documentation.
-pub struct Depend {
+pub(crate) struct Depend {
     random: Random,
     /// Of 100 single puts and deletes, how many depend on the value.
     equal_percent: usize,
@@ -27,7 +27,7 @@ pub struct Depend {
 impl Depend {
     /// As `plan` says.
     #[must_use]
-    pub fn new(plan: &Plan, seed: u64) -> Self {
+    pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         let mut random = Random::new(seed, 12);
         let equal_percent = random.pick(&[0, 10, 40]);
         // After a loss of power a number may be lower than what was told.
@@ -49,7 +49,7 @@ impl Depend {
     }
 
     /// What is asked in the place of `ask`.
-    pub fn on_values(&mut self, ask: Ask, objects: &Objects, load: &Load) -> Ask {
+    pub(crate) fn on_values(&mut self, ask: Ask, objects: &Objects, load: &Load) -> Ask {
         if self.random.chance(self.add_percent) {
             let counter = self.random.below(COUNTERS);
             return Ask::Add { counter };
@@ -75,7 +75,7 @@ impl Depend {
     }
 
     /// When what `ask` writes is to expire, if it is; the time should be `now`.
-    pub fn expiry(&mut self, ask: &Ask, now: Moment) -> Option<Moment> {
+    pub(crate) fn expiry(&mut self, ask: &Ask, now: Moment) -> Option<Moment> {
         let Ask::Write { targets, .. } = ask else {
             return None;
         };
@@ -93,12 +93,12 @@ impl Depend {
     }
 
     /// From now on no clock is set any more.
-    pub const fn leave_clocks(&mut self) {
+    pub(crate) const fn leave_clocks(&mut self) {
         self.expire_percent = 0;
     }
 
     /// Where a clock is to be set now, and to which beginning of the run, seldom.
-    pub fn skew(&mut self) -> Option<(usize, Moment)> {
+    pub(crate) fn skew(&mut self) -> Option<(usize, Moment)> {
         if self.expire_percent == 0 || !self.random.chance(1) || !self.random.chance(20) {
             return None;
         }

@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 
 /// See the module documentation.
-pub struct Erase {
+pub(crate) struct Erase {
     random: Random,
     /// Of 1000 requests, how many become ranges.
     range_mille: usize,
@@ -28,7 +28,7 @@ pub struct Erase {
 impl Erase {
     /// As `plan` says.
     #[must_use]
-    pub fn new(plan: &Plan, seed: u64) -> Self {
+    pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         let mut random = Random::new(seed, 14);
         let range_mille = random.pick(&[0, 5, 30]);
         Self {
@@ -40,7 +40,7 @@ impl Erase {
     }
 
     /// What is asked in the place of `ask`, as operation `op`, and whether ranges are removed by it.
-    pub fn instead(&mut self, ask: Ask, objects: &Objects, op: u32) -> (Ask, bool) {
+    pub(crate) fn instead(&mut self, ask: Ask, objects: &Objects, op: u32) -> (Ask, bool) {
         if self.random.below(1000) < self.range_mille {
             return (self.range(objects, op), true);
         }
@@ -86,7 +86,7 @@ impl Erase {
 /// The batch of a write that removes ranges: those of its objects, neighbours together, and then the values
 /// that some are bound to.
 #[must_use]
-pub fn batch(objects: &Objects, op: u32, targets: &[Target], expiry: Expiry) -> WriteBatch {
+pub(crate) fn batch(objects: &Objects, op: u32, targets: &[Target], expiry: Expiry) -> WriteBatch {
     let mut batch = WriteBatch::new();
     let mut sorted: Vec<usize> = targets.iter().map(|target| target.object).collect();
     sorted.sort_unstable();

@@ -16,7 +16,7 @@ const SHOWN: usize = 24;
 
 /// How a judgement went that found nothing wrong.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Judged {
+pub(crate) struct Judged {
     /// Outcomes that were proven by the order of writes.
     pub proven: usize,
     /// Histories with too much under way at one time to find out.
@@ -25,7 +25,7 @@ pub struct Judged {
 
 /// How the process of a region's only copy ended.
 #[derive(Clone, Copy, Debug)]
-pub struct ProcessEnd {
+pub(crate) struct ProcessEnd {
     /// So many of the writes that it was handed have to be there still.
     pub at_least: usize,
     /// When. A read that was forwarded and is answered later may have been answered by the next process.
@@ -45,7 +45,7 @@ impl Load {
     ///
     /// # Errors
     /// The first history that is not possible, in words.
-    pub fn judge(&mut self, objects: &Objects) -> Result<Judged, Wrong> {
+    pub(crate) fn judge(&mut self, objects: &Objects) -> Result<Judged, Wrong> {
         let mut accesses: Vec<Vec<Access>> = self
             .histories
             .iter()
@@ -84,7 +84,7 @@ impl Load {
 
     /// How many writes a region was handed up to `moment` that were applied.
     #[must_use]
-    pub fn applied_by(&self, region: usize, moment: Instant) -> usize {
+    pub(crate) fn applied_by(&self, region: usize, moment: Instant) -> usize {
         let writes = self.handed[region].iter().filter(|write| !write.void);
         let mut count = 0;
         for (place, write) in writes.enumerate() {
@@ -100,7 +100,7 @@ impl Load {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn recount(
+    pub(crate) fn recount(
         &mut self,
         objects: &Objects,
         region: usize,

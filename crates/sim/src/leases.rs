@@ -25,9 +25,9 @@ use crate::plan::{Plan, WorldKind};
 use crate::random::Random;
 
 /// What tokens of these clients have, and those of other clients do not.
-pub const TOKEN: u64 = 1 << 43;
+pub(crate) const TOKEN: u64 = 1 << 43;
 /// How many snapshots are open at a time, at most.
-pub const SLOTS: usize = 2;
+pub(crate) const SLOTS: usize = 2;
 /// Objects that are read together, at most.
 const OBJECTS_MAX: usize = 16;
 
@@ -35,7 +35,7 @@ const OBJECTS_MAX: usize = 16;
 const BETWEEN_STEPS: Duration = Duration::from_millis(5);
 
 /// What is to be asked of a server.
-pub enum Call {
+pub(crate) enum Call {
     /// What is to become of a snapshot.
     Lease(Option<SnapshotId>, Lease),
     /// These keys as of a snapshot.
@@ -90,7 +90,7 @@ struct Held {
 }
 
 /// See the module documentation.
-pub struct Leases {
+pub(crate) struct Leases {
     random: Random,
     /// Of 1000 ticks, in how many a snapshot is opened.
     permille: usize,
@@ -100,7 +100,7 @@ pub struct Leases {
 }
 
 /// What an answer is judged by.
-pub struct World<'a> {
+pub(crate) struct World<'a> {
     /// The load that wrote what is read.
     pub load: &'a mut Load,
     /// Its objects.
@@ -116,7 +116,7 @@ pub struct World<'a> {
 impl Leases {
     /// As `plan` says.
     #[must_use]
-    pub fn new(plan: &Plan, seed: u64) -> Self {
+    pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         let mut random = Random::new(seed, 21);
         let permille = random.pick(&[0, 4, 15]);
         Self {
@@ -129,7 +129,7 @@ impl Leases {
     }
 
     /// A server to ask about snapshot `slot`, of so many; `None`: nothing is to be asked now.
-    pub fn whom(&mut self, slot: usize, starts: bool, servers: usize) -> Option<usize> {
+    pub(crate) fn whom(&mut self, slot: usize, starts: bool, servers: usize) -> Option<usize> {
         if self.permille == 0 {
             return None;
         }
@@ -143,7 +143,7 @@ impl Leases {
     }
 
     /// What is asked about snapshot `slot` next, of the process `session`. Where nothing `starts`, it is closed.
-    pub fn next(
+    pub(crate) fn next(
         &mut self,
         slot: usize,
         session: u32,
@@ -186,13 +186,13 @@ impl Leases {
     }
 
     /// Something goes wrong, or is mended.
-    pub fn excuse(&mut self) {
+    pub(crate) fn excuse(&mut self) {
         let held = self.slots.iter_mut().flatten();
         held.for_each(|held| held.excused = true);
     }
 
     /// The process is gone: nothing that it was asked is answered any more.
-    pub fn lost(&mut self, session: u32) {
+    pub(crate) fn lost(&mut self, session: u32) {
         if self.powerless {
             return self.clear();
         }
@@ -204,13 +204,13 @@ impl Leases {
     }
 
     /// Gives all of them up.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.slots = Default::default();
     }
 
     /// Whether anything is under way.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.slots.iter().flatten().any(|held| held.waits.is_some())
     }
 
@@ -218,7 +218,7 @@ impl Leases {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         token: u64,
         response: Response,
@@ -429,7 +429,7 @@ fn differs(object: usize, shown: &[Option<Vec<u8>>], values: &[Option<Vec<u8>>])
 
 impl Call {
     /// The request, handed to `ask`.
-    pub fn request<T>(&self, ask: impl FnOnce(Request<'_>) -> T) -> T {
+    pub(crate) fn request<T>(&self, ask: impl FnOnce(Request<'_>) -> T) -> T {
         match self {
             Self::Lease(id, lease) => ask(Request::Snapshot {
                 id: *id,

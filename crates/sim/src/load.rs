@@ -28,11 +28,11 @@ mod pages;
 mod parts;
 mod request;
 
-pub use looks::Fate;
+pub(crate) use looks::Fate;
 pub(crate) use looks::no_space;
 use looks::{had_waited_for_room, is_failure, names_damage};
 use request::Answered;
-pub use request::{Answer, Asking, Expect, Pending};
+pub(crate) use request::{Answer, Asking, Expect, Pending};
 
 /// A write, as the one copy of a region was handed it.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ pub(crate) struct History {
 }
 
 /// See the module documentation.
-pub struct Load {
+pub(crate) struct Load {
     pub(crate) histories: Vec<History>,
     pending: BTreeMap<u32, Pending>,
     /// What each process's primary of each region was handed directly, in order.
@@ -90,12 +90,12 @@ pub struct Load {
 }
 
 /// An answer that is wrong, in words.
-pub type Wrong = String;
+pub(crate) type Wrong = String;
 
 impl Load {
     /// Nothing has been asked of these objects.
     #[must_use]
-    pub fn new(objects: usize, regions: usize, deletes_overtake: bool) -> Self {
+    pub(crate) fn new(objects: usize, regions: usize, deletes_overtake: bool) -> Self {
         let history = || History {
             first: Bound::Absent,
             accesses: Vec::new(),
@@ -146,7 +146,7 @@ impl Load {
     // --- Asking ---
 
     /// `ask` is being asked, as the next operation.
-    pub fn ask(&mut self, objects: &Objects, ask: Ask, asking: Asking) {
+    pub(crate) fn ask(&mut self, objects: &Objects, ask: Ask, asking: Asking) {
         let op = self.next_op();
         let began = self.moment();
         let mut pending = Pending {
@@ -191,7 +191,7 @@ impl Load {
                 }
             }
             if asking.direct {
-                pending.handed = self.hand(objects, op, &pending);
+                pending.handed = self.hand(objects, &pending);
             }
         }
         self.lens.push(len);
@@ -200,7 +200,7 @@ impl Load {
     }
 
     /// Hands a write to its regions. Returns its places in what they were handed.
-    fn hand(&mut self, objects: &Objects, op: u32, pending: &Pending) -> Vec<(usize, usize)> {
+    fn hand(&mut self, objects: &Objects, pending: &Pending) -> Vec<(usize, usize)> {
         let Ask::Write {
             targets, condition, ..
         } = &pending.ask
@@ -230,7 +230,7 @@ impl Load {
         let mut places = Vec::new();
         for (region, to) in by_region {
             places.push((region, self.handed[region].len()));
-            let write = prefix::Write { op, to, condition };
+            let write = prefix::Write { to, condition };
             self.handed[region].push(HandedWrite {
                 write,
                 applied: None,
@@ -243,7 +243,7 @@ impl Load {
     // --- Answers ---
 
     /// The process is gone: nothing that it was asked is answered any more.
-    pub fn lost(&mut self, session: u32, coverage: &mut Coverage) {
+    pub(crate) fn lost(&mut self, session: u32, coverage: &mut Coverage) {
         let of_it = |pending: &Pending| pending.asking.session == session;
         let gone: Vec<u32> = self
             .pending
@@ -262,7 +262,7 @@ impl Load {
     ///
     /// # Errors
     /// What is wrong with the answer by itself.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         objects: &Objects,
         answer: Answer,
@@ -539,7 +539,7 @@ impl Load {
 }
 
 /// Keys and values.
-pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+pub(crate) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a write was answered.
 struct Told {

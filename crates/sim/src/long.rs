@@ -24,9 +24,9 @@ use crate::plan::{Plan, WorldKind};
 use crate::random::Random;
 
 /// What tokens of these clients have, and those of the load do not.
-pub const TOKEN: u64 = 1 << 40;
+pub(crate) const TOKEN: u64 = 1 << 40;
 /// How many keys there are.
-pub const KEYS: usize = 3;
+pub(crate) const KEYS: usize = 3;
 /// Of 100 parts that are read, after how many a reader lingers: until the value may have been replaced, and swept.
 const LINGER_PERCENT: usize = 15;
 /// Bytes that say which write a value is of.
@@ -34,7 +34,7 @@ const NUMBER_BYTES: usize = 4;
 
 /// Whether this is a key of these clients, or of a part.
 #[must_use]
-pub fn is_long(key: &[u8]) -> bool {
+pub(crate) fn is_long(key: &[u8]) -> bool {
     key.first() == Some(&b'b') || is_reserved(key)
 }
 
@@ -59,7 +59,7 @@ struct Asked {
 }
 
 /// What is to be asked of a server.
-pub enum Call {
+pub(crate) enum Call {
     /// What this key is bound to.
     Get(KeyList),
     /// This write.
@@ -117,7 +117,7 @@ struct Key {
 }
 
 /// See the module documentation.
-pub struct Longs {
+pub(crate) struct Longs {
     random: Random,
     /// Of 100 ticks, in how many something is begun.
     percent: usize,
@@ -133,7 +133,7 @@ pub struct Longs {
 impl Longs {
     /// As `plan` says.
     #[must_use]
-    pub fn new(plan: &Plan, seed: u64) -> Self {
+    pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         let mut random = Random::new(seed, 19);
         let percent = random.pick(&[0, 2, 10]);
         let safe = plan.kind != WorldKind::Powerless && plan.small.is_none();
@@ -152,7 +152,7 @@ impl Longs {
     }
 
     /// A server to ask, of so many; `None`: nothing is to be asked of key `index` now.
-    pub fn whom(
+    pub(crate) fn whom(
         &mut self,
         index: usize,
         starts: bool,
@@ -210,7 +210,7 @@ impl Longs {
     }
 
     /// What is to be asked about key `index` next, of the process `session`.
-    pub fn next(&mut self, index: usize, session: u32) -> Vec<(u64, Call)> {
+    pub(crate) fn next(&mut self, index: usize, session: u32) -> Vec<(u64, Call)> {
         let mut calls = Vec::new();
         self.moments += 1;
         let key = &mut self.keys[index];
@@ -243,7 +243,7 @@ impl Longs {
     }
 
     /// The process is gone: nothing that it was asked is answered any more.
-    pub fn lost(&mut self, session: u32) {
+    pub(crate) fn lost(&mut self, session: u32) {
         for key in &mut self.keys {
             let of_it = |waits: Option<(u64, u32)>| waits.is_some_and(|(_, of)| of == session);
             key.writer.take_if(|flow| of_it(flow.waits));
@@ -253,20 +253,20 @@ impl Longs {
 
     /// Whether anything is under way.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         let busy = |key: &Key| key.writer.is_some() || key.reader.is_some();
         self.keys.iter().any(busy)
     }
 
     /// Has every key be read once more.
-    pub fn want_all(&mut self) {
+    pub(crate) fn want_all(&mut self) {
         let wanted = self.percent > 0;
         self.keys.iter_mut().for_each(|key| key.wanted = wanted);
     }
 
     /// Whether a key is still to be read.
     #[must_use]
-    pub fn is_wanting(&self) -> bool {
+    pub(crate) fn is_wanting(&self) -> bool {
         self.keys.iter().any(|key| key.wanted)
     }
 
@@ -274,7 +274,7 @@ impl Longs {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         token: u64,
         response: Response,

@@ -16,7 +16,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 
 /// What tokens of this client have, and those of other clients do not.
-pub const TOKEN: u64 = 1 << 44;
+pub(crate) const TOKEN: u64 = 1 << 44;
 
 /// A request under way.
 struct Waits {
@@ -28,7 +28,7 @@ struct Waits {
 }
 
 /// See the module documentation.
-pub struct Maintainer {
+pub(crate) struct Maintainer {
     random: Random,
     /// Of 1000 ticks, in how many something is asked.
     permille: usize,
@@ -41,7 +41,7 @@ pub struct Maintainer {
 impl Maintainer {
     /// As `plan` says.
     #[must_use]
-    pub fn new(plan: &Plan, seed: u64) -> Self {
+    pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         let mut random = Random::new(seed, 24);
         let permille = random.pick(&[0, 0, 2, 8]);
         Self {
@@ -58,14 +58,19 @@ impl Maintainer {
     }
 
     /// A server to ask, of so many; `None`: nothing is to be asked now.
-    pub fn whom(&mut self, servers: usize) -> Option<usize> {
+    pub(crate) fn whom(&mut self, servers: usize) -> Option<usize> {
         let asks =
             self.permille > 0 && self.waits.is_none() && self.random.below(1000) < self.permille;
         asks.then(|| self.random.below(servers))
     }
 
     /// What is asked of `server`, whose process is `session`.
-    pub fn next(&mut self, server: usize, session: u32, asked: Instant) -> (u64, Maintenance) {
+    pub(crate) fn next(
+        &mut self,
+        server: usize,
+        session: u32,
+        asked: Instant,
+    ) -> (u64, Maintenance) {
         let what = match self.random.chance(60) {
             true => Maintenance::Flush,
             false => Maintenance::Compact,
@@ -83,19 +88,19 @@ impl Maintainer {
     }
 
     /// The process is gone: nothing that it was asked is answered any more.
-    pub fn lost(&mut self, session: u32) {
+    pub(crate) fn lost(&mut self, session: u32) {
         self.waits.take_if(|waits| waits.session == session);
     }
 
     /// Whether anything is under way.
     #[must_use]
-    pub const fn is_busy(&self) -> bool {
+    pub(crate) const fn is_busy(&self) -> bool {
         self.waits.is_some()
     }
 
     /// What was answered by then survives a loss of power.
     #[must_use]
-    pub const fn flushed(&self) -> Instant {
+    pub(crate) const fn flushed(&self) -> Instant {
         self.flushed
     }
 
@@ -103,7 +108,7 @@ impl Maintainer {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         token: u64,
         response: &Response,
@@ -136,7 +141,7 @@ impl Maintainer {
 
     /// Which server was asked what is under way, and when.
     #[must_use]
-    pub fn pending(&self) -> Option<(usize, Instant)> {
+    pub(crate) fn pending(&self) -> Option<(usize, Instant)> {
         let waits = self.waits.as_ref()?;
         Some((waits.server, waits.asked))
     }

@@ -28,23 +28,23 @@ use crate::plan::{Plan, WorldKind};
 use crate::random::Random;
 
 /// What tokens of this client have, and those of other clients do not.
-pub const TOKEN: u64 = 1 << 45;
+pub(crate) const TOKEN: u64 = 1 << 45;
 /// Requests of this client under way, at most, in each of which it either brings or reads something.
-pub const SLOTS: usize = 4;
+pub(crate) const SLOTS: usize = 4;
 /// Segments of a member, at least, when the run ends.
-pub const SEGMENTS_MIN: usize = 10_000;
+pub(crate) const SEGMENTS_MIN: usize = 10_000;
 /// Segments from which on no more are brought: merges may take some away.
-pub const SEGMENTS_ENOUGH: usize = SEGMENTS_MIN + SEGMENTS_MIN / 20;
+pub(crate) const SEGMENTS_ENOUGH: usize = SEGMENTS_MIN + SEGMENTS_MIN / 20;
 /// Segments before anything goes wrong.
-pub const SEGMENTS_EARLY: usize = 8_500;
+pub(crate) const SEGMENTS_EARLY: usize = 8_500;
 /// Segments of a device.
-pub const DEVICE_SEGMENTS: u64 = 1 << 15;
+pub(crate) const DEVICE_SEGMENTS: u64 = 1 << 15;
 /// Within so long, in simulated time, that many are there.
-pub const BROUGHT_WITHIN: Duration = Duration::from_secs(600);
+pub(crate) const BROUGHT_WITHIN: Duration = Duration::from_secs(600);
 /// How long every region may take to be whole again: a copy may have to be fetched, segment by segment.
-pub const WHOLE_WITHIN: Duration = Duration::from_secs(120);
+pub(crate) const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 /// Things that are read at the end.
-pub const LOOKS: usize = 40;
+pub(crate) const LOOKS: usize = 40;
 
 /// How long a request may wait.
 const DEADLINE: Duration = Duration::from_millis(600);
@@ -60,19 +60,19 @@ const VALUE: u8 = b'B';
 
 /// Whether this is a key of this client.
 #[must_use]
-pub fn is_of_many(key: &[u8]) -> bool {
+pub(crate) fn is_of_many(key: &[u8]) -> bool {
     matches!(key.first(), Some(&(PART | VALUE)))
 }
 
 /// Where the keys of all others begin.
 #[must_use]
-pub fn behind() -> Vec<u8> {
+pub(crate) fn behind() -> Vec<u8> {
     vec![VALUE + 1]
 }
 
 /// What a seed says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Many {
+pub(crate) struct Many {
     /// Bytes of a part, at most.
     pub part_bytes: usize,
     /// Bytes of a pair of a part, at most.
@@ -135,7 +135,7 @@ enum What {
 }
 
 /// What is to be asked of a server.
-pub enum Call {
+pub(crate) enum Call {
     /// Have these pairs ingested.
     Ingest(WriteBatch),
     /// Write this.
@@ -153,7 +153,7 @@ struct Flow {
 }
 
 /// See the module documentation.
-pub struct Client {
+pub(crate) struct Client {
     random: Random,
     settings: Option<Many>,
     segment_bytes: usize,
@@ -174,7 +174,7 @@ pub struct Client {
 impl Client {
     /// As `plan` says.
     #[must_use]
-    pub fn new(plan: &Plan, seed: u64) -> Self {
+    pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         Self {
             random: Random::new(seed, 61),
             settings: plan.many,
@@ -201,7 +201,7 @@ impl Client {
     }
 
     /// A server to ask in this slot, of so many, `home` for most; `None`: nothing is to be asked now.
-    pub fn whom(
+    pub(crate) fn whom(
         &mut self,
         slot: usize,
         starts: bool,
@@ -226,7 +226,7 @@ impl Client {
     }
 
     /// What is to be asked of the process `session` in this slot.
-    pub fn next(&mut self, slot: usize, session: u32) -> Option<(u64, Call)> {
+    pub(crate) fn next(&mut self, slot: usize, session: u32) -> Option<(u64, Call)> {
         let Many { values_percent, .. } = self.settings?;
         let reads = self.enough || self.random.below(1000) < LOOKS_PERMILLE;
         let (what, call) = if reads {
@@ -304,7 +304,7 @@ impl Client {
     }
 
     /// The process is gone: nothing that it was asked is answered any more.
-    pub fn lost(&mut self, session: u32) {
+    pub(crate) fn lost(&mut self, session: u32) {
         for slot in &mut self.slots {
             slot.take_if(|flow| flow.session == session);
         }
@@ -312,7 +312,7 @@ impl Client {
 
     /// Whether anything is under way.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.slots.iter().any(Option::is_some)
     }
 
@@ -320,7 +320,7 @@ impl Client {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         token: u64,
         response: Response,

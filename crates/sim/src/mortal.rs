@@ -23,7 +23,7 @@ use crate::windows::MachineWindows;
 use crate::wire::Wire;
 
 /// See the module documentation.
-pub struct Mortal {
+pub(crate) struct Mortal {
     server: ServerId,
     world: SimWorld,
     /// What it writes by plain stores.
@@ -41,7 +41,7 @@ pub struct Mortal {
 impl Mortal {
     /// A process of `server` with these windows that does not die by itself.
     #[must_use]
-    pub fn new(server: ServerId, world: SimWorld, windows: MachineWindows) -> Arc<Self> {
+    pub(crate) fn new(server: ServerId, world: SimWorld, windows: MachineWindows) -> Arc<Self> {
         Arc::new(Self {
             server,
             world,
@@ -55,17 +55,17 @@ impl Mortal {
     }
 
     /// Lets it have `effects` more.
-    pub fn die_after(&self, effects: u64) {
+    pub(crate) fn die_after(&self, effects: u64) {
         self.left.store(effects, Ordering::Relaxed);
     }
 
     /// Has it get no shared memory the next `count` times.
-    pub fn refuse_memory(&self, count: u64) {
+    pub(crate) fn refuse_memory(&self, count: u64) {
         self.refusals.store(count, Ordering::Relaxed);
     }
 
     /// From now on it gets memory. Returns how many times it got none.
-    pub fn end_refusals(&self) -> u64 {
+    pub(crate) fn end_refusals(&self) -> u64 {
         self.refusals.store(0, Ordering::Relaxed);
         self.refused.swap(0, Ordering::Relaxed)
     }
@@ -82,12 +82,12 @@ impl Mortal {
 
     /// Whether it has died.
     #[must_use]
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
     }
 
     /// Ends it.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         if self.dead.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -121,7 +121,7 @@ fn dead() -> std::io::Error {
 }
 
 /// A device, as a mortal process reaches it.
-pub struct MortalDevice {
+pub(crate) struct MortalDevice {
     /// The device.
     pub inner: Arc<MemoryDevice>,
     /// Who reaches it.
@@ -210,7 +210,7 @@ impl Device for MortalDevice {
 }
 
 /// Windows, as a mortal process reaches them.
-pub struct MortalWindows {
+pub(crate) struct MortalWindows {
     /// The windows.
     pub inner: Arc<dyn WindowStore>,
     /// Who reaches them.
@@ -258,7 +258,7 @@ impl WindowStore for MortalWindows {
 }
 
 /// The fabric, as a mortal process reaches it.
-pub struct MortalFabric {
+pub(crate) struct MortalFabric {
     /// The fabric.
     pub inner: Arc<SimFabric>,
     /// Who reaches it.
@@ -270,7 +270,7 @@ pub struct MortalFabric {
 impl MortalFabric {
     /// Access for `mortal`, whose process begins now.
     #[must_use]
-    pub fn start(
+    pub(crate) fn start(
         world: &SimWorld,
         incarnation: Incarnation,
         mortal: Arc<Mortal>,

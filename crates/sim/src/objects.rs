@@ -17,11 +17,11 @@ use crate::check::Bound;
 use crate::random::Random;
 
 /// Shortest value that is not empty.
-pub const VALUE_BYTES_MIN: usize = 8;
+pub(crate) const VALUE_BYTES_MIN: usize = 8;
 
 /// What takes effect as a whole.
 #[derive(Clone, Debug)]
-pub struct Object {
+pub(crate) struct Object {
     /// Its keys, rising; one, or those of a group.
     pub keys: Vec<Vec<u8>>,
     /// The index of its region.
@@ -30,7 +30,7 @@ pub struct Object {
 
 /// A key of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ObjectKey {
+pub(crate) struct ObjectKey {
     /// The object.
     pub object: usize,
     /// Which of its keys.
@@ -40,14 +40,14 @@ pub struct ObjectKey {
 impl ObjectKey {
     /// The first key of `object`.
     #[must_use]
-    pub const fn first(object: usize) -> Self {
+    pub(crate) const fn first(object: usize) -> Self {
         Self { object, index: 0 }
     }
 }
 
 /// All objects of a run, in the order of their keys.
 #[derive(Clone, Debug)]
-pub struct Objects {
+pub(crate) struct Objects {
     all: Vec<Object>,
     by_key: BTreeMap<Vec<u8>, ObjectKey>,
     /// The lowest key of each region.
@@ -56,7 +56,7 @@ pub struct Objects {
 
 impl Objects {
     /// `count` objects over `regions` regions, of which every sixth is a group.
-    pub fn new(count: usize, regions: usize, random: &mut Random) -> Self {
+    pub(crate) fn new(count: usize, regions: usize, random: &mut Random) -> Self {
         assert!(
             count >= regions * 4 && count <= usize::from(u16::MAX),
             "a few for each region"
@@ -113,25 +113,19 @@ impl Objects {
 
     /// How many there are.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
     }
 
     /// The object of that index.
     #[must_use]
-    pub fn get(&self, object: usize) -> &Object {
+    pub(crate) fn get(&self, object: usize) -> &Object {
         &self.all[object]
     }
 
     /// The range of each region, in order.
     #[must_use]
-    pub fn region_ranges(&self) -> Vec<KeyRange> {
+    pub(crate) fn region_ranges(&self) -> Vec<KeyRange> {
         let ends = self.begins.iter().skip(1).cloned().map(Some).chain([None]);
         self.begins
             .iter()
@@ -144,7 +138,7 @@ impl Objects {
     /// Whether the range from `object` up to the first key of the next object has keys of the next region: where that
     /// begins with a group, whose first key is not the lowest key of the region.
     #[must_use]
-    pub fn reaches_next_region(&self, object: usize) -> bool {
+    pub(crate) fn reaches_next_region(&self, object: usize) -> bool {
         let next = self.all.get(object + 1);
         next.is_some_and(|next| {
             next.region != self.all[object].region && next.keys[0] > self.begins[next.region]
@@ -152,7 +146,7 @@ impl Objects {
     }
 
     /// The objects that have keys in `range`, in order, each with the first of these keys.
-    pub fn within(&self, range: &KeyRange) -> impl Iterator<Item = ObjectKey> + '_ {
+    pub(crate) fn within(&self, range: &KeyRange) -> impl Iterator<Item = ObjectKey> + '_ {
         let to = range.to.clone();
         let from = self.by_key.range(range.from.clone()..);
         let inside = from.take_while(move |(key, _)| to.as_ref().is_none_or(|to| *key < to));
@@ -164,13 +158,13 @@ impl Objects {
 
     /// The key at `at`.
     #[must_use]
-    pub fn key(&self, at: ObjectKey) -> &[u8] {
+    pub(crate) fn key(&self, at: ObjectKey) -> &[u8] {
         &self.all[at.object].keys[at.index]
     }
 
     /// Which key of which object this is.
     #[must_use]
-    pub fn find(&self, key: &[u8]) -> Option<ObjectKey> {
+    pub(crate) fn find(&self, key: &[u8]) -> Option<ObjectKey> {
         self.by_key.get(key).copied()
     }
 
@@ -178,7 +172,7 @@ impl Objects {
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub fn read(&self, at: ObjectKey, value: &[u8]) -> Result<Bound, String> {
+    pub(crate) fn read(&self, at: ObjectKey, value: &[u8]) -> Result<Bound, String> {
         if value.is_empty() {
             return Ok(Bound::Empty);
         }
@@ -204,7 +198,7 @@ impl Objects {
 
     /// The value of `len` bytes that operation `op` binds a key to.
     #[must_use]
-    pub fn value(&self, op: u32, key: ObjectKey, len: usize) -> Vec<u8> {
+    pub(crate) fn value(&self, op: u32, key: ObjectKey, len: usize) -> Vec<u8> {
         let ObjectKey { object, index } = key;
         let mut value = Vec::with_capacity(len.max(VALUE_BYTES_MIN));
         value.extend_from_slice(&op.to_le_bytes());

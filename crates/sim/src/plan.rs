@@ -26,7 +26,7 @@ use crate::random::Random;
 use crate::small::Small;
 
 /// Servers of every run.
-pub const SERVERS: usize = 3;
+pub(crate) const SERVERS: usize = 3;
 
 /// The kind of world; see the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum WorldKind {
 
 /// Something that goes wrong, or is mended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     /// The process of a server ends now.
     Kill(usize),
     /// It ends in the middle of what it does, after so many effects.
@@ -91,7 +91,7 @@ pub enum Event {
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
-pub struct Episode {
+pub(crate) struct Episode {
     /// Operations before anything happens.
     pub calm_ops: usize,
     /// What happens, by when.
@@ -102,7 +102,7 @@ pub struct Episode {
 
 /// How the load is mixed, in parts.
 #[derive(Clone, Copy, Debug)]
-pub struct Mix {
+pub(crate) struct Mix {
     /// Reads of a key.
     pub get: usize,
     /// Writes of a value.
@@ -119,7 +119,7 @@ pub struct Mix {
 
 /// The whole run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The kind of world.
     pub kind: WorldKind,
     /// Backups build their own levels, instead of being sent the primary's.
@@ -175,12 +175,12 @@ pub struct Plan {
 pub(crate) const LATE_WRITES: u32 = 20;
 
 /// Operations of a run, at least.
-pub const OPS_MIN: usize = 2000;
+pub(crate) const OPS_MIN: usize = 2000;
 
 impl Plan {
     /// The plan of `seed`.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let plan = Self::beginning(seed).with_small_devices(&mut Random::new(seed, 10));
         plan.with_troubles(seed)
     }

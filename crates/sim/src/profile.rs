@@ -82,7 +82,7 @@ impl Plan {
 
     /// The plan of `seed` under `profile`.
     #[must_use]
-    pub fn of(seed: u64, profile: Profile) -> Self {
+    pub(crate) fn of(seed: u64, profile: Profile) -> Self {
         match profile {
             Profile::Usual => Self::new(seed),
             Profile::ManySegments => {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// The stream of `seed` that is kept for `part`.
     #[must_use]
-    pub fn new(seed: u64, part: u64) -> Self {
+    pub(crate) fn new(seed: u64, part: u64) -> Self {
         let mut first = Self(seed);
         let mixed = first.next() ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93);
         let mut second = Self(mixed);
@@ -19,7 +19,7 @@ impl Random {
     }
 
     /// The next number, of all 64 bits.
-    pub const fn next(&mut self) -> u64 {
+    pub(crate) const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,29 +28,29 @@ impl Random {
     }
 
     /// A number below `bound`, which is not 0.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         assert!(bound > 0, "no number is below 0");
         let wide = u128::from(self.next()) * bound as u128;
         usize::try_from(wide >> 64).expect("it is below a usize")
     }
 
     /// A number from `low` to `high`, both included.
-    pub fn between(&mut self, low: usize, high: usize) -> usize {
+    pub(crate) fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high - low + 1)
     }
 
     /// True in `percent` of 100 cases.
-    pub fn chance(&mut self, percent: usize) -> bool {
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
     /// One of `choices`, which are not none.
-    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
     /// An index by weight; not all weights are 0.
-    pub fn weighted(&mut self, weights: &[usize]) -> usize {
+    pub(crate) fn weighted(&mut self, weights: &[usize]) -> usize {
         let mut left = self.below(weights.iter().sum());
         for (index, weight) in weights.iter().enumerate() {
             if left < *weight {
@@ -62,12 +62,12 @@ impl Random {
     }
 
     /// A span from `low` to `high`, in microseconds.
-    pub fn micros(&mut self, low: usize, high: usize) -> Duration {
+    pub(crate) fn micros(&mut self, low: usize, high: usize) -> Duration {
         Duration::from_micros(self.between(low, high) as u64)
     }
 
     /// Puts `items` in a random order.
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {
             items.swap(at, self.below(at + 1));
         }

@@ -24,7 +24,7 @@ const SEVERAL_MAX: usize = 24;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
-pub struct Small {
+pub(crate) struct Small {
     /// Segments of each server's device; `None`: it never fills.
     pub segments: [Option<u64>; SERVERS],
     /// Segments that each server keeps from writers.
@@ -38,7 +38,7 @@ pub struct Small {
 
 /// What the load of an episode is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
+pub(crate) enum Aim {
     /// Everything.
     Anything,
     /// Writing.
@@ -49,7 +49,7 @@ pub enum Aim {
 
 /// Chooses what fills a device.
 #[derive(Clone, Debug)]
-pub struct Filler {
+pub(crate) struct Filler {
     /// Bytes of a value.
     value_bytes: usize,
     /// Bytes of a pair that lies in the levels, at most.
@@ -147,7 +147,7 @@ impl Plan {
 impl Small {
     /// What the load of an episode is about.
     #[must_use]
-    pub fn aim(&self, episode: usize) -> Aim {
+    pub(crate) fn aim(&self, episode: usize) -> Aim {
         self.aims.get(episode).copied().unwrap_or(Aim::Anything)
     }
 }
@@ -171,7 +171,7 @@ impl Filler {
 
     /// The longest value of an object that lies in the levels.
     #[must_use]
-    pub fn len_max(&self, objects: &Objects, object: usize) -> usize {
+    pub(crate) fn len_max(&self, objects: &Objects, object: usize) -> usize {
         let longest = objects.get(object).keys.iter().map(Vec::len).max();
         let left = self.pair_bytes_max.saturating_sub(longest.unwrap_or(0));
         left.max(VALUE_BYTES_MIN)
@@ -179,7 +179,7 @@ impl Filler {
 
     /// Bytes of an object's pairs, as they are written to fill.
     #[must_use]
-    pub fn object_bytes(&self, objects: &Objects, object: usize) -> usize {
+    pub(crate) fn object_bytes(&self, objects: &Objects, object: usize) -> usize {
         let len = self.len_max(objects, object).min(self.value_bytes);
         objects
             .get(object)
@@ -190,7 +190,7 @@ impl Filler {
     }
 
     /// Several objects of one region, for one write.
-    pub fn several(&mut self, objects: &Objects, random: &mut Random) -> Vec<usize> {
+    pub(crate) fn several(&mut self, objects: &Objects, random: &mut Random) -> Vec<usize> {
         let first = if self.sorted {
             self.next
         } else {
@@ -204,7 +204,11 @@ impl Filler {
     }
 
     /// The first of `from` that go into one write: all of one region.
-    pub fn fitting(&self, objects: &Objects, from: impl Iterator<Item = usize>) -> Vec<usize> {
+    pub(crate) fn fitting(
+        &self,
+        objects: &Objects,
+        from: impl Iterator<Item = usize>,
+    ) -> Vec<usize> {
         let mut bytes = 0;
         let mut region = None;
         from.take_while(|object| {
@@ -223,7 +227,7 @@ impl Filler {
 
     /// A write of these objects: of values of operation `op`, or deletes.
     #[must_use]
-    pub fn write(&self, objects: &Objects, several: &[usize], op: Option<u32>) -> Ask {
+    pub(crate) fn write(&self, objects: &Objects, several: &[usize], op: Option<u32>) -> Ask {
         let longest = several
             .iter()
             .map(|object| self.len_max(objects, *object))

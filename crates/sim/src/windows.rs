@@ -24,7 +24,7 @@ static DIRECTORIES: AtomicU64 = AtomicU64::new(0);
 
 /// The windows of a machine, as its present process has them. Clones share them.
 #[derive(Clone)]
-pub enum MachineWindows {
+pub(crate) enum MachineWindows {
     /// In memory.
     Memory(AnonymousWindows),
     /// In files.
@@ -34,7 +34,7 @@ pub enum MachineWindows {
 impl MachineWindows {
     /// No windows; in files, or in memory. Files tell boots apart unless `every_boot` is believed.
     #[must_use]
-    pub fn new(files: bool, every_boot: bool) -> Self {
+    pub(crate) fn new(files: bool, every_boot: bool) -> Self {
         match files {
             true => Self::Files(FileWindows::new(every_boot)),
             false => Self::Memory(AnonymousWindows::new()),
@@ -43,7 +43,7 @@ impl MachineWindows {
 
     /// What the next process finds.
     #[must_use]
-    pub fn restart(&self) -> Self {
+    pub(crate) fn restart(&self) -> Self {
         match self {
             Self::Memory(windows) => Self::Memory(windows.restart()),
             Self::Files(windows) => Self::Files(windows.restart()),
@@ -51,7 +51,7 @@ impl MachineWindows {
     }
 
     /// The process dies now: what its code still writes has no effect.
-    pub fn disown(&self) {
+    pub(crate) fn disown(&self) {
         match self {
             Self::Memory(windows) => windows.disown(),
             Self::Files(windows) => windows.disown(),
@@ -59,7 +59,7 @@ impl MachineWindows {
     }
 
     /// The machine loses power. Returns how many files there are afterwards that need not hold what they did.
-    pub fn lose_power(&self, random: &mut Random) -> u64 {
+    pub(crate) fn lose_power(&self, random: &mut Random) -> u64 {
         match self {
             Self::Memory(windows) => {
                 windows.lose();
@@ -70,7 +70,7 @@ impl MachineWindows {
     }
 
     /// The machine is another one.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         match self {
             Self::Memory(windows) => windows.lose(),
             Self::Files(windows) => windows.directory.empty(),
@@ -79,7 +79,7 @@ impl MachineWindows {
 
     /// What lies in memory, with its name; nothing of what lies in files.
     #[must_use]
-    pub fn memories(&self) -> Vec<(u64, Arc<SharedMemory>)> {
+    pub(crate) fn memories(&self) -> Vec<(u64, Arc<SharedMemory>)> {
         match self {
             Self::Memory(windows) => windows.memories(),
             Self::Files(_) => Vec::new(),
@@ -88,7 +88,7 @@ impl MachineWindows {
 
     /// The windows, as a process reaches them.
     #[must_use]
-    pub fn store(&self) -> Arc<dyn WindowStore> {
+    pub(crate) fn store(&self) -> Arc<dyn WindowStore> {
         match self {
             Self::Memory(windows) => Arc::new(windows.clone()),
             Self::Files(windows) => Arc::new(windows.clone()),
@@ -123,7 +123,7 @@ impl Drop for Directory {
 
 /// See the module documentation.
 #[derive(Clone)]
-pub struct FileWindows {
+pub(crate) struct FileWindows {
     directory: Arc<Directory>,
     boot: Arc<AtomicU64>,
     starts: Arc<AtomicU64>,

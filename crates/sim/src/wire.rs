@@ -18,7 +18,7 @@ const SEEDS_PERCENT: usize = 30;
 const EPISODES_PERCENT: usize = 50;
 
 /// What all servers write over.
-pub struct Wire {
+pub(crate) struct Wire {
     random: Mutex<Random>,
     /// Of 1000 writes, in how many a bit flips.
     permille: AtomicU32,
@@ -27,7 +27,7 @@ pub struct Wire {
 
 impl Wire {
     /// A wire that is good.
-    pub fn new(random: Random) -> Self {
+    pub(crate) fn new(random: Random) -> Self {
         Self {
             random: Mutex::new(random),
             permille: AtomicU32::new(0),
@@ -36,12 +36,12 @@ impl Wire {
     }
 
     /// Has a bit flip in so many of 1000 writes from now on.
-    pub fn set(&self, permille: u32) {
+    pub(crate) fn set(&self, permille: u32) {
         self.permille.store(permille, Ordering::Relaxed);
     }
 
     /// How many bits have flipped.
-    pub fn flipped(&self) -> u64 {
+    pub(crate) fn flipped(&self) -> u64 {
         self.flipped.load(Ordering::Relaxed)
     }
 

@@ -10,34 +10,31 @@ use xxhash_rust::xxh3::Xxh3;
 const KEPT: usize = 60;
 
 /// See the module documentation.
-pub struct Words {
+pub(crate) struct Words {
     print: bool,
     hash: Xxh3,
-    lines: u64,
     recent: std::collections::VecDeque<String>,
 }
 
 impl Words {
     /// A log that is `print`ed, or only summed up.
     #[must_use]
-    pub fn new(print: bool) -> Self {
+    pub(crate) fn new(print: bool) -> Self {
         Self {
             print,
             hash: Xxh3::new(),
-            lines: 0,
             recent: std::collections::VecDeque::new(),
         }
     }
 
     /// Adds a line.
-    pub fn say(&mut self, now: Instant, what: fmt::Arguments<'_>) {
+    pub(crate) fn say(&mut self, now: Instant, what: fmt::Arguments<'_>) {
         let micros = now.as_nanos() / 1000;
         let line = format!("{:>5}.{:06} {what}", micros / 1_000_000, micros % 1_000_000);
         if self.print {
             println!("{line}");
         }
         self.hash.update(line.as_bytes());
-        self.lines += 1;
         if self.recent.len() == KEPT {
             self.recent.pop_front();
         }
@@ -46,18 +43,12 @@ impl Words {
 
     /// Of all lines so far.
     #[must_use]
-    pub fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         self.hash.digest()
     }
 
-    /// How many lines there were.
-    #[must_use]
-    pub const fn lines(&self) -> u64 {
-        self.lines
-    }
-
     /// The last lines.
-    pub fn recent(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn recent(&self) -> impl Iterator<Item = &str> {
         self.recent.iter().map(String::as_str)
     }
 }

@@ -18,11 +18,11 @@ use argosy_base::Moment;
 use argosy_engine::Only;
 
 /// Who may ask at a time.
-pub const CLIENTS: usize = 3;
+pub(crate) const CLIENTS: usize = 3;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub(crate) enum What {
     /// The value.
     Get,
     /// The value and its version, which the client keeps.
@@ -46,14 +46,14 @@ pub enum What {
 impl What {
     /// Whether it changes nothing.
     #[must_use]
-    pub const fn is_read(&self) -> bool {
+    pub(crate) const fn is_read(&self) -> bool {
         matches!(self, Self::Get | Self::Version | Self::Expiry)
     }
 }
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub(crate) struct Request {
     /// What is asked.
     pub what: What,
     /// Whose it is, below [`CLIENTS`].
@@ -64,7 +64,7 @@ pub struct Request {
 
 /// What a change tells.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sum {
+pub(crate) enum Sum {
     /// A length, or whether an expiry was changed.
     Number(i64),
     /// The new value.
@@ -73,7 +73,7 @@ pub enum Sum {
 
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Told {
+pub(crate) enum Told {
     /// The value.
     Value(Option<Vec<u8>>),
     /// Bytes of the value, and when it expires.
@@ -107,7 +107,7 @@ const WIDTH_MAX: usize = 20_000;
 
 /// Why an answer was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Violation {
+pub(crate) enum Violation {
     /// It cannot be, for this reason.
     Impossible(String),
     /// Too much was under way at one time to find out.
@@ -116,7 +116,7 @@ pub enum Violation {
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
-pub struct Computed {
+pub(crate) struct Computed {
     possible: BTreeSet<Configuration>,
     under_way: BTreeMap<u64, Request>,
     /// The highest moment that any clock has shown.
@@ -138,18 +138,18 @@ impl Default for Computed {
 
 impl Computed {
     /// A clock has shown this.
-    pub fn time_reached(&mut self, moment: Moment) {
+    pub(crate) fn time_reached(&mut self, moment: Moment) {
         self.reached = self.reached.max(moment);
     }
 
     /// From now on nothing is there any more that expires.
-    pub fn all_expired(&mut self) {
+    pub(crate) fn all_expired(&mut self) {
         self.all_expired = true;
         self.map(|_| true);
     }
 
     /// `request` is asked, under a number that rises.
-    pub fn ask(&mut self, number: u64, request: Request) {
+    pub(crate) fn ask(&mut self, number: u64, request: Request) {
         self.under_way.insert(number, request);
     }
 
@@ -157,7 +157,7 @@ impl Computed {
     ///
     /// # Errors
     /// Where what was answered since shows that it was.
-    pub fn refused(&mut self, number: u64) -> Result<(), Violation> {
+    pub(crate) fn refused(&mut self, number: u64) -> Result<(), Violation> {
         let request = self.under_way.remove(&number);
         if request.is_none_or(|request| request.what.is_read()) {
             self.map(|one| {
@@ -178,7 +178,7 @@ impl Computed {
     }
 
     /// Nobody will know whether it was carried out.
-    pub fn lost(&mut self, number: u64) {
+    pub(crate) fn lost(&mut self, number: u64) {
         let request = self.under_way.get(&number);
         if request.is_none_or(|request| request.what.is_read()) {
             // It changes nothing, so it cannot be missed.
@@ -200,7 +200,7 @@ impl Computed {
     ///
     /// # Errors
     /// Where that cannot be.
-    pub fn answered(&mut self, number: u64, told: &Told) -> Result<(), Violation> {
+    pub(crate) fn answered(&mut self, number: u64, told: &Told) -> Result<(), Violation> {
         let led = self.lead(number, told).ok_or(Violation::TooWide)?;
         let request = self.under_way.remove(&number);
         if led.is_empty() {
@@ -299,7 +299,7 @@ impl Computed {
 
     /// Bytes of the longest value that may be there.
     #[must_use]
-    pub fn len_max(&self) -> usize {
+    pub(crate) fn len_max(&self) -> usize {
         let values = self.possible.iter().map(|one| one.state.value.as_ref());
         values
             .map(|value| value.map_or(0, Vec::len))

@@ -15,10 +15,10 @@
 //!
 //! Times are numbers that rise with every request and every answer of a run.
 
-pub mod computed;
-pub mod counter;
-pub mod order;
-pub mod prefix;
-pub mod register;
+pub(crate) mod computed;
+pub(crate) mod counter;
+pub(crate) mod order;
+pub(crate) mod prefix;
+pub(crate) mod register;
 
-pub use register::{Access, Before, Bound, CLOCK, Kind, Saw, Violation, When};
+pub(crate) use register::{Access, Bound, CLOCK, When};

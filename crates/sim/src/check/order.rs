@@ -13,7 +13,7 @@ use super::register::{Access, Before, Bound, Kind};
 
 /// A write of a session: its object, and its index in that object's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handed {
+pub(crate) struct Handed {
     /// The object.
     pub object: usize,
     /// The index of the access.
@@ -22,7 +22,7 @@ pub struct Handed {
 
 /// Gives ends to unknown writes of `session`, whose writes are in the order in which they were
 /// handed over. `histories` are those of all objects. Returns how many.
-pub fn prove(session: &[Handed], histories: &mut [Vec<Access>]) -> usize {
+pub(crate) fn prove(session: &[Handed], histories: &mut [Vec<Access>]) -> usize {
     let mut proven = 0;
     let mut seen_by: BTreeMap<usize, BTreeMap<u32, u64>> = BTreeMap::new();
     let mut latest = u64::MAX;

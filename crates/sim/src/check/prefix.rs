@@ -7,9 +7,7 @@ use super::register::{Bound, When};
 
 /// A write, in the order in which the copy took it.
 #[derive(Clone, Debug)]
-pub struct Write {
-    /// The operation.
-    pub op: u32,
+pub(crate) struct Write {
     /// What is bound to what; all of it or nothing.
     pub to: Vec<(usize, Bound)>,
     /// When only: asked of every object.
@@ -21,7 +19,7 @@ pub struct Write {
 ///
 /// # Errors
 /// What is wrong, in words, where no number of writes from `at_least` on leaves this.
-pub fn check(
+pub(crate) fn check(
     first: &BTreeMap<usize, Bound>,
     writes: &[Write],
     held: &BTreeMap<usize, Bound>,
@@ -106,7 +104,6 @@ mod tests {
 
     fn write(op: u32, object: usize) -> Write {
         Write {
-            op,
             to: vec![(object, Bound::To(op))],
             condition: When::Always,
         }

@@ -14,7 +14,7 @@ impl Cluster {
     /// Segments of the levels and of the logs that the copies on a server consist of: those of the medium log count
     /// as levels. Copies that are not open count as none.
     #[must_use]
-    pub fn segments_of(&self, server: usize) -> (usize, usize) {
+    pub(crate) fn segments_of(&self, server: usize) -> (usize, usize) {
         let Some(up) = self.up(server) else {
             return (0, 0);
         };
@@ -87,7 +87,7 @@ impl Cluster {
     }
 
     /// Counts what devices and fabric have done. Once, at the end.
-    pub fn count_faults(&mut self) {
+    pub(crate) fn count_faults(&mut self) {
         for server in 0..SERVERS {
             self.count_device(server);
         }

@@ -28,7 +28,7 @@ pub(crate) const REFUSED: &str = "starts refused for damage";
 
 impl Cluster {
     /// Damages the device of a server, or has it do so itself at a later write.
-    pub fn damage(&mut self, server: usize, damage: Damage, random: &mut Random) {
+    pub(crate) fn damage(&mut self, server: usize, damage: Damage, random: &mut Random) {
         let device = &self.servers[server].device;
         let stored = device.stored_blocks();
         match damage {
@@ -108,7 +108,7 @@ impl Cluster {
     }
 
     /// Has a server read all that it has. Returns what is damaged.
-    pub fn look_through(&mut self, server: usize) -> Vec<String> {
+    pub(crate) fn look_through(&mut self, server: usize) -> Vec<String> {
         let Some(up) = self.up(server) else {
             return Vec::new();
         };
@@ -119,7 +119,7 @@ impl Cluster {
 
     /// Ends the process of a server, if there is one, and gives the machine an empty device of the same
     /// size. Its memory is lost. Returns which process it was.
-    pub fn replace_device(&mut self, server: usize, random: &mut Random) -> Option<u32> {
+    pub(crate) fn replace_device(&mut self, server: usize, random: &mut Random) -> Option<u32> {
         let up = self.take_down(server);
         self.count_device(server);
         self.world.cut_power(id(server));
@@ -134,7 +134,7 @@ impl Cluster {
 
     /// An operator says that the device of a server takes the place of the one that the map names. Whether
     /// the server would have started on it before, which is wrong.
-    pub fn allow_new_device(&mut self, server: usize) -> bool {
+    pub(crate) fn allow_new_device(&mut self, server: usize) -> bool {
         let taken = self.own(server).is_ok();
         self.servers[server].new_device = true;
         taken
@@ -158,7 +158,7 @@ impl Cluster {
     }
 
     /// Counts what was noticed of the damage on a device.
-    pub fn count_noticed(&mut self, server: usize) {
+    pub(crate) fn count_noticed(&mut self, server: usize) {
         let Some(up) = self.up(server) else {
             return;
         };

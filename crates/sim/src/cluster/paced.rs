@@ -4,25 +4,25 @@ use super::Cluster;
 
 impl Cluster {
     /// Has a device do nothing, or go on.
-    pub fn set_stalled(&mut self, server: usize, stalled: bool) {
+    pub(crate) fn set_stalled(&mut self, server: usize, stalled: bool) {
         self.servers[server].stalled = stalled;
         self.coverage.add("stalls", u64::from(stalled));
     }
 
     /// Has a device go on in so many of 100 moments.
-    pub fn set_pace(&mut self, server: usize, percent: usize) {
+    pub(crate) fn set_pace(&mut self, server: usize, percent: usize) {
         self.servers[server].pace = percent;
         self.coverage.add("slow devices", u64::from(percent < 100));
     }
 
     /// In how many of 100 moments a device goes on.
     #[must_use]
-    pub fn pace(&self, server: usize) -> usize {
+    pub(crate) fn pace(&self, server: usize) -> usize {
         self.servers[server].pace
     }
 
     /// Has a device complete up to `requests`. Returns whether some are left.
-    pub fn run_device(&self, server: usize, requests: usize) -> bool {
+    pub(crate) fn run_device(&self, server: usize, requests: usize) -> bool {
         let machine = &self.servers[server];
         if !machine.stalled {
             (0..requests)

@@ -23,7 +23,7 @@ use argosy_memory::Bell;
 use super::Cluster;
 
 /// How long a thread sleeps, at most, whose step has said of no moment that another one is due.
-pub const LOOKS_AFTER: Duration = Duration::from_secs(30);
+pub(crate) const LOOKS_AFTER: Duration = Duration::from_secs(30);
 
 /// What wakes the thread in the background. A wake before it sleeps is not lost.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +74,7 @@ fn due(now: Instant, progress: &Progress) -> Instant {
 
 impl Cluster {
     /// A step of the thread that moves links and messages, if it would do one. Returns whether anything was made.
-    pub fn step_fabric(&mut self, server: usize) -> bool {
+    pub(crate) fn step_fabric(&mut self, server: usize) -> bool {
         let now = self.now();
         let when_due = self.when_due;
         let Some(up) = self.servers[server].up.as_mut().filter(|up| !up.stopped) else {
@@ -92,7 +92,7 @@ impl Cluster {
     }
 
     /// The same of the thread in the background.
-    pub fn step_background(&mut self, server: usize) -> bool {
+    pub(crate) fn step_background(&mut self, server: usize) -> bool {
         let now = self.now();
         let when_due = self.when_due;
         let Some(up) = self.servers[server].up.as_mut().filter(|up| !up.stopped) else {

@@ -21,7 +21,7 @@ pub(super) struct Spoilt {
 
 impl Cluster {
     /// Kills the process of a server, and flips bits of the manifests of all its copies. Returns which it was.
-    pub fn spoil(&mut self, server: usize, random: &mut Random) -> Option<u32> {
+    pub(crate) fn spoil(&mut self, server: usize, random: &mut Random) -> Option<u32> {
         let session = self.kill(server);
         let machine = &mut self.servers[server];
         let Ok(dump) = Store::inspect(&*machine.device) else {
@@ -52,7 +52,7 @@ impl Cluster {
 
     /// Kills the process of a server, and flips the bits back that [`spoil`](Self::spoil) has flipped, of copies that
     /// the server still has as they were. Returns which it was; `None` where nothing is spoilt.
-    pub fn unspoil(&mut self, server: usize) -> Option<u32> {
+    pub(crate) fn unspoil(&mut self, server: usize) -> Option<u32> {
         if self.servers[server].spoilt.is_empty() {
             return None;
         }

@@ -11,7 +11,7 @@ use crate::check::register::Kind;
 
 /// How a write went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// It is not answered.
     Pending,
     /// It was answered.
@@ -41,26 +41,26 @@ impl Load {
 
     /// The number of the next operation.
     #[must_use]
-    pub fn next_op(&self) -> u32 {
+    pub(crate) fn next_op(&self) -> u32 {
         u32::try_from(self.lens.len()).expect("a few thousand operations")
     }
 
     /// The last write that was answered as applied.
     #[must_use]
-    pub const fn last_applied(&self) -> Option<u32> {
+    pub(crate) const fn last_applied(&self) -> Option<u32> {
         self.last_applied
     }
 
     /// Requests under way, by operation.
     #[must_use]
-    pub const fn pending(&self) -> &BTreeMap<u32, Pending> {
+    pub(crate) const fn pending(&self) -> &BTreeMap<u32, Pending> {
         &self.pending
     }
 
     /// Whether so many writes of one of these objects are under way that their orders could not be
     /// looked at any more.
     #[must_use]
-    pub fn is_crowded(&self, ask: &Ask) -> bool {
+    pub(crate) fn is_crowded(&self, ask: &Ask) -> bool {
         let Ask::Write { targets, .. } = ask else {
             return false;
         };
@@ -71,7 +71,7 @@ impl Load {
 
     /// How the write of `object` by operation `op` went.
     #[must_use]
-    pub fn fate(&self, op: u32, object: usize) -> Fate {
+    pub(crate) fn fate(&self, op: u32, object: usize) -> Fate {
         if self.pending.contains_key(&op) {
             return Fate::Pending;
         }

@@ -127,7 +127,7 @@ impl Load {
     }
 
     /// The moment of a snapshot that is taken now, and that is read later.
-    pub fn snapshot_moment(&mut self) -> Range<u64> {
+    pub(crate) fn snapshot_moment(&mut self) -> Range<u64> {
         self.moment()..self.moment()
     }
 
@@ -135,7 +135,7 @@ impl Load {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn snapshot(
+    pub(crate) fn snapshot(
         &mut self,
         objects: &Objects,
         range: &KeyRange,

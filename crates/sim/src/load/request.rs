@@ -7,7 +7,7 @@ use crate::asks::Ask;
 
 /// How a request may be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub(crate) enum Expect {
     /// As it comes: something is wrong.
     Anything,
     /// It may be sent away for want of room, or be given up at its deadline after it has waited for that.
@@ -18,7 +18,7 @@ pub enum Expect {
 
 /// How a request is asked.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking {
+pub(crate) struct Asking {
     /// Of which server.
     pub server: usize,
     /// Of which of its processes.
@@ -47,7 +47,7 @@ impl Asking {
 
 /// The answer to operation `op`.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The operation.
     pub op: u32,
     /// When it came.
@@ -58,7 +58,7 @@ pub struct Answer {
 
 /// A request under way.
 #[derive(Clone, Debug)]
-pub struct Pending {
+pub(crate) struct Pending {
     /// What was asked.
     pub ask: Ask,
     /// How.

@@ -88,7 +88,7 @@ pub(crate) enum Pace {
 }
 
 /// See the module documentation.
-pub struct Run {
+pub(crate) struct Run {
     pub(crate) plan: Plan,
     pub(crate) objects: Objects,
     pub(crate) cluster: Cluster,
