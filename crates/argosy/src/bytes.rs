@@ -74,17 +74,7 @@ pub fn parse(text: &str) -> Result<Vec<u8>, String> {
 
 /// Bytes of hexadecimal digits, two each.
 pub(crate) fn from_hex(digits: &str) -> Result<Vec<u8>, String> {
-    let odd = || format!("'{digits}' is not hexadecimal: two digits a byte");
-    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
-        return Err(odd());
-    }
-    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16);
-    let digit = |byte: &u8| byte.is_ascii_hexdigit();
-    if !digits.as_bytes().iter().all(digit) {
-        return Err(odd());
-    }
-    let bytes = (0..digits.len()).step_by(2).map(byte);
-    bytes.collect::<Result<_, _>>().map_err(|_| odd())
+    hex::decode(digits).map_err(|_| format!("'{digits}' is not hexadecimal: two digits a byte"))
 }
 
 /// Bytes of the standard base64 with padding.
@@ -96,10 +86,7 @@ pub(crate) fn from_base64(digits: &str) -> Result<Vec<u8>, String> {
 
 /// Two digits for each byte.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-    let both = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];
-    bytes.iter().flat_map(both).collect()
+    hex::encode(bytes)
 }
 
 /// The standard base64 with padding.
