@@ -41,7 +41,7 @@ use servers::target_of;
     argosy bench --embedded --workload load-a,run-a,run-c --mix s -o json\n  \
     argosy bench --embedded --peer rocksdb --mix s,sd --records 5000000\n  \
     argosy bench --figure tebis-9 --scale 0.5 --plot tebis-9.svg")]
-pub struct Bench {
+pub(crate) struct Bench {
     /// Workloads: load-a, run-a, run-b, run-c, run-d, run-e, run-f, run-g [default: load-a,run-a,run-c]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     workload: Vec<Workload>,
@@ -196,7 +196,7 @@ struct System {
 
 impl Bench {
     /// Runs everything that was asked for.
-    pub fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         self.check()?;
         if self.embedded {
             frugal::decide(self.memory.0);

@@ -37,7 +37,7 @@ const L0_BYTES_MIN: usize = 64 << 10;
 const CACHE_BYTES_MIN: usize = 8 << 20;
 
 /// The settings of a server's node, with its memory divided. `threads` serve clients.
-pub fn node_settings(
+pub(crate) fn node_settings(
     config: &ServerConfig,
     map: &ClusterMap,
     threads: usize,

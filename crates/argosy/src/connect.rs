@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 /// Which cluster, on a command line.
 #[derive(Args, Clone, Debug)]
-pub struct Endpoints {
+pub(crate) struct Endpoints {
     /// Servers of the cluster, any of them; the first that answers is used
     #[arg(
         short,
@@ -28,7 +28,7 @@ pub struct Endpoints {
 
 /// A protocol that servers speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// The Redis protocol, through any server.
     #[default]
     Resp,
@@ -41,7 +41,7 @@ impl Endpoints {
     ///
     /// # Errors
     /// Where none of the servers answers.
-    pub fn connect(&self) -> Result<Box<dyn Kv>, Failure> {
+    pub(crate) fn connect(&self) -> Result<Box<dyn Kv>, Failure> {
         match self.client {
             Protocol::Resp => Ok(Box::new(self.resp()?)),
             Protocol::Native => {
@@ -59,7 +59,7 @@ impl Endpoints {
     }
 
     /// About how many keys there are, where a server tells.
-    pub fn count(&self) -> Option<u64> {
+    pub(crate) fn count(&self) -> Option<u64> {
         let mut client = self.resp().ok()?;
         match client.command(&[b"DBSIZE"]) {
             Ok(argosy_client::resp::Reply::Integer(count)) => u64::try_from(count).ok(),
@@ -71,7 +71,7 @@ impl Endpoints {
     ///
     /// # Errors
     /// Where none of the servers answers.
-    pub fn resp(&self) -> Result<RespClient, Failure> {
+    pub(crate) fn resp(&self) -> Result<RespClient, Failure> {
         let mut refusals = Vec::new();
         for endpoint in &self.endpoints {
             match addresses(endpoint) {

@@ -67,7 +67,7 @@ impl Failure {
 }
 
 /// An error and all that caused it, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

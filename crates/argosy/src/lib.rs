@@ -8,19 +8,19 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bench;
-pub mod budget;
+mod bench;
+mod budget;
 pub mod bytes;
 pub mod cli;
 pub mod cluster;
 pub mod config;
-pub mod connect;
-pub mod failure;
+mod connect;
+mod failure;
 mod frugal;
-pub mod inspect;
-pub mod playground;
-pub mod server;
-pub mod shell;
-pub mod signals;
+mod inspect;
+mod playground;
+mod server;
+mod shell;
+mod signals;
 pub mod transfer;
 pub mod units;

@@ -37,7 +37,7 @@ const L0: Size = Size::mib(8);
 #[command(after_help = "Examples:\n  argosy playground\n  \
     argosy playground --servers 5 --regions 10 --data-dir ./data\n\n\
     Then: redis-cli -p 7379 set hello world")]
-pub struct Playground {
+pub(crate) struct Playground {
     /// Server processes [default: 3]
     #[arg(long, value_name = "N")]
     servers: Option<usize>,
@@ -114,7 +114,7 @@ struct ReadyServer<'a> {
 
 impl Playground {
     /// Runs until a signal comes.
-    pub fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait: {error}"));
         frugal::may_have_huge_pages();
         let began = SystemClock.now();
@@ -122,8 +122,7 @@ impl Playground {
         let mut cluster = Cluster::start(&self.spec())?;
         let waited = cluster.wait_ready(|time| {
             let time = Timespec::try_from(time).ok();
-            let woken = signals.wait_or(&[], time).map_err(failed)?;
-            Ok(woken.signal)
+            signals.wait_or(&[], time).map_err(failed)
         });
         if let Err(failure) = waited {
             eprintln!("{STOPPING}");
@@ -139,7 +138,7 @@ impl Playground {
             let living = cluster.members.iter().filter(|member| !member.ended);
             let ends: Vec<BorrowedFd<'_>> =
                 living.map(|member| member.child.ended.as_fd()).collect();
-            if signals.wait_or(&ends, None).map_err(failed)?.signal {
+            if signals.wait_or(&ends, None).map_err(failed)? {
                 break;
             }
             for text in cluster.take_ended() {

@@ -40,7 +40,7 @@ const SPIN: Duration = Duration::from_micros(20);
     after_help = "Examples:\n  argosy server --config ./data/server-0/argosy.toml\n  \
     ARGOSY_LOG=debug argosy server --config /etc/argosy/argosy.toml"
 )]
-pub struct ServerArgs {
+pub(crate) struct ServerArgs {
     /// The configuration, as `argosy playground` writes it
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
@@ -58,7 +58,7 @@ pub struct ServerArgs {
 
 impl ServerArgs {
     /// Runs until a signal comes.
-    pub fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         self.bind_to_parent()?;
         let config = ServerConfig::load_with(&self.config, &self.set)?;
         log_to_stderr(&config.log.level);

@@ -16,13 +16,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 /// Both signals.
-pub struct Signals {
+pub(crate) struct Signals {
     pipe: UnixStream,
 }
 
 impl Signals {
     /// Begins to catch them.
-    pub fn catch() -> std::io::Result<Self> {
+    pub(crate) fn catch() -> std::io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         let seen = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -35,17 +35,18 @@ impl Signals {
     }
 
     /// Waits until a signal has come.
-    pub fn wait(&self) -> std::io::Result<()> {
-        while !self.wait_or(&[], None)?.signal {}
+    pub(crate) fn wait(&self) -> std::io::Result<()> {
+        while !self.wait_or(&[], None)? {}
         Ok(())
     }
 
-    /// Waits for a signal, for one of `others` to become readable, or for `timeout`.
-    pub fn wait_or(
+    /// Waits for a signal, for one of `others` to become readable, or for `timeout`. Returns whether a
+    /// signal came.
+    pub(crate) fn wait_or(
         &self,
         others: &[BorrowedFd<'_>],
         timeout: Option<Timespec>,
-    ) -> std::io::Result<Woken> {
+    ) -> std::io::Result<bool> {
         let fds = std::iter::once(self.pipe.as_fd()).chain(others.iter().copied());
         let mut fds: Vec<_> = fds
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
@@ -54,20 +55,10 @@ impl Signals {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
-        let signal = ready.next().unwrap_or(false);
-        let others = ready.collect();
+        let signal = !fds[0].revents().is_empty();
         if signal {
             (&self.pipe).read_exact(&mut [0])?;
         }
-        Ok(Woken { signal, others })
+        Ok(signal)
     }
-}
-
-/// What ended a wait.
-pub struct Woken {
-    /// A signal came.
-    pub signal: bool,
-    /// Which of the others are readable.
-    pub others: Vec<bool>,
 }

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 const LOG_TAIL_BYTES: i64 = 2000;
 
 /// A server process.
-pub struct Child {
+pub(crate) struct Child {
     process: std::process::Child,
     /// Becomes readable when the process has ended.
     pub ended: OwnedFd,
@@ -28,7 +28,7 @@ pub struct Child {
 
 impl Child {
     /// Starts `argosy server --config config` with `options`; what it says is appended to `log`.
-    pub fn start(config: &Path, log: PathBuf, options: &[&str]) -> Result<Self, Failure> {
+    pub(crate) fn start(config: &Path, log: PathBuf, options: &[&str]) -> Result<Self, Failure> {
         let failed = |what: &str, error: std::io::Error| Failure::io(what, config, &error);
         let output = File::options()
             .create(true)
@@ -59,17 +59,17 @@ impl Child {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
     /// How it ended, or `None` while it runs.
-    pub fn exited(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().unwrap_or(None)
     }
 
     /// Asks it to stop.
-    pub fn terminate(&mut self) {
+    pub(crate) fn terminate(&mut self) {
         if self.exited().is_none() {
             // It is ours and has not been waited for, so the id is still its own.
             let _ = kill_process(pid_of(&self.process), Signal::TERM);
@@ -77,13 +77,13 @@ impl Child {
     }
 
     /// Ends it at once, and waits for the end.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 
     /// The end of what it said.
-    pub fn log_tail(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         let tail = || -> std::io::Result<String> {
             let mut file = File::open(&self.log)?;
             let length = i64::try_from(file.metadata()?.len()).unwrap_or(i64::MAX);

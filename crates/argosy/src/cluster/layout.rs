@@ -26,7 +26,7 @@ use clap::ValueEnum;
 use crate::cluster::ports::Ports;
 use crate::failure::{Failure, chain};
 
-pub use argosy_coordinator::Replication;
+pub(crate) use argosy_coordinator::Replication;
 
 /// Most servers of a cluster on one machine.
 const SERVERS_MAX: usize = 64;
@@ -34,7 +34,7 @@ const SERVERS_MAX: usize = 64;
 /// How many of what a cluster has. What a user leaves open is taken from a cluster that is there
 /// already, or else has a default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// Server processes.
     pub servers: Option<usize>,
     /// Members of each region.
@@ -51,7 +51,7 @@ pub struct Shape {
 
 /// Which servers are primaries of regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Primaries {
+pub(crate) enum Primaries {
     /// All, of as many each.
     #[default]
     Spread,
@@ -61,7 +61,7 @@ pub enum Primaries {
 
 impl Primaries {
     /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Spread => "spread",
             Self::Split => "split",
@@ -99,7 +99,7 @@ impl Primaries {
 
 /// For what kind of keys regions are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
+pub(crate) enum Split {
     /// Keys that begin with letters and digits, as people choose them.
     Text,
     /// Keys that begin with hexadecimal digits, as the bench makes them.
@@ -108,7 +108,7 @@ pub enum Split {
 
 /// The directories of a cluster.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// `DIR`.
     pub dir: PathBuf,
     /// Where all servers keep their shared memory.
@@ -117,23 +117,23 @@ pub struct Layout {
 
 impl Layout {
     /// The region map's directory.
-    pub fn coordinator(&self) -> PathBuf {
+    pub(crate) fn coordinator(&self) -> PathBuf {
         self.dir.join("coordinator")
     }
 
     /// The directory of server `id`.
-    pub fn server(&self, id: usize) -> PathBuf {
+    pub(crate) fn server(&self, id: usize) -> PathBuf {
         self.dir.join(format!("server-{id}"))
     }
 
     /// The configuration of server `id`.
-    pub fn config(&self, id: usize) -> PathBuf {
+    pub(crate) fn config(&self, id: usize) -> PathBuf {
         self.server(id).join("argosy.toml")
     }
 }
 
 /// Reads the region map in `coordinator`, if there is one.
-pub fn read_map(coordinator: &Path) -> Result<Option<ClusterMap>, Failure> {
+pub(crate) fn read_map(coordinator: &Path) -> Result<Option<ClusterMap>, Failure> {
     let entry = open(coordinator)?
         .read_now(CLUSTER_KEY)
         .map_err(|error| Failure::Failed(chain(&error)))?;
@@ -146,7 +146,7 @@ pub fn read_map(coordinator: &Path) -> Result<Option<ClusterMap>, Failure> {
 }
 
 /// Puts `map` into `coordinator`, in place of whatever map is there.
-pub fn write_map(coordinator: &Path, map: &ClusterMap) -> Result<(), Failure> {
+pub(crate) fn write_map(coordinator: &Path, map: &ClusterMap) -> Result<(), Failure> {
     let failed = |error| Failure::Failed(chain(&error));
     let embedded = open(coordinator)?;
     let found = embedded.read_now(CLUSTER_KEY).map_err(failed)?;
@@ -162,7 +162,7 @@ pub fn write_map(coordinator: &Path, map: &ClusterMap) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The coordinator's; of a map that cannot be read, or does not name the server, that it is damaged.
-pub fn record_device(
+pub(crate) fn record_device(
     coordinator: &Path,
     server: ServerId,
     device: DeviceId,
@@ -191,7 +191,7 @@ fn open(coordinator: &Path) -> Result<Embedded, Failure> {
 }
 
 /// A new cluster of `shape`, or why there can be none.
-pub fn new_map(shape: &Shape, split: Split, ports: &[Ports]) -> Result<ClusterMap, Failure> {
+pub(crate) fn new_map(shape: &Shape, split: Split, ports: &[Ports]) -> Result<ClusterMap, Failure> {
     let regions = shape.regions_or_default();
     let ranges = match split {
         Split::Text => split_text(regions),
@@ -213,7 +213,7 @@ pub fn new_map(shape: &Shape, split: Split, ports: &[Ports]) -> Result<ClusterMa
 }
 
 /// `map` with its servers at `ports`.
-pub fn moved(map: &ClusterMap, ports: &[Ports]) -> Result<ClusterMap, Failure> {
+pub(crate) fn moved(map: &ClusterMap, ports: &[Ports]) -> Result<ClusterMap, Failure> {
     let regions = map.regions().to_vec();
     let moved = ClusterMap::new(map.cluster(), map.replication(), servers_at(ports), regions)
         .map_err(|error| Failure::Failed(chain(&error)))?;
@@ -253,7 +253,7 @@ fn small(n: usize) -> u32 {
 
 impl Shape {
     /// What `map` has.
-    pub fn of(map: &ClusterMap) -> Self {
+    pub(crate) fn of(map: &ClusterMap) -> Self {
         let members = map.regions().iter().map(|region| region.members.len());
         Self {
             servers: Some(map.servers().len()),
@@ -266,7 +266,7 @@ impl Shape {
     }
 
     /// Whether there can be such a cluster.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         let (servers, replicas) = (self.servers_or_default(), self.replicas_or_default());
         let regions = self.regions_or_default();
         let refuse = |reason: String| Err(Failure::Usage(reason));
@@ -295,7 +295,7 @@ impl Shape {
     }
 
     /// Whether everything that is asked for is what `there` has.
-    pub fn agrees_with(&self, there: &Self) -> Result<(), Failure> {
+    pub(crate) fn agrees_with(&self, there: &Self) -> Result<(), Failure> {
         let differs = [
             ("--servers", self.servers, there.servers),
             ("--replicas", self.replicas, there.replicas),
@@ -337,12 +337,12 @@ impl Shape {
     }
 
     /// Server processes; 3 unless said otherwise.
-    pub fn servers_or_default(&self) -> usize {
+    pub(crate) fn servers_or_default(&self) -> usize {
         self.servers.unwrap_or(3)
     }
 
     /// Members of each region; 3, or as many as there are servers, unless said otherwise.
-    pub fn replicas_or_default(&self) -> usize {
+    pub(crate) fn replicas_or_default(&self) -> usize {
         match self.replication {
             Some(Replication::None) => self.replicas.unwrap_or(1),
             _ => self
@@ -352,12 +352,12 @@ impl Shape {
     }
 
     /// Regions; one for each server unless said otherwise.
-    pub fn regions_or_default(&self) -> usize {
+    pub(crate) fn regions_or_default(&self) -> usize {
         self.regions.unwrap_or_else(|| self.servers_or_default())
     }
 
     /// How members become equal; by send-index unless said otherwise.
-    pub fn replication_or_default(&self) -> Replication {
+    pub(crate) fn replication_or_default(&self) -> Replication {
         self.replication.unwrap_or(Replication::SendIndex)
     }
 }

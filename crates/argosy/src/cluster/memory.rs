@@ -39,7 +39,7 @@ const PREFIX: &str = "argosy-memory-";
 const DATA_DIR: &str = "data-dir";
 
 /// The shared memory of a cluster, which nobody removes while this lives.
-pub struct ClusterMemory {
+pub(crate) struct ClusterMemory {
     path: PathBuf,
     #[expect(dead_code, reason = "closing it gives up its lock")]
     lock: File,
@@ -47,7 +47,7 @@ pub struct ClusterMemory {
 
 impl ClusterMemory {
     /// That of the cluster with its data in `dir`, an absolute path; after what others have left is removed.
-    pub fn of(dir: &Path) -> Result<Self, Failure> {
+    pub(crate) fn of(dir: &Path) -> Result<Self, Failure> {
         let root = shared_memory_root(dir);
         sweep(&root);
         let path = path_of(&root, dir);
@@ -67,12 +67,12 @@ impl ClusterMemory {
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Removes it, and all that is in it.
-    pub fn remove(self) {
+    pub(crate) fn remove(self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
             eprintln!("cannot remove {}: {error}", self.path.display());
         }
@@ -126,7 +126,7 @@ fn is(meta: &std::fs::Metadata, file: &File) -> bool {
 
 /// Removes the memory of clusters that are over, unless a window in it holds records. Logs what it removes and
 /// what it leaves.
-pub fn sweep(root: &Path) {
+pub(crate) fn sweep(root: &Path) {
     for path in entries(root).unwrap_or_default() {
         let name = path.file_name().unwrap_or_default().as_bytes();
         if name.starts_with(PREFIX.as_bytes()) {
@@ -174,7 +174,7 @@ fn sweep_one(path: &Path) {
 }
 
 /// Whether a server uses the shared memory `server`.
-pub fn serves(server: &Path) -> bool {
+pub(crate) fn serves(server: &Path) -> bool {
     File::open(server.join("windows")).is_ok_and(|file| {
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     })
@@ -182,7 +182,7 @@ pub fn serves(server: &Path) -> bool {
 
 /// Windows that hold records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub(crate) struct Held {
     /// How many.
     pub windows: usize,
     /// Bytes of memory that they take.
@@ -191,7 +191,7 @@ pub struct Held {
 
 /// The windows in the shared memory `shm` of a cluster that hold records; none where there is no such
 /// directory. Changes nothing.
-pub fn held_in(shm: &Path) -> io::Result<Held> {
+pub(crate) fn held_in(shm: &Path) -> io::Result<Held> {
     let mut held = Held::default();
     for server in entries(shm)? {
         for window in entries(&server.join("windows"))? {
@@ -210,7 +210,7 @@ pub fn held_in(shm: &Path) -> io::Result<Held> {
 
 /// Makes sure that a cluster is made new in `dir`, where there is none, only while its shared memory holds no
 /// records: otherwise one was there, and is not now. With `discard` these windows are removed.
-pub fn check_new(dir: &Path, shm: &Path, discard: bool) -> Result<(), Failure> {
+pub(crate) fn check_new(dir: &Path, shm: &Path, discard: bool) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("look for windows in", shm, &error);
     let held = held_in(shm).map_err(failed)?;
     if held.windows == 0 {

@@ -14,10 +14,10 @@
 //! Stopping asks all to stop, waits, and kills what is left. A server that somebody restarted by
 //! hand (`argosy server --config`) is no child, and is found by its lock ([`lock`]).
 
-pub mod child;
-pub mod layout;
+pub(crate) mod child;
+pub(crate) mod layout;
 pub mod lock;
-pub mod memory;
+pub(crate) mod memory;
 pub mod ports;
 pub mod ready;
 pub mod scratch;
@@ -55,47 +55,47 @@ const POLL_MAX: Duration = Duration::from_secs(1);
 
 /// What cluster to start.
 #[derive(Clone, Debug)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// How many of what.
-    pub shape: Shape,
+    pub(crate) shape: Shape,
     /// Where regions are cut.
-    pub split: Split,
+    pub(crate) split: Split,
     /// Where the data stays; `None` for a directory that goes away with the cluster.
-    pub data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
     /// Where directories that go away are made.
-    pub scratch_root: PathBuf,
+    pub(crate) scratch_root: PathBuf,
     /// Memory of each server.
-    pub memory: MemorySection,
+    pub(crate) memory: MemorySection,
     /// Storage of each server.
-    pub storage: StorageSection,
+    pub(crate) storage: StorageSection,
     /// The servers that get a device in place of the one that the region map names.
-    pub new_devices: Vec<usize>,
+    pub(crate) new_devices: Vec<usize>,
     /// Whether a new cluster takes the place of one that is gone, but for windows with its records.
-    pub discard_windows: bool,
+    pub(crate) discard_windows: bool,
 }
 
 /// A server of the cluster.
-pub struct Member {
+pub(crate) struct Member {
     /// Its number.
-    pub id: usize,
+    pub(crate) id: usize,
     /// Its configuration.
-    pub config: PathBuf,
+    pub(crate) config: PathBuf,
     /// Where it listens.
-    pub ports: Ports,
+    pub(crate) ports: Ports,
     /// Its process.
-    pub child: Child,
+    pub(crate) child: Child,
     /// Its process has ended, and that has been told.
-    pub ended: bool,
+    pub(crate) ended: bool,
 }
 
 /// A running cluster.
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// Its directories.
-    pub layout: Layout,
+    pub(crate) layout: Layout,
     /// The region map it was started with.
-    pub map: ClusterMap,
+    pub(crate) map: ClusterMap,
     /// Its servers.
-    pub members: Vec<Member>,
+    pub(crate) members: Vec<Member>,
     /// Its ports are its own, also while a server is down.
     #[expect(dead_code, reason = "dropping it gives them up")]
     held: Held,
@@ -140,7 +140,7 @@ impl Places {
 
 impl Cluster {
     /// Starts the servers of a cluster.
-    pub fn start(spec: &Spec) -> Result<Self, Failure> {
+    pub(crate) fn start(spec: &Spec) -> Result<Self, Failure> {
         spec.shape.check()?;
         let (layout, places) = make_places(spec)?;
         let claim = Claim::wait()?;
@@ -161,12 +161,12 @@ impl Cluster {
     }
 
     /// Whether the data goes away with the cluster.
-    pub fn is_scratch(&self) -> bool {
+    pub(crate) fn is_scratch(&self) -> bool {
         matches!(self.places, Places::Scratch(_))
     }
 
     /// Tells of each server whose process has ended since the last call.
-    pub fn take_ended(&mut self) -> Vec<String> {
+    pub(crate) fn take_ended(&mut self) -> Vec<String> {
         let mut told = Vec::new();
         for member in &mut self.members {
             if member.ended {
@@ -187,7 +187,7 @@ impl Cluster {
     }
 
     /// Stops all servers; false where one had to be killed or had failed by itself.
-    pub fn stop(mut self) -> bool {
+    pub(crate) fn stop(mut self) -> bool {
         let began = SystemClock.now();
         for member in &mut self.members {
             member.child.terminate();
@@ -289,7 +289,7 @@ impl Cluster {
     /// # Errors
     /// A server ended, or has been silent for too long; [`Failure::Unreachable`] where `pause` says so, with what
     /// was waited for.
-    pub fn wait_ready(
+    pub(crate) fn wait_ready(
         &mut self,
         mut pause: impl FnMut(Duration) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {

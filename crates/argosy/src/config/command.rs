@@ -24,7 +24,7 @@ const EFFECTIVE_SCHEMA: &str = "argosy.config-effective.v1";
     argosy config effective argosy.toml --set storage.l0-bytes=64MiB -o json\n\n\
     Exit codes: 0 right, 2 usage, 3 no such file, 7 the configuration is wrong"
 )]
-pub struct Config {
+pub(crate) struct Config {
     #[command(subcommand)]
     command: Command,
 }
@@ -108,7 +108,7 @@ struct EffectiveKey {
 
 impl Config {
     /// Does what was asked.
-    pub fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::Check(source) => source.check(),
             Command::Default { output } => {

@@ -1,7 +1,7 @@
 //! Every key of a configuration file, and what was meant by one that is not there.
 
 /// A key of the configuration.
-pub struct Key {
+pub(crate) struct Key {
     /// The section.
     pub section: &'static str,
     /// The key in it.
@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub const KEYS: [Key; 26] = [
+pub(crate) const KEYS: [Key; 26] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -137,7 +137,7 @@ pub const KEYS: [Key; 26] = [
 ];
 
 /// Keys without a default, by section and name.
-pub const REQUIRED: [(&str, &str); 4] = [
+pub(crate) const REQUIRED: [(&str, &str); 4] = [
     ("server", "id"),
     ("server", "data-dir"),
     ("coordinator", "dir"),
@@ -145,7 +145,7 @@ pub const REQUIRED: [(&str, &str); 4] = [
 ];
 
 /// The name among `names` that is nearest to `wrong`, if any is near enough to be meant.
-pub fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let (distance, name) = names.map(|name| (distance(wrong, name), name)).min()?;
     // A third of the letters wrong is a typing error; more is another word.
     (distance <= wrong.len().max(name.len()).div_ceil(3)).then_some(name)

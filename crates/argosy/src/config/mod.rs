@@ -17,8 +17,8 @@
 //! ([`layers`]). A key that is not in [`KEYS`] is
 //! an error that names the nearest one: a misspelt key never means a default in silence.
 
-pub mod command;
-pub mod keys;
+pub(crate) mod command;
+pub(crate) mod keys;
 pub mod layers;
 
 use std::net::SocketAddr;

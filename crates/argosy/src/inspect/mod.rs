@@ -63,7 +63,7 @@ use crate::failure::Failure;
     argosy inspect compare ./data/server-0 ./data/server-1\n\n\
     Exit codes: 0 whole, 1 failed or in use, 3 no device there, 8 damage or a difference was found"
 )]
-pub struct Inspect {
+pub(crate) struct Inspect {
     #[command(subcommand)]
     command: Option<Command>,
     /// The server's data directory
@@ -117,7 +117,7 @@ enum Section {
 
 impl Inspect {
     /// Looks, and prints.
-    pub fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         match (self.command, self.dir) {
             (Some(Command::Verify(verify)), _) => verify.run(),
             (Some(Command::Compare(compare)), _) => compare.run(),

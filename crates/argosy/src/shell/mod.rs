@@ -34,7 +34,7 @@ const LINE_BYTES_MAX: u64 = 8 << 20;
 #[command(after_help = "Examples:\n  argosy shell\n  \
     argosy shell -c 'put apple 1; get apple'\n  \
     argosy shell -o json <commands.txt >results.jsonl")]
-pub struct Shell {
+pub(crate) struct Shell {
     #[command(flatten)]
     endpoints: Endpoints,
     /// Carry these commands out, ; between them, and end
@@ -58,7 +58,7 @@ struct Course {
 
 impl Shell {
     /// Runs until the input ends.
-    pub fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         let client = self.endpoints.connect()?;
         if !self.command.is_empty() {
             let lines = self.command.iter().map(|line| Ok(line.clone()));

@@ -41,7 +41,7 @@ const WRITE_BYTES: usize = 1 << 20;
     argosy export --prefix user/ --format tsv - | head\n  \
     argosy export --resume fruit.jsonl\n\n\
     Formats, limits and how to go on: docs/import-export.md")]
-pub struct Export {
+pub(crate) struct Export {
     #[command(flatten)]
     endpoints: Endpoints,
     /// What to write; - is stdout
@@ -98,7 +98,7 @@ enum Target {
 
 impl Export {
     /// Runs until all is written.
-    pub fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         if self.format() == Format::Tsv && self.encoding != Encoding::Auto {
             return Err(Failure::Usage(
                 "--encoding is for JSON lines: TSV escapes what is no text".to_owned(),

@@ -51,7 +51,7 @@ const TOLD_MAX: u64 = 20;
     argosy import --format tsv --resume fruit.checkpoint fruit.tsv\n  \
     zcat dump.jsonl.gz | argosy import -\n\n\
     Formats, limits and how to go on: docs/import-export.md")]
-pub struct Import {
+pub(crate) struct Import {
     #[command(flatten)]
     endpoints: Endpoints,
     /// What to read; - is stdin
@@ -146,7 +146,7 @@ struct Read {
 
 impl Import {
     /// Runs until the input ends.
-    pub fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         let named = Format::of_name(&self.file.to_string_lossy());
         let format = self.format.unwrap_or(named);
         let (checkpoint, applied) = Checkpoint::open(self.resume.clone(), format)?;

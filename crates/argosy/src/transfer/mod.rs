@@ -4,9 +4,9 @@
 //! lines of bounded length, `writers` applies batches over several connections, `sorted` has sorted ones ingested,
 //! `reader` reads, `checkpoint` is how an import goes on where it was interrupted, `progress` what is said meanwhile.
 
-pub mod export;
+pub(crate) mod export;
 pub mod format;
-pub mod import;
+pub(crate) mod import;
 
 mod checkpoint;
 mod lines;
