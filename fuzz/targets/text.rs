@@ -4,7 +4,7 @@
 use argosy::config::ServerConfig;
 use argosy::config::layers::resolve;
 use argosy::transfer::format::{Encoding, Format, Pair, parse, write_line};
-use argosy::units::{Factor, Size, Span};
+use argosy::units::{Factor, Size, TimeSpan};
 use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
 use argosy_client::resp::parse_reply;
 use argosy_coordinator::{ClusterId, ClusterMap, Entry, Region, Replication, Server, Version};
@@ -90,7 +90,7 @@ fn typed(text: &str) -> bool {
         rest = behind;
     }
     let size: Result<Size, _> = text.parse();
-    let span: Result<Span, _> = text.parse();
+    let span: Result<TimeSpan, _> = text.parse();
     let factor: Result<Factor, _> = text.parse();
     let snapshot = SnapshotId::parse(text.as_bytes()).is_some();
     let units = size.is_ok() || span.is_ok() || factor.is_ok();

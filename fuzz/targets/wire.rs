@@ -6,7 +6,9 @@ use argosy_base::{
     Direction, EditSeq, Epoch, Incarnation, KeyRange, LogPosition, Lsn, Outcome, Position,
     RegionId, SegmentNumber, ServerId, Standing,
 };
-use argosy_wire::call::{Answer, Call, ERASE, FailureKind, Leasing, Maintenance, Told, When};
+use argosy_wire::call::{
+    Answer, Call, ERASE, FailureKind, Leasing, When, WireMaintenance, WireTold,
+};
 use argosy_wire::message::Message;
 use argosy_wire::native::{
     Hello, Long, MapRegion, MapServer, PartOf, Refusal, RegionMap, Values, Welcome, failure,
@@ -290,7 +292,7 @@ fn calls() -> Vec<Call<'static>> {
             pairs: vec![(b"a", b"1"), (b"b", b"")],
         },
         Call::Maintain {
-            what: Maintenance::Compact,
+            what: WireMaintenance::Compact,
         },
     ]
 }
@@ -311,7 +313,7 @@ fn answers() -> Vec<Answer<'static>> {
             applied: true,
             existed: vec![true, false],
             previous: vec![Some(b"x"), None],
-            told: Some(Told::Number(-7)),
+            told: Some(WireTold::Number(-7)),
         },
         Answer::Page {
             pairs: vec![(b"k", b"v"), (b"l", b"")],

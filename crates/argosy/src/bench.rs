@@ -12,15 +12,15 @@ use argosy_base::AddressMode;
 use argosy_bench::driver::PIPELINE_MAX;
 use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
-use argosy_bench::run::{self, BenchError, Configuration, Event, Labels};
-use argosy_bench::{Door, Mix, Sizes, Workload};
+use argosy_bench::run::{self, BenchError, Configuration, Labels, Notice};
+use argosy_bench::{Door, Mix, PairSizes, Workload};
 use clap::Args;
 
 use crate::cli::{OutputFormat, parse_address, parse_replication};
 use crate::cluster::Cluster;
 use crate::cluster::layout::{Primaries, Replication};
-use crate::cluster::scratch::Scratch;
-use crate::config::{Compaction, Placement, StorageSection};
+use crate::cluster::scratch::ScratchDir;
+use crate::config::{CompactionName, PlacementName, StorageSection};
 use crate::failure::{Failure, chain};
 use crate::frugal;
 use crate::signals::Signals;
@@ -59,7 +59,7 @@ pub(crate) struct Bench {
     small_percent: Vec<u64>,
     /// Bytes of small, medium and large pairs: tebis (33, 148, 1228), talos (33, 123, 1023)
     #[arg(long, value_name = "NAME", default_value_t)]
-    sizes: Sizes,
+    sizes: PairSizes,
     /// Records to load [default: 1000000]
     #[arg(long, value_name = "N")]
     records: Option<u64>,
@@ -68,10 +68,10 @@ pub(crate) struct Bench {
     ops: Option<u64>,
     /// Where values lie
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hybrid")]
-    placement: Vec<Placement>,
+    placement: Vec<PlacementName>,
     /// What a compaction takes: a part of a level, or all of it and of the one below
     #[arg(long, value_enum, value_delimiter = ',', default_value = "partial")]
-    compaction: Vec<Compaction>,
+    compaction: Vec<CompactionName>,
     /// How members become equal: none, send-index
     #[arg(
         long,
@@ -189,8 +189,8 @@ struct System {
     peer: Option<Peer>,
     replication: Replication,
     addresses: AddressMode,
-    placement: Placement,
-    compaction: Compaction,
+    placement: PlacementName,
+    compaction: CompactionName,
     mix: Mix,
 }
 
@@ -290,8 +290,8 @@ impl Bench {
                 peer: Some(peer),
                 replication: Replication::None,
                 addresses: AddressMode::Logical,
-                placement: Placement::InPlace,
-                compaction: Compaction::Partial,
+                placement: PlacementName::InPlace,
+                compaction: CompactionName::Partial,
                 mix,
             }));
         }
@@ -299,7 +299,7 @@ impl Bench {
     }
 
     /// Every placement with every way of compaction.
-    fn layouts(&self) -> impl Iterator<Item = (&Placement, &Compaction)> {
+    fn layouts(&self) -> impl Iterator<Item = (&PlacementName, &CompactionName)> {
         let placements = self.placement.iter();
         placements.flat_map(|placement| self.compaction.iter().map(move |way| (placement, way)))
     }
@@ -480,7 +480,7 @@ struct Present {
 /// What has to be stopped or removed.
 enum Stage {
     Cluster(Box<Cluster>),
-    Embedded(#[expect(dead_code, reason = "dropping them removes them")] Vec<Scratch>),
+    Embedded(#[expect(dead_code, reason = "dropping them removes them")] Vec<ScratchDir>),
 }
 
 impl Running {
@@ -539,12 +539,12 @@ impl Running {
 
 /// Runs a benchmark, tells of errors as they come, and gathers the rows.
 fn collect(
-    run: impl FnOnce(&mut dyn FnMut(Event)) -> Result<(), BenchError>,
+    run: impl FnOnce(&mut dyn FnMut(Notice)) -> Result<(), BenchError>,
 ) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     let result = run(&mut |event| match event {
-        Event::Row(row) => rows.push(*row),
-        Event::Errors {
+        Notice::Row(row) => rows.push(*row),
+        Notice::Errors {
             workload,
             count,
             first,
@@ -553,7 +553,7 @@ fn collect(
     result.map_err(|error| {
         let text = chain(&error);
         match error {
-            BenchError::Client(argosy_bench::driver::ClientError::Wrong { .. }) => {
+            BenchError::Client(argosy_bench::driver::DriverError::Wrong { .. }) => {
                 Failure::Corrupt(text)
             }
             BenchError::Client(_) | BenchError::Resp(_) => Failure::Unreachable(text),

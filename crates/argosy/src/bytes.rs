@@ -16,7 +16,7 @@ use clap::ValueEnum;
 
 /// How bytes are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Form {
+pub enum Notation {
     /// As text; quoted, with escapes, where it is not plain.
     #[default]
     Text,
@@ -95,11 +95,11 @@ pub(crate) fn to_base64(bytes: &[u8]) -> String {
 }
 
 /// `bytes` in `form`, as a word that can be read again; JSON shows them as text.
-pub fn shown(bytes: &[u8], form: Form) -> String {
+pub fn shown(bytes: &[u8], form: Notation) -> String {
     match form {
-        Form::Hex => format!("hex:{}", to_hex(bytes)),
-        Form::Base64 => format!("base64:{}", to_base64(bytes)),
-        Form::Text | Form::Json => match std::str::from_utf8(bytes) {
+        Notation::Hex => format!("hex:{}", to_hex(bytes)),
+        Notation::Base64 => format!("base64:{}", to_base64(bytes)),
+        Notation::Text | Notation::Json => match std::str::from_utf8(bytes) {
             Ok(text) if is_plain(text) => text.to_owned(),
             _ => quoted(bytes),
         },
@@ -241,16 +241,16 @@ mod tests {
         ];
         let texts = texts.iter().map(|text| text.as_bytes().to_vec());
         for bytes in texts.chain([all]) {
-            for form in [Form::Text, Form::Hex, Form::Base64] {
+            for form in [Notation::Text, Notation::Hex, Notation::Base64] {
                 let line = shown(&bytes, form);
                 let (words, rest) = words(&line).unwrap();
                 assert_eq!((words.len(), rest), (1, ""), "{line}");
                 assert_eq!(words[0].value().unwrap(), bytes, "{line}");
             }
         }
-        assert_eq!(shown(b"apple", Form::Text), "apple");
-        assert_eq!(shown(b"a b\xff", Form::Text), "'a b\\xff'");
-        assert_eq!(shown(b"\xff\0", Form::Hex), "hex:ff00");
+        assert_eq!(shown(b"apple", Notation::Text), "apple");
+        assert_eq!(shown(b"a b\xff", Notation::Text), "'a b\\xff'");
+        assert_eq!(shown(b"\xff\0", Notation::Hex), "hex:ff00");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::cli::{OutputFormat, parse_address, parse_replication};
 use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::{Cluster, Member, Spec};
-use crate::config::{Compaction, MemorySection, Placement, StorageSection};
+use crate::config::{CompactionName, MemorySection, PlacementName, StorageSection};
 use crate::failure::Failure;
 use crate::frugal;
 use crate::signals::Signals;
@@ -82,10 +82,10 @@ pub(crate) struct Playground {
     device_bytes: Option<Size>,
     /// Where values lie
     #[arg(long, value_enum, default_value_t)]
-    placement: Placement,
+    placement: PlacementName,
     /// What a compaction takes: a part of a level, or all of it and of the one below
     #[arg(long, value_enum, default_value_t)]
-    compaction: Compaction,
+    compaction: CompactionName,
     /// Print one line of JSON when ready instead of text
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,

@@ -76,9 +76,9 @@ impl fmt::Display for Size {
 
 /// A span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span(pub Duration);
+pub struct TimeSpan(pub Duration);
 
-impl FromStr for Span {
+impl FromStr for TimeSpan {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -88,7 +88,7 @@ impl FromStr for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for TimeSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_micros() {
             micros if micros.is_multiple_of(1_000_000) => write!(f, "{}s", micros / 1_000_000),
@@ -158,14 +158,14 @@ impl Serialize for Size {
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)
     }
 }
 
-impl Serialize for Span {
+impl Serialize for TimeSpan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -292,10 +292,10 @@ mod tests {
             ("1m", 60_000),
             ("1h", 3_600_000),
         ] {
-            let span: Span = text.parse().unwrap();
+            let span: TimeSpan = text.parse().unwrap();
             assert_eq!(span.0, Duration::from_millis(millis));
             assert_eq!(span.to_string().parse(), Ok(span));
         }
-        assert!("5".parse::<Span>().is_err(), "a span has a unit");
+        assert!("5".parse::<TimeSpan>().is_err(), "a span has a unit");
     }
 }

@@ -21,23 +21,23 @@ pub const KEY_BYTES: usize = 24;
 /// Bytes in front of a value's stream.
 const VERSION_BYTES: usize = 4;
 
-/// Longest value: that of the largest pair of any [`Sizes`].
+/// Longest value: that of the largest pair of any [`PairSizes`].
 pub const VALUE_BYTES_MAX: usize = 1228 - KEY_BYTES;
 
 /// How many bytes a pair of each class has, key included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct PairSizes {
     name: &'static str,
     pair_bytes: [usize; 3],
 }
 
 /// Every set of sizes, by the name that the command line takes.
-const SIZES: [Sizes; 2] = [
-    Sizes::new("tebis", [33, 148, 1228]),
-    Sizes::new("talos", [33, 123, 1023]),
+const SIZES: [PairSizes; 2] = [
+    PairSizes::new("tebis", [33, 148, 1228]),
+    PairSizes::new("talos", [33, 123, 1023]),
 ];
 
-impl Sizes {
+impl PairSizes {
     const fn new(name: &'static str, pair_bytes: [usize; 3]) -> Self {
         Self { name, pair_bytes }
     }
@@ -49,20 +49,20 @@ impl Sizes {
     }
 }
 
-impl Default for Sizes {
+impl Default for PairSizes {
     /// The sizes of the Parallax and Tebis papers.
     fn default() -> Self {
         SIZES[0]
     }
 }
 
-impl fmt::Display for Sizes {
+impl fmt::Display for PairSizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl FromStr for Sizes {
+impl FromStr for PairSizes {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -119,7 +119,7 @@ impl Mix {
 
     /// Bytes of a pair on average, in whole bytes.
     #[must_use]
-    pub fn mean_pair_bytes(self, sizes: Sizes) -> u64 {
+    pub fn mean_pair_bytes(self, sizes: PairSizes) -> u64 {
         let pairs = self.percent.iter().zip(sizes.pair_bytes);
         pairs
             .map(|(percent, bytes)| percent * bytes as u64)
@@ -154,13 +154,13 @@ impl FromStr for Mix {
 pub struct Dataset {
     seed: u64,
     mix: Mix,
-    sizes: Sizes,
+    sizes: PairSizes,
 }
 
 impl Dataset {
     /// The records of `seed`.
     #[must_use]
-    pub fn new(seed: u64, mix: Mix, sizes: Sizes) -> Self {
+    pub fn new(seed: u64, mix: Mix, sizes: PairSizes) -> Self {
         for bytes in sizes.pair_bytes {
             assert!(
                 (KEY_BYTES + VERSION_BYTES..=KEY_BYTES + VALUE_BYTES_MAX).contains(&bytes),
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     fn dataset(mix: &str) -> Dataset {
-        Dataset::new(9, mix.parse().unwrap(), Sizes::default())
+        Dataset::new(9, mix.parse().unwrap(), PairSizes::default())
     }
 
     #[test]
@@ -330,10 +330,10 @@ mod tests {
 
     #[test]
     fn the_sizes_of_both_papers_are_known() {
-        let talos: Sizes = "talos".parse().unwrap();
+        let talos: PairSizes = "talos".parse().unwrap();
         assert_eq!(talos.pair_bytes(), [33, 123, 1023]);
-        assert_eq!(Sizes::default().pair_bytes(), [33, 148, 1228]);
-        assert!("xl".parse::<Sizes>().unwrap_err().contains("talos"));
+        assert_eq!(PairSizes::default().pair_bytes(), [33, 148, 1228]);
+        assert!("xl".parse::<PairSizes>().unwrap_err().contains("talos"));
     }
 
     #[test]

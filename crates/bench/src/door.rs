@@ -13,7 +13,7 @@ use argosy_client::native::{Answer, Ask, Client, Ticket};
 use argosy_client::resp::{BriefReply, Connection, Reply};
 use argosy_client::{KeyRange, Pairs, Span};
 
-use crate::driver::ClientError;
+use crate::driver::DriverError;
 
 /// Through which door clients come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) enum Got<'a> {
 
 impl Way {
     /// A way through `door` to `servers`.
-    pub(crate) fn new(door: Door, servers: &[SocketAddr]) -> Result<Self, ClientError> {
+    pub(crate) fn new(door: Door, servers: &[SocketAddr]) -> Result<Self, DriverError> {
         Ok(match door {
             Door::Resp => Self::Resp {
                 servers: servers.to_vec(),
@@ -93,7 +93,7 @@ impl Way {
         })
     }
 
-    pub(crate) fn get(&mut self, server: usize, key: &[u8]) -> Result<Sent, ClientError> {
+    pub(crate) fn get(&mut self, server: usize, key: &[u8]) -> Result<Sent, DriverError> {
         match self {
             Self::Native { client, .. } => Ok(submit(client, Ask::Get { key })),
             Self::Resp { .. } => self.push(server, &[b"GET", key]),
@@ -105,7 +105,7 @@ impl Way {
         server: usize,
         key: &[u8],
         value: &[u8],
-    ) -> Result<Sent, ClientError> {
+    ) -> Result<Sent, DriverError> {
         match self {
             Self::Native { client, .. } => {
                 let only = None;
@@ -120,7 +120,7 @@ impl Way {
         server: usize,
         from: &[u8],
         pairs: u64,
-    ) -> Result<Sent, ClientError> {
+    ) -> Result<Sent, DriverError> {
         match self {
             Self::Native { .. } => {
                 let pairs = usize::try_from(pairs).unwrap_or(usize::MAX);
@@ -136,7 +136,7 @@ impl Way {
         }
     }
 
-    fn push(&mut self, server: usize, words: &[&[u8]]) -> Result<Sent, ClientError> {
+    fn push(&mut self, server: usize, words: &[&[u8]]) -> Result<Sent, DriverError> {
         if let Self::Resp {
             servers,
             connections,
@@ -152,7 +152,7 @@ impl Way {
     }
 
     /// Sends what has gathered.
-    pub(crate) fn flush(&mut self) -> Result<(), ClientError> {
+    pub(crate) fn flush(&mut self) -> Result<(), DriverError> {
         match self {
             Self::Native { client, .. } => client.flush(),
             Self::Resp { connections, .. } => {
@@ -167,7 +167,7 @@ impl Way {
     }
 
     /// The answer to the oldest request that has none.
-    pub(crate) fn receive(&mut self, sent: Sent) -> Result<Got<'_>, ClientError> {
+    pub(crate) fn receive(&mut self, sent: Sent) -> Result<Got<'_>, DriverError> {
         match (self, sent) {
             (_, Sent::Failed(why)) => Ok(Got::Error(why)),
             (Self::Native { client, value }, Sent::Native(ticket)) => {

@@ -42,7 +42,7 @@ pub struct Route {
 
 /// Why a client stopped.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum DriverError {
     /// The connection failed.
     #[error(transparent)]
     Resp(#[from] RespError),
@@ -161,7 +161,7 @@ pub fn run_client(
     job: &Job<'_>,
     client: usize,
     mut operations: Operations<'_>,
-) -> Result<Tally, ClientError> {
+) -> Result<Tally, DriverError> {
     assert!((1..=PIPELINE_MAX).contains(&job.pipeline));
     let mut client = Client {
         job,
@@ -195,7 +195,7 @@ pub fn run_client(
 
 impl Client<'_> {
     /// Sends what was pushed, and receives all replies.
-    fn exchange(&mut self, round: &mut Vec<Pending>, sent_at: Instant) -> Result<(), ClientError> {
+    fn exchange(&mut self, round: &mut Vec<Pending>, sent_at: Instant) -> Result<(), DriverError> {
         self.way.flush()?;
         for pending in round.drain(..) {
             self.receive(pending, sent_at)?;
@@ -204,7 +204,7 @@ impl Client<'_> {
     }
 
     /// Sends `operation` to its server, or keeps it for the next flush.
-    fn push(&mut self, operation: Operation) -> Result<Pending, ClientError> {
+    fn push(&mut self, operation: Operation) -> Result<Pending, DriverError> {
         let record = operation.record();
         let key = self.job.records.data.key(record);
         let server = self.server_of(&key);
@@ -246,7 +246,7 @@ impl Client<'_> {
     }
 
     /// Takes the answer to `pending` and checks it.
-    fn receive(&mut self, pending: Pending, sent_at: Instant) -> Result<(), ClientError> {
+    fn receive(&mut self, pending: Pending, sent_at: Instant) -> Result<(), DriverError> {
         let Self {
             job, tally, way, ..
         } = self;
@@ -310,7 +310,7 @@ pub(crate) fn check_read(
     record: u64,
     floor: u32,
     value: Option<&[u8]>,
-) -> Result<(), ClientError> {
+) -> Result<(), DriverError> {
     let Records { data, truth } = records;
     let version = match value {
         None => Some(0),
@@ -330,7 +330,7 @@ pub(crate) fn check_read(
     }
 }
 
-pub(crate) fn wrong(data: &Dataset, record: u64, what: String) -> ClientError {
+pub(crate) fn wrong(data: &Dataset, record: u64, what: String) -> DriverError {
     let key = String::from_utf8_lossy(&data.key(record)).into_owned();
-    ClientError::Wrong { record, key, what }
+    DriverError::Wrong { record, key, what }
 }

@@ -41,8 +41,8 @@ pub mod truth;
 pub mod workload;
 
 pub use argosy_client::resp;
-pub use data::{Mix, Sizes};
+pub use data::{Mix, PairSizes};
 pub use door::Door;
 pub use report::{Report, Row};
-pub use run::{BenchError, Configuration, Event, Phase, ServerHandle, Target};
+pub use run::{BenchError, Configuration, Notice, Phase, ServerHandle, TestedCluster};
 pub use workload::Workload;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
 use crate::data::{Dataset, VALUE_BYTES_MAX};
-use crate::driver::{ClientError, wrong};
+use crate::driver::{DriverError, wrong};
 use crate::truth::{Records, Truth};
 
 /// See the module documentation.
@@ -96,7 +96,7 @@ impl Order {
         records: Records<'_>,
         asked: Asked,
         pairs: impl ExactSizeIterator<Item = (&'p [u8], &'p [u8])>,
-    ) -> Result<u64, ClientError> {
+    ) -> Result<u64, DriverError> {
         let Records { data, truth } = records;
         let fail = |what: String| Err(wrong(data, asked.record, format!("a scan {what}")));
         let returned = pairs.len() as u64;
@@ -182,7 +182,7 @@ impl Expected<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Mix, Sizes};
+    use crate::data::{Mix, PairSizes};
 
     type Pair = (Vec<u8>, Vec<u8>);
 
@@ -194,7 +194,7 @@ mod tests {
 
     /// Forty records that were there, and four that came: 41 was never answered.
     fn world() -> World {
-        let data = Dataset::new(4, "sd".parse::<Mix>().unwrap(), Sizes::default());
+        let data = Dataset::new(4, "sd".parse::<Mix>().unwrap(), PairSizes::default());
         let truth = Truth::new(40, 4);
         for record in 0..40 {
             truth.end_write(record, truth.begin_write(record));

@@ -15,7 +15,7 @@
 use std::fmt::{self, Write};
 
 use crate::report::Row;
-use crate::timeline::Point;
+use crate::timeline::Interval;
 
 const WIDTH: f64 = 1040.0;
 const BAND: f64 = 270.0;
@@ -34,7 +34,7 @@ struct Panel {
     /// Units from the smallest on: a name, and how many of the smallest it is.
     units: &'static [(&'static str, f64)],
     color: &'static str,
-    of: fn(&Point) -> f64,
+    of: fn(&Interval) -> f64,
 }
 
 const PANELS: [Panel; 2] = [
@@ -107,7 +107,7 @@ fn title(row: &Row) -> String {
     )
 }
 
-fn draw_panel(panel: &Panel, points: &[Point], out: &mut String) -> fmt::Result {
+fn draw_panel(panel: &Panel, points: &[Interval], out: &mut String) -> fmt::Result {
     let highest = points.iter().map(panel.of).fold(0.0, f64::max);
     let end = points
         .last()
@@ -223,10 +223,10 @@ pub(crate) fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn points(ops: &[u64]) -> Vec<Point> {
+    fn points(ops: &[u64]) -> Vec<Interval> {
         (0_u32..)
             .zip(ops)
-            .map(|(second, &ops)| Point {
+            .map(|(second, &ops)| Interval {
                 at_seconds: f64::from(second),
                 seconds: 1.0,
                 ops,
@@ -236,7 +236,7 @@ mod tests {
             .collect()
     }
 
-    fn panel(points: &[Point], which: usize) -> String {
+    fn panel(points: &[Interval], which: usize) -> String {
         let mut out = String::new();
         draw_panel(&PANELS[which], points, &mut out).unwrap();
         out

@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::memory::MemoryUse;
-use crate::timeline::{Point, Seconds};
+use crate::timeline::{Interval, Seconds};
 
 /// The schema of [`Report`]'s JSON.
 pub const SCHEMA: &str = "argosy.bench.v1";
@@ -88,7 +88,7 @@ pub struct Row {
     /// Latencies of operations.
     pub latency_us: Latency,
     /// Throughput and latency over time, up to the last reply; the drain is not in it.
-    pub timeline: Vec<Point>,
+    pub timeline: Vec<Interval>,
     /// The slowest second, and the middle one.
     pub second_ops: Seconds,
     /// Bytes read from devices, by the kernel's count.

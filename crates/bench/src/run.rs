@@ -7,9 +7,9 @@ use std::time::Duration;
 use argosy_base::{Clock, info};
 use argosy_device::SystemClock;
 
-use crate::data::{Dataset, Mix, Sizes};
+use crate::data::{Dataset, Mix, PairSizes};
 use crate::door::Door;
-use crate::driver::{ClientError, Job, Route, Tally, run_client};
+use crate::driver::{DriverError, Job, Route, Tally, run_client};
 use crate::order::Order;
 use crate::process::{ProcessError, Sample};
 use crate::report::{Activities, Latency, Row, ServerRow, ratio, rounded};
@@ -28,7 +28,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(3600);
 pub enum BenchError {
     /// A client met an error that is not an answer.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] DriverError),
     /// A server could not be asked.
     #[error(transparent)]
     Resp(#[from] RespError),
@@ -84,7 +84,7 @@ pub struct ServerHandle {
 
 /// The cluster under test.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct TestedCluster {
     /// The servers.
     pub servers: Vec<ServerHandle>,
     /// Who serves which keys; see [`Job::routes`].
@@ -122,7 +122,7 @@ pub struct Configuration {
     /// The mix of sizes.
     pub mix: Mix,
     /// The sizes.
-    pub sizes: Sizes,
+    pub sizes: PairSizes,
     /// Records to load.
     pub records: u64,
     /// Operations of each workload that does not load.
@@ -216,7 +216,7 @@ pub struct Phase {
 
 /// What a benchmark has to say while it runs.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum Notice {
     /// A workload is over and measured.
     Row(Box<Row>),
     /// Operations of a workload were answered by errors.
@@ -233,9 +233,9 @@ pub enum Event {
 /// Loads `config`'s records into `target` and runs its workloads. Hands each row to `tell` as soon
 /// as it is measured.
 pub fn run(
-    target: &Target,
+    target: &TestedCluster,
     config: &Configuration,
-    mut tell: impl FnMut(Event),
+    mut tell: impl FnMut(Notice),
 ) -> Result<(), BenchError> {
     let (data, truth, clock) = (config.data(), config.truth(), SystemClock);
     let addrs: Vec<_> = target.servers.iter().map(|server| server.resp).collect();
@@ -272,14 +272,14 @@ pub fn run(
             after: Snapshot::take(&mut probes)?,
         };
         if let Some(first) = &measured.tally.first_error {
-            tell(Event::Errors {
+            tell(Notice::Errors {
                 workload: phase.workload,
                 count: measured.tally.errors,
                 first: first.clone(),
             });
         }
         if phase.reported {
-            tell(Event::Row(Box::new(measured.row(target, config))));
+            tell(Notice::Row(Box::new(measured.row(target, config))));
         }
     }
     Ok(())
@@ -335,7 +335,7 @@ struct Probe {
 }
 
 impl Probe {
-    fn open_all(target: &Target) -> Result<Vec<Self>, BenchError> {
+    fn open_all(target: &TestedCluster) -> Result<Vec<Self>, BenchError> {
         let open = |server: &ServerHandle| {
             Ok(Self {
                 server: server.clone(),
@@ -437,7 +437,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn row(&self, target: &Target, config: &Configuration) -> Row {
+    fn row(&self, target: &TestedCluster, config: &Configuration) -> Row {
         let ops = config.ops_of(self.workload);
         let pairs = self.before.0.iter().zip(&self.after.0);
         let per_server: Vec<_> = target

@@ -25,7 +25,7 @@ const LATENCY_NANOS_MAX: u64 = 120_000_000_000;
 
 /// One interval of a [`Timeline`], as reports have it.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Point {
+pub struct Interval {
     /// When it began, in seconds after the workload's first request.
     pub at_seconds: f64,
     /// How long it was; the last one ends with the last reply.
@@ -117,7 +117,7 @@ impl Timeline {
 
     /// The points, in order.
     #[must_use]
-    pub fn points(&self) -> Vec<Point> {
+    pub fn points(&self) -> Vec<Interval> {
         let width = Duration::from_secs(self.width);
         (0_u32..)
             .zip(&self.intervals)
@@ -127,7 +127,7 @@ impl Timeline {
                 // An interval that the last reply only just reached says nothing of its rate.
                 let seconds = seconds.max(0.001);
                 let ops = latencies.len();
-                Point {
+                Interval {
                     at_seconds: begin.as_secs_f64(),
                     seconds: rounded(seconds, 3),
                     ops,

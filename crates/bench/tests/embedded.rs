@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use argosy_bench::embedded::{Embedded, run};
-use argosy_bench::run::{Event, Labels};
-use argosy_bench::{Configuration, Mix, Row, Sizes};
+use argosy_bench::embedded::{EmbeddedOptions, run};
+use argosy_bench::run::{Labels, Notice};
+use argosy_bench::{Configuration, Mix, PairSizes, Row};
 use argosy_embedded::Settings;
 
 /// A directory that goes away with the test.
@@ -45,7 +45,7 @@ struct Data {
 fn rows_of(data: &Data, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
     let &Data { mix, records, sync } = data;
     let dir = Dir::new(&format!("{mix}-{records}-{clients}-{}", workloads.len()));
-    let embedded = Embedded {
+    let embedded = EmbeddedOptions {
         dir: dir.0.clone(),
         windows: dir.0.join("windows"),
         device_bytes: 1 << 30,
@@ -71,7 +71,7 @@ fn rows_of(data: &Data, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row
             regions: 1,
         },
         mix,
-        sizes: Sizes::default(),
+        sizes: PairSizes::default(),
         records,
         ops,
         clients,
@@ -85,8 +85,8 @@ fn rows_of(data: &Data, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row
     };
     let mut rows = Vec::new();
     let result = run(&embedded, &config, |event| match event {
-        Event::Row(row) => rows.push(*row),
-        Event::Errors { first, .. } => panic!("{first}"),
+        Notice::Row(row) => rows.push(*row),
+        Notice::Errors { first, .. } => panic!("{first}"),
     });
     result.expect("every read is what was written");
     rows

@@ -25,7 +25,7 @@ pub struct Db {
 /// What a store has done and holds.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Stats {
+pub struct DbStats {
     /// The engine's counters: levels, logs, memtables, merges, cache, filters.
     pub engine: argosy_lsm::db::Stats,
     /// What the store takes of memory. Memtables and buffers are those of all stores of the process.
@@ -297,11 +297,11 @@ impl Db {
 
     /// What the store has done and holds.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> DbStats {
         let (engine, store) = (&self.shared.engine, &self.shared.store);
         let moved = store.device().counters();
         let segment = SEGMENT_SIZE as u64;
-        Stats {
+        DbStats {
             engine: engine.stats(),
             memory: self.memory(),
             device_bytes: u64::from(store.total()) * segment,

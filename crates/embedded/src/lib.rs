@@ -87,7 +87,7 @@ pub use argosy_lsm::{Memory, Placement, Settings};
 pub use builder::{Builder, Durability};
 pub use checkpoint::Checkpoint;
 pub use damage::{Damage, DamagedSegment};
-pub use db::{Db, Example, Stats, example};
+pub use db::{Db, DbStats, Example, example};
 pub use error::{Error, Result};
 pub use place::CLUSTER;
 pub use scan::{Scan, Snapshot};

@@ -107,12 +107,12 @@ pub struct WindowFiles {
     options: WindowFilesOptions,
     state: Mutex<State>,
     findings: Vec<String>,
-    set_aside: Vec<SetAside>,
+    set_aside: Vec<WindowsSetAside>,
 }
 
 /// Windows of another device, in one directory, that were renamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetAside {
+pub struct WindowsSetAside {
     /// Where they lie.
     pub directory: PathBuf,
     /// The device that they belong to.
@@ -121,7 +121,7 @@ pub struct SetAside {
     pub windows: usize,
 }
 
-impl fmt::Display for SetAside {
+impl fmt::Display for WindowsSetAside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (windows, device) = (self.windows, self.device);
         let directory = self.directory.display();
@@ -191,7 +191,7 @@ impl WindowFiles {
 
     /// The windows of other devices that opening has renamed.
     #[must_use]
-    pub fn set_aside(&self) -> &[SetAside] {
+    pub fn set_aside(&self) -> &[WindowsSetAside] {
         &self.set_aside
     }
 
@@ -295,8 +295,8 @@ fn windows_of_others(
 }
 
 /// Renames the windows of other devices, so that whoever still writes into one by its name finds none.
-fn set_others_aside(options: &WindowFilesOptions) -> Result<Vec<SetAside>, MemoryError> {
-    let mut all: Vec<SetAside> = Vec::new();
+fn set_others_aside(options: &WindowFilesOptions) -> Result<Vec<WindowsSetAside>, MemoryError> {
+    let mut all: Vec<WindowsSetAside> = Vec::new();
     for (directory, path, device) in windows_of_others(options)? {
         let refused = |e| MemoryError::refused("set aside the window", &path, e);
         // Peers learn that nobody takes what they write there.
@@ -310,10 +310,11 @@ fn set_others_aside(options: &WindowFilesOptions) -> Result<Vec<SetAside>, Memor
         let free = (0..ASIDE_MAX).map(name).find(|name| !name.exists());
         let free = free.ok_or_else(|| refused(io::ErrorKind::AlreadyExists.into()))?;
         std::fs::rename(&path, free).map_err(refused)?;
-        let known = |other: &&mut SetAside| other.directory == directory && other.device == device;
+        let known =
+            |other: &&mut WindowsSetAside| other.directory == directory && other.device == device;
         match all.iter_mut().find(known) {
             Some(known) => known.windows += 1,
-            None => all.push(SetAside {
+            None => all.push(WindowsSetAside {
                 directory: directory.to_path_buf(),
                 device,
                 windows: 1,

@@ -4,7 +4,7 @@
 //! memory but for inner nodes. It has one setting for memory, which is a power of two; here that is the
 //! greatest that fits. It reads and writes leaves by direct I/O on the calling thread, and has no background
 //! work. Its log is on: a put waits until the log's own thread has written its block, which looks every
-//! [`Settings::log_interval`]; the log is not synced, and never becomes shorter.
+//! [`BfTreeSettings::log_interval`]; the log is not synced, and never becomes shorter.
 //!
 //! It panics where a file cannot be read or written, and knows no empty values.
 
@@ -43,7 +43,7 @@ impl BfTreeError {
 
 /// What is set; all else is its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct BfTreeSettings {
     /// Bytes of the circular buffer; a power of two.
     pub buffer_bytes: usize,
     /// How often the log's thread looks for what is to be written.
@@ -52,7 +52,7 @@ pub struct Settings {
     pub log_block_bytes: usize,
 }
 
-impl Settings {
+impl BfTreeSettings {
     /// What fits into `memory_bytes`.
     #[must_use]
     pub const fn within(memory_bytes: usize) -> Self {
@@ -69,7 +69,7 @@ impl Settings {
     }
 }
 
-impl fmt::Display for Settings {
+impl fmt::Display for BfTreeSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -92,7 +92,7 @@ impl BfTree {
     ///
     /// # Errors
     /// [`BfTreeError`].
-    pub fn open(dir: &Path, settings: &Settings) -> Result<Self, BfTreeError> {
+    pub fn open(dir: &Path, settings: &BfTreeSettings) -> Result<Self, BfTreeError> {
         let mut log = WalConfig::new(dir.join("log"));
         log.flush_interval(settings.log_interval)
             .segment_size(settings.log_block_bytes);

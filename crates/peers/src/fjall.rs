@@ -40,7 +40,7 @@ fn refused<E: fmt::Display>(what: &'static str) -> impl FnOnce(E) -> FjallError 
 
 /// What is set; all else is its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct FjallSettings {
     /// Bytes of a memtable.
     pub memtable_bytes: u64,
     /// Bytes of the block cache.
@@ -49,7 +49,7 @@ pub struct Settings {
     pub workers: usize,
 }
 
-impl Settings {
+impl FjallSettings {
     /// Memtables of `memtable_bytes`, two at a time, and a cache that have `memory_bytes` together.
     #[must_use]
     pub fn within(memory_bytes: usize, memtable_bytes: usize) -> Self {
@@ -63,7 +63,7 @@ impl Settings {
     }
 }
 
-impl fmt::Display for Settings {
+impl fmt::Display for FjallSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -95,7 +95,7 @@ impl Fjall {
     ///
     /// # Errors
     /// [`FjallError`].
-    pub fn open(dir: &Path, settings: &Settings) -> Result<Self, FjallError> {
+    pub fn open(dir: &Path, settings: &FjallSettings) -> Result<Self, FjallError> {
         let database = Database::builder(dir)
             .cache_size(settings.cache_bytes)
             .worker_threads(settings.workers)

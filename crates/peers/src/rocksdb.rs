@@ -2,7 +2,7 @@
 //!
 //! The library is opened as its own guides advise for fast devices: direct I/O for reads, flushes and
 //! compactions, no compression, a Bloom filter in every table, a log that is written, and synced only if
-//! [`Settings::sync`] asks for it. What is set is in [`Settings`], which prints itself; all else is the
+//! [`RocksDbSettings::sync`] asks for it. What is set is in [`RocksDbSettings`], which prints itself; all else is the
 //! library's default, indexes and filters beside the block cache among it.
 //!
 //! Handles belong to one [`RocksDb`], which closes them in the opposite order. The C interface
@@ -44,7 +44,7 @@ pub enum PeerError {
 
 /// What is set; all else is the library's default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct RocksDbSettings {
     /// Bytes of one memtable.
     pub write_buffer_bytes: usize,
     /// So many memtables, the one that is written among them.
@@ -59,7 +59,7 @@ pub struct Settings {
     pub sync: bool,
 }
 
-impl Settings {
+impl RocksDbSettings {
     /// Memtables of `write_buffer_bytes` and a cache that have `memory_bytes` together.
     #[must_use]
     pub fn within(memory_bytes: usize, write_buffer_bytes: usize) -> Self {
@@ -83,7 +83,7 @@ impl Settings {
     }
 }
 
-impl fmt::Display for Settings {
+impl fmt::Display for RocksDbSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -162,7 +162,7 @@ impl fmt::Debug for RocksDb {
 
 impl RocksDb {
     /// Opens the store in `dir`, making it where there is none.
-    pub fn open(dir: &Path, settings: &Settings) -> Result<Self, PeerError> {
+    pub fn open(dir: &Path, settings: &RocksDbSettings) -> Result<Self, PeerError> {
         let name = CString::new(dir.as_os_str().as_bytes());
         let name = name.map_err(|_| PeerError::Path {
             path: dir.to_path_buf(),
@@ -192,7 +192,7 @@ impl RocksDb {
         })
     }
 
-    /// Writes a pair. It is in the log when this returns, synced where [`Settings::sync`] says so.
+    /// Writes a pair. It is in the log when this returns, synced where [`RocksDbSettings::sync`] says so.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), PeerError> {
         let (db, options) = (self.db.get(), self.writes.get());
@@ -340,7 +340,7 @@ impl RocksDb {
 }
 
 /// The options of the C interface for `settings`.
-fn options(settings: &Settings) -> Owned<ffi::Options> {
+fn options(settings: &RocksDbSettings) -> Owned<ffi::Options> {
     // SAFETY: a constructor without conditions.
     let raw = unsafe { ffi::rocksdb_options_create() };
     // SAFETY: it belongs to us, and this gives it back.
@@ -373,7 +373,7 @@ fn options(settings: &Settings) -> Owned<ffi::Options> {
     options
 }
 
-fn table_options(settings: &Settings) -> Owned<ffi::TableOptions> {
+fn table_options(settings: &RocksDbSettings) -> Owned<ffi::TableOptions> {
     // SAFETY: a constructor without conditions.
     let raw = unsafe { ffi::rocksdb_block_based_options_create() };
     // SAFETY: it belongs to us, and this gives it back.

@@ -24,7 +24,7 @@ fn sorted(n: u32) -> Vec<u32> {
 #[test]
 fn fjall_has_what_is_written() {
     let dir = Dir::new("fjall");
-    let settings = fjall::Settings::within(2 << 20, 64 << 10);
+    let settings = fjall::FjallSettings::within(2 << 20, 64 << 10);
     let store = fjall::Fjall::open(&dir.0, &settings).unwrap();
     for n in 0..5000 {
         store.put(&key(n), &value(n)).unwrap();
@@ -50,7 +50,7 @@ fn fjall_has_what_is_written() {
 #[test]
 fn bf_tree_has_what_is_written() {
     let dir = Dir::new("bf-tree");
-    let settings = bf_tree::Settings::within(1 << 20);
+    let settings = bf_tree::BfTreeSettings::within(1 << 20);
     let store = bf_tree::BfTree::open(&dir.0, &settings).unwrap();
     for n in 0..3000 {
         store.put(&key(n), &value(n)).unwrap();

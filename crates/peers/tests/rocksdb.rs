@@ -2,10 +2,10 @@
 
 mod common;
 
-use argosy_peers::rocksdb::{LogBytes, PeerError, RocksDb, Settings};
+use argosy_peers::rocksdb::{LogBytes, PeerError, RocksDb, RocksDbSettings};
 use common::{Dir, owned};
 
-const SETTINGS: Settings = Settings {
+const SETTINGS: RocksDbSettings = RocksDbSettings {
     write_buffer_bytes: 64 << 10,
     write_buffers: 2,
     cache_bytes: 1 << 20,
@@ -65,7 +65,7 @@ fn scans_are_in_order_and_end() {
 #[test]
 fn log_bytes_are_those_of_the_log() {
     let dir = Dir::new("log");
-    let settings = Settings {
+    let settings = RocksDbSettings {
         write_buffer_bytes: 64 << 20,
         ..SETTINGS
     };
@@ -108,7 +108,7 @@ fn what_fails_says_what_and_why() {
 
 #[test]
 fn settings_print_themselves() {
-    let settings = Settings::within(256 << 20, 64 << 20);
+    let settings = RocksDbSettings::within(256 << 20, 64 << 20);
     assert_eq!(settings.cache_bytes, 128 << 20);
     let text = settings.to_string();
     for part in [

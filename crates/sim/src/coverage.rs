@@ -118,12 +118,12 @@ const SENT: usize = 4;
 
 /// A place in [`MODES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mode(usize);
+pub(crate) struct Mode(usize);
 
 impl Mode {
     /// That of a world of that kind, where backups build levels or not.
     #[must_use]
-    pub fn of(kind: WorldKind, builds: bool, engine: &Settings) -> Self {
+    pub(crate) fn of(kind: WorldKind, builds: bool, engine: &Settings) -> Self {
         let whole = engine.compaction == Compaction::WholeLevel;
         let rewrite = usize::from(engine.addresses == AddressMode::Rewrite);
         match kind {
@@ -265,7 +265,7 @@ pub struct Coverage {
 impl Coverage {
     /// Counts a run in this mode.
     #[must_use]
-    pub fn of(mode: Mode) -> Self {
+    pub(crate) fn of(mode: Mode) -> Self {
         Self {
             counts: BTreeMap::new(),
             mode: Some(mode),

@@ -54,4 +54,4 @@ mod words;
 
 pub use planted::Mutants;
 pub use profile::Profile;
-pub use run::{Options, Report, run};
+pub use run::{RunOptions, RunReport, run};

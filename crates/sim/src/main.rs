@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use argosy_sim::coverage::{self, Coverage};
-use argosy_sim::{Mutants, Options, Profile, Report, run};
+use argosy_sim::{Mutants, Profile, RunOptions, RunReport, run};
 use clap::Parser;
 
 use workers::{Outcome, Workers};
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
     if let Some(path) = args.recorded.as_ref().or(args.record.as_ref()) {
         return recorded(path, &args);
     }
-    let options = Options {
+    let options = RunOptions {
         mutants,
         profile: args.profile,
         print: args.log,
@@ -159,13 +159,13 @@ fn recorded(path: &Path, args: &Args) -> ExitCode {
 }
 
 /// Runs one seed here.
-fn one(seed: u64, options: &Options) -> ExitCode {
+fn one(seed: u64, options: &RunOptions) -> ExitCode {
     let report = run(seed, options);
     if !options.print {
         say(&format!("{}\n", report.recent.join("\n")));
     }
     say(&report.coverage.to_string());
-    let Report {
+    let RunReport {
         wrong, hash, time, ..
     } = report;
     match wrong {

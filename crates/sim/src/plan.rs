@@ -30,7 +30,7 @@ pub(crate) const SERVERS: usize = 3;
 
 /// The kind of world; see the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorldKind {
+pub(crate) enum WorldKind {
     /// Every region on all servers.
     Replicated,
     /// Every region on one server, which may be killed.

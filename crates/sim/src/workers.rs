@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use argosy_sim::coverage::Coverage;
-use argosy_sim::{Profile, Report};
+use argosy_sim::{Profile, RunReport};
 
 /// Seeds that a worker is given at a time.
 const CHUNK: u64 = 8;
@@ -50,7 +50,7 @@ pub(crate) fn begin(seed: u64) {
 }
 
 /// A worker tells how its seed went.
-pub(crate) fn tell(report: &Report) {
+pub(crate) fn tell(report: &RunReport) {
     match &report.wrong {
         Some(wrong) => line(&format!("wrong {}", wrong.trim_end().replace('\n', " / "))),
         None => {

@@ -57,15 +57,15 @@ pub use answer::Answer;
 pub type Op<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// When a put expires: how that is meant, and a number. `(0, 0)` is never. [`ERASE`]: it is no put.
-pub type Until = (u8, u64);
+pub type WireUntil = (u8, u64);
 
 /// What stands in the place of an expiry where all keys are deleted from the key on and below the value,
 /// which is empty where there is no bound.
-pub const ERASE: Until = (4, 0);
+pub const ERASE: WireUntil = (4, 0);
 
 /// What stands in the place of an expiry where nothing is written, but the key has to be bound for the rest to
 /// be.
-pub const GUARD: Until = (5, 0);
+pub const GUARD: WireUntil = (5, 0);
 
 /// Bits of how a scan is wanted. DO NOT CHANGE THE VALUES.
 const KEYS_ONLY: u8 = 1;
@@ -110,7 +110,7 @@ pub const fn whole_millis(span: Duration) -> u64 {
 /// What is to be done with a region as a whole. DO NOT CHANGE THE VALUES.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Maintenance {
+pub enum WireMaintenance {
     /// Make everything durable that was written before.
     Flush = 1,
     /// Merge everything into one level.
@@ -118,11 +118,11 @@ pub enum Maintenance {
 }
 
 /// A change, as two numbers: what it is, and its parameter.
-pub type Change = (u8, u64);
+pub type WireChange = (u8, u64);
 
 /// What a change told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told<'a> {
+pub enum WireTold<'a> {
     /// A number.
     Number(i64),
     /// A value.
@@ -151,11 +151,11 @@ pub enum Call<'a> {
         /// Whether to return what the keys were bound to.
         previous: bool,
         /// The only operation is this change.
-        change: Option<Change>,
+        change: Option<WireChange>,
         /// The operations.
         ops: Vec<Op<'a>>,
         /// Per operation, when it expires; empty where none does.
-        until: Vec<Until>,
+        until: Vec<WireUntil>,
     },
     /// When the pair of a key expires, and how long its value is.
     Expiry {
@@ -206,7 +206,7 @@ pub enum Call<'a> {
     /// Look after the region as a whole.
     Maintain {
         /// What is to be done.
-        what: Maintenance,
+        what: WireMaintenance,
     },
     /// How many keys there are.
     Count,
@@ -303,7 +303,7 @@ fn put_pairs(kind: u8, pairs: &[(&[u8], &[u8])], out: &mut Vec<u8>) {
 }
 
 /// Appends the operations of a write, the only one of which may be a change.
-fn put_ops(out: &mut Vec<u8>, change: Option<Change>, ops: &[Op<'_>], until: &[Until]) {
+fn put_ops(out: &mut Vec<u8>, change: Option<WireChange>, ops: &[Op<'_>], until: &[WireUntil]) {
     let (kind, number) = change.unwrap_or_default();
     out.push(kind);
     if kind != 0 {
@@ -454,8 +454,8 @@ impl<'a> Call<'a> {
             }
             10 => Self::Maintain {
                 what: match r.u8()? {
-                    1 => Maintenance::Flush,
-                    2 => Maintenance::Compact,
+                    1 => WireMaintenance::Flush,
+                    2 => WireMaintenance::Compact,
                     _ => return Err(r.malformed()),
                 },
             },
@@ -493,7 +493,7 @@ impl<'a> When<'a> {
     }
 }
 
-impl<'a> Told<'a> {
+impl<'a> WireTold<'a> {
     fn encode(told: Option<&Self>, out: &mut Vec<u8>) {
         match told {
             None => out.push(0),

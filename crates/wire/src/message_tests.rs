@@ -9,7 +9,7 @@ use argosy_base::{
     Position, SegmentNumber, Standing,
 };
 
-use crate::call::{Answer, Call, ERASE, FailureKind, Leasing, Maintenance, Told, When};
+use crate::call::{Answer, Call, ERASE, FailureKind, Leasing, When, WireMaintenance, WireTold};
 use crate::message::{FetchStatus, Message, PART_FRAME_BYTES, PLACE_BYTES_MAX};
 
 #[expect(clippy::too_many_lines, reason = "a list with one sample a line")]
@@ -207,10 +207,10 @@ fn samples() -> Vec<Message<'static>> {
             pairs: vec![(b"a", b"1"), (b"b", b"")],
         }),
         Message::Call(Call::Maintain {
-            what: Maintenance::Flush,
+            what: WireMaintenance::Flush,
         }),
         Message::Call(Call::Maintain {
-            what: Maintenance::Compact,
+            what: WireMaintenance::Compact,
         }),
         Message::Answer(Answer::Done),
         Message::Answer(Answer::Snapshot(Some(u64::MAX))),
@@ -246,19 +246,19 @@ fn samples() -> Vec<Message<'static>> {
             applied: true,
             existed: vec![],
             previous: vec![],
-            told: Some(Told::Number(-7)),
+            told: Some(WireTold::Number(-7)),
         }),
         Message::Answer(Answer::Written {
             applied: false,
             existed: vec![true],
             previous: vec![],
-            told: Some(Told::Refused(4)),
+            told: Some(WireTold::Refused(4)),
         }),
         Message::Answer(Answer::Written {
             applied: true,
             existed: vec![],
             previous: vec![],
-            told: Some(Told::Value(b"0.5")),
+            told: Some(WireTold::Value(b"0.5")),
         }),
         Message::Answer(Answer::Page {
             pairs: vec![(b"k", b"v")],

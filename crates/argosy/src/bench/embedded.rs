@@ -7,7 +7,7 @@
 
 #[cfg(feature = "peers")]
 use argosy_bench::embedded as beside;
-use argosy_bench::embedded::{Embedded, lsm};
+use argosy_bench::embedded::{EmbeddedOptions, lsm};
 use argosy_bench::report::Row;
 use argosy_device::buffer::{keep_at_most, share_of};
 #[cfg(feature = "peers")]
@@ -15,7 +15,7 @@ use argosy_peers::{bf_tree, fjall, rocksdb};
 use clap::ValueEnum;
 
 use super::{Bench, Running, Stage, System, collect};
-use crate::cluster::scratch::{Scratch, shared_memory_root};
+use crate::cluster::scratch::{ScratchDir, shared_memory_root};
 use crate::failure::Failure;
 use crate::frugal;
 use crate::units::Size;
@@ -61,9 +61,9 @@ impl Peer {
 /// What a peer is told; prints itself.
 #[cfg(feature = "peers")]
 enum PeerSettings {
-    Rocksdb(rocksdb::Settings),
-    Fjall(fjall::Settings),
-    BfTree(bf_tree::Settings),
+    Rocksdb(rocksdb::RocksDbSettings),
+    Fjall(fjall::FjallSettings),
+    BfTree(bf_tree::BfTreeSettings),
 }
 
 #[cfg(feature = "peers")]
@@ -108,12 +108,12 @@ impl Bench {
     fn peer_settings(&self, peer: Peer) -> PeerSettings {
         let (memory, buffer) = (self.memory.bytes(), self.l0_bytes().bytes());
         match peer {
-            Peer::Rocksdb => PeerSettings::Rocksdb(rocksdb::Settings {
+            Peer::Rocksdb => PeerSettings::Rocksdb(rocksdb::RocksDbSettings {
                 sync: self.sync,
-                ..rocksdb::Settings::within(memory, buffer)
+                ..rocksdb::RocksDbSettings::within(memory, buffer)
             }),
-            Peer::Fjall => PeerSettings::Fjall(fjall::Settings::within(memory, buffer)),
-            Peer::BfTree => PeerSettings::BfTree(bf_tree::Settings::within(memory)),
+            Peer::Fjall => PeerSettings::Fjall(fjall::FjallSettings::within(memory, buffer)),
+            Peer::BfTree => PeerSettings::BfTree(bf_tree::BfTreeSettings::within(memory)),
         }
     }
 
@@ -165,8 +165,8 @@ impl Bench {
 
     fn measure_engine(&self, system: &System, running: &Running) -> Result<Vec<Row>, Failure> {
         let root = self.root();
-        let data = Scratch::new(&root)?;
-        let windows = Scratch::new(&shared_memory_root(&root))?;
+        let data = ScratchDir::new(&root)?;
+        let windows = ScratchDir::new(&shared_memory_root(&root))?;
         let settings = self.engine_settings(system);
         settings
             .validate()
@@ -185,7 +185,7 @@ impl Bench {
             }
             keep_at_most(share_of(memory.bytes()));
         }
-        let embedded = Embedded {
+        let embedded = EmbeddedOptions {
             dir: data.path().to_path_buf(),
             windows: windows.path().join("windows"),
             device_bytes: self.device_bytes.0,
@@ -207,7 +207,7 @@ impl Bench {
         system: &System,
         running: &Running,
     ) -> Result<Vec<Row>, Failure> {
-        let data = Scratch::new(&self.root())?;
+        let data = ScratchDir::new(&self.root())?;
         let dir = data.path().to_path_buf();
         let (settings, config) = (self.peer_settings(peer), self.configuration(system));
         running.begin(Stage::Embedded(vec![data]))?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use argosy_base::AddressMode;
 use argosy_bench::Workload;
 use argosy_bench::figure::bars;
-use argosy_bench::figure::outcome::{Outcome, Takes};
+use argosy_bench::figure::outcome::{FigureOutcome, Takes};
 use argosy_bench::figure::{BackupL0, Figure, Point, RECORDS_AT_SCALE_1, Scale, System as Asked};
 use argosy_bench::report::Row;
 use clap::{Args, ValueEnum};
@@ -18,8 +18,8 @@ use crate::cluster::Spec;
 use crate::cluster::layout::{Primaries, Replication, Split, new_map};
 use crate::cluster::ports::Ports;
 use crate::config::{
-    AdminSection, Compaction, CoordinatorSection, FabricSection, LogSection, NativeSection,
-    Placement, ReplicationSection, RespSection, ServerConfig, ServerSection,
+    AdminSection, CompactionName, CoordinatorSection, FabricSection, LogSection, NativeSection,
+    PlacementName, ReplicationSection, RespSection, ServerConfig, ServerSection,
 };
 use crate::failure::Failure;
 use crate::server::RESP_THREADS;
@@ -144,7 +144,7 @@ impl Bench {
         };
         let takes = limits.take(&sweep, &running)?;
         let missing = missing.iter().map(|asked| asked.label).collect();
-        let outcome = Outcome::new(figure, scale, &takes, missing);
+        let outcome = FigureOutcome::new(figure, scale, &takes, missing);
         if let Some(path) = &self.plot {
             let written = std::fs::write(path, bars::svg(&outcome));
             written.map_err(|error| Failure::io("write the plot", path, &error))?;
@@ -269,8 +269,8 @@ fn system_of(figure: &Figure, asked: &Asked) -> Option<System> {
         peer: None,
         replication: Replication::from_name(asked.replication)?,
         addresses: AddressMode::from_name(asked.address)?,
-        placement: Placement::from_str(figure.placement, false).ok()?,
-        compaction: Compaction::default(),
+        placement: PlacementName::from_str(figure.placement, false).ok()?,
+        compaction: CompactionName::default(),
         mix: figure.points.first()?.mix(),
     })
 }

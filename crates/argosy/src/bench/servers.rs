@@ -1,7 +1,7 @@
 //! The cluster that is started for one system under test.
 
 use argosy_bench::driver::Route;
-use argosy_bench::run::{ServerHandle, Target};
+use argosy_bench::run::{ServerHandle, TestedCluster};
 
 use super::{Bench, System};
 use crate::cluster::layout::{Replication, Shape, Split};
@@ -50,9 +50,9 @@ impl Bench {
 }
 
 /// The servers of `cluster`, and who is primary of which keys.
-pub(super) fn target_of(cluster: &Cluster) -> Target {
+pub(super) fn target_of(cluster: &Cluster) -> TestedCluster {
     let small = |id: usize| u32::try_from(id).expect("servers are few");
-    Target {
+    TestedCluster {
         servers: cluster
             .members
             .iter()

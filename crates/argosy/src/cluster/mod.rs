@@ -40,9 +40,9 @@ use child::Child;
 use layout::{Layout, Shape, Split};
 use lock::DirLock;
 use memory::ClusterMemory;
-use ports::{Claim, Held, Ports};
+use ports::{Held, PortClaim, Ports};
 use ready::{Patience, Verdict};
-use scratch::Scratch;
+use scratch::ScratchDir;
 
 /// How long they may take to stop before they are killed.
 const STOP_MAX: Duration = Duration::from_secs(20);
@@ -100,7 +100,7 @@ pub(crate) struct Cluster {
     #[expect(dead_code, reason = "dropping it gives them up")]
     held: Held,
     /// Until each server has answered once.
-    claim: Option<Claim>,
+    claim: Option<PortClaim>,
     // Dropped last: processes end before their directories go away.
     places: Places,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Cluster {
 /// What keeps the directories.
 enum Places {
     /// They go away.
-    Scratch(#[expect(dead_code, reason = "dropping them removes them")] Vec<Scratch>),
+    Scratch(#[expect(dead_code, reason = "dropping them removes them")] Vec<ScratchDir>),
     /// The data stays.
     Kept {
         #[expect(dead_code, reason = "dropping it gives it up")]
@@ -143,7 +143,7 @@ impl Cluster {
     pub(crate) fn start(spec: &Spec) -> Result<Self, Failure> {
         spec.shape.check()?;
         let (layout, places) = make_places(spec)?;
-        let claim = Claim::wait()?;
+        let claim = PortClaim::wait()?;
         let (map, held) = settle_map(spec, &layout, &claim)?;
         let mut cluster = Self {
             members: Vec::new(),
@@ -359,8 +359,8 @@ fn make_places(spec: &Spec) -> Result<(Layout, Places), Failure> {
         };
         return Ok((layout, Places::Kept { lock, memory }));
     }
-    let data = Scratch::new(&spec.scratch_root)?;
-    let shm = Scratch::new(&scratch::shared_memory_root(&spec.scratch_root))?;
+    let data = ScratchDir::new(&spec.scratch_root)?;
+    let shm = ScratchDir::new(&scratch::shared_memory_root(&spec.scratch_root))?;
     let layout = Layout {
         dir: data.path().to_path_buf(),
         shm: shm.path().to_path_buf(),
@@ -410,7 +410,11 @@ fn check_is_for_clusters(dir: &Path) -> Result<(), Failure> {
 }
 
 /// The map that is there, at ports that are free now; or a new one.
-fn settle_map(spec: &Spec, layout: &Layout, claim: &Claim) -> Result<(ClusterMap, Held), Failure> {
+fn settle_map(
+    spec: &Spec,
+    layout: &Layout,
+    claim: &PortClaim,
+) -> Result<(ClusterMap, Held), Failure> {
     let coordinator = layout.coordinator();
     let (map, held) = match layout::read_map(&coordinator)? {
         Some(map) => {

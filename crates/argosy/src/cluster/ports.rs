@@ -2,7 +2,7 @@
 //!
 //! Server 0 gets 7379 (Redis protocol) and 7480 (admin); each further server the next pair, 10
 //! higher, of which both ports are free. A port is free where it can be bound at this moment;
-//! [`Claim`] keeps other playgrounds from finding the same ones free until the servers listen, and
+//! [`PortClaim`] keeps other playgrounds from finding the same ones free until the servers listen, and
 //! [`Held`] keeps them from taking those of a server that is down for a while.
 
 use std::fs::File;
@@ -55,7 +55,7 @@ impl Ports {
 }
 
 /// The right to look for free ports, among all playgrounds of this machine, until dropped.
-pub struct Claim(#[expect(dead_code, reason = "closing the file gives up its lock")] File);
+pub struct PortClaim(#[expect(dead_code, reason = "closing the file gives up its lock")] File);
 
 /// Ports that no other playground of this machine takes, until dropped.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl Held {
     }
 }
 
-impl Claim {
+impl PortClaim {
     /// Waits until nobody else is starting servers.
     pub fn wait() -> Result<Self, Failure> {
         let path = lock_path();
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn busy_ports_are_passed_over() {
-        let claim = Claim::wait().unwrap();
+        let claim = PortClaim::wait().unwrap();
         let (before, held) = claim.choose(2, &[]).unwrap();
         let (others, _) = claim.choose(2, &before).unwrap();
         assert!(!others.contains(&before[0]) && !others.contains(&before[1]));

@@ -20,7 +20,7 @@ const TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// What a server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ReadyAnswer {
     /// It is ready.
     Ready,
     /// It runs, and this is what it waits for.
@@ -30,20 +30,20 @@ pub enum Answer {
 }
 
 /// Asks once.
-pub fn ask(admin: SocketAddr) -> Answer {
+pub fn ask(admin: SocketAddr) -> ReadyAnswer {
     let answer = match get(admin) {
         Ok(answer) => answer,
-        Err(error) => return Answer::Silent(format!("{admin} does not answer: {error}")),
+        Err(error) => return ReadyAnswer::Silent(format!("{admin} does not answer: {error}")),
     };
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     match head.split(' ').nth(1) {
-        Some("200") => Answer::Ready,
+        Some("200") => ReadyAnswer::Ready,
         Some(_) => {
             let body = body.trim();
             let reason = body.strip_prefix("not ready: ").unwrap_or(body);
-            Answer::NotYet(reason.to_owned())
+            ReadyAnswer::NotYet(reason.to_owned())
         }
-        None => Answer::Silent(format!("{admin} does not answer as a server does")),
+        None => ReadyAnswer::Silent(format!("{admin} does not answer as a server does")),
     }
 }
 
@@ -56,7 +56,7 @@ pub struct Patience {
     listens: bool,
 }
 
-/// What to do after an [`Answer`].
+/// What to do after a [`ReadyAnswer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing: the server is ready.
@@ -86,18 +86,17 @@ impl Patience {
     }
 
     /// It gave `answer` at `now`.
-    pub fn judge(&mut self, now: Instant, answer: Answer) -> Verdict {
+    pub fn judge(&mut self, now: Instant, answer: ReadyAnswer) -> Verdict {
         match answer {
-            Answer::Silent(reason) if now - self.heard > SILENT_MAX => Verdict::GiveUp(format!(
-                "not ready after {} s: {reason}",
-                SILENT_MAX.as_secs()
-            )),
-            Answer::Silent(reason) => Verdict::Wait(reason),
-            Answer::Ready => {
+            ReadyAnswer::Silent(reason) if now - self.heard > SILENT_MAX => Verdict::GiveUp(
+                format!("not ready after {} s: {reason}", SILENT_MAX.as_secs()),
+            ),
+            ReadyAnswer::Silent(reason) => Verdict::Wait(reason),
+            ReadyAnswer::Ready => {
                 self.hear(now);
                 Verdict::Done
             }
-            Answer::NotYet(reason) => {
+            ReadyAnswer::NotYet(reason) => {
                 self.hear(now);
                 if now - self.told < TOLD_AFTER || self.reason == reason {
                     return Verdict::Wait(reason);
@@ -135,15 +134,15 @@ mod tests {
         for (answer, ready) in [
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n",
-                Answer::Ready,
+                ReadyAnswer::Ready,
             ),
             (
                 "HTTP/1.1 503 Service Unavailable\r\n\r\nnot ready: region 1: 2 of 3 members\n",
-                Answer::NotYet("region 1: 2 of 3 members".to_owned()),
+                ReadyAnswer::NotYet("region 1: 2 of 3 members".to_owned()),
             ),
             (
                 "+PONG\r\n",
-                Answer::Silent("ADDR does not answer as a server does".to_owned()),
+                ReadyAnswer::Silent("ADDR does not answer as a server does".to_owned()),
             ),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -156,7 +155,9 @@ mod tests {
                 stream.write_all(answer.as_bytes()).unwrap();
             });
             let ready = match ready {
-                Answer::Silent(reason) => Answer::Silent(reason.replace("ADDR", &addr.to_string())),
+                ReadyAnswer::Silent(reason) => {
+                    ReadyAnswer::Silent(reason.replace("ADDR", &addr.to_string()))
+                }
                 other => other,
             };
             assert_eq!(ask(addr), ready);
@@ -170,8 +171,9 @@ mod tests {
         let filled = "region 1 is being filled".to_owned();
         let opened = "region 1 is being opened".to_owned();
         let wait = || Verdict::Wait(filled.clone());
-        let mut judge =
-            |seconds, reason: &String| patience.judge(at(seconds), Answer::NotYet(reason.clone()));
+        let mut judge = |seconds, reason: &String| {
+            patience.judge(at(seconds), ReadyAnswer::NotYet(reason.clone()))
+        };
         assert_eq!(judge(1, &filled), wait(), "too early to tell");
         assert_eq!(judge(5, &filled), Verdict::Tell(filled.clone()));
         for hour in 1..100 {
@@ -179,17 +181,20 @@ mod tests {
         }
         assert_eq!(judge(360_000, &opened), Verdict::Tell(opened.clone()));
         assert_eq!(judge(360_001, &filled), wait(), "one was just told");
-        assert_eq!(patience.judge(at(360_002), Answer::Ready), Verdict::Done);
+        assert_eq!(
+            patience.judge(at(360_002), ReadyAnswer::Ready),
+            Verdict::Done
+        );
     }
 
     #[test]
     fn a_silent_server_is_given_up() {
         let mut patience = Patience::new(at(0));
-        let refused = || Answer::Silent("connection refused".to_owned());
+        let refused = || ReadyAnswer::Silent("connection refused".to_owned());
         let wait = || Verdict::Wait("connection refused".to_owned());
         assert_eq!(patience.judge(at(120), refused()), wait());
         assert!(!patience.listens());
-        patience.judge(at(120), Answer::NotYet("it is opened".to_owned()));
+        patience.judge(at(120), ReadyAnswer::NotYet("it is opened".to_owned()));
         assert!(patience.listens());
         assert_eq!(patience.judge(at(240), refused()), wait());
         let words = "not ready after 120 s: connection refused".to_owned();

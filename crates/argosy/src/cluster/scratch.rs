@@ -21,13 +21,13 @@ const OWNER: &str = "owner";
 
 /// A directory of this process, removed when dropped.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct ScratchDir {
     path: PathBuf,
     #[expect(dead_code, reason = "closing the file gives up its lock")]
     owner: File,
 }
 
-impl Scratch {
+impl ScratchDir {
     /// Makes a directory in `root`, after removing what dead processes left there.
     pub fn new(root: &Path) -> Result<Self, Failure> {
         sweep(root);
@@ -62,7 +62,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
             let path = self.path.display();
@@ -121,14 +121,14 @@ mod tests {
     fn what_the_dead_left_is_removed_and_what_the_living_use_is_not() {
         let root = std::env::temp_dir().join(format!("argosy-scratch-test-{}", std::process::id()));
         std::fs::create_dir_all(&root).unwrap();
-        let living = Scratch::new(&root).unwrap();
+        let living = ScratchDir::new(&root).unwrap();
         let dead = root.join(format!("{PREFIX}dead-0"));
         std::fs::create_dir(&dead).unwrap();
         File::create(dead.join(OWNER)).unwrap();
         let stranger = root.join("something-else");
         std::fs::create_dir(&stranger).unwrap();
 
-        let second = Scratch::new(&root).unwrap();
+        let second = ScratchDir::new(&root).unwrap();
         assert_ne!(second.path(), living.path());
         assert!(!dead.exists());
         assert!(living.path().exists() && stranger.exists());

@@ -29,7 +29,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::units::{Factor, Size, Span};
+use crate::units::{Factor, Size, TimeSpan};
 use keys::{KEYS, nearest};
 
 /// Everything that a server is told.
@@ -98,7 +98,7 @@ pub struct NativeSection {
     /// Threads that serve them; 0 for none.
     pub threads: usize,
     /// How long such a thread looks for requests before it sleeps.
-    pub spin: Span,
+    pub spin: TimeSpan,
     /// Threads that carry out those of their requests that need the device; 0: the same threads do.
     pub workers: usize,
     /// Most requests that wait for one of these.
@@ -109,7 +109,7 @@ impl Default for NativeSection {
     fn default() -> Self {
         Self {
             threads: 1,
-            spin: Span(Duration::from_micros(20)),
+            spin: TimeSpan(Duration::from_micros(20)),
             workers: cores().clamp(2, 8),
             queue: 256,
         }
@@ -175,7 +175,7 @@ impl Default for MemorySection {
 /// Where values lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Placement {
+pub enum PlacementName {
     /// Small pairs in the leaves, large ones in the large log, medium ones in the medium log until they come
     /// to the last level.
     #[default]
@@ -186,7 +186,7 @@ pub enum Placement {
     Separated,
 }
 
-impl Placement {
+impl PlacementName {
     /// Its name, as it is written in a configuration.
     pub const fn name(self) -> &'static str {
         match self {
@@ -209,7 +209,7 @@ impl Placement {
 /// What a compaction takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Compaction {
+pub enum CompactionName {
     /// A part of a level, and what it overlaps below.
     #[default]
     Partial,
@@ -217,7 +217,7 @@ pub enum Compaction {
     WholeLevel,
 }
 
-impl Compaction {
+impl CompactionName {
     /// Its name, as it is written in a configuration.
     pub const fn name(self) -> &'static str {
         match self {
@@ -249,7 +249,7 @@ pub struct StorageSection {
     /// on top.
     pub l0_per_replica: bool,
     /// Where values lie.
-    pub placement: Placement,
+    pub placement: PlacementName,
     /// With hybrid placement: pairs of at least as many bytes are in the large log.
     pub large_bytes: Size,
     /// How many times larger a level is than the one above.
@@ -258,17 +258,17 @@ pub struct StorageSection {
     /// before levels are merged earlier; 0: medium pairs are in the leaves of all levels.
     pub medium_log_percent: u32,
     /// What a compaction takes of a level; members may differ.
-    pub compaction: Compaction,
+    pub compaction: CompactionName,
     /// What a region may take on the device, as a factor of what lives in it, beside a floor: beyond,
     /// dead values are collected.
     pub max_space_amplification: Factor,
     /// Bytes of a leaf; equal on all servers.
     pub node_bytes: Size,
     /// How long a write may stay off the device.
-    pub flush_interval: Span,
+    pub flush_interval: TimeSpan,
     /// How long it takes to read everything that is stored once, to see whether it is whole; 0: it is not
     /// done.
-    pub scrub_period: Span,
+    pub scrub_period: TimeSpan,
     /// Most bytes that are read for that in a second.
     pub scrub_rate: Size,
 }
@@ -279,15 +279,15 @@ impl Default for StorageSection {
             device_bytes: Size::mib(64 << 10),
             l0_bytes: Size::mib(32),
             l0_per_replica: false,
-            placement: Placement::default(),
+            placement: PlacementName::default(),
             large_bytes: Size(1000),
             growth_factor: 8,
             medium_log_percent: 200,
-            compaction: Compaction::default(),
+            compaction: CompactionName::default(),
             max_space_amplification: Factor(150),
             node_bytes: Size(4 << 10),
-            flush_interval: Span(Duration::from_secs(1)),
-            scrub_period: Span(Duration::from_secs(28 * 24 * 60 * 60)),
+            flush_interval: TimeSpan(Duration::from_secs(1)),
+            scrub_period: TimeSpan(Duration::from_secs(28 * 24 * 60 * 60)),
             scrub_rate: Size::mib(8),
         }
     }
@@ -299,13 +299,13 @@ impl Default for StorageSection {
 pub struct ReplicationSection {
     /// How long a request waits for members or for room. Then a read is answered *unavailable*, and a
     /// write *not applied*, or *unknown* where it stands in the log.
-    pub deadline: Span,
+    pub deadline: TimeSpan,
 }
 
 impl Default for ReplicationSection {
     fn default() -> Self {
         Self {
-            deadline: Span(Duration::from_secs(5)),
+            deadline: TimeSpan(Duration::from_secs(5)),
         }
     }
 }

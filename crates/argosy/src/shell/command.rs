@@ -3,7 +3,7 @@
 use argosy_base::KeyRange;
 use argosy_client::{Only, Span};
 
-use crate::bytes::{Form, Word};
+use crate::bytes::{Notation, Word};
 
 /// Pairs that a scan prints unless it is told otherwise.
 pub(super) const LIMIT: usize = 100;
@@ -24,7 +24,7 @@ pub(super) enum Command {
     /// Print pairs in order.
     Scan(Scan),
     /// Print bytes in another form from now on.
-    Format(Form),
+    Format(Notation),
     /// Explain all commands, or one.
     Help(Option<String>),
     /// End.
@@ -244,10 +244,10 @@ fn format(words: &[Word]) -> Result<Command, String> {
         return Err(usage("format"));
     };
     let form = match form.bare() {
-        Some("text") => Form::Text,
-        Some("hex") => Form::Hex,
-        Some("base64") => Form::Base64,
-        Some("json") => Form::Json,
+        Some("text") => Notation::Text,
+        Some("hex") => Notation::Hex,
+        Some("base64") => Notation::Base64,
+        Some("json") => Notation::Json,
         _ => return Err(usage("format")),
     };
     Ok(Command::Format(form))
@@ -284,7 +284,7 @@ mod tests {
             Ok(put(Some(Only::IfAbsent)))
         );
         assert_eq!(parse("del x"), Ok(Command::Delete(vec![b"x".to_vec()])));
-        assert_eq!(parse("format hex"), Ok(Command::Format(Form::Hex)));
+        assert_eq!(parse("format hex"), Ok(Command::Format(Notation::Hex)));
         assert_eq!(parse("help scan"), Ok(Command::Help(Some("scan".into()))));
         assert_eq!(parse("exit"), Ok(Command::Quit));
     }

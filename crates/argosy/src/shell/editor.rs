@@ -16,7 +16,7 @@ use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::command::COMMANDS;
-use crate::bytes::{Form, shown, words};
+use crate::bytes::{Notation, shown, words};
 
 /// Lines of history that are kept.
 const HISTORY_LINES: usize = 1000;
@@ -157,7 +157,7 @@ fn candidates(line: &str, keys: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> (usize, Vec<S
     if command.keys
         && let Some(prefix) = begun(typed)
     {
-        found.extend(keys(&prefix).iter().map(|key| shown(key, Form::Text)));
+        found.extend(keys(&prefix).iter().map(|key| shown(key, Notation::Text)));
     }
     let options = command.options.iter().filter(starts);
     found.extend(options.map(|option| format!("{option} ")));

@@ -19,7 +19,7 @@ use clap::Args;
 use self::command::Command;
 use self::editor::{Lines, Shared, Typed};
 use self::session::{Done, Session};
-use crate::bytes::{Form, words};
+use crate::bytes::{Notation, words};
 use crate::connect::Endpoints;
 use crate::failure::Failure;
 
@@ -42,7 +42,7 @@ pub(crate) struct Shell {
     command: Vec<String>,
     /// How keys and values are printed
     #[arg(short, long, value_enum, default_value_t, visible_alias = "format")]
-    output: Form,
+    output: Notation,
     /// Of a script: go on behind commands that fail
     #[arg(long)]
     keep_going: bool,

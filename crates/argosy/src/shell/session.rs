@@ -6,7 +6,7 @@ use argosy_client::{Kv, Span};
 use serde_json::json;
 
 use super::command::{COMMANDS, Command, FORMS, Scan};
-use crate::bytes::{Form, shown};
+use crate::bytes::{Notation, shown};
 use crate::failure::Failure;
 use crate::transfer::format::{self, Encoding};
 
@@ -27,7 +27,7 @@ pub(super) enum Done {
 /// A client, and where results are printed.
 pub(super) struct Session<'a> {
     pub(super) client: &'a mut dyn Kv,
-    pub(super) form: Form,
+    pub(super) form: Notation,
     pub(super) out: &'a mut dyn Write,
     /// Where remarks go that are no results.
     pub(super) remarks: &'a mut dyn Write,
@@ -79,7 +79,7 @@ impl Session<'_> {
                 done = Done::Missing;
             }
             match (self.form, value) {
-                (Form::Json, value) => {
+                (Notation::Json, value) => {
                     let line = format::json_line(key, value.as_deref(), Encoding::Auto);
                     self.print(&line)?;
                 }
@@ -101,7 +101,7 @@ impl Session<'_> {
 
     fn applied(&mut self, applied: bool) -> Result<Done, Failure> {
         match (self.form, applied) {
-            (Form::Json, applied) => self.print(&json!({ "applied": applied }).to_string())?,
+            (Notation::Json, applied) => self.print(&json!({ "applied": applied }).to_string())?,
             (_, true) => self.print("ok")?,
             (_, false) => self.print("not applied: the condition does not hold")?,
         }
@@ -115,7 +115,7 @@ impl Session<'_> {
         }
         let count = keys.len();
         match self.form {
-            Form::Json => {
+            Notation::Json => {
                 let line = json!({ "deleted": deleted, "keys": count });
                 self.print(&line.to_string())?;
             }
@@ -144,11 +144,11 @@ impl Session<'_> {
             left = left.map(|left| left.saturating_sub(page.pairs.len()));
             for (key, value) in &page.pairs {
                 match (self.form, scan.keys_only) {
-                    (Form::Json, true) => {
+                    (Notation::Json, true) => {
                         let line = format::json_key(key, Encoding::Auto);
                         self.print(&line)?;
                     }
-                    (Form::Json, false) => {
+                    (Notation::Json, false) => {
                         let line = format::json_line(key, Some(value), Encoding::Auto);
                         self.print(&line)?;
                     }
@@ -165,7 +165,7 @@ impl Session<'_> {
     fn more(&mut self, rest: &Span) -> Result<(), Failure> {
         let next = self.client.page(rest, 1)?;
         if let Some((key, _)) = next.pairs.first() {
-            let key = shown(key, Form::Text);
+            let key = shown(key, Notation::Text);
             let line = match rest.reverse {
                 false => format!("more follows: scan {key}"),
                 true => format!("more follows, from {key} down"),

@@ -73,7 +73,7 @@ pub(crate) struct Export {
     overwrite: bool,
     /// How long a page is tried again while the cluster cannot give it
     #[arg(long, value_name = "SPAN", default_value = "30s")]
-    retry_for: units::Span,
+    retry_for: units::TimeSpan,
     #[command(flatten)]
     progress: ProgressArgs,
     /// How the summary is printed; on stderr where stdout has the data

@@ -65,7 +65,7 @@ pub enum Encoding {
 
 /// A line, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct ParsedLine {
     /// The key.
     pub key: Vec<u8>,
     /// What to bind it to; `None` deletes it.
@@ -74,7 +74,7 @@ pub struct Record {
     pub expires: Option<u64>,
 }
 
-impl Record {
+impl ParsedLine {
     /// Whether one command of its own writes it, and not one with many pairs.
     pub const fn is_alone(&self) -> bool {
         let is_long = matches!(&self.value, Some(value) if value.len() > VALUE_BYTES_MAX);
@@ -171,7 +171,7 @@ fn escape(bytes: &[u8], out: &mut String) {
 ///
 /// # Errors
 /// What is wrong with it, or which limit it is over.
-pub fn parse(format: Format, line: &[u8]) -> Result<Record, String> {
+pub fn parse(format: Format, line: &[u8]) -> Result<ParsedLine, String> {
     let record = match format {
         Format::Jsonl => parse_json(line)?,
         Format::Tsv => parse_tsv(line)?,
@@ -239,13 +239,13 @@ impl Field {
     }
 }
 
-fn parse_json(line: &[u8]) -> Result<Record, String> {
+fn parse_json(line: &[u8]) -> Result<ParsedLine, String> {
     let line: Line = serde_json::from_slice(line).map_err(|error| {
         let text = error.to_string();
         // There is only one line.
         text.replace(" at line 1 column", " at column")
     })?;
-    Ok(Record {
+    Ok(ParsedLine {
         key: line.key.bytes().map_err(|error| format!("key: {error}"))?,
         value: match line.value {
             Some(value) => Some(value.bytes().map_err(|error| format!("value: {error}"))?),
@@ -255,7 +255,7 @@ fn parse_json(line: &[u8]) -> Result<Record, String> {
     })
 }
 
-fn parse_tsv(line: &[u8]) -> Result<Record, String> {
+fn parse_tsv(line: &[u8]) -> Result<ParsedLine, String> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut fields = line.split(|&byte| byte == b'\t');
     let (key, value) = (fields.next(), fields.next());
@@ -266,7 +266,7 @@ fn parse_tsv(line: &[u8]) -> Result<Record, String> {
              expires; here are {tabs}"
         ));
     };
-    Ok(Record {
+    Ok(ParsedLine {
         key: unescape(key)?,
         value: Some(unescape(value)?),
         expires: expires.map(millis).transpose()?,
@@ -344,7 +344,7 @@ mod tests {
                             write_line(format, encoding, pair, &mut line);
                             assert_eq!(line.pop(), Some(b'\n'));
                             assert!(!line.contains(&b'\n') && std::str::from_utf8(&line).is_ok());
-                            let record = Record {
+                            let record = ParsedLine {
                                 key: key.to_vec(),
                                 value: Some(value.to_vec()),
                                 expires,
@@ -368,7 +368,7 @@ mod tests {
         let delete = parse(Format::Jsonl, br#" {"value": null, "key": {"utf8": "k"}} "#);
         assert_eq!(
             delete,
-            Ok(Record {
+            Ok(ParsedLine {
                 key: b"k".to_vec(),
                 value: None,
                 expires: None,

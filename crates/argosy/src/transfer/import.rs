@@ -21,7 +21,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::checkpoint::{Applied, Checkpoint};
-use super::format::{self, Format, Record};
+use super::format::{self, Format, ParsedLine};
 use super::lines::{LINE_BYTES_MAX, Lines, Next, Place};
 use super::progress::{Done, Parts, Progress, ProgressArgs, mebibytes};
 use super::sorted::Order;
@@ -29,7 +29,7 @@ use super::writers::{Finished, Writers};
 use crate::cli::OutputFormat;
 use crate::connect::Endpoints;
 use crate::failure::Failure;
-use crate::units::Span;
+use crate::units::TimeSpan;
 
 /// Chunks under way, at most.
 const CHUNKS_MAX: usize = 8;
@@ -78,7 +78,7 @@ pub(crate) struct Import {
     no_ingest: bool,
     /// How long a batch is tried again while the cluster cannot take it
     #[arg(long, value_name = "SPAN", default_value = "30s")]
-    retry_for: Span,
+    retry_for: TimeSpan,
     #[command(flatten)]
     progress: ProgressArgs,
     /// How the summary is printed
@@ -137,7 +137,7 @@ struct Rejects {
 /// Lines that were read together.
 #[derive(Default)]
 struct Read {
-    records: Vec<Record>,
+    records: Vec<ParsedLine>,
     rejected: u64,
     end: bool,
     /// The line that ends the import.
@@ -326,7 +326,7 @@ impl Course {
     }
 
     /// Hands a chunk out that ends where reading stands.
-    fn give(&mut self, records: Vec<Record>, rejected: u64) -> Result<(), Failure> {
+    fn give(&mut self, records: Vec<ParsedLine>, rejected: u64) -> Result<(), Failure> {
         let rose = self.order.rises();
         let sorted = self.order.takes(&records);
         if rose && !self.order.rises() {

@@ -11,7 +11,7 @@ use argosy_base::limits::BATCH_BYTES_MAX;
 use argosy_client::resp::Reply;
 use argosy_client::{ClientError, RespClient};
 
-use super::format::Record;
+use super::format::ParsedLine;
 
 /// Most bytes of key and value of a pair that is ingested.
 const PAIR_BYTES_MAX: usize = 32 << 10;
@@ -40,7 +40,7 @@ impl Order {
     }
 
     /// Takes the next records. Returns whether they can be ingested together.
-    pub(super) fn takes(&mut self, records: &[Record]) -> bool {
+    pub(super) fn takes(&mut self, records: &[ParsedLine]) -> bool {
         if !self.rises || records.is_empty() {
             return false;
         }
@@ -53,8 +53,9 @@ impl Order {
             last = Some(&record.key);
         }
         self.last = last.map(<[u8]>::to_vec);
-        let bytes = |record: &Record| record.key.len() + record.value.as_ref().map_or(0, Vec::len);
-        let fits = |record: &Record| {
+        let bytes =
+            |record: &ParsedLine| record.key.len() + record.value.as_ref().map_or(0, Vec::len);
+        let fits = |record: &ParsedLine| {
             record.value.is_some() && record.expires.is_none() && bytes(record) <= PAIR_BYTES_MAX
         };
         records.iter().all(fits) && records.iter().map(bytes).sum::<usize>() <= BATCH_BYTES_MAX
@@ -98,9 +99,9 @@ impl Ingested {
 
     /// Has `chunks` ingested, one request for each, all at the same time. Tells of each whether it was; one that
     /// was not, or of which that is not known, has to be written.
-    pub(super) fn ingest(&self, client: &mut RespClient, chunks: &[&[Record]]) -> Vec<bool> {
-        let words = |records: &&[Record]| {
-            let pair = |record: &Record| {
+    pub(super) fn ingest(&self, client: &mut RespClient, chunks: &[&[ParsedLine]]) -> Vec<bool> {
+        let words = |records: &&[ParsedLine]| {
+            let pair = |record: &ParsedLine| {
                 let value = record.value.as_deref().unwrap_or_default();
                 [record.key.clone(), value.to_vec()]
             };
@@ -142,8 +143,8 @@ impl Ingested {
 mod tests {
     use super::*;
 
-    fn record(key: &str, bytes: usize) -> Record {
-        Record {
+    fn record(key: &str, bytes: usize) -> ParsedLine {
+        ParsedLine {
             key: key.into(),
             value: Some(vec![0; bytes]),
             expires: None,
@@ -154,13 +155,13 @@ mod tests {
     fn order_is_lost_for_good_and_what_cannot_be_ingested_keeps_it() {
         let mut order = Order::new(true);
         assert!(order.takes(&[record("a", 1), record("b", 1)]));
-        let deletes = Record {
+        let deletes = ParsedLine {
             value: None,
             ..record("c", 0)
         };
         assert!(!order.takes(&[deletes]) && order.rises());
         assert!(!order.takes(&[record("d", 40_000)]) && order.rises());
-        let expires = Record {
+        let expires = ParsedLine {
             expires: Some(7),
             ..record("e", 1)
         };

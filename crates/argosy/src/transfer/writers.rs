@@ -20,7 +20,7 @@ use argosy_base::{Clock, Remedy};
 use argosy_client::{ClientError, Kv, RespClient};
 use argosy_device::SystemClock;
 
-use super::format::Record;
+use super::format::ParsedLine;
 use super::sorted::Ingested;
 use crate::connect::Endpoints;
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 /// Some records, of the lines of one chunk.
 pub(super) struct Batch {
     pub(super) chunk: u64,
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<ParsedLine>,
     /// They are a chunk of sorted input, and may be ingested.
     sorted: bool,
 }
@@ -102,7 +102,7 @@ impl Writers {
     }
 
     /// Hands a chunk of sorted input out, which makes one batch.
-    pub(super) fn give_sorted(&self, chunk: u64, records: Vec<Record>) {
+    pub(super) fn give_sorted(&self, chunk: u64, records: Vec<ParsedLine>) {
         let count = self.batches.len() as u64;
         let turn = usize::try_from(chunk % count).expect("connections are few");
         // One that has ended has said why.
@@ -114,8 +114,8 @@ impl Writers {
     }
 
     /// Hands `records` out. Returns how many batches they make.
-    pub(super) fn give(&self, chunk: u64, records: Vec<Record>) -> usize {
-        let mut parts: Vec<Vec<Record>> = self.batches.iter().map(|_| Vec::new()).collect();
+    pub(super) fn give(&self, chunk: u64, records: Vec<ParsedLine>) -> usize {
+        let mut parts: Vec<Vec<ParsedLine>> = self.batches.iter().map(|_| Vec::new()).collect();
         for record in records {
             let hash = argosy_base::checksum::extend(0, &record.key) as usize;
             let part = hash % parts.len();
@@ -227,13 +227,13 @@ impl Writer {
                 Err(_) => return none,
             },
         };
-        let chunks: Vec<&[Record]> = batches.iter().map(|batch| &batch.records[..]).collect();
+        let chunks: Vec<&[ParsedLine]> = batches.iter().map(|batch| &batch.records[..]).collect();
         self.ingested.ingest(client, &chunks)
     }
 
-    fn apply(&mut self, records: &[Record]) -> Result<(), Failure> {
+    fn apply(&mut self, records: &[ParsedLine]) -> Result<(), Failure> {
         for run in records.chunk_by(|one, next| one.is_alone() == next.is_alone()) {
-            match run.first().is_some_and(Record::is_alone) {
+            match run.first().is_some_and(ParsedLine::is_alone) {
                 true => self.apply_alone(run)?,
                 false => self.apply_together(run)?,
             }
@@ -241,7 +241,7 @@ impl Writer {
         Ok(())
     }
 
-    fn apply_together(&mut self, records: &[Record]) -> Result<(), Failure> {
+    fn apply_together(&mut self, records: &[ParsedLine]) -> Result<(), Failure> {
         let writes: Vec<_> = records
             .iter()
             .map(|record| (record.key.as_slice(), record.value.as_deref()))
@@ -251,7 +251,7 @@ impl Writer {
         retried(self.retry_for, stopping, || client.write_many(&writes))
     }
 
-    fn apply_alone(&mut self, records: &[Record]) -> Result<(), Failure> {
+    fn apply_alone(&mut self, records: &[ParsedLine]) -> Result<(), Failure> {
         let client = match &mut self.resp {
             Some(client) => client,
             closed => closed.insert(self.endpoints.resp()?),
@@ -259,7 +259,7 @@ impl Writer {
         let mut left = records;
         while !left.is_empty() {
             let mut bytes = 0;
-            let fits = |record: &&Record| {
+            let fits = |record: &&ParsedLine| {
                 bytes += record.key.len() + record.value.as_ref().map_or(0, Vec::len);
                 bytes <= TOGETHER_BYTES
             };

@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use argosy::cluster::scratch::Scratch;
+use argosy::cluster::scratch::ScratchDir;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -454,7 +454,7 @@ fn ctrl_c_leaves_nothing_behind() {
         until("a server ends", || !lives(pid));
     }
     // Where the signal came before the servers were ready, the next start removes what is left.
-    drop(Scratch::new(&root).unwrap());
+    drop(ScratchDir::new(&root).unwrap());
     assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
     std::fs::remove_dir(&root).unwrap();
 }

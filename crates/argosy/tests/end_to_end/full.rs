@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 
-use argosy::cluster::ready::{Answer, ask};
+use argosy::cluster::ready::{ReadyAnswer, ask};
 use argosy_base::info;
 use argosy_bench::resp::{Connection, Reply};
 use rustix::process::Signal;
@@ -404,5 +404,5 @@ fn a_start_that_waits_says_for_what_and_can_be_ended() {
 }
 
 fn answers(admin: SocketAddr) -> bool {
-    matches!(ask(admin), Answer::NotYet(_))
+    matches!(ask(admin), ReadyAnswer::NotYet(_))
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use argosy::cluster::ports::Claim;
+use argosy::cluster::ports::PortClaim;
 use argosy_bench::resp::{Connection, Reply};
 use argosy_bench::run::parse_info;
 use rustix::process::{Pid, Signal, kill_process};
@@ -113,8 +113,8 @@ impl Drop for Playground {
 
 /// Keeps playgrounds that start from taking the ports of servers that are dead meanwhile, until it
 /// is dropped.
-pub(crate) fn keep_ports() -> Claim {
-    Claim::wait().expect("the lock of ports can be taken")
+pub(crate) fn keep_ports() -> PortClaim {
+    PortClaim::wait().expect("the lock of ports can be taken")
 }
 
 /// A server that was started by hand.
@@ -245,7 +245,7 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
 /// Waits until a server's admin port says that it is ready, and that no member of its regions is missing.
 pub(crate) fn until_ready(admin: SocketAddr) {
     until("the server gets ready", || {
-        argosy::cluster::ready::ask(admin) == argosy::cluster::ready::Answer::Ready
+        argosy::cluster::ready::ask(admin) == argosy::cluster::ready::ReadyAnswer::Ready
             && !crate::admin::ask(admin, "/readyz?verbose")
                 .1
                 .contains("waiting for")

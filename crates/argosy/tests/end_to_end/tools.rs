@@ -311,7 +311,7 @@ fn every_byte_comes_back_from_a_cluster_with_other_settings() {
 
 /// As the tools write it.
 fn base64(bytes: &[u8]) -> String {
-    argosy::bytes::shown(bytes, argosy::bytes::Form::Base64)["base64:".len()..].to_owned()
+    argosy::bytes::shown(bytes, argosy::bytes::Notation::Base64)["base64:".len()..].to_owned()
 }
 
 #[test]

@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use argosy_peers::bf_tree::{BfTree, Settings};
+use argosy_peers::bf_tree::{BfTree, BfTreeSettings};
 
-use super::{Look, Pairs, Store, bytes_of, run_all};
-use crate::run::{BenchError, Configuration, Event};
+use super::{Contender, Look, Pairs, bytes_of, run_all};
+use crate::run::{BenchError, Configuration, Notice};
 
 /// Loads `config`'s records into a new store in `dir`, which is there, and runs its workloads. Hands each row to
 /// `tell`.
 pub fn run(
     dir: &Path,
-    settings: &Settings,
+    settings: &BfTreeSettings,
     config: &Configuration,
-    tell: impl FnMut(Event),
+    tell: impl FnMut(Notice),
 ) -> Result<(), BenchError> {
     let beside = Beside {
         store: BfTree::open(dir, settings)?,
@@ -27,7 +27,7 @@ struct Beside<'a> {
     dir: &'a Path,
 }
 
-impl Store for Beside<'_> {
+impl Contender for Beside<'_> {
     type Hand = ();
 
     #[inline]

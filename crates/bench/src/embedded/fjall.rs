@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use argosy_peers::fjall::{Fjall, Settings};
+use argosy_peers::fjall::{Fjall, FjallSettings};
 
-use super::{Look, Pairs, Store, bytes_of, run_all};
-use crate::run::{BenchError, Configuration, Event};
+use super::{Contender, Look, Pairs, bytes_of, run_all};
+use crate::run::{BenchError, Configuration, Notice};
 
 /// How often it is asked whether it has drained.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
@@ -20,9 +20,9 @@ const IDLE_LOOKS: usize = 10;
 /// `tell`.
 pub fn run(
     dir: &Path,
-    settings: &Settings,
+    settings: &FjallSettings,
     config: &Configuration,
-    tell: impl FnMut(Event),
+    tell: impl FnMut(Notice),
 ) -> Result<(), BenchError> {
     let beside = Beside {
         store: Fjall::open(dir, settings)?,
@@ -38,7 +38,7 @@ struct Beside<'a> {
     journal_bytes: AtomicU64,
 }
 
-impl Store for Beside<'_> {
+impl Contender for Beside<'_> {
     type Hand = ();
 
     #[inline]

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use argosy_embedded::{Db, Error, Memory, Settings, WriteBatch, WriteOptions};
 
-use super::{Filters, Look, Pairs, Store, run_all};
-use crate::run::{BenchError, Configuration, Event};
+use super::{Contender, Filters, Look, Pairs, run_all};
+use crate::run::{BenchError, Configuration, Notice};
 
 /// Where and how the engine stores.
 #[derive(Clone, Debug)]
-pub struct Embedded {
+pub struct EmbeddedOptions {
     /// An empty directory on the device to be measured.
     pub dir: PathBuf,
     /// An empty directory for log windows, on tmpfs.
@@ -35,9 +35,9 @@ pub struct Embedded {
 
 /// Loads `config`'s records and runs its workloads. Hands each row to `tell`.
 pub fn run(
-    embedded: &Embedded,
+    embedded: &EmbeddedOptions,
     config: &Configuration,
-    tell: impl FnMut(Event),
+    tell: impl FnMut(Notice),
 ) -> Result<(), BenchError> {
     let budget = embedded.budget.map(|bytes| Budget {
         bytes,
@@ -56,7 +56,7 @@ pub fn run(
     Ok(stage.db.close()?)
 }
 
-fn open(embedded: &Embedded, budget: Option<&Budget>) -> Result<Db, Error> {
+fn open(embedded: &EmbeddedOptions, budget: Option<&Budget>) -> Result<Db, Error> {
     let mut builder = Db::builder()
         .engine_exactly(embedded.settings.clone())
         .device_bytes(embedded.device_bytes)
@@ -96,7 +96,7 @@ struct Stage {
     budget: Option<Budget>,
 }
 
-impl Store for Stage {
+impl Contender for Stage {
     type Hand = WriteBatch;
 
     #[inline]

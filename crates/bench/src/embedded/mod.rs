@@ -1,7 +1,7 @@
 //! Stores in this process: one client thread or several, and whatever threads a store has in the background.
 //!
 //! Ours is [`lsm`]; the others are there with the feature `peers`. What a store has to offer is
-//! [`Store`], and everything that is measured is measured here, alike for all of them.
+//! [`Contender`], and everything that is measured is measured here, alike for all of them.
 //!
 //! CPU is that of the whole process, the device's threads among it, less what the load costs by
 //! itself: before each workload a part of it is done against nothing (records chosen, keys and
@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
+use argosy_client::Pairs;
 use argosy_device::SystemClock;
 use argosy_embedded::Memory;
 
@@ -36,11 +37,11 @@ use crate::memory::{MemoryUse, TELL_EVERY, own_bytes, watch};
 use crate::order::{Asked, Order};
 use crate::process::Sample;
 use crate::report::{Activities, Latency, Row, ratio, rounded};
-use crate::run::{BenchError, Configuration, Event};
+use crate::run::{BenchError, Configuration, Notice};
 use crate::truth::{Records, Truth};
 use crate::workload::{Operation, Operations, Workload};
 
-pub use lsm::{Embedded, run};
+pub use lsm::{EmbeddedOptions, run};
 
 /// How many operations are done against nothing, to learn what the load costs by itself.
 const REHEARSAL_OPS: usize = 200_000;
@@ -48,11 +49,8 @@ const REHEARSAL_OPS: usize = 200_000;
 /// processor than what an engine returns after much else.
 const REHEARSAL_SCANS: usize = 256;
 
-/// Keys and values, in order.
-pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
-
 /// A store in this process, as its clients' threads see it.
-pub trait Store: Sync {
+pub trait Contender: Sync {
     /// What a client keeps from write to write.
     type Hand: Default;
 
@@ -86,7 +84,7 @@ pub trait Store: Sync {
     fn collect(&self) {}
 }
 
-/// What a [`Store`] says of itself.
+/// What a [`Contender`] says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Bytes that were written so far into logs which are read for recovery only. A log that values
@@ -124,9 +122,9 @@ impl Filters {
 
 /// Loads `config`'s records into `store` and runs its workloads. Hands each row to `tell`.
 pub fn run_all(
-    store: &impl Store,
+    store: &impl Contender,
     config: &Configuration,
-    mut tell: impl FnMut(Event),
+    mut tell: impl FnMut(Notice),
 ) -> Result<(), BenchError> {
     let own = store.memory().as_ref().map_or(0, own_bytes);
     let (data, truth) = (config.data(), config.truth());
@@ -137,7 +135,7 @@ pub fn run_all(
     config.phases().try_for_each(|phase| {
         let row = measure(store, own, config, phase.workload, records)?;
         if phase.reported {
-            tell(Event::Row(Box::new(row)));
+            tell(Notice::Row(Box::new(row)));
         }
         Ok(())
     })
@@ -145,7 +143,7 @@ pub fn run_all(
 
 /// Runs one workload, drains, and makes its row. The program had `own` bytes before anything was done with the store.
 fn measure(
-    store: &impl Store,
+    store: &impl Contender,
     own: u64,
     config: &Configuration,
     workload: Workload,
@@ -347,7 +345,7 @@ fn drive(
 
 /// One client's thread.
 fn client(
-    store: &impl Store,
+    store: &impl Contender,
     records: Records<'_>,
     order: Option<&Order>,
     operations: Operations<'_>,
@@ -396,7 +394,7 @@ fn client(
 
 /// Reads `pairs` pairs from the key of `record` on, and checks them. Returns their bytes.
 fn scan(
-    store: &impl Store,
+    store: &impl Contender,
     records: Records<'_>,
     order: &Order,
     record: u64,

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use argosy_peers::rocksdb::{LogBytes, RocksDb, Settings};
+use argosy_peers::rocksdb::{LogBytes, RocksDb, RocksDbSettings};
 
-use super::{Look, Pairs, Store, bytes_of, run_all};
-use crate::run::{BenchError, Configuration, Event};
+use super::{Contender, Look, Pairs, bytes_of, run_all};
+use crate::run::{BenchError, Configuration, Notice};
 
 /// How often it is asked whether it has drained.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
@@ -16,9 +16,9 @@ const DRAIN_POLL: Duration = Duration::from_millis(5);
 /// `tell`.
 pub fn run(
     dir: &Path,
-    settings: &Settings,
+    settings: &RocksDbSettings,
     config: &Configuration,
-    tell: impl FnMut(Event),
+    tell: impl FnMut(Notice),
 ) -> Result<(), BenchError> {
     let beside = Beside {
         db: RocksDb::open(dir, settings)?,
@@ -40,7 +40,7 @@ impl Beside<'_> {
     }
 }
 
-impl Store for Beside<'_> {
+impl Contender for Beside<'_> {
     type Hand = ();
 
     #[inline]

@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Write};
 
-use super::outcome::{Outcome, Run};
+use super::outcome::{FigureOutcome, FigureRun};
 use crate::plot::{Axis, escaped};
 use crate::report::Row;
 
@@ -36,14 +36,14 @@ const PANELS: [Panel; 4] = [
 
 /// The picture of `outcome`, as the text of an SVG file.
 #[must_use]
-pub fn svg(outcome: &Outcome) -> String {
+pub fn svg(outcome: &FigureOutcome) -> String {
     let mut out = String::new();
     draw(outcome, &mut out).expect("a string takes all that is written to it");
     out
 }
 
 /// What each of `runs` is in one respect, in the order of their first appearance.
-fn distinct<T: PartialEq>(runs: &[Run], of: impl Fn(&Run) -> T) -> Vec<T> {
+fn distinct<T: PartialEq>(runs: &[FigureRun], of: impl Fn(&FigureRun) -> T) -> Vec<T> {
     let mut found = Vec::new();
     for run in runs {
         let value = of(run);
@@ -58,7 +58,7 @@ fn count(n: usize) -> f64 {
     f64::from(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
-fn draw(outcome: &Outcome, out: &mut String) -> fmt::Result {
+fn draw(outcome: &FigureOutcome, out: &mut String) -> fmt::Result {
     let workloads = distinct(&outcome.runs, |run| run.row.workload.clone());
     let systems = distinct(&outcome.runs, |run| run.system);
     let width = LEFT + PANEL_STEP * count(PANELS.len());
@@ -111,7 +111,7 @@ fn draw(outcome: &Outcome, out: &mut String) -> fmt::Result {
 }
 
 fn draw_panel(
-    runs: &[Run],
+    runs: &[FigureRun],
     systems: &[&'static str],
     of: fn(&Row) -> f64,
     out: &mut String,
@@ -134,7 +134,7 @@ fn draw_panel(
     for (group, (mix, factor)) in groups.iter().enumerate() {
         let left = group_width * count(group) + group_width * (1.0 - FILLED) / 2.0;
         for (bar, (system, color)) in systems.iter().zip(COLORS.iter().cycle()).enumerate() {
-            let is = |run: &&Run| {
+            let is = |run: &&FigureRun| {
                 run.system == *system && (&run.row.mix, run.growth_factor) == (mix, *factor)
             };
             let Some(run) = runs.iter().find(is) else {

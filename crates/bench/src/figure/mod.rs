@@ -23,7 +23,7 @@ pub mod papers;
 #[cfg(test)]
 mod tests;
 
-use crate::data::{Mix, Sizes};
+use crate::data::{Mix, PairSizes};
 
 /// Records that scale 1 loads.
 pub const RECORDS_AT_SCALE_1: u64 = 500_000;
@@ -253,7 +253,7 @@ impl Figure {
     /// # Panics
     /// Where there are none of that name: a mistake in [`papers`], which a test would find.
     #[must_use]
-    pub fn sizes(&self) -> Sizes {
+    pub fn sizes(&self) -> PairSizes {
         let sizes = self.sizes.parse();
         sizes.expect("papers name sizes that exist")
     }

@@ -9,12 +9,12 @@ use super::papers::{BUILD, REWRITE, SEND};
 use super::{Claim, Figure, Measure, Scale};
 use crate::report::{Activities, Row, ServerRow, medians, rounded, table_header};
 
-/// The schema of [`Outcome`]'s JSON.
+/// The schema of [`FigureOutcome`]'s JSON.
 pub const SCHEMA: &str = "argosy.figure.v1";
 
 /// A figure, rerun.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct FigureOutcome {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// As it was asked for.
@@ -32,7 +32,7 @@ pub struct Outcome {
     /// Systems that this program does not have.
     pub not_available: Vec<&'static str>,
     /// Point by point, system by system, workload by workload.
-    pub runs: Vec<Run>,
+    pub runs: Vec<FigureRun>,
     /// Each system beside build-index.
     pub ratios: Vec<Ratios>,
     /// What the paper says, and what was measured.
@@ -41,7 +41,7 @@ pub struct Outcome {
 
 /// One workload of one system at one point.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct FigureRun {
     /// The system.
     pub system: &'static str,
     /// How many times larger a level is than the one above.
@@ -103,7 +103,7 @@ pub struct Takes {
     pub rows: Vec<Vec<Row>>,
 }
 
-impl Outcome {
+impl FigureOutcome {
     /// Draws up `takes`, which are in the order in which they are to be shown.
     #[must_use]
     pub fn new(
@@ -114,7 +114,7 @@ impl Outcome {
     ) -> Self {
         let mut runs = Vec::new();
         for take in takes {
-            runs.extend(medians(&take.rows).into_iter().map(|row| Run {
+            runs.extend(medians(&take.rows).into_iter().map(|row| FigureRun {
                 system: take.system,
                 growth_factor: take.growth_factor,
                 row,
@@ -277,7 +277,7 @@ impl ClaimOutcome {
 
 fn write_role(
     out: &mut String,
-    run: &Run,
+    run: &FigureRun,
     role: &str,
     cpu: f64,
     activities: Activities,
@@ -316,7 +316,7 @@ fn variants(figure: &Figure, claim: &Claim) -> impl Iterator<Item = Claim> {
     std::iter::once(*claim).chain((differs && there).then_some(other))
 }
 
-fn judge(claim: &Claim, runs: &[Run]) -> ClaimOutcome {
+fn judge(claim: &Claim, runs: &[FigureRun]) -> ClaimOutcome {
     let mut measured: Option<(f64, f64)> = None;
     for run in runs.iter().filter(|run| claim.means(run)) {
         let value = match claim.than {
@@ -343,7 +343,7 @@ fn judge(claim: &Claim, runs: &[Run]) -> ClaimOutcome {
 }
 
 /// What `system` did at the point and on the workload of `run`.
-fn beside<'a>(runs: &'a [Run], run: &Run, system: &str) -> Option<&'a Run> {
+fn beside<'a>(runs: &'a [FigureRun], run: &FigureRun, system: &str) -> Option<&'a FigureRun> {
     runs.iter().find(|other| {
         other.system == system
             && other.growth_factor == run.growth_factor
@@ -351,7 +351,7 @@ fn beside<'a>(runs: &'a [Run], run: &Run, system: &str) -> Option<&'a Run> {
     })
 }
 
-fn ratios(runs: &[Run]) -> Vec<Ratios> {
+fn ratios(runs: &[FigureRun]) -> Vec<Ratios> {
     let mut ratios = Vec::new();
     for run in runs.iter().filter(|run| run.system != BUILD) {
         let Some(build) = beside(runs, run, BUILD) else {
@@ -377,7 +377,7 @@ fn ratios(runs: &[Run]) -> Vec<Ratios> {
 
 impl Claim {
     /// Whether `run` is one of the better system's that are meant.
-    fn means(&self, run: &Run) -> bool {
+    fn means(&self, run: &FigureRun) -> bool {
         let workload = run.row.workload.as_str();
         run.system == self.better
             && (self.workloads.is_empty() || self.workloads.contains(&workload))

@@ -1,6 +1,6 @@
 //! Figures name only what there is, and an outcome says what was measured.
 
-use super::outcome::{Outcome, Takes};
+use super::outcome::{FigureOutcome, Takes};
 use super::papers::{BUILD, FIGURES, REWRITE, SEND};
 use super::{Figure, RECORDS_AT_SCALE_1, Scale, bars};
 use crate::driver::Tally;
@@ -132,7 +132,7 @@ fn what_is_measured_stands_beside_what_is_claimed() {
     ];
     let send = [row(150.0, 4.0, 2.0, 0)];
     let there = [takes(BUILD, &build), takes(SEND, &send)];
-    let outcome = Outcome::new(figure, Scale::of(100), &there, vec![REWRITE]);
+    let outcome = FigureOutcome::new(figure, Scale::of(100), &there, vec![REWRITE]);
     assert_eq!((outcome.runs.len(), outcome.repetitions), (2, 3));
     assert_eq!(
         outcome.runs[0].row.ops_per_second, 100.0,
@@ -175,13 +175,18 @@ fn each_system_has_a_bar_in_each_panel() {
         takes(BUILD, &[row(90_000.0, 9.0, 9.0, 0)]),
         takes(SEND, &[row(150_000.0, 4.0, 2.0, 0)]),
     ];
-    let picture = bars::svg(&Outcome::new(figure, Scale::of(100), &there, Vec::new()));
+    let picture = bars::svg(&FigureOutcome::new(
+        figure,
+        Scale::of(100),
+        &there,
+        Vec::new(),
+    ));
     // The background, two of the legend, and two bars in each of four panels.
     assert_eq!(picture.matches("<rect ").count(), 1 + 2 + 2 * 4);
     assert_eq!(picture.matches("load-a: ").count(), 4);
     // 90 and 150 of at most 150 kops/s.
     assert!(picture.contains("height=\"90.0\"") && picture.contains("height=\"150.0\""));
-    let nothing = bars::svg(&Outcome::new(figure, Scale::of(100), &[], Vec::new()));
+    let nothing = bars::svg(&FigureOutcome::new(figure, Scale::of(100), &[], Vec::new()));
     assert!(nothing.ends_with("</svg>\n") && !nothing.contains("NaN"));
 }
 
@@ -189,7 +194,7 @@ fn each_system_has_a_bar_in_each_panel() {
 fn a_system_that_is_not_there_leaves_its_claims_open() {
     let figure = Figure::named("tebis-9").unwrap();
     let there = [takes(SEND, &[row(150.0, 4.0, 2.0, 0)])];
-    let outcome = Outcome::new(figure, Scale::of(100), &there, vec![BUILD]);
+    let outcome = FigureOutcome::new(figure, Scale::of(100), &there, vec![BUILD]);
     assert!(outcome.ratios.is_empty());
     assert!(outcome.claims.iter().all(|claim| claim.measured.is_none()));
     assert!(outcome.table().contains("build-index  not available"));

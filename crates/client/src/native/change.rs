@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use argosy_base::codec::Reader;
 use argosy_base::limits::VALUE_BYTES_MAX;
-use argosy_wire::call::{Answer, Call, Told as WireTold, Until as WireUntil, When};
+use argosy_wire::call::{Answer, Call, When, WireTold, WireUntil};
 use argosy_wire::native::{Flags, Op};
 
 use super::client::{BRIEF, Client, odd};

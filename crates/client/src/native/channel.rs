@@ -12,7 +12,7 @@ use std::time::Duration;
 use argosy_base::{Epoch, RegionId, Shared};
 use argosy_memory::SharedMemory;
 use argosy_wire::native::{
-    ASLEEP_AT, Asleep, Flags, Garbage, Laid, Op, PARKED_AT, Parking, PushError, RENDEZVOUS_AT,
+    ASLEEP_AT, Asleep, Flags, Garbage, Laid, LayError, Op, PARKED_AT, Parking, RENDEZVOUS_AT,
     RINGS_AT, Reply, Request, RequestWriter, Shape, Slot, Unrung, read_reply,
 };
 use rustix::net::{RecvFlags, recv};
@@ -219,8 +219,8 @@ impl Channel {
                 self.unrung.add(&mut inner.laid);
                 self.ring();
                 return Err(match error {
-                    PushError::Full => Refused::Full,
-                    PushError::TooLarge { .. } => Refused::TooLarge,
+                    LayError::Full => Refused::Full,
+                    LayError::TooLarge { .. } => Refused::TooLarge,
                 });
             }
         };

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use argosy_embedded::{
-    BusyReason, Condition, Db, Durability, Error, Expiry, Moment, Outcome, Remedy, Snapshot, Stats,
-    WriteBatch, WriteOptions,
+    BusyReason, Condition, Db, DbStats, Durability, Error, Expiry, Moment, Outcome, Remedy,
+    Snapshot, WriteBatch, WriteOptions,
 };
 
 use crate::support::{Dir, small};
@@ -278,7 +278,7 @@ fn nothing_is_left_to_do_after_a_drain() {
     db.drain().unwrap();
     let stats = db.stats();
     assert!(stats.durable && stats.engine.flushes > 0, "{stats:?}");
-    let work = |stats: &Stats| [stats.engine.flushes, stats.engine.compactions];
+    let work = |stats: &DbStats| [stats.engine.flushes, stats.engine.compactions];
     let before = work(&stats);
     for n in 0..20_000_u32 {
         assert_eq!(

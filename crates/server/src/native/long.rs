@@ -11,7 +11,7 @@ use argosy_base::limits::PART_BYTES;
 use argosy_base::range::successor;
 use argosy_engine::long::{Head, RESERVED, Versions, check_users, is_head, may_be_head};
 use argosy_engine::{Expiry, Wanted, WriteBatch, WriteOptions};
-use argosy_wire::call::{Change, ERASE, GUARD, Op, Until};
+use argosy_wire::call::{ERASE, GUARD, Op, WireChange, WireUntil};
 use argosy_wire::native::{Flags, Long, MapRegion, PartOf, Request};
 
 use super::front::Routes;
@@ -140,8 +140,8 @@ pub(super) fn read_put_part<'a>(
 
 /// The head that a write makes visible, and the key of its first part, which has to be there.
 pub(super) fn head_of(
-    (ops, until): (&[Op<'_>], &[Until]),
-    change: Option<Change>,
+    (ops, until): (&[Op<'_>], &[WireUntil]),
+    change: Option<WireChange>,
 ) -> Result<(Vec<u8>, Vec<u8>), String> {
     let [(key, Some(value))] = ops else {
         return Err("a value in parts is put alone".to_owned());
@@ -178,7 +178,7 @@ fn written_here(key: &[u8], long: &Long) -> Result<Head, String> {
 
 /// Keeps to what users have: refuses operations on other keys, and such as are for servers among each other; ends
 /// ranges where users' keys do.
-pub(super) fn users_only(ops: &mut [Op<'_>], until: &[Until]) -> Result<(), String> {
+pub(super) fn users_only(ops: &mut [Op<'_>], until: &[WireUntil]) -> Result<(), String> {
     if until.contains(&GUARD) {
         return Err("guards are for servers among each other".to_owned());
     }
@@ -199,6 +199,6 @@ pub(super) fn users_only(ops: &mut [Op<'_>], until: &[Until]) -> Result<(), Stri
 }
 
 /// Whether the operation at this place removes a range.
-pub(super) fn is_range(until: &[Until], at: usize) -> bool {
+pub(super) fn is_range(until: &[WireUntil], at: usize) -> bool {
     until.get(at) == Some(&ERASE)
 }

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use argosy_base::{Epoch, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_memory::SharedMemory;
-use argosy_wire::call::{Call, ERASE, GUARD, Leasing, Until, When};
+use argosy_wire::call::{Call, ERASE, GUARD, Leasing, When, WireUntil};
 use argosy_wire::native::{
-    Flags, Long, Op, PartOf, PushError, REQUESTS_AT, Reply, Request, RequestWriter, Shape, Slot,
+    Flags, LayError, Long, Op, PartOf, REQUESTS_AT, Reply, Request, RequestWriter, Shape, Slot,
     Status, put_pair, read_reply,
 };
 
@@ -366,7 +366,7 @@ fn room_that_only_a_noop_took_is_given_back() {
     let long: &[&[u8]] = &[&[2; 3000]];
     let memory = Arc::clone(&client.memory);
     let full = client.writer.push(&*memory, request, long);
-    assert_eq!(full, Err(PushError::Full));
+    assert_eq!(full, Err(LayError::Full));
     assert!(!spinner.may_sleep());
     assert!(!step(&mut spinner));
     assert!(spinner.may_sleep());
@@ -590,7 +590,7 @@ fn part_of(long: Long, index: u32, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A write of what stands for it.
-fn head_of(long: &[u8], until: Vec<Until>, more: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
+fn head_of(long: &[u8], until: Vec<WireUntil>, more: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
     let mut body = Vec::new();
     let mut ops = vec![(&b"key"[..], Some(long))];
     ops.extend(more);

@@ -8,8 +8,8 @@ use argosy_engine::{
     WriteOptions,
 };
 use argosy_wire::call::{
-    Answer, Call, Change as CallChange, ERASE, FailureKind, GUARD, Leasing,
-    Maintenance as CallMaintenance, Op as CallOp, Told, Until, When, whole_millis,
+    Answer, Call, ERASE, FailureKind, GUARD, Leasing, Op as CallOp, When, WireChange,
+    WireMaintenance, WireTold, WireUntil, whole_millis,
 };
 
 use crate::service::{
@@ -89,10 +89,10 @@ pub(crate) fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
 }
 
 /// What is to be done, as it travels.
-const fn sent(what: Maintenance) -> CallMaintenance {
+const fn sent(what: Maintenance) -> WireMaintenance {
     match what {
-        Maintenance::Flush => CallMaintenance::Flush,
-        Maintenance::Compact => CallMaintenance::Compact,
+        Maintenance::Flush => WireMaintenance::Flush,
+        Maintenance::Compact => WireMaintenance::Compact,
     }
 }
 
@@ -190,8 +190,8 @@ impl<'a> Forwarded<'a> {
             ),
             Call::Count => Self::Count,
             Call::Maintain { what } => Self::Maintain(match what {
-                CallMaintenance::Flush => Maintenance::Flush,
-                CallMaintenance::Compact => Maintenance::Compact,
+                WireMaintenance::Flush => Maintenance::Flush,
+                WireMaintenance::Compact => Maintenance::Compact,
             }),
         })
     }
@@ -237,8 +237,8 @@ fn guard_of(batch: &WriteBatch) -> Option<&[u8]> {
 /// The write that a call describes.
 pub(crate) fn write_of(
     when: When<'_>,
-    (previous, change): (bool, Option<CallChange>),
-    (ops, until): (Vec<CallOp<'_>>, Vec<Until>),
+    (previous, change): (bool, Option<WireChange>),
+    (ops, until): (Vec<CallOp<'_>>, Vec<WireUntil>),
 ) -> Result<(WriteBatch, WriteOptions), ServiceError> {
     let mut batch = WriteBatch::new();
     let invalid = |error: BatchError| ServiceError::Invalid(error.to_string());
@@ -347,7 +347,7 @@ pub(crate) fn encode_response(response: &Response, out: &mut Vec<u8>) {
 }
 
 /// When an operation expires, as it travels. DO NOT CHANGE THE VALUES.
-fn until_of(op: &Op<'_>) -> Until {
+fn until_of(op: &Op<'_>) -> WireUntil {
     let expiry = match op {
         Op::Put { expiry, .. } => expiry,
         Op::Delete { .. } => return (0, 0),
@@ -362,7 +362,7 @@ fn until_of(op: &Op<'_>) -> Until {
 }
 
 /// The same, after the travel.
-fn expiry_of(until: Until) -> Expiry {
+fn expiry_of(until: WireUntil) -> Expiry {
     match until {
         (1, _) => Expiry::Keep,
         (2, moment) => Expiry::At(Moment(moment)),
@@ -372,23 +372,23 @@ fn expiry_of(until: Until) -> Expiry {
 }
 
 /// What a change told, as it travels.
-fn told_of(changed: &Changed) -> Told<'_> {
+fn told_of(changed: &Changed) -> WireTold<'_> {
     match changed {
-        Changed::Number(number) => Told::Number(*number),
-        Changed::Value(value) => Told::Value(value),
+        Changed::Number(number) => WireTold::Number(*number),
+        Changed::Value(value) => WireTold::Value(value),
         Changed::Refused(why) => {
             let at = Refusal::ALL.iter().position(|refusal| refusal == why);
-            Told::Refused(at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX))
+            WireTold::Refused(at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX))
         }
     }
 }
 
 /// What told; `None` where that is not known here.
-fn changed_of(told: Told<'_>) -> Option<Changed> {
+fn changed_of(told: WireTold<'_>) -> Option<Changed> {
     Some(match told {
-        Told::Number(number) => Changed::Number(number),
-        Told::Value(value) => Changed::Value(value.to_vec()),
-        Told::Refused(why) => Changed::Refused(*Refusal::ALL.get(usize::from(why))?),
+        WireTold::Number(number) => Changed::Number(number),
+        WireTold::Value(value) => Changed::Value(value.to_vec()),
+        WireTold::Refused(why) => Changed::Refused(*Refusal::ALL.get(usize::from(why))?),
     })
 }
 

@@ -20,7 +20,7 @@ use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimFabric, SimWorld};
 use argosy_fabric::{Fabric, MemoryKey, RemoteMemory};
 use argosy_memory::AnonymousWindows;
-use argosy_wire::call::{Answer, Call, Leasing, Maintenance, When};
+use argosy_wire::call::{Answer, Call, Leasing, When, WireMaintenance};
 use argosy_wire::message::{CONTINUED, FetchStatus, Message};
 use argosy_wire::ring::{Header, RingShape, RingWriter};
 
@@ -582,7 +582,7 @@ fn call<'a>(random: &mut Random, body: &'a [u8], key: &'a [u8]) -> Call<'a> {
         },
         _ => match random.below(2) {
             0 => Call::Maintain {
-                what: Maintenance::Flush,
+                what: WireMaintenance::Flush,
             },
             _ => Call::Count,
         },

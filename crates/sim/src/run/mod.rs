@@ -53,7 +53,7 @@ const TROUBLED_OPS_MAX: usize = 160;
 
 /// What a run is told beside its seed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct RunOptions {
     /// A planted mistake.
     pub mutants: Mutants,
     /// What a seed stands for.
@@ -63,7 +63,7 @@ pub struct Options {
 }
 
 /// How a run went.
-pub struct Report {
+pub struct RunReport {
     /// What the checkers found wrong, if anything.
     pub wrong: Option<Wrong>,
     /// What has happened.
@@ -139,7 +139,7 @@ pub(crate) struct Run {
 
 /// Runs `seed`.
 #[must_use]
-pub fn run(seed: u64, options: &Options) -> Report {
+pub fn run(seed: u64, options: &RunOptions) -> RunReport {
     let mut run = Run::new(seed, options);
     let mut wrong = run.go().err();
     if run.no_room_to_return {
@@ -151,7 +151,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
         run.say(format_args!("WRONG: {wrong}"));
     }
     run.cluster.count_faults();
-    Report {
+    RunReport {
         wrong,
         coverage: std::mem::take(&mut run.cluster.coverage),
         hash: run.words.hash(),
@@ -161,7 +161,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
 }
 
 impl Run {
-    fn new(seed: u64, options: &Options) -> Self {
+    fn new(seed: u64, options: &RunOptions) -> Self {
         let plan = Plan::of(seed, options.profile);
         let objects = Objects::new(plan.objects, plan.regions, &mut Random::new(seed, 2));
         let mut machines = Random::new(seed, 3);

@@ -6,7 +6,7 @@ use argosy_base::Outcome;
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-use super::{FailureKind, Told, count, failure, flag, option, put_failure, put_option};
+use super::{FailureKind, WireTold, count, failure, flag, option, put_failure, put_option};
 
 /// The answer to a [`Call`](super::Call).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum Answer<'a> {
         /// Per operation, what the key was bound to.
         previous: Vec<Option<&'a [u8]>>,
         /// What a change told.
-        told: Option<Told<'a>>,
+        told: Option<WireTold<'a>>,
     },
     /// Pairs of a range.
     Page {
@@ -105,7 +105,7 @@ impl<'a> Answer<'a> {
                 for value in previous {
                     put_option(out, *value);
                 }
-                Told::encode(told.as_ref(), out);
+                WireTold::encode(told.as_ref(), out);
             }
             Self::Page { pairs, next } => {
                 out.push(3);
@@ -164,7 +164,7 @@ impl<'a> Answer<'a> {
                     applied,
                     existed,
                     previous,
-                    told: Told::decode(r)?,
+                    told: WireTold::decode(r)?,
                 }
             }
             3 => {

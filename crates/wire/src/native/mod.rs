@@ -85,7 +85,7 @@ pub use header::{
     read_reply, write_reply,
 };
 pub use hello::{Hello, MapRegion, MapServer, Refusal, RegionMap, VERSION, Welcome};
-pub use ring::{Laid, PushError, RequestReader, RequestWriter};
+pub use ring::{Laid, LayError, RequestReader, RequestWriter};
 pub use signs::{Asleep, Parking, Unrung};
 
 /// Where the server says up to which position it has taken requests.

@@ -9,7 +9,7 @@ use super::{Flags, Garbage, HEADER_BYTES, Op, REQUESTS_AT, Request, Shape, Slot,
 
 /// Why a request was not laid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PushError {
+pub enum LayError {
     /// The server has not made room yet. Look at its head again.
     #[error("the ring of requests is full")]
     Full,
@@ -64,17 +64,17 @@ impl RequestWriter {
     /// Lays `request`, whose payload is `parts` one behind the other.
     ///
     /// # Errors
-    /// See [`PushError`]; then no request was laid.
+    /// See [`LayError`]; then no request was laid.
     pub fn push(
         &mut self,
         memory: &impl Shared,
         request: Request,
         parts: &[&[u8]],
-    ) -> Result<Laid, PushError> {
+    ) -> Result<Laid, LayError> {
         let len = parts.iter().map(|part| part.len()).sum();
         let max = self.shape.payload_max();
         if len > max {
-            return Err(PushError::TooLarge { len, max });
+            return Err(LayError::TooLarge { len, max });
         }
         let bytes = message_bytes(len);
         let to_end = self.shape.requests() - offset_of(self.tail, self.shape);
@@ -125,13 +125,13 @@ impl RequestWriter {
         self.tail += to_end as u64;
     }
 
-    fn make_room(&mut self, memory: &impl Shared, bytes: usize) -> Result<(), PushError> {
+    fn make_room(&mut self, memory: &impl Shared, bytes: usize) -> Result<(), LayError> {
         let needed = (self.tail + bytes as u64).saturating_sub(self.shape.requests() as u64);
         if self.head < needed {
             self.look(memory);
         }
         if self.head < needed {
-            return Err(PushError::Full);
+            return Err(LayError::Full);
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ fn requests_of_all_lengths_go_round_the_ring() {
                 request(laid),
                 &[&bytes[..len / 2], &bytes[len / 2..]],
             ) {
-                assert_eq!(error, PushError::Full);
+                assert_eq!(error, LayError::Full);
                 // A NOOP may have to be taken first.
                 assert_eq!(reader.next(&memory, &mut payload), Ok(None));
                 reader.publish(&memory);
@@ -120,17 +120,17 @@ fn a_ring_that_is_not_read_fills_and_loses_nothing() {
     }
     assert_eq!(
         writer.push(&memory, request(0), &[&[1; 100]]),
-        Err(PushError::Full)
+        Err(LayError::Full)
     );
     reader.publish(&memory);
     assert_eq!(
         writer.push(&memory, request(0), &[&[1; 4000]]),
-        Err(PushError::Full)
+        Err(LayError::Full)
     );
     let max = shape.payload_max();
     let long = vec![0; max + 1];
     let refused = writer.push(&memory, request(0), &[&long]);
-    assert_eq!(refused, Err(PushError::TooLarge { len: max + 1, max }));
+    assert_eq!(refused, Err(LayError::TooLarge { len: max + 1, max }));
 }
 
 #[test]
