@@ -5,8 +5,8 @@ use std::cell::RefCell;
 
 use argosy_base::{Epoch, Incarnation, RegionId, Shared};
 use argosy_wire::native::{
-    Flags, Op, REQUESTS_AT, Reply, Request, RequestReader, RequestWriter, Shape, Slot, Status,
-    read_reply, write_reply,
+    Flags, Op, REQUESTS_AT, ReplyHeader, Request, RequestReader, RequestWriter, Shape, Slot,
+    Status, read_reply, write_reply,
 };
 use argosy_wire::ring::{Header, RingMemory, RingReader, RingShape, RingWriter};
 
@@ -260,7 +260,7 @@ fn seeds() -> Vec<Vec<u8>> {
         (Status::Page, &[&[b'x'; 3000][..]]),
     ] {
         let memory = Plain::new(shape().bytes());
-        let reply = Reply {
+        let reply = ReplyHeader {
             status,
             flags: Flags::APPLIED,
             id: ID,

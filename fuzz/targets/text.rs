@@ -7,7 +7,7 @@ use argosy::transfer::format::{Encoding, Format, Pair, parse, write_line};
 use argosy::units::{Factor, Size, TimeSpan};
 use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
 use argosy_client::resp::parse_reply;
-use argosy_coordinator::{ClusterId, ClusterMap, Entry, Region, Replication, Server, Version};
+use argosy_coordinator::{ClusterId, ClusterMap, Entry, EntryVersion, Region, Replication, Server};
 use argosy_coordinator::{embedded, map::SCHEMA};
 use argosy_memory::BootId;
 use argosy_server::admin::http;
@@ -101,7 +101,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let map = map().to_json();
     assert!(String::from_utf8_lossy(&map).contains(SCHEMA));
     let entry = Entry {
-        version: Version(3),
+        version: EntryVersion(3),
         value: map.clone(),
     };
     vec![

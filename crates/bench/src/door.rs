@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use argosy_client::native::{Answer, Ask, Client, Ticket};
+use argosy_client::native::{Ask, Client, Completion, Ticket};
 use argosy_client::resp::{BriefReply, Connection, Reply};
 use argosy_client::{KeyRange, Pairs, Span};
 
@@ -172,10 +172,10 @@ impl Way {
             (_, Sent::Failed(why)) => Ok(Got::Error(why)),
             (Self::Native { client, value }, Sent::Native(ticket)) => {
                 Ok(match client.wait(ticket, value) {
-                    Ok(Answer::Value) => Got::Value(Some(value)),
-                    Ok(Answer::Absent) => Got::Value(None),
-                    Ok(Answer::Done { .. }) => Got::Written,
-                    Ok(Answer::Refused) => Got::Odd("a write was refused".to_owned()),
+                    Ok(Completion::Value) => Got::Value(Some(value)),
+                    Ok(Completion::Absent) => Got::Value(None),
+                    Ok(Completion::Done { .. }) => Got::Written,
+                    Ok(Completion::Refused) => Got::Odd("a write was refused".to_owned()),
                     Err(error) => Got::Error(error.to_string()),
                 })
             }

@@ -18,9 +18,9 @@ pub const VALUE_BYTES_MAX: usize = 8 << 20;
 
 /// How often a value has been set; 0 where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version(pub u64);
+pub struct EntryVersion(pub u64);
 
-impl fmt::Display for Version {
+impl fmt::Display for EntryVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "version {}", self.0)
     }
@@ -39,7 +39,7 @@ pub enum Request {
         /// See the module documentation.
         key: String,
         /// The version that the change is based on; 0 to set the first value.
-        expected: Version,
+        expected: EntryVersion,
         /// At most [`VALUE_BYTES_MAX`] bytes.
         value: Vec<u8>,
     },
@@ -84,7 +84,7 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// How often it was set. 0: there is nothing, and `value` is empty.
-    pub version: Version,
+    pub version: EntryVersion,
     /// The bytes.
     pub value: Vec<u8>,
 }
@@ -99,9 +99,9 @@ pub enum CoordinatorError {
         /// The key.
         key: String,
         /// What the change was based on.
-        expected: Version,
+        expected: EntryVersion,
         /// What is there.
-        found: Version,
+        found: EntryVersion,
     },
     /// The request can never succeed.
     #[error("{key:?} is no key: use 1 to 64 of a-z, 0-9, - and _")]
@@ -151,7 +151,7 @@ impl CoordinatorError {
 }
 
 /// A request's end.
-pub type Answer = (RequestId, Result<Entry, CoordinatorError>);
+pub type CoordinatorAnswer = (RequestId, Result<Entry, CoordinatorError>);
 
 /// A few small values that a whole cluster agrees on; see the module documentation.
 pub trait Coordinator: Send {
@@ -159,5 +159,5 @@ pub trait Coordinator: Send {
     fn submit(&mut self, request: Request) -> RequestId;
 
     /// The next request that has ended. `None`: none has, ask again later. Never blocks for long.
-    fn poll(&mut self) -> Option<Answer>;
+    fn poll(&mut self) -> Option<CoordinatorAnswer>;
 }

@@ -30,7 +30,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::contract::{
-    Answer, Coordinator, CoordinatorError, Entry, Request, RequestId, VALUE_BYTES_MAX, Version,
+    Coordinator, CoordinatorAnswer, CoordinatorError, Entry, EntryVersion, Request, RequestId,
+    VALUE_BYTES_MAX,
 };
 
 const SCHEMA: &str = "argosy.coordinator.v1";
@@ -91,7 +92,7 @@ impl Embedded {
     pub fn set_now(
         &self,
         key: &str,
-        expected: Version,
+        expected: EntryVersion,
         value: Vec<u8>,
     ) -> Result<Entry, CoordinatorError> {
         let request = Request::CompareAndSet {
@@ -156,7 +157,7 @@ impl Embedded {
     fn change(
         &self,
         key: &str,
-        expected: Version,
+        expected: EntryVersion,
         value: &[u8],
     ) -> Result<Entry, CoordinatorError> {
         let found = self.read(key)?.version;
@@ -168,7 +169,7 @@ impl Embedded {
             });
         }
         let entry = Entry {
-            version: Version(expected.0 + 1),
+            version: EntryVersion(expected.0 + 1),
             value: value.to_vec(),
         };
         let path = self.path(key);
@@ -199,7 +200,7 @@ impl Coordinator for Embedded {
         id
     }
 
-    fn poll(&mut self) -> Option<Answer> {
+    fn poll(&mut self) -> Option<CoordinatorAnswer> {
         let (id, request) = self.waiting.front()?;
         let answer = self.answer(request, FlockOperation::NonBlockingLockExclusive)?;
         let id = *id;
@@ -274,7 +275,7 @@ pub fn decode(key: &str, file: &[u8]) -> Result<Entry, &'static str> {
         return Err("it is not as long as its header says");
     }
     let entry = Entry {
-        version: Version(version),
+        version: EntryVersion(version),
         value: value.to_vec(),
     };
     if version == 0 || version == u64::MAX || checksum(key, &entry) != stated {

@@ -25,7 +25,7 @@ impl Drop for TempDir {
 fn set(key: &str, expected: u64, value: &str) -> Request {
     Request::CompareAndSet {
         key: key.to_owned(),
-        expected: Version(expected),
+        expected: EntryVersion(expected),
         value: value.into(),
     }
 }
@@ -49,7 +49,7 @@ fn what_is_set_is_read_after_reopening() {
             set("k", n, &format!("value {n}\nline two")),
         )
         .unwrap();
-        assert_eq!(entry.version, Version(n + 1));
+        assert_eq!(entry.version, EntryVersion(n + 1));
     }
     ask(&mut coordinator, set("other", 0, "")).unwrap();
     drop(coordinator);
@@ -57,9 +57,12 @@ fn what_is_set_is_read_after_reopening() {
     let entry = coordinator.read_now("k").unwrap();
     assert_eq!(
         (entry.version, entry.value),
-        (Version(3), b"value 2\nline two".to_vec())
+        (EntryVersion(3), b"value 2\nline two".to_vec())
     );
-    assert_eq!(coordinator.read_now("other").unwrap().version, Version(1));
+    assert_eq!(
+        coordinator.read_now("other").unwrap().version,
+        EntryVersion(1)
+    );
 }
 
 #[test]
@@ -73,7 +76,7 @@ fn a_change_based_on_an_old_version_is_refused() {
         matches!(
             error,
             CoordinatorError::Conflict {
-                found: Version(1),
+                found: EntryVersion(1),
                 ..
             }
         ),
@@ -96,7 +99,7 @@ fn a_change_waits_for_the_lock_and_a_read_does_not() {
     drop(holder);
     let (answered, answer) = one.poll().unwrap();
     assert_eq!(answered, id);
-    assert_eq!(answer.unwrap().version, Version(1));
+    assert_eq!(answer.unwrap().version, EntryVersion(1));
 }
 
 #[test]
@@ -135,7 +138,7 @@ fn bad_keys_never_reach_the_directory() {
     for key in ["", "../k", "K", "a/b", "lock file"] {
         let error = coordinator.read_now(key).unwrap_err();
         assert!(matches!(error, CoordinatorError::BadKey { .. }), "{key:?}");
-        assert!(coordinator.set_now(key, Version(0), vec![]).is_err());
+        assert!(coordinator.set_now(key, EntryVersion(0), vec![]).is_err());
     }
     assert_eq!(std::fs::read_dir(&dir.0).unwrap().count(), 1, "the lock");
 }
@@ -145,7 +148,7 @@ fn a_key_named_like_the_lock_is_a_key() {
     let dir = TempDir::new();
     let coordinator = Embedded::open(&dir.0).unwrap();
     coordinator
-        .set_now("lock", Version(0), b"v".to_vec())
+        .set_now("lock", EntryVersion(0), b"v".to_vec())
         .unwrap();
     assert_eq!(coordinator.read_now("lock").unwrap().value, b"v");
 }
@@ -154,7 +157,7 @@ fn a_key_named_like_the_lock_is_a_key() {
 #[test]
 fn the_layout_never_changes() {
     let entry = Entry {
-        version: Version(7),
+        version: EntryVersion(7),
         value: b"value".to_vec(),
     };
     let file = encode("key", &entry);
@@ -166,7 +169,7 @@ fn the_layout_never_changes() {
 #[test]
 fn damage_anywhere_is_found() {
     let entry = Entry {
-        version: Version(7),
+        version: EntryVersion(7),
         value: b"some bytes".to_vec(),
     };
     let good = encode("key", &entry);
@@ -222,7 +225,7 @@ fn a_damaged_or_later_file_is_an_error_that_names_it() {
             "{message}"
         );
         // It is not overwritten either.
-        assert!(coordinator.set_now("k", Version(0), vec![]).is_err());
+        assert!(coordinator.set_now("k", EntryVersion(0), vec![]).is_err());
     }
 }
 
@@ -231,12 +234,12 @@ fn what_a_crash_left_half_written_is_not_seen() {
     let dir = TempDir::new();
     let coordinator = Embedded::open(&dir.0).unwrap();
     coordinator
-        .set_now("k", Version(0), b"old".to_vec())
+        .set_now("k", EntryVersion(0), b"old".to_vec())
         .unwrap();
     std::fs::write(dir.0.join("k.new"), b"half").unwrap();
     assert_eq!(coordinator.read_now("k").unwrap().value, b"old");
     coordinator
-        .set_now("k", Version(1), b"new".to_vec())
+        .set_now("k", EntryVersion(1), b"new".to_vec())
         .unwrap();
     assert_eq!(coordinator.read_now("k").unwrap().value, b"new");
 }

@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::contract::{Answer, Coordinator, CoordinatorError, Entry, Request, RequestId, Version};
+use crate::contract::{
+    Coordinator, CoordinatorAnswer, CoordinatorError, Entry, EntryVersion, Request, RequestId,
+};
 
 type Values = BTreeMap<String, Entry>;
 
@@ -53,7 +55,7 @@ impl InMemory {
                 found: found.version,
             });
         }
-        let version = Version(expected.0 + 1);
+        let version = EntryVersion(expected.0 + 1);
         let entry = Entry { version, value };
         values.insert(key, entry.clone());
         Ok(entry)
@@ -77,7 +79,7 @@ impl Coordinator for InMemory {
         id
     }
 
-    fn poll(&mut self) -> Option<Answer> {
+    fn poll(&mut self) -> Option<CoordinatorAnswer> {
         if self.cut_off {
             return None;
         }
@@ -93,7 +95,7 @@ mod tests {
     fn set(key: &str, expected: u64, value: &str) -> Request {
         Request::CompareAndSet {
             key: key.to_owned(),
-            expected: Version(expected),
+            expected: EntryVersion(expected),
             value: value.into(),
         }
     }
@@ -106,12 +108,12 @@ mod tests {
         two.submit(set("k", 0, "two"));
         let (id, result) = one.poll().unwrap();
         assert_eq!(id, first);
-        assert_eq!(result.unwrap().version, Version(1));
+        assert_eq!(result.unwrap().version, EntryVersion(1));
         let conflict = two.poll().unwrap().1.unwrap_err();
         assert!(matches!(
             conflict,
             CoordinatorError::Conflict {
-                found: Version(1),
+                found: EntryVersion(1),
                 ..
             }
         ));
@@ -140,7 +142,7 @@ mod tests {
         }
         handle.submit(Request::CompareAndSet {
             key: "k".into(),
-            expected: Version(0),
+            expected: EntryVersion(0),
             value: vec![0; crate::contract::VALUE_BYTES_MAX + 1],
         });
         let error = handle.poll().unwrap().1.unwrap_err();

@@ -16,7 +16,7 @@ pub mod in_memory;
 pub mod map;
 pub mod split;
 
-pub use contract::{Coordinator, CoordinatorError, Entry, Request, RequestId, Version};
+pub use contract::{Coordinator, CoordinatorError, Entry, EntryVersion, Request, RequestId};
 pub use embedded::Embedded;
 pub use in_memory::InMemory;
 pub use map::{ClusterId, ClusterMap, DeviceId, MapError, Region, Replication, Server};

@@ -21,7 +21,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,7 +39,7 @@ use crate::beneath::Beneath;
 use crate::buffer::Buffer;
 use crate::fixed;
 use crate::io::{Counters, Device, DeviceError, Io, Read, Ticket, Waker, check_range};
-use crate::lock::{OpenHere, lock_device, open_device};
+use crate::lock::{OpenHere, Opened, lock_device, open_device};
 use crate::queue::{Job, Queue, Work};
 use crate::ring::{self, IoMethod, Source};
 
@@ -147,9 +147,8 @@ impl FileDevice {
             (1..=64).contains(&settings.io_threads),
             "a device has 1 to 64 threads"
         );
-        let refused = |e| DeviceError::refused("open the device", path, e);
         let direct = Cell::new(settings.direct);
-        let mut file = open_device(path, || match open_file(path, false, direct.get()) {
+        let file = open_device(path, || match open_file(path, false, direct.get()) {
             // How a file system without direct I/O answers.
             Err(e) if direct.get() && e.kind() == io::ErrorKind::InvalidInput => {
                 direct.set(false);
@@ -157,20 +156,11 @@ impl FileDevice {
             }
             opened => opened,
         })?;
-        let here = lock_device(&file, path, false)?;
-        // The length of a block device is where its end is; its metadata say 0.
-        let bytes = file.seek(SeekFrom::End(0)).map_err(refused)?;
-        let len = bytes - bytes % SEGMENT_SIZE as u64;
-        if len == 0 {
+        let opened = Opened::lock(file, path, direct.get())?;
+        if opened.len == 0 {
             let what = "shorter than a segment; remove it, so that it is made anew";
             return Err(DeviceError::unusable(path, what));
         }
-        let opened = Opened {
-            file,
-            here,
-            len,
-            direct: direct.get(),
-        };
         Self::start(path, opened, settings)
     }
 
@@ -382,16 +372,6 @@ impl Device for FileDevice {
         let scarce = room.scarce(&shared.file, shared.len, written)?;
         Some(scarce.room(used, freed))
     }
-}
-
-/// A device's file, locked.
-struct Opened {
-    file: File,
-    here: OpenHere,
-    /// Bytes of whole segments.
-    len: u64,
-    /// Whether I/O passes by the page cache.
-    direct: bool,
 }
 
 struct Shared {

@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use argosy_base::limits::SEGMENT_SIZE;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -34,6 +35,32 @@ fn open_here() -> MutexGuard<'static, BTreeMap<FileId, u32>> {
 
 fn is_open_here(id: FileId) -> bool {
     open_here().contains_key(&id)
+}
+
+/// A device's file, locked.
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) here: OpenHere,
+    /// Bytes of whole segments.
+    pub(crate) len: u64,
+    /// Whether I/O passes by the page cache.
+    pub(crate) direct: bool,
+}
+
+impl Opened {
+    /// Locks `file`, which was opened at `path`.
+    pub(crate) fn lock(mut file: File, path: &Path, direct: bool) -> Result<Self, DeviceError> {
+        let here = lock_device(&file, path, false)?;
+        // The length of a block device is where its end is; its metadata say 0.
+        let end = file.seek(SeekFrom::End(0));
+        let bytes = end.map_err(|e| DeviceError::refused("open the device", path, e))?;
+        Ok(Self {
+            file,
+            here,
+            len: bytes - bytes % SEGMENT_SIZE as u64,
+            direct,
+        })
+    }
 }
 
 /// Says that this process has the file open, as long as it lives.

@@ -22,5 +22,7 @@ pub use bell::{Bell, BellFile};
 pub use directory::{make_directory, own_directory};
 pub use error::MemoryError;
 pub use shared::{BootId, Revoked, SharedMemory, Stamp};
-pub use window_files::{Fallback, Others, SetAside, WindowFiles, WindowFilesOptions, lock_windows};
+pub use window_files::{
+    Fallback, Others, WindowFiles, WindowFilesOptions, WindowsSetAside, lock_windows,
+};
 pub use windows::{AnonymousWindows, WindowStore};

@@ -10,7 +10,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use argosy_base::{Clock, Epoch, KeyRange, Outcome, RegionId, ServerId, info};
-use argosy_client::native::{Answer, Ask, Change, Client, Condition, Options, Terms, Told, Until};
+use argosy_client::native::{
+    Ask, Change, Client, Completion, Condition, Options, Terms, Told, Until,
+};
 use argosy_client::{ClientError, Only, Span};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::SystemClock;
@@ -266,7 +268,7 @@ fn many_are_in_flight_and_answered_in_any_order() {
     for ticket in tickets {
         assert_eq!(
             client.wait(ticket, &mut buffer).unwrap(),
-            Answer::Done { existed: false }
+            Completion::Done { existed: false }
         );
     }
     servers[0].fake.set_late(false);
@@ -282,7 +284,9 @@ fn many_are_in_flight_and_answered_in_any_order() {
     for ticket in &mut tickets {
         loop {
             match client.poll(ticket, &mut buffer).unwrap() {
-                Some(answer) => break assert_eq!((answer, buffer.len()), (Answer::Value, 2000)),
+                Some(answer) => {
+                    break assert_eq!((answer, buffer.len()), (Completion::Value, 2000));
+                }
                 None => std::thread::yield_now(),
             }
         }
@@ -336,7 +340,7 @@ fn requests_keep_their_order_across_both_channels_to_a_server() {
     };
     let get = Ask::Get { key: b"argo" };
     let large = vec![1; 300 << 10];
-    let done = Answer::Done { existed: false };
+    let done = Completion::Done { existed: false };
     let mut value = Vec::new();
     for (first, second) in [(&large[..], &b"x"[..]), (b"x", &large)] {
         fake.set_late(true);
@@ -358,7 +362,7 @@ fn requests_keep_their_order_across_both_channels_to_a_server() {
         let later = client.submit(put(second)).unwrap();
         let read = client.submit(get).unwrap();
         assert_eq!(client.wait(later, &mut value).unwrap(), done);
-        assert_eq!(client.wait(read, &mut value).unwrap(), Answer::Value);
+        assert_eq!(client.wait(read, &mut value).unwrap(), Completion::Value);
         assert_eq!(value, second);
     }
     // A read holds up nothing.
@@ -370,7 +374,7 @@ fn requests_keep_their_order_across_both_channels_to_a_server() {
     while fake.release(0) {}
     fake.set_late(false);
     assert_eq!(client.wait(write, &mut value).unwrap(), done);
-    assert_eq!(client.wait(read, &mut value).unwrap(), Answer::Value);
+    assert_eq!(client.wait(read, &mut value).unwrap(), Completion::Value);
 }
 
 #[test]
@@ -509,7 +513,7 @@ fn a_server_that_restarts_leaves_writes_unknown_and_is_found_again() {
         });
         let server = start(&dir.0, 0, &map([0, 0]), &fake, 1);
         let (answer, value) = waiting.unwrap().join().unwrap().unwrap();
-        assert_eq!((answer, value), (Answer::Value, b"rows".to_vec()));
+        assert_eq!((answer, value), (Completion::Value, b"rows".to_vec()));
         server
     });
     client.put(b"argo", b"sails again").unwrap();
@@ -703,7 +707,7 @@ fn a_get_that_waits_for_the_device_holds_up_no_other_client() {
     assert_eq!(front.tasks().queued, 4);
     gated.open();
     for get in gets {
-        assert_eq!(cold.wait(get, &mut Vec::new()).unwrap(), Answer::Absent);
+        assert_eq!(cold.wait(get, &mut Vec::new()).unwrap(), Completion::Absent);
     }
     let page = cold.page(&Span::all(), 10).unwrap();
     assert_eq!(page.pairs.len(), 1);
@@ -1026,7 +1030,7 @@ fn values_of_over_a_mebibyte_are_written_and_read_in_parts() {
     // By ticket.
     let ticket = client.submit(Ask::Get { key: b"zeus" }).unwrap();
     let mut value = Vec::new();
-    assert_eq!(client.wait(ticket, &mut value).unwrap(), Answer::Value);
+    assert_eq!(client.wait(ticket, &mut value).unwrap(), Completion::Value);
     assert!(value == second);
     // On terms.
     assert!(!client.put_only(Only::IfAbsent, b"argo", &second).unwrap());

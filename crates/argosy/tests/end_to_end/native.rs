@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Outcome, info};
-use argosy_client::native::{Answer, Ask};
+use argosy_client::native::{Ask, Completion};
 use argosy_client::{Client, ClientError, KeyRange, Kv, Only, RespClient, Span};
 use rustix::process::Signal;
 
@@ -129,7 +129,7 @@ fn write(
             let model = models.entry(key).or_default();
             match end {
                 Ok(answer) => {
-                    assert!(matches!(answer, Answer::Done { .. }));
+                    assert!(matches!(answer, Completion::Done { .. }));
                     acknowledged.fetch_add(1, Ordering::Relaxed);
                     model.settled = Some(value);
                 }

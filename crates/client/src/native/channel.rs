@@ -13,7 +13,7 @@ use argosy_base::{Epoch, RegionId, Shared};
 use argosy_memory::SharedMemory;
 use argosy_wire::native::{
     ASLEEP_AT, Asleep, Flags, Garbage, Laid, LayError, Op, PARKED_AT, Parking, RENDEZVOUS_AT,
-    RINGS_AT, Reply, Request, RequestWriter, Shape, Slot, Unrung, read_reply,
+    RINGS_AT, ReplyHeader, Request, RequestWriter, Shape, Slot, Unrung, read_reply,
 };
 use rustix::net::{RecvFlags, recv};
 
@@ -55,7 +55,7 @@ pub(super) struct Lay<'a> {
 enum State {
     Sent(Slot, Laid),
     /// Answered, and taken out of its slot to make room.
-    Taken(Reply, Vec<u8>),
+    Taken(ReplyHeader, Vec<u8>),
     /// Nobody waits for it any more.
     Abandoned(Slot),
 }
@@ -252,7 +252,7 @@ impl Channel {
         &self,
         place: usize,
         payload: &mut Vec<u8>,
-    ) -> Result<Option<Reply>, Refused> {
+    ) -> Result<Option<ReplyHeader>, Refused> {
         let mut inner = self.inner();
         let answer = inner.poll(&self.memory, self.shape, place, payload);
         match answer {
@@ -365,7 +365,7 @@ impl Inner {
         shape: Shape,
         place: usize,
         payload: &mut Vec<u8>,
-    ) -> Result<Option<Reply>, Garbage> {
+    ) -> Result<Option<ReplyHeader>, Garbage> {
         let waiting = self.waiting[place].as_mut().expect("somebody waits for it");
         match &mut waiting.state {
             State::Taken(reply, taken) => {

@@ -94,7 +94,7 @@ fn no_ring_is_lost_between_threads() {
         while taken < THREADS * EACH {
             if let Some(request) = reader.next(memory, &mut payload).unwrap() {
                 taken += 1;
-                let reply = Reply {
+                let reply = ReplyHeader {
                     status: Status::Done,
                     flags: Flags(0),
                     id: request.id,

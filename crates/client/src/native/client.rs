@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{Clock, Instant, Outcome};
-use argosy_wire::native::{Flags, Op, Reply, Status, put_pair};
+use argosy_wire::native::{Flags, Op, ReplyHeader, Status, put_pair};
 
 use super::change::{Condition, Terms};
 use super::channel::Refused;
@@ -17,7 +17,7 @@ use super::link::{Link, NoChannel, Size};
 use super::long::long_in;
 use super::meet::find;
 use super::run::{NoReply, Sending, Verdict};
-use super::ticket::{Answer, Ask, Ticket};
+use super::ticket::{Ask, Completion, Ticket};
 use crate::error::ClientError;
 use crate::kv::Only;
 
@@ -135,7 +135,7 @@ impl Client {
         let mut value = Vec::new();
         let ticket = self.submit(Ask::Get { key })?;
         match self.wait(ticket, &mut value)? {
-            Answer::Value => Ok(Some(value)),
+            Completion::Value => Ok(Some(value)),
             _ => Ok(None),
         }
     }
@@ -176,7 +176,7 @@ impl Client {
         }
         let only = Some(only);
         let answer = self.write(Ask::Put { key, value, only })?;
-        Ok(answer != Answer::Refused)
+        Ok(answer != Completion::Refused)
     }
 
     /// Removes `key`. Returns whether it was bound.
@@ -185,7 +185,7 @@ impl Client {
     /// As [`get`](Self::get).
     pub fn delete(&self, key: &[u8]) -> Result<bool, ClientError> {
         let answer = self.write(Ask::Delete { key })?;
-        Ok(answer == Answer::Done { existed: true })
+        Ok(answer == Completion::Done { existed: true })
     }
 
     /// Sends a request without waiting for its answer, of a value of at most 1 MiB. Waits only where there is
@@ -222,7 +222,7 @@ impl Client {
         &self,
         ticket: &mut Ticket,
         value: &mut Vec<u8>,
-    ) -> Result<Option<Answer>, ClientError> {
+    ) -> Result<Option<Completion>, ClientError> {
         let write = ticket.key.is_none();
         ticket.flight.channel().ring();
         match ticket.flight.poll(value) {
@@ -243,7 +243,7 @@ impl Client {
     ///
     /// # Errors
     /// Those of the request.
-    pub fn wait(&self, mut ticket: Ticket, value: &mut Vec<u8>) -> Result<Answer, ClientError> {
+    pub fn wait(&self, mut ticket: Ticket, value: &mut Vec<u8>) -> Result<Completion, ClientError> {
         match self.await_reply(&mut ticket.flight, ticket.deadline, value) {
             Ok(reply) => self.settle(&ticket, reply, value),
             Err(NoReply::Lost) => self.settle_lost(&ticket, true, value),
@@ -252,7 +252,7 @@ impl Client {
         }
     }
 
-    fn write(&self, ask: Ask<'_>) -> Result<Answer, ClientError> {
+    fn write(&self, ask: Ask<'_>) -> Result<Completion, ClientError> {
         let deadline = self.now() + self.deadline;
         let mut pair = PairBuffer::default();
         let parts = parts_of(ask, &mut pair);
@@ -288,9 +288,9 @@ impl Client {
     fn settle(
         &self,
         ticket: &Ticket,
-        reply: Reply,
+        reply: ReplyHeader,
         value: &mut Vec<u8>,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<Completion, ClientError> {
         match (&ticket.key, self.judge(reply, value, ticket.key.is_none())) {
             (Some(key), Verdict::Final) => self.read(key, reply, value),
             (None, Verdict::Final) => answer_of(reply),
@@ -319,7 +319,7 @@ impl Client {
         ticket: &Ticket,
         taken: bool,
         value: &mut Vec<u8>,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<Completion, ClientError> {
         match ticket.key {
             Some(_) => self.read_again(ticket, self.shared.guess.bytes(), value),
             None => Err(self.lost(taken)),
@@ -331,7 +331,7 @@ impl Client {
         ticket: &Ticket,
         reply_bytes: usize,
         value: &mut Vec<u8>,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<Completion, ClientError> {
         let key = ticket.key.as_deref().expect("a read has a key");
         let mut sending = Sending {
             op: Op::Get,
@@ -345,16 +345,21 @@ impl Client {
     }
 
     /// What the reply to a get of `key` tells, with the whole value where that is in parts.
-    fn read(&self, key: &[u8], reply: Reply, value: &mut Vec<u8>) -> Result<Answer, ClientError> {
+    fn read(
+        &self,
+        key: &[u8],
+        reply: ReplyHeader,
+        value: &mut Vec<u8>,
+    ) -> Result<Completion, ClientError> {
         if reply.status != Status::Long {
             return answer_of(reply);
         }
         Ok(match self.whole(key, long_in(value)?, 0)? {
             Some(whole) => {
                 *value = whole;
-                Answer::Value
+                Completion::Value
             }
-            None => Answer::Absent,
+            None => Completion::Absent,
         })
     }
 
@@ -383,12 +388,12 @@ impl Client {
     }
 }
 
-fn answer_of(reply: Reply) -> Result<Answer, ClientError> {
+fn answer_of(reply: ReplyHeader) -> Result<Completion, ClientError> {
     Ok(match reply.status {
-        Status::Value => Answer::Value,
-        Status::Absent => Answer::Absent,
-        Status::Refused => Answer::Refused,
-        Status::Done => Answer::Done {
+        Status::Value => Completion::Value,
+        Status::Absent => Completion::Absent,
+        Status::Refused => Completion::Refused,
+        Status::Done => Completion::Done {
             existed: reply.flags.has(Flags::EXISTED),
         },
         other => return Err(odd(&format!("a request was answered by {other:?}"))),

@@ -31,4 +31,4 @@ mod ticket;
 pub use change::{Change, Condition, Outline, Terms, Told, Until, Written};
 pub use client::{Client, Options};
 pub use snapshot::Snapshot;
-pub use ticket::{Answer, Ask, Ticket};
+pub use ticket::{Ask, Completion, Ticket};

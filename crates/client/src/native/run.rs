@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use argosy_base::{Epoch, Instant, Outcome, RegionId};
 use argosy_wire::call::FailureKind;
-use argosy_wire::native::{Flags, Op, RegionMap, Reply, Status, failure, message_bytes};
+use argosy_wire::native::{Flags, Op, RegionMap, ReplyHeader, Status, failure, message_bytes};
 
 use super::channel::{Channel, IN_FLIGHT_MAX, Lay, Refused};
 use super::client::{Client, odd};
@@ -41,7 +41,7 @@ impl Client {
         sending: &mut Sending<'_>,
         deadline: Instant,
         payload: &mut Vec<u8>,
-    ) -> Result<Reply, ClientError> {
+    ) -> Result<ReplyHeader, ClientError> {
         let flight = self.send(sending, deadline)?;
         Ok(self.finish(sending, flight, deadline, payload)?)
     }
@@ -53,7 +53,7 @@ impl Client {
         flight: Flight,
         deadline: Instant,
         payload: &mut Vec<u8>,
-    ) -> Result<Reply, Failed> {
+    ) -> Result<ReplyHeader, Failed> {
         let write = sending.op.is_write();
         let mut pause = RETRY_PAUSE_MIN;
         let mut sent = Some(flight);
@@ -194,7 +194,7 @@ impl Client {
         flight: &mut Flight,
         deadline: Instant,
         payload: &mut Vec<u8>,
-    ) -> Result<Reply, NoReply> {
+    ) -> Result<ReplyHeader, NoReply> {
         let mut began = None;
         flight.channel().ring();
         loop {
@@ -224,7 +224,7 @@ impl Client {
     }
 
     /// What a reply calls for.
-    pub(super) fn judge(&self, reply: Reply, payload: &[u8], write: bool) -> Verdict {
+    pub(super) fn judge(&self, reply: ReplyHeader, payload: &[u8], write: bool) -> Verdict {
         match reply.status {
             Status::Done | Status::Absent | Status::Refused => Verdict::Final,
             Status::Value => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use argosy_base::Instant;
-use argosy_wire::native::Reply;
+use argosy_wire::native::ReplyHeader;
 
 use super::channel::{Channel, Refused};
 use crate::kv::Only;
@@ -44,7 +44,7 @@ impl<'a> Ask<'a> {
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Completion {
     /// The key is bound: the value is in the buffer that was handed in.
     Value,
     /// The key is not bound.
@@ -79,7 +79,7 @@ impl Flight {
     }
 
     /// The answer, if it has come. Not to be asked again after that.
-    pub(super) fn poll(&mut self, payload: &mut Vec<u8>) -> Result<Option<Reply>, Refused> {
+    pub(super) fn poll(&mut self, payload: &mut Vec<u8>) -> Result<Option<ReplyHeader>, Refused> {
         let Some(place) = self.place else {
             return Err(Refused::Lost);
         };

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 
 use argosy_memory::SharedMemory;
 use argosy_wire::native::{
-    ASLEEP_AT, Asleep, Flags, Garbage, PARKED_AT, Parking, RINGS_AT, Reply, Request, RequestReader,
-    Shape, Status, write_reply,
+    ASLEEP_AT, Asleep, Flags, Garbage, PARKED_AT, Parking, RINGS_AT, ReplyHeader, Request,
+    RequestReader, Shape, Status, write_reply,
 };
 
 use super::share::{Share, is_large};
@@ -156,7 +156,7 @@ impl Client {
         let Some(memory) = self.memory() else {
             return;
         };
-        let reply = Reply {
+        let reply = ReplyHeader {
             status: end.status,
             flags: end.flags,
             id: to.id,

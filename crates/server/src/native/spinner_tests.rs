@@ -7,8 +7,8 @@ use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_memory::SharedMemory;
 use argosy_wire::call::{Call, ERASE, GUARD, Leasing, When, WireUntil};
 use argosy_wire::native::{
-    Flags, LayError, Long, Op, PartOf, REQUESTS_AT, Reply, Request, RequestWriter, Shape, Slot,
-    Status, put_pair, read_reply,
+    Flags, LayError, Long, Op, PartOf, REQUESTS_AT, ReplyHeader, Request, RequestWriter, Shape,
+    Slot, Status, put_pair, read_reply,
 };
 
 use super::*;
@@ -191,7 +191,7 @@ impl Hand {
         }
     }
 
-    fn reply(&self, id: u32) -> Option<Reply> {
+    fn reply(&self, id: u32) -> Option<ReplyHeader> {
         let slot = self.slot(id);
         read_reply(&*self.memory, self.shape, slot, id, &mut Vec::new()).unwrap()
     }

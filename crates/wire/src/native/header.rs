@@ -245,7 +245,7 @@ pub struct Request {
 
 /// The header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct ReplyHeader {
     /// How the request ended.
     pub status: Status,
     /// What became of a write.
@@ -387,7 +387,7 @@ pub fn write_reply(
     memory: &impl Shared,
     shape: Shape,
     slot: Slot,
-    mut reply: Reply,
+    mut reply: ReplyHeader,
     parts: &[&[u8]],
 ) {
     let at = shape.replies_at() + slot.offset;
@@ -443,7 +443,7 @@ pub fn read_reply(
     slot: Slot,
     id: u32,
     payload: &mut Vec<u8>,
-) -> Result<Option<Reply>, Garbage> {
+) -> Result<Option<ReplyHeader>, Garbage> {
     let at = shape.replies_at() + slot.offset;
     let rendezvous = memory.load(at + COVERED);
     if rendezvous == 0 {
@@ -472,7 +472,7 @@ pub fn read_reply(
             found: expected.into(),
         });
     }
-    Ok(Some(Reply {
+    Ok(Some(ReplyHeader {
         status: Status::of(header[3])?,
         flags: Flags(header[23]),
         id,

@@ -81,7 +81,7 @@ pub use body::{
     put_long, put_pair, put_value, split_pair,
 };
 pub use header::{
-    Flags, HEADER_BYTES, Op, RENDEZVOUS_AT, Reply, Request, Slot, Status, message_bytes,
+    Flags, HEADER_BYTES, Op, RENDEZVOUS_AT, ReplyHeader, Request, Slot, Status, message_bytes,
     read_reply, write_reply,
 };
 pub use hello::{Hello, MapRegion, MapServer, Refusal, RegionMap, VERSION, Welcome};

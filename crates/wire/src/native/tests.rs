@@ -57,8 +57,8 @@ fn request(id: u32) -> Request {
     }
 }
 
-const fn reply(status: Status, id: u32) -> Reply {
-    Reply {
+const fn reply(status: Status, id: u32) -> ReplyHeader {
+    ReplyHeader {
         status,
         flags: Flags::APPLIED,
         id,
