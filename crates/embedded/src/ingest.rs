@@ -1,13 +1,11 @@
 //! Bulk ingest: sorted pairs straight into the levels.
 
-use argosy_engine::Store;
+use argosy_engine::{BusyReason, EngineError};
+use argosy_lsm::db::bulk::Taken;
 use argosy_lsm::db::ingest::IngestError;
 
 use crate::Db;
 use crate::error::{Error, Result};
-
-/// How often memtables are flushed because others have written into the range meanwhile.
-const TRIES_MAX: usize = 16;
 
 impl From<IngestError> for Error {
     fn from(error: IngestError) -> Self {
@@ -56,17 +54,21 @@ impl Db {
         let shared = &*self.shared;
         shared.check_open()?;
         let mut ingest = shared.engine.ingest()?;
+        let mut count = 0;
         for (key, value) in pairs {
             ingest.add(key.into(), value.into())?;
+            count += 1;
         }
-        for _ in 0..TRIES_MAX {
-            if let Some(pairs) = ingest.finish()? {
-                return Ok(pairs);
-            }
-            // What was written before is hidden by the pairs only where it is in the levels.
-            let before = shared.engine.last_lsn();
-            shared.until(|| shared.engine.version_with(before))?;
+        if count == 0 {
+            return Ok(0);
         }
-        Err(IngestError::Contended.into())
+        let ticket = ingest.finish()?;
+        // Where the device is full, the engine gives them up.
+        match shared.until_told(|| shared.engine.taken(ticket))? {
+            Taken::Done => Ok(count),
+            Taken::Full => Err(EngineError::Busy(BusyReason::DeviceFull).into()),
+            Taken::Unreadable(error) => Err(error.into()),
+            Taken::NotEmpty | Taken::Contended => Err(IngestError::Contended.into()),
+        }
     }
 }

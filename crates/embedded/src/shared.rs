@@ -117,12 +117,20 @@ impl Shared {
 
     /// Waits for what background work brings about. A full device is no reason to wait.
     pub(crate) fn until<T>(&self, mut done: impl FnMut() -> Option<T>) -> Result<T> {
-        let attempt = || match done() {
+        self.until_tried(|| match done() {
             None if self.engine.is_full() => {
                 Err(Error::from(EngineError::Busy(BusyReason::DeviceFull)))
             }
             done => Ok(done),
-        };
+        })
+    }
+
+    /// Waits for what background work tells, whether the device is full or not.
+    pub(crate) fn until_told<T>(&self, mut told: impl FnMut() -> Option<T>) -> Result<T> {
+        self.until_tried(|| Ok(told()))
+    }
+
+    fn until_tried<T>(&self, attempt: impl FnMut() -> Result<Option<T>>) -> Result<T> {
         let done = self.pace.until_room(Duration::MAX, attempt, Error::from)?;
         Ok(done.expect("there is no end to the patience"))
     }

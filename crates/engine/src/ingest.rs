@@ -18,6 +18,8 @@ pub enum Taken {
     Done,
     /// Keys of its range are bound already. Nothing of the part was ingested.
     NotEmpty,
+    /// Others kept writing into its range. Nothing of the part was ingested.
+    Contended,
     /// The device is full. Nothing of the part was ingested.
     Full,
     /// Stored data of its range cannot be read because of this error. Nothing of the part was ingested.

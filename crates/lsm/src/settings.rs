@@ -79,6 +79,8 @@ argosy_base::mutants! {
         lose_damaged,
         /// Parts are ingested although keys of their range are bound.
         ingest_over,
+        /// A part that waits has flushes and merges under way given up, instead of waiting for its turn.
+        ingest_gives_up,
         /// A change is made of what is committed, not of what was written last.
         change_committed,
         /// A key that is found in the levels counts as never written since.

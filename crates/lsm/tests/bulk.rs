@@ -61,6 +61,7 @@ fn ends(engine: &Lsm) -> Vec<(Ticket, String)> {
     let word = |taken| match taken {
         Taken::Done => DONE.to_owned(),
         Taken::NotEmpty => NOT_EMPTY.to_owned(),
+        Taken::Contended => "contended".to_owned(),
         Taken::Full => "full".to_owned(),
         Taken::Unreadable(error) => error.to_string(),
     };
@@ -304,4 +305,53 @@ fn a_crash_leaves_all_of_a_part_or_nothing() {
             );
         }
     }
+}
+
+/// Steps within which a flush of some KiB and a merge of as many end, whatever else is done in turns with them.
+const STEPS_MAX: u32 = 400;
+
+/// Hands in a small part with a range of its own ahead of every step, and returns whether a flush and a merge that
+/// are due end all the same.
+fn flush_and_merge_end(settings: Settings, hand_in: impl Fn(&Lsm, Pairs)) -> bool {
+    let mut machine = Machine::new(settings, 1024, 5);
+    let engine = machine.open();
+    let runs = || {
+        engine
+            .version()
+            .level(1)
+            .map_or(0, |level| level.runs.len())
+    };
+    for flush in [true, false] {
+        (0..300).for_each(|n| put(&engine, 900_000 + n).unwrap());
+        engine.freeze_now();
+        while flush && engine.version_with(engine.last_lsn()).is_none() {
+            machine.step(&engine);
+        }
+    }
+    assert_eq!(runs(), 1, "the second run makes a merge due");
+    let mut is_flushed = false;
+    (0..STEPS_MAX).any(|step| {
+        hand_in(&engine, pairs(step * 10..step * 10 + 5));
+        machine.step(&engine);
+        is_flushed |= engine.version_with(engine.last_lsn()).is_some();
+        is_flushed && runs() < 2
+    })
+}
+
+#[test]
+fn many_small_ingests_do_not_keep_a_flush_or_a_merge_from_ending() {
+    let part = |engine: &Lsm, pairs| _ = engine.ingest_part(pairs).unwrap();
+    let built = |engine: &Lsm, pairs: Pairs| {
+        let mut ingest = engine.ingest().unwrap();
+        for (key, value) in pairs {
+            ingest.add(key, value).unwrap();
+        }
+        _ = ingest.finish().unwrap();
+    };
+    assert!(flush_and_merge_end(tiny(), part));
+    assert!(flush_and_merge_end(tiny(), built));
+    let mut mistaken = tiny();
+    mistaken.mutants.ingest_gives_up = true;
+    assert!(!flush_and_merge_end(mistaken.clone(), part));
+    assert!(!flush_and_merge_end(mistaken, built));
 }

@@ -6,10 +6,11 @@ mod common;
 
 use std::sync::Arc;
 
-use argosy_base::{Direction, KeyRange};
+use argosy_base::{Direction, Instant, KeyRange};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
-use argosy_engine::{Store, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Store, WriteBatch, WriteOptions};
+use argosy_lsm::db::bulk::Taken;
 use argosy_lsm::db::ingest::IngestError;
 use argosy_lsm::{Lsm, Settings};
 use common::counting::Counting;
@@ -21,12 +22,28 @@ fn key(n: u32) -> Vec<u8> {
     format!("{n:06}").into_bytes()
 }
 
-fn ingest(engine: &Lsm) -> Result<u64, IngestError> {
+/// Hands in all pairs, and steps until they are in the levels.
+fn ingest(
+    engine: &Lsm,
+    mut step: impl FnMut() -> Result<(), EngineError>,
+) -> Result<Taken, IngestError> {
     let mut ingest = engine.ingest()?;
     for n in 0..PAIRS {
         ingest.add(key(n), n.to_le_bytes().repeat(20))?;
     }
-    Ok(ingest.finish()?.expect("no memtable has anything"))
+    let ticket = ingest.finish()?;
+    loop {
+        if let Some(taken) = engine.taken(ticket) {
+            return Ok(taken);
+        }
+        step()?;
+    }
+}
+
+/// A step of `machine`, which may fail.
+fn step(machine: &mut Machine, engine: &Lsm) -> Result<(), EngineError> {
+    machine.device.run_one();
+    machine.try_step(engine).map(drop)
 }
 
 fn count(engine: &Lsm) -> u32 {
@@ -58,9 +75,17 @@ fn a_write_under_way_sees_what_is_ingested() {
     };
     let (device, engine) = Counting::open(&mut machine, &settings);
     let engine = Arc::new(engine);
-    let ingesting = Arc::clone(&engine);
+    let (ingesting, disk) = (Arc::clone(&engine), Arc::clone(&machine.device));
     // It happens while the second key is looked up, after the first one.
-    device.on_read(move || assert_eq!(ingest(&ingesting).unwrap(), u64::from(PAIRS)));
+    device.on_read(move || {
+        let mut now = 0;
+        let step = || {
+            disk.run_one();
+            now += 1_000_000;
+            ingesting.step(Instant::from_nanos(now)).map(drop)
+        };
+        assert!(matches!(ingest(&ingesting, step).unwrap(), Taken::Done));
+    });
     let mut batch = WriteBatch::new();
     batch.put(&key(7), b"7").unwrap();
     batch.put(b"z", b"z").unwrap();
@@ -88,7 +113,8 @@ fn a_crash_leaves_all_of_it_or_nothing() {
                     machine.step(&engine);
                 }
                 machine.device.fail_after(op, at);
-                let done = ingest(&engine).is_ok();
+                let taken = ingest(&engine, || step(&mut machine, &engine));
+                let done = matches!(taken, Ok(Taken::Done));
                 machine.end(engine, crash);
                 let engine = machine.open();
                 let found = count(&engine);
@@ -105,22 +131,18 @@ fn a_crash_leaves_all_of_it_or_nothing() {
     }
 }
 
-/// Many small ingests of keys that are there already, one right after the other, each of which gives up what is under
-/// way of a merge.
+/// Many small ingests of keys that are there already, one right after the other.
 #[test]
 fn many_small_ingests_leave_l1_as_short_as_it_may_be() {
     let settings = tiny();
     let mut machine = Machine::new(settings.clone(), 512, 3);
     let engine = machine.open();
-    assert_eq!(ingest(&engine).unwrap(), u64::from(PAIRS));
+    let taken = ingest(&engine, || step(&mut machine, &engine)).unwrap();
+    assert!(matches!(taken, Taken::Done), "{taken:?}");
     for round in 0..60u32 {
-        let mut ingest = engine.ingest().unwrap();
-        for n in (0..PAIRS).step_by(30) {
-            ingest.add(key(n), round.to_le_bytes().repeat(20)).unwrap();
-        }
-        assert!(ingest.finish().unwrap().is_some());
-        // The background gets as far as it does between two of them.
-        machine.step(&engine);
+        let pair = |n| (key(n), round.to_le_bytes().repeat(20));
+        let pairs = (0..PAIRS).step_by(30).map(pair).collect();
+        common::sorted::ingest(&engine, &pairs, || _ = machine.step(&engine));
         let runs = engine.stats().levels.first().map_or(0, |level| level.runs);
         assert!(runs <= settings.l1_runs_max, "round {round}: {runs} runs");
     }
@@ -129,4 +151,36 @@ fn many_small_ingests_leave_l1_as_short_as_it_may_be() {
         let found = engine.get(&key(n)).unwrap();
         assert_eq!(found.value, Some(59u32.to_le_bytes().repeat(20)));
     }
+}
+
+/// Who ingests is told where others keep writing into the range, and where the part is taken back; neither leaves
+/// anything.
+#[test]
+fn what_is_given_up_leaves_nothing() {
+    let mut machine = Machine::new(tiny(), 512, 4);
+    let engine = machine.open();
+    while machine.step(&engine) {}
+    let hand_in = || {
+        let mut ingest = engine.ingest().unwrap();
+        (0..PAIRS).for_each(|n| ingest.add(key(n), b"never there".to_vec()).unwrap());
+        ingest.finish().unwrap()
+    };
+    let ticket = hand_in();
+    assert!(engine.take_back(ticket) && !engine.take_back(ticket));
+    assert!(engine.taken(ticket).is_none());
+
+    let ticket = hand_in();
+    let mut batch = WriteBatch::new();
+    batch.put(&key(7), b"there before").unwrap();
+    let taken = loop {
+        match engine.taken(ticket) {
+            Some(taken) => break taken,
+            None => drop(engine.write(&batch, WriteOptions::default())),
+        }
+        machine.step(&engine);
+    };
+    assert!(matches!(taken, Taken::Contended), "{taken:?}");
+    while machine.step(&engine) || engine.background_pending() > 0 {}
+    assert_eq!(count(&engine), 0);
+    machine.assert_no_leak(&engine);
 }

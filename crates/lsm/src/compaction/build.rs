@@ -263,6 +263,11 @@ impl<S: Source> Build<S> {
         &self.outputs
     }
 
+    /// The same, from now on without them: they are not [abandoned](Self::abandon) with the rest.
+    pub(crate) fn take_outputs(&mut self) -> Vec<LevelSegment> {
+        std::mem::take(&mut self.outputs)
+    }
+
     /// Bytes of keys and values that were merged since the last call.
     pub(crate) const fn take_worked(&mut self) -> u64 {
         std::mem::replace(&mut self.merged_bytes, 0)

@@ -41,9 +41,6 @@ use crate::work::jobs::{Jobs, Made, Now};
 use crate::work::site::Site;
 use crate::work::stats::Counts;
 
-/// Steps without progress after which an ingest stops waiting for merges.
-const IDLE_STEPS_MAX: usize = 8;
-
 /// What has to be done once an edit is durable.
 #[derive(Default)]
 pub(super) struct Effect {
@@ -81,7 +78,7 @@ pub(super) struct Background {
 
 impl Effect {
     /// That of an edit that ingests.
-    pub(super) fn of_ingest() -> Self {
+    fn of_ingest() -> Self {
         Self {
             ingest: true,
             ..Self::default()
@@ -436,6 +433,10 @@ impl Background {
     }
 
     fn step_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        let gives_up = lsm.settings.mutants.ingest_gives_up() && lsm.bulk.waits();
+        if gives_up && !self.is_committing(|effect| effect.flush || effect.compaction) {
+            self.jobs.levels_replaced(&mut self.storage);
+        }
         let mut ground = ground(&mut self.storage, &mut self.jobs, lsm);
         match self.ingestion.step(&mut ground)? {
             Ingested::Nothing => return Ok(false),
@@ -457,21 +458,6 @@ impl Background {
         };
         self.commit(lsm, edit, effect)?;
         Ok(true)
-    }
-
-    /// Where L1 has as many runs as it may, merges some of them: those who ingest often would give up each merge
-    /// before its end, and L1 would become ever longer. Blocks.
-    pub(super) fn make_room_in_l1(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
-        let mut idle = 0;
-        while self.storage.l1_runs() >= lsm.settings.l1_runs_max && idle < IDLE_STEPS_MAX {
-            idle += 1;
-            if self.step_jobs(lsm)? || self.jobs.wait_for_device()? {
-                idle = 0;
-            }
-            self.step_upkeep(lsm)?;
-            self.settle(lsm)?;
-        }
-        Ok(())
     }
 }
 

@@ -1,21 +1,31 @@
-//! Sorted pairs that become level segments in the background: bulk ingest for a region with copies elsewhere.
+//! Bulk load: sorted pairs enter the levels in the background, without a log. Every ingest takes this path.
 //!
-//! Pairs come in *parts*, each bounded, each all or nothing. A part waits in a queue until the background takes
-//! it, with those behind it that go on where it ends:
+//! A *part* is ingested as a whole or not at all. Parts wait in a queue until the background takes them. There are
+//! two kinds:
 //!
-//! 1. Nothing may be bound in their range, by what is visible; else the part is refused, as it is where that
-//!    cannot be read. No memtable may have a key of it, a tombstone either: what has is flushed first.
-//! 2. From then on writes into the range wait ([`BusyReason::Ingest`]), until step 4. No merge begins, and no
-//!    dead value is collected, so what was found stays true.
-//! 3. A build makes segments of the pairs. Like those of a merge they are offered to the observer, which
-//!    ships them, and nobody knows them before an edit names them (I3).
-//! 4. One edit puts them where no level has a key of the range: the lowest level; else they become the newest
-//!    run of L1. When every member has applied it, the part is told to be done.
+//! - *Pairs* ([`Lsm::ingest_part`]): a bounded number, in a region that may have copies elsewhere. They are ordered
+//!   with writes.
+//! - *Built* segments ([`Ingest`](super::ingest::Ingest)): made of any number of pairs, on the caller's thread. They
+//!   hide what is bound in their range.
+//!
+//! The steps of a part:
+//!
+//! 1. It waits until the merge under way ends, and no other merge begins before it. After an ingest, a merge that is
+//!    due goes first. Flushes run at any time. So many small parts do not starve merges or flushes, nor do merges
+//!    starve parts.
+//! 2. Pairs are refused if a key of their range is bound in what is visible, or if that cannot be read. Parts that
+//!    continue where this one ends join it.
+//! 3. A memtable with a key of the range, or with a tombstone in it, is flushed first. A built part is given up after
+//!    `FREEZES_MAX` such flushes, since others keep writing into its range.
+//! 4. Until the end no merge begins, and no dead value is collected. Writes into the range of pairs wait
+//!    ([`BusyReason::Ingest`]), so that it stays empty. Writes into the range of a built part hide its pairs.
+//! 5. A build makes segments of the pairs. As with a merge, the observer ships them, and nobody knows them before an
+//!    edit names them (I3).
+//! 6. One edit adds the segments to the lowest level if no level has a key of the range, and otherwise to L1, as its
+//!    newest run. The pairs are visible once the edit is durable here. The end is reported once every member has
+//!    applied the edit.
 //!
 //! Pairs that wait or become segments are in the memory budget: the cache gives way to them.
-//!
-//! So a part is either in front of a write into its range, or behind it, and there is no write to the log for
-//! it. It is visible once its edit is durable here.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,20 +41,26 @@ use argosy_engine::{BusyReason, EngineError};
 use super::Lsm;
 use super::background::{Ground, site};
 use super::edits::EditProgress;
-use super::ingest::{Fed, pair_bytes_max, place};
+use super::ingest::{Fed, pair_bytes_max};
+use super::writer::Writer;
 use crate::cache::{Charge, NodeCache, footprint};
 use crate::compaction::below::Below;
-use crate::compaction::build::{Build, Pointers, Shape, Stepped};
-use crate::edit::{Edit, LEVELS_MAX};
+use crate::compaction::build::{Build, Stepped};
+use crate::edit::{Edit, LevelSegment, RunId};
 use crate::memtable::Memtable;
 use crate::merge::Source;
 use crate::read::sources::MemtableSource;
 use crate::settings::Settings;
+use crate::storage::Storage;
+use crate::version::Version;
 use crate::work::jobs::Jobs;
 use crate::work::stats::Counts;
 
 /// Bytes of memory of parts that wait, at most; one part may have more, by itself.
 pub const WAITING_BYTES_MAX: usize = 8 << 20;
+
+/// How often a memtable is frozen for a built part before that is given up.
+const FREEZES_MAX: u32 = 16;
 
 /// Keys and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -90,19 +106,46 @@ impl Drop for Held {
     }
 }
 
+/// What a part brings.
+enum Load {
+    /// Pairs, which become segments. Nothing may be bound in their range.
+    Pairs(Pairs),
+    /// Segments of pairs that hide what is bound in their range.
+    Built(Vec<LevelSegment>),
+}
+
+impl Load {
+    fn into_pairs(self) -> Pairs {
+        match self {
+            Self::Pairs(pairs) => pairs,
+            Self::Built(_) => Vec::new(),
+        }
+    }
+
+    fn into_built(self) -> Vec<LevelSegment> {
+        match self {
+            Self::Pairs(_) => Vec::new(),
+            Self::Built(segments) => segments,
+        }
+    }
+}
+
 /// A part that waits.
 struct Part {
     ticket: Ticket,
-    pairs: Pairs,
+    /// From its first key to its last.
+    range: KeyRange,
+    load: Load,
     held: Held,
+    /// How often a memtable was frozen for it.
+    freezes: u32,
 }
 
-impl Part {
-    fn range(&self) -> KeyRange {
-        let key = |pair: Option<&(Vec<u8>, Vec<u8>)>| pair.expect("a part has pairs").0.clone();
-        let last = successor(&key(self.pairs.last()));
-        KeyRange::new(key(self.pairs.first()), Some(last))
-    }
+/// From the first key of `pairs`, of which there is one at least, to the last.
+fn range_of(pairs: &Pairs) -> KeyRange {
+    let key = |pair: Option<&(Vec<u8>, Vec<u8>)>| pair.expect("a part has pairs").0.clone();
+    let last = successor(&key(pairs.last()));
+    KeyRange::new(key(pairs.first()), Some(last))
 }
 
 #[derive(Default)]
@@ -111,8 +154,26 @@ struct State {
     waiting: VecDeque<Part>,
     /// Of memory that these take.
     bytes: usize,
+    /// Segments of parts that were taken back.
+    taken_back: Vec<LevelSegment>,
     /// What has come to an end, and the edit that has to be usable before that is told.
     ended: VecDeque<(Ticket, Taken, EditSeq)>,
+}
+
+impl State {
+    /// Has a new part wait.
+    fn push(&mut self, range: KeyRange, load: Load, held: Held) -> Ticket {
+        self.last += 1;
+        self.bytes += held.bytes;
+        self.waiting.push_back(Part {
+            ticket: self.last,
+            range,
+            load,
+            held,
+            freezes: 0,
+        });
+        self.last
+    }
 }
 
 /// The parts of an engine that wait, and those of which it is to be told what became of them.
@@ -138,19 +199,27 @@ impl Bulk {
         if state.bytes > 0 && state.bytes + bytes > WAITING_BYTES_MAX {
             return Err(EngineError::Busy(BusyReason::Ingest).into());
         }
-        state.last += 1;
-        state.bytes += bytes;
-        let ticket = state.last;
-        state.waiting.push_back(Part {
-            ticket,
-            pairs,
-            held: Held::new(bytes, cache),
-        });
-        Ok(ticket)
+        let range = range_of(&pairs);
+        Ok(state.push(range, Load::Pairs(pairs), Held::new(bytes, cache)))
     }
 
-    /// Parts that have come to an end, each told once.
-    pub(super) fn ended(&self, edits: &EditProgress) -> Vec<(Ticket, Taken)> {
+    /// Takes in segments of pairs of `range`, which wait from now on.
+    pub(super) fn take_built(
+        &self,
+        segments: Vec<LevelSegment>,
+        range: KeyRange,
+        cache: &Arc<NodeCache>,
+    ) -> Ticket {
+        let held = Held::new(0, cache);
+        self.lock().push(range, Load::Built(segments), held)
+    }
+
+    /// The parts selected by `which` that have ended. Each is returned once.
+    pub(super) fn ended(
+        &self,
+        edits: &EditProgress,
+        which: impl Fn(Ticket) -> bool,
+    ) -> Vec<(Ticket, Taken)> {
         let mut state = self.lock();
         if state.ended.is_empty() {
             return Vec::new();
@@ -160,8 +229,9 @@ impl Bulk {
         let mut told = Vec::new();
         state.ended.retain(|(ticket, taken, edit)| {
             let is_over = *edit <= usable || !matches!(taken, Taken::Done);
-            told.extend(is_over.then(|| (*ticket, taken.clone())));
-            !is_over
+            let is_told = is_over && which(*ticket);
+            told.extend(is_told.then(|| (*ticket, taken.clone())));
+            !is_told
         });
         told
     }
@@ -170,9 +240,14 @@ impl Bulk {
     pub(super) fn take_back(&self, ticket: Ticket) -> bool {
         let mut state = self.lock();
         let at = state.waiting.iter().position(|part| part.ticket == ticket);
-        let part = at.and_then(|at| state.waiting.remove(at));
-        state.bytes -= part.as_ref().map_or(0, |part| part.held.bytes);
-        part.is_some()
+        let Some(part) = at.and_then(|at| state.waiting.remove(at)) else {
+            return false;
+        };
+        state.bytes -= part.held.bytes;
+        if let Load::Built(segments) = part.load {
+            state.taken_back.extend(segments);
+        }
+        true
     }
 
     pub(super) fn waits(&self) -> bool {
@@ -203,9 +278,15 @@ impl Bulk {
     }
 }
 
-/// Parts that are becoming segments.
+/// The segments of parts on their way into the levels.
+enum Segments {
+    Making(Box<Build<Fed>>),
+    Made(Vec<LevelSegment>),
+}
+
+/// Parts on their way into the levels.
 struct Ingesting {
-    build: Build<Fed>,
+    segments: Segments,
     range: KeyRange,
     tickets: Vec<Ticket>,
     /// What its pairs take, those that are segments already among them.
@@ -239,17 +320,20 @@ impl Ingestion {
     /// Begins with parts, or goes on with those that were begun.
     pub(super) fn step(&mut self, at: &mut Ground<'_>) -> Result<Ingested, EngineError> {
         let lsm = at.lsm;
+        let taken_back = std::mem::take(&mut lsm.bulk.lock().taken_back);
+        abandon(&taken_back, at.storage);
         if at.jobs.is_ingesting() {
             return self.build(at);
         }
         if lsm.is_full()
             && let Some(part) = lsm.bulk.pop(|_| true)
         {
-            lsm.bulk.end(&[part.ticket], Taken::Full, EditSeq(0));
+            end_unbegun(at, part, Taken::Full);
             return Ok(Ingested::Some);
         }
-        let behind = at.storage.l1_runs() >= lsm.settings.l1_runs_max;
-        if behind || !lsm.bulk.waits() || !at.jobs.may_ingest() {
+        // Where no merge is due, L1 becomes no shorter by waiting.
+        let behind = at.storage.l1_runs() >= lsm.settings.l1_runs_max && !at.jobs.at_rest;
+        if !at.jobs.may_ingest(lsm.bulk.waits() && !behind) {
             return Ok(Ingested::Nothing);
         }
         Ok(match self.begin(at) {
@@ -258,26 +342,34 @@ impl Ingestion {
         })
     }
 
-    /// Takes the first part, and those that go on behind it. Returns whether anything was done.
+    /// Takes the first part. Returns whether anything was done.
     fn begin(&mut self, at: &mut Ground<'_>) -> bool {
-        let lsm = at.lsm;
-        let Some(first) = lsm.bulk.pop(|_| true) else {
+        let Some(part) = at.lsm.bulk.pop(|_| true) else {
             return false;
         };
-        let mut range = first.range();
-        let refused = match lsm.is_unbound(&range) {
+        match &part.load {
+            Load::Pairs(_) => self.begin_pairs(at, part),
+            Load::Built(_) => self.begin_built(at, part),
+        }
+    }
+
+    /// Begins with pairs, and with those that go on behind them.
+    fn begin_pairs(&mut self, at: &mut Ground<'_>, first: Part) -> bool {
+        let lsm = at.lsm;
+        let refused = match lsm.is_unbound(&first.range) {
             Ok(unbound) if unbound || lsm.settings.mutants.ingest_over() => None,
             Ok(_) => Some(Taken::NotEmpty),
             // It is the part's misfortune, not the region's: others go on.
             Err(error) => Some(Taken::Unreadable(error)),
         };
         if let Some(refused) = refused {
-            lsm.bulk.end(&[first.ticket], refused, EditSeq(0));
+            end_unbegun(at, first, refused);
             return true;
         }
+        let mut range = first.range.clone();
         let mut parts = vec![first];
-        while let Some(next) = lsm.bulk.pop(|next| is_behind(&range, next)) {
-            let joined = KeyRange::new(range.from.clone(), next.range().to);
+        while let Some(next) = lsm.bulk.pop(|next| goes_on(&range, next)) {
+            let joined = KeyRange::new(range.from.clone(), next.range.to.clone());
             // Where that cannot be read, the part is told when it is the first.
             let fits = lsm.is_unbound(&joined).unwrap_or(false);
             parts.push(next);
@@ -287,20 +379,21 @@ impl Ingestion {
             }
             range = joined;
         }
-        if !hold(lsm, &range) {
+        let hold = |writer: &mut Writer| writer.hold(Some(range.clone()));
+        if !matches!(clear(lsm, &range, hold), Cleared::Yes) {
             lsm.bulk.put_back(parts);
             return false;
         }
         let tickets = parts.iter().map(|part| part.ticket).collect();
-        let (pairs, held): (Vec<_>, _) = parts
-            .into_iter()
-            .map(|part| (part.pairs, part.held))
-            .unzip();
-        let pairs = pairs.into_iter().flatten().collect();
-        let site = site(at.storage, lsm);
-        let target = site.target(LEVELS_MAX, Shape::SelfContained, Pointers::Numbers);
+        let (mut pairs, mut held) = (VecDeque::new(), Vec::new());
+        for part in parts {
+            pairs.extend(part.load.into_pairs());
+            held.push(part.held);
+        }
+        let target = site(at.storage, lsm).ingest_target();
+        let build = Build::new(Fed::of(pairs), target, Below::default());
         self.0 = Some(Ingesting {
-            build: Build::new(Fed::of(pairs), target, Below::default()),
+            segments: Segments::Making(Box::new(build)),
             range,
             tickets,
             _held: held,
@@ -310,43 +403,102 @@ impl Ingestion {
         true
     }
 
+    /// Begins with segments that are built.
+    fn begin_built(&mut self, at: &mut Ground<'_>, mut part: Part) -> bool {
+        let lsm = at.lsm;
+        match clear(lsm, &part.range, |_| {}) {
+            Cleared::Yes => {}
+            Cleared::Frozen if part.freezes >= FREEZES_MAX => {
+                end_unbegun(at, part, Taken::Contended);
+                return true;
+            }
+            cleared => {
+                part.freezes += u32::from(matches!(cleared, Cleared::Frozen));
+                lsm.bulk.put_back(vec![part]);
+                return false;
+            }
+        }
+        self.0 = Some(Ingesting {
+            segments: Segments::Made(part.load.into_built()),
+            range: part.range,
+            tickets: vec![part.ticket],
+            _held: vec![part.held],
+            edit: None,
+        });
+        at.jobs.ingest_begun();
+        true
+    }
+
     /// Goes on with the segments.
     fn build(&mut self, at: &mut Ground<'_>) -> Result<Ingested, EngineError> {
-        let Ground { storage, jobs, lsm } = at;
         let Some(bulk) = self.0.as_mut().filter(|bulk| bulk.edit.is_none()) else {
             return Ok(Ingested::Nothing);
         };
-        let mut site = site(storage, lsm);
-        let stepped = bulk.build.step(&mut site.tools(Purpose::Write))?;
-        Counts::add(&lsm.counts.worked_bytes, bulk.build.take_worked());
-        match stepped {
-            Stepped::Progress => return Ok(Ingested::Some),
-            Stepped::Waiting => return Ok(Ingested::Nothing),
-            Stepped::DeviceFull => {
-                bulk.build.abandon(storage);
-                let tickets = std::mem::take(&mut bulk.tickets);
-                self.0 = None;
-                jobs.ingest_given_up();
-                lsm.lock().hold(None);
-                lsm.bulk.end(&tickets, Taken::Full, EditSeq(0));
-                return Ok(Ingested::Some);
+        let lsm = at.lsm;
+        let mut site = site(at.storage, lsm);
+        let segments = match &mut bulk.segments {
+            Segments::Made(segments) => std::mem::take(segments),
+            Segments::Making(build) => {
+                let stepped = build.step(&mut site.tools(Purpose::Write))?;
+                Counts::add(&lsm.counts.worked_bytes, build.take_worked());
+                match stepped {
+                    Stepped::Progress => return Ok(Ingested::Some),
+                    Stepped::Waiting => return Ok(Ingested::Nothing),
+                    Stepped::DeviceFull => {
+                        build.abandon(site.storage);
+                        self.give_up(at, Taken::Full);
+                        return Ok(Ingested::Some);
+                    }
+                    Stepped::Done => build.take_outputs(),
+                }
             }
-            Stepped::Done => {}
-        }
-        let (level, run) = place(site.storage.head(), &bulk.range, jobs);
+        };
+        let (level, run) = place(site.storage.head(), &bulk.range, at.jobs);
         let mut edit = site.storage.next_edit(lsm.epoch);
         bulk.edit = Some(edit.seq);
-        for segment in bulk.build.outputs() {
-            edit.added.push(site.placed(segment, (level, run)));
-        }
-        jobs.last_edit = edit.seq;
+        let placed = segments
+            .iter()
+            .map(|segment| site.placed(segment, (level, run)));
+        edit.added.extend(placed);
+        at.jobs.last_edit = edit.seq;
         Ok(Ingested::All(Box::new(edit)))
+    }
+
+    /// Gives up what was begun.
+    fn give_up(&mut self, at: &mut Ground<'_>, taken: Taken) {
+        let tickets = self.0.take().map(|bulk| bulk.tickets).unwrap_or_default();
+        at.jobs.ingest_given_up();
+        at.lsm.lock().hold(None);
+        at.lsm.bulk.end(&tickets, taken, EditSeq(0));
     }
 }
 
-/// From now on writes into `range` wait. `false`: a memtable has keys of it, or removes some; it is on its
-/// way to be flushed.
-fn hold(lsm: &Lsm, range: &KeyRange) -> bool {
+/// Gives `segments` back, which no edit will name.
+fn abandon(segments: &[LevelSegment], storage: &mut Storage) {
+    for segment in segments {
+        storage.abandon(segment.number);
+    }
+}
+
+/// Ends a part with which nothing was begun.
+fn end_unbegun(at: &mut Ground<'_>, part: Part, taken: Taken) {
+    abandon(&part.load.into_built(), at.storage);
+    at.lsm.bulk.end(&[part.ticket], taken, EditSeq(0));
+}
+
+/// Whether a range is clear of memtables.
+enum Cleared {
+    /// None has keys of it, or removes some.
+    Yes,
+    /// The active one had some, and was frozen.
+    Frozen,
+    /// A frozen one has some and waits for its flush, or the active one cannot be frozen yet.
+    Waits,
+}
+
+/// Calls `then` under the writer lock if no memtable has anything in `range`. Otherwise the memtables that have are
+/// flushed.
+fn clear(lsm: &Lsm, range: &KeyRange, then: impl FnOnce(&mut Writer)) -> Cleared {
     let concerns = |table: &Arc<Memtable>| {
         let erasures = table.erasures();
         let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
@@ -361,20 +513,27 @@ fn hold(lsm: &Lsm, range: &KeyRange) -> bool {
     let mut concerned = view.memtables.iter().map(concerns);
     let active = concerned.next().unwrap_or(false);
     if !active && !concerned.any(|is| is) {
-        writer.hold(Some(range.clone()));
-        return true;
+        then(&mut writer);
+        return Cleared::Yes;
     }
     drop(writer);
-    if active {
-        lsm.freeze_now();
+    match active && lsm.freeze_now() {
+        true => Cleared::Frozen,
+        false => Cleared::Waits,
     }
-    false
 }
 
-/// Whether `part` begins where `range` ends, or behind that.
-fn is_behind(range: &KeyRange, part: &Part) -> bool {
+/// Whether `part` is pairs that begin where `range` ends, or behind that.
+fn goes_on(range: &KeyRange, part: &Part) -> bool {
     let end = range.to.as_deref().unwrap_or_default();
-    part.pairs
-        .first()
-        .is_some_and(|(key, _)| key.as_slice() >= end)
+    matches!(part.load, Load::Pairs(_)) && part.range.from.as_slice() >= end
+}
+
+/// Where segments go that stand for keys of `range`.
+fn place(head: &Version, range: &KeyRange, jobs: &mut Jobs) -> (u8, RunId) {
+    let mut runs = head.runs();
+    if runs.any(|(_, run)| run.overlapping(range).len() > 0) {
+        return (1, jobs.take_run());
+    }
+    (head.deepest().max(2), RunId(0))
 }

@@ -1,46 +1,30 @@
-//! Sorted pairs straight into the levels: no log, no memtable, no merge on the way.
+//! Bulk load of any number of sorted pairs, on the caller's thread.
 //!
-//! 1. Pairs are handed in by rising keys, and become level segments as they come, on the thread of whoever
-//!    hands them in. It takes the background's lock for one bounded step at a time, so flushes and merges go
-//!    on in between. A segment is *pending* until an edit names it: a crash forgets all of them (I3).
-//! 2. [`Ingest::finish`] commits them by one edit. What is under way of flushes and merges is given up for
-//!    that, since it was planned without them.
-//!    Where L1 has as many runs as it may, merges end first ([`Settings::l1_runs_max`]).
-//! 3. Where no level has a key in the range from the first pair to the last, they go to the lowest level.
-//!    Otherwise they become the newest run of L1, and are merged like any other.
-//!
-//! Order: memtables hide levels, so none may have a key of the range, or remove a range that overlaps it,
-//! at the moment of the commit; if one does, it is flushed first. Garbage collection moves values through
-//! memtables, too: it stands still during the commit, and looks again at what it has looked up. What others
-//! write into the range while the edit becomes durable wins.
+//! 1. Pairs are handed in by rising keys, and become level segments as they come. Each bounded step takes the lock of
+//!    the background, so flushes and merges run in between. A segment is *pending* until an edit names it: a crash
+//!    forgets all of them (I3).
+//! 2. [`Ingest::finish`] hands the segments over as a part, which the background ingests ([`bulk`](super::bulk)).
 //!
 //! Values stay in the leaves, whatever the placement, until their keys are written again; so pairs have to
 //! fit one ([`pair_bytes_max`]).
 
 use std::collections::VecDeque;
 
+use argosy_base::KeyRange;
 use argosy_base::range::successor;
-use argosy_base::{KeyRange, Lsn};
 use argosy_device::Purpose;
 use argosy_engine::batch::check_key;
-pub use argosy_engine::ingest::IngestError;
+pub use argosy_engine::ingest::{IngestError, Ticket};
 use argosy_engine::long::{check_users, is_head};
 use argosy_engine::{BatchError, BusyReason, EngineError};
 
 use super::Lsm;
-use super::background::{Background, Effect};
+use super::background::site;
 use crate::compaction::below::Below;
-use crate::compaction::build::{Build, Pointers, Shape, Stepped, Tools};
-use crate::edit::{LEVELS_MAX, RunId};
-use crate::memtable::Memtable;
+use crate::compaction::build::{Build, Stepped, Tools};
 use crate::merge::Source;
 use crate::names::{Entry, LevelError};
-use crate::read::sources::MemtableSource;
 use crate::settings::Settings;
-use crate::version::Version;
-use crate::work::jobs::Jobs;
-use crate::work::site::Site;
-use crate::work::stats::Counts;
 
 /// Bytes that one step merges.
 const STEP_BYTES: usize = 256 << 10;
@@ -98,7 +82,6 @@ pub struct Ingest<'a> {
     first: Option<Vec<u8>>,
     last: Vec<u8>,
     pairs: u64,
-    committed: bool,
 }
 
 impl<'a> Ingest<'a> {
@@ -108,25 +91,13 @@ impl<'a> Ingest<'a> {
         if lsm.observer.is_some() {
             return Err(IngestError::Replicated);
         }
-        let mut background = lsm.background()?;
-        let site = Site {
-            storage: &mut background.storage,
-            settings: &lsm.settings,
-            epoch: lsm.epoch,
-            observer: None,
-            cache: None,
-            counts: &lsm.counts,
-            time: lsm.committed_time(),
-        };
-        let target = site.target(LEVELS_MAX, Shape::SelfContained, Pointers::Numbers);
-        drop(background);
+        let target = site(&mut lsm.background()?.storage, lsm).ingest_target();
         Ok(Self {
             lsm,
             build: Build::new(Fed::default(), target, Below::default()),
             first: None,
             last: Vec::new(),
             pairs: 0,
-            committed: false,
         })
     }
 
@@ -162,53 +133,23 @@ impl<'a> Ingest<'a> {
         Ok(())
     }
 
-    /// Commits the pairs that were handed in, and returns how many they are. Blocks until that is durable.
-    /// `None`: a memtable holds keys of their range. Have it flushed ([`Lsm::version_with`]) and try again.
+    /// Hands the pairs over to the background, which ingests all of them or none. Blocks until their segments are
+    /// written. [`Lsm::taken`] says how it ended.
     ///
     /// # Errors
-    /// [`IngestError`]: nothing was ingested, but where the device failed that is not known.
-    pub fn finish(&mut self) -> Result<Option<u64>, IngestError> {
-        let Some(first) = self.first.clone() else {
-            return Ok(Some(0));
-        };
+    /// [`IngestError`]: nothing will be ingested. [`IngestError::Nothing`] where no pair was handed in.
+    pub fn finish(mut self) -> Result<Ticket, IngestError> {
+        let first = self.first.take().ok_or(IngestError::Nothing)?;
         while !self.build.is_done() {
             self.step()?;
         }
         let lsm = self.lsm;
         lsm.check_open()?;
-        let mut background = lsm.background()?;
-        background.settle(lsm)?;
-        background.make_room_in_l1(lsm)?;
-        if background.jobs.is_ingesting() {
-            return Ok(None);
-        }
         let range = KeyRange::new(first, Some(successor(&self.last)));
-        let newest = Lsn(u64::MAX);
-        let in_range = |table: &std::sync::Arc<Memtable>| {
-            let erasures = table.erasures();
-            let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
-            erased.iter().any(|erased| erased.overlaps(&range))
-                || MemtableSource::new(table, newest, &range).key().is_some()
-        };
-        if lsm.view.load_full().memtables.iter().any(in_range) {
-            return Ok(None);
-        }
-        let Background { jobs, storage, .. } = &mut *background;
-        jobs.levels_replaced(storage);
-        let mut edit = storage.next_edit(lsm.epoch);
-        jobs.last_edit = edit.seq;
-        let (level, run) = place(storage.head(), &range, jobs);
-        for segment in self.build.outputs() {
-            Counts::add(&lsm.counts.segment_write_bytes, segment.len.into());
-            edit.added.push((level, run, segment.clone()));
-        }
-        background.commit(lsm, edit, Effect::of_ingest())?;
-        // From here on the edit may reach the device.
-        self.committed = true;
-        background.settle(lsm)?;
-        drop(background);
+        let segments = self.build.take_outputs();
+        let ticket = lsm.bulk.take_built(segments, range, &lsm.reading.cache);
         lsm.wake();
-        Ok(Some(self.pairs))
+        Ok(ticket)
     }
 
     /// Merges some of what was handed in, waiting for the device where it has to.
@@ -246,19 +187,8 @@ impl<'a> Ingest<'a> {
 
 impl Drop for Ingest<'_> {
     fn drop(&mut self) {
-        if !self.committed
-            && let Ok(mut background) = self.lsm.background()
-        {
+        if let Ok(mut background) = self.lsm.background() {
             self.build.abandon(&mut background.storage);
         }
     }
-}
-
-/// Where segments go that stand for keys of `range`.
-pub(super) fn place(head: &Version, range: &KeyRange, jobs: &mut Jobs) -> (u8, RunId) {
-    let mut runs = head.runs();
-    if runs.any(|(_, run)| run.overlapping(range).len() > 0) {
-        return (1, jobs.take_run());
-    }
-    (head.deepest().max(2), RunId(0))
 }

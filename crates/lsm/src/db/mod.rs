@@ -309,7 +309,8 @@ impl Lsm {
         self.asked.is_pending()
     }
 
-    /// Begins to ingest.
+    /// Begins to ingest pairs that hide what is bound in their range, any number of them as one part. They become
+    /// segments on the calling thread; a region with copies elsewhere takes [parts](Self::ingest_part) only.
     ///
     /// # Errors
     /// [`IngestError::Replicated`]; [`EngineError::Closed`].
@@ -333,7 +334,14 @@ impl Lsm {
     /// Parts that have come to an end, each told once.
     #[must_use]
     pub fn ingested(&self) -> Vec<(Ticket, Taken)> {
-        self.bulk.ended(&self.edits)
+        self.bulk.ended(&self.edits, |_| true)
+    }
+
+    /// What has become of the part of this number, told once; `None` where it has not come to an end.
+    #[must_use]
+    pub fn taken(&self, ticket: Ticket) -> Option<Taken> {
+        let ended = self.bulk.ended(&self.edits, |ended| ended == ticket);
+        ended.into_iter().next().map(|(_, taken)| taken)
     }
 
     /// Takes a part back. Returns whether nothing of it was begun: then nothing ever will be.

@@ -9,7 +9,7 @@ use argosy_engine::Observer;
 use super::stats::Counts;
 use crate::cache::NodeCache;
 use crate::compaction::build::{Pointers, Shape, Target, Tools};
-use crate::edit::{Edit, LevelSegment, MEDIUM_LOG, RunId};
+use crate::edit::{Edit, LEVELS_MAX, LevelSegment, MEDIUM_LOG, RunId};
 use crate::filter::BitsPerKey;
 use crate::level::builder::Geometry;
 use crate::names::Form;
@@ -64,6 +64,11 @@ impl Site<'_> {
             pointers,
             time: self.time,
         }
+    }
+
+    /// What segments are made of whose pairs come from outside: they may go to any level.
+    pub(crate) fn ingest_target(&self) -> Target {
+        self.target(LEVELS_MAX, Shape::SelfContained, Pointers::Numbers)
     }
 
     /// Has `edit` tell the time by which its outputs were made, or that passed before `time`.

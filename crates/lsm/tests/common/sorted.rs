@@ -2,22 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use argosy_engine::Store;
 use argosy_lsm::Lsm;
+use argosy_lsm::db::bulk::Taken;
 
-/// Hands in `pairs`, and has memtables flushed that have keys of their range, by `step`.
+/// Hands in `pairs`, and steps until they are in the levels.
 pub(crate) fn ingest(engine: &Lsm, pairs: &BTreeMap<Vec<u8>, Vec<u8>>, mut step: impl FnMut()) {
-    loop {
-        let mut ingest = engine.ingest().unwrap();
-        for (key, value) in pairs {
-            ingest.add(key.clone(), value.clone()).unwrap();
-        }
-        if ingest.finish().unwrap().is_some() {
-            return;
-        }
-        drop(ingest);
-        while engine.version_with(engine.last_lsn()).is_none() {
-            step();
-        }
+    let mut ingest = engine.ingest().unwrap();
+    for (key, value) in pairs {
+        ingest.add(key.clone(), value.clone()).unwrap();
     }
+    let ticket = ingest.finish().unwrap();
+    let taken = loop {
+        match engine.taken(ticket) {
+            Some(taken) => break taken,
+            None => step(),
+        }
+    };
+    assert!(matches!(taken, Taken::Done), "{taken:?}");
 }

@@ -231,6 +231,7 @@ fn answer(taken: Taken) -> Response {
                         remove the range before";
             Response::Failed(ServiceError::Invalid(what.to_owned()))
         }
+        Taken::Contended => refused(&IngestError::Contended),
         Taken::Full => {
             let what = "a device is full; delete keys to make room".to_owned();
             let outcome = Outcome::NotApplied;

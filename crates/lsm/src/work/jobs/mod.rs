@@ -21,6 +21,7 @@
 //! | no level asks for anything ([`Jobs::at_rest`]) | yes | no | yes |
 //! | a flush is under way | no | yes, unless it waits to take keys out of runs | yes |
 //! | a merge is under way | yes | no | no |
+//! | pairs wait for the end of a merge | yes | no | yes, after it |
 //! | pairs are being ingested | yes | no | no |
 //! | the edit of a move is on its way | yes | no | yes |
 //! | there is no room for now ([`Space`]) | no | no | as the device says |
@@ -132,6 +133,8 @@ pub(crate) struct Jobs {
     ingesting: bool,
     /// Whose turn it is of merges that are due and pairs that wait to become segments.
     ingest_turn: Turn,
+    /// A part begins after the merge under way, ahead of other merges.
+    ingest_is_next: bool,
     /// No level of the head version asks for a compaction.
     pub(crate) at_rest: bool,
     wishes: Wishes,
@@ -160,6 +163,7 @@ impl Jobs {
             compaction: None,
             ingesting: false,
             ingest_turn: Turn::Other,
+            ingest_is_next: false,
             at_rest: false,
             wishes: Wishes::default(),
             space: Space::default(),
@@ -238,15 +242,17 @@ impl Jobs {
         self.ingesting
     }
 
-    /// Whether pairs may begin to become segments: merges and they take turns.
-    pub(crate) const fn may_ingest(&self) -> bool {
+    /// Whether the next part may begin, if one waits (`wait`). Merges and parts take turns: if a merge is under way,
+    /// the part comes after it, and no other merge begins before.
+    pub(crate) const fn may_ingest(&mut self, wait: bool) -> bool {
         let turn = self.at_rest || matches!(self.ingest_turn, Turn::Other);
-        !self.ingesting && self.compaction.is_none() && turn
+        self.ingest_is_next = wait && self.compaction.is_some();
+        wait && !self.ingesting && self.compaction.is_none() && turn
     }
 
     /// Whether a merge may begin, as far as others let it.
     fn may_merge(&self) -> bool {
-        !self.ingesting && self.space.may_begin()
+        !self.ingesting && !self.ingest_is_next && self.space.may_begin()
     }
 
     /// Pairs begin to become segments.
@@ -320,15 +326,5 @@ impl Jobs {
             return self.step_compaction(site, now);
         }
         Ok(made)
-    }
-
-    /// Blocks until a write of a job under way has ended. `false`: there is none.
-    pub(crate) fn wait_for_device(&self) -> Result<bool, EngineError> {
-        let compaction = self.compaction.as_ref();
-        if compaction.map_or(Ok(false), |it| it.build.wait_for_device())? {
-            return Ok(true);
-        }
-        let flush = self.flush.as_ref();
-        flush.map_or(Ok(false), |it| it.build.wait_for_device())
     }
 }
