@@ -36,11 +36,205 @@
 //! pointers may lead anywhere: in neutral form they are 0. Index segments of a tree may outlive leaf
 //! segments that they lead to; their footers list the numbers.
 
-use argosy_base::{DeviceSegment, Pointer, SegmentNumber};
+use std::sync::Arc;
+
+use argosy_base::{AddressMode, DeviceSegment, Pointer, SegmentNumber};
 
 use crate::edit::LevelSegment;
 use crate::level::pointers::{PointerKind, VisitError, Visited, for_each_pointer_mut};
 use crate::names::{LevelError, SegmentName};
+use crate::segments::StoredSegment;
+use crate::shared::Map;
+
+/// What follows for a region from what its pointers hold. The modes are told apart here, and nowhere else.
+pub(crate) trait Addressing: Copy {
+    /// Whether pointers hold places.
+    fn hold_places(self) -> bool;
+
+    /// Whether a segment of a log may go while levels point to it, all of it hidden. Where pointers hold places
+    /// another segment may come to lie in its own.
+    fn evacuates(self) -> bool {
+        !self.hold_places()
+    }
+
+    /// Whether the bytes of `segment` differ from member to member.
+    fn rewrites(self, segment: &LevelSegment) -> bool {
+        self.hold_places() && has_pointers(segment)
+    }
+
+    /// The high bits of pointers to `stored`.
+    fn high_bits(self, stored: &StoredSegment) -> SegmentNumber {
+        match self.hold_places() {
+            false => stored.number(),
+            true => as_high_bits(stored.place()),
+        }
+    }
+
+    /// That of `all`, which lie by rising numbers, to which pointers with these high bits lead.
+    fn find<T>(
+        self,
+        high: SegmentNumber,
+        all: &[T],
+        stored: impl Fn(&T) -> &StoredSegment,
+    ) -> Option<&T> {
+        match self.hold_places() {
+            false => {
+                let found = all.binary_search_by_key(&high, |one| stored(one).number());
+                found.ok().map(|at| &all[at])
+            }
+            true => (all.iter()).find(|one| as_high_bits(stored(one).place()) == high),
+        }
+    }
+
+    /// Where these log segments lie, for others to rewrite pointers to them; nowhere where they need not.
+    fn log_map<'s>(
+        self,
+        logs: impl Iterator<Item = &'s Arc<StoredSegment>>,
+    ) -> Vec<(SegmentNumber, DeviceSegment)> {
+        let place = |stored: &Arc<StoredSegment>| (stored.number(), stored.place());
+        match self.hold_places() {
+            false => Vec::new(),
+            true => logs.map(place).collect(),
+        }
+    }
+
+    /// Which version segments are read of that go to other members: the present one, or one that is pinned, which
+    /// goes first where pointers hold places, since it has what its pointers lead to.
+    fn sender<T>(self, present: Option<T>, pinned: impl FnOnce() -> Option<T>) -> Option<T> {
+        match self.hold_places() {
+            false => present.or_else(pinned),
+            true => pinned().or(present),
+        }
+    }
+
+    /// How a memtable's pointers become those of its run.
+    fn of_flush(self) -> Pointers {
+        match self.hold_places() {
+            false => Pointers::Numbers,
+            true => Pointers::ToPlaces,
+        }
+    }
+
+    /// How the pointers of levels become those of other levels.
+    fn of_compaction(self) -> Pointers {
+        match self.hold_places() {
+            false => Pointers::Numbers,
+            true => Pointers::Places,
+        }
+    }
+}
+
+impl Addressing for AddressMode {
+    fn hold_places(self) -> bool {
+        self == Self::Rewrite
+    }
+}
+
+/// How the pointers of a build's source become those of its outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pointers {
+    /// Both hold segment numbers.
+    Numbers,
+    /// The source, a memtable, holds numbers, and the outputs places.
+    ToPlaces,
+    /// Both hold places.
+    Places,
+}
+
+impl Pointers {
+    /// Whether the outputs hold places.
+    pub(crate) fn hold_places(self) -> bool {
+        self != Self::Numbers
+    }
+
+    /// Whether numbers become places.
+    pub(crate) fn turn(self) -> bool {
+        self == Self::ToPlaces
+    }
+
+    /// The high bits of the outputs' pointers to `stored`.
+    pub(crate) fn high_bits(self, stored: &StoredSegment) -> SegmentNumber {
+        match self.hold_places() {
+            false => stored.number(),
+            true => as_high_bits(stored.place()),
+        }
+    }
+}
+
+/// Segments by place, where pointers hold places; otherwise empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    mode: AddressMode,
+    numbers: Map<DeviceSegment, SegmentNumber>,
+}
+
+impl Places {
+    /// None yet, of a region whose pointers hold what `mode` says.
+    pub(crate) fn new(mode: AddressMode) -> Self {
+        Self {
+            mode,
+            numbers: Map::default(),
+        }
+    }
+
+    pub(crate) const fn mode(&self) -> AddressMode {
+        self.mode
+    }
+
+    /// `stored` is one of them.
+    pub(crate) fn insert(&mut self, stored: &StoredSegment) {
+        if self.mode.hold_places() {
+            self.numbers.insert(stored.place(), stored.number());
+        }
+    }
+
+    /// `stored` is none of them any more. Another one may lie in its place already.
+    pub(crate) fn remove(&mut self, stored: &StoredSegment) {
+        if self.number_at(stored.place()) == Some(stored.number()) {
+            self.numbers.remove(&stored.place());
+        }
+    }
+
+    /// The segment that lies in `place`.
+    pub(crate) fn number_at(&self, place: DeviceSegment) -> Option<SegmentNumber> {
+        self.numbers.get(&place).copied()
+    }
+
+    /// The pointer `at`, with the segment's number in it.
+    #[inline]
+    pub(crate) fn resolve(&self, at: Pointer) -> Option<Pointer> {
+        match self.mode.hold_places() {
+            false => Some(at),
+            true => Some(Pointer::new(self.number_at(place_in(at)?)?, at.offset())),
+        }
+    }
+
+    /// What pointers to segment `number` hold, which lies where `stored` says.
+    pub(crate) fn high_bits(
+        &self,
+        number: SegmentNumber,
+        stored: Option<&Arc<StoredSegment>>,
+    ) -> Option<SegmentNumber> {
+        match self.mode.hold_places() {
+            false => Some(number),
+            true => Some(as_high_bits(stored?.place())),
+        }
+    }
+
+    /// Whether they are all of `table`, where pointers hold places, and otherwise none.
+    pub(crate) fn are_those_of(&self, table: &Map<SegmentNumber, Arc<StoredSegment>>) -> bool {
+        let wanted = match self.mode.hold_places() {
+            false => 0,
+            true => table.len(),
+        };
+        let mut places = self.numbers.iter();
+        self.numbers.len() == wanted
+            && places.all(|(place, number)| {
+                let stored = table.get(number);
+                stored.is_some_and(|stored| stored.place() == *place)
+            })
+    }
+}
 
 /// The place that `at` holds, where pointers hold places.
 #[must_use]

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::codec::{Reader, put_string};
-use argosy_base::{AddressMode, DeviceSegment, LogKind, Lsn, Moment, RegionId, SegmentNumber};
+use argosy_base::{DeviceSegment, LogKind, Lsn, Moment, RegionId, SegmentNumber};
 use argosy_device::{DeviceError, RegionEntry, Store};
 use argosy_log::value::reach;
 
@@ -231,7 +231,7 @@ impl Pins {
         edit.time = edit.time.max(Some(time).filter(|time| *time > Moment(0)));
         let table = version.table().iter();
         let stored = table.map(|(number, stored)| (*number, Arc::clone(stored)));
-        let kept = pinned(self.region, self.shape.addresses, &edit, &stored.collect());
+        let kept = pinned(self.region, self.shape, &edit, &stored.collect());
         let version = kept.map_err(|what| PinError::Corrupt(id, what))?;
         let record = Record {
             edit: encode(name, &edit),
@@ -308,17 +308,17 @@ pub fn read(
         (*number, stored)
     };
     let places = record.places.iter().map(stored).collect();
-    let version = pinned(region, shape.addresses, &edit, &places).map_err(corrupt)?;
+    let version = pinned(region, shape, &edit, &places).map_err(corrupt)?;
     Ok((name, version))
 }
 
 fn pinned(
     region: RegionId,
-    addresses: AddressMode,
+    shape: Shape,
     edit: &Edit,
     stored: &BTreeMap<SegmentNumber, Arc<StoredSegment>>,
 ) -> Result<Version, &'static str> {
-    let empty = Version::empty(region, addresses);
+    let empty = Version::empty(region, shape.addresses);
     let version = empty.apply(edit, stored);
     version.map_err(|_| "its edit does not fit")
 }

@@ -19,12 +19,12 @@
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{AddressMode, LogKind, SegmentNumber, SegmentPart};
+use argosy_base::{LogKind, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, Ticket};
 pub use argosy_engine::repair::RepairError;
 use argosy_log::verify::verify_sealed;
 
-use crate::addresses::{Translation, as_gone, has_pointers, level_error};
+use crate::addresses::{Addressing, Translation, as_gone, level_error};
 use crate::damage::Damages;
 use crate::edit::LogSegment;
 use crate::level::form_and_refs;
@@ -131,7 +131,7 @@ fn check_level(
     if bytes.len() != entry.segment.len as usize {
         return Err("it has another length".to_owned());
     }
-    if version.addresses() == AddressMode::Rewrite && has_pointers(&entry.segment) {
+    if version.addresses().rewrites(&entry.segment) {
         let name = version.name_of(&entry.segment);
         let own = read_own(stored, bytes.len());
         let translation = match entry.segment.form {

@@ -17,13 +17,13 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_base::{AddressMode, Instant, KeyRange, LogKind, Pointer, SegmentNumber};
+use argosy_base::{Instant, KeyRange, LogKind, Pointer, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 pub use argosy_engine::damage::{Damage, RANGES_MAX};
 pub use argosy_engine::scrub::{Pace, ScrubStats, Scrubbed};
 use argosy_log::verify::verify_sealed;
 
-use crate::addresses::has_pointers;
+use crate::addresses::Addressing;
 use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
 use crate::level::verify::{Fault, FoundLeaf, leaves_of, verify_index_segment, verify_segment};
@@ -164,7 +164,7 @@ pub(crate) fn faults_of(version: &Version, entry: &LevelEntry, bytes: &Buffer) -
         number: segment.number,
         epoch: segment.epoch,
     };
-    let rewritten = version.addresses() == AddressMode::Rewrite && has_pointers(segment);
+    let rewritten = version.addresses().rewrites(segment);
     let whole = name.checksum(bytes) == segment.checksum;
     if whole && !rewritten {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! Tests of the pace of a scrubber: see [`super`]. What it finds is tested in `tests/scrubbing.rs`.
 
-use argosy_base::RegionId;
+use argosy_base::{AddressMode, RegionId};
 
 use super::*;
 

@@ -122,6 +122,68 @@ fn modules_know_nobody_above_them() {
     );
 }
 
+/// What code is told by that only a mode of the papers needs, and the files that may name it.
+struct Fence {
+    words: &'static [&'static str],
+    files: &'static [&'static str],
+}
+
+/// Their lists may become shorter, and no longer: what a mode decides is asked of its module.
+const FENCES: [Fence; 3] = [
+    // The mode in which pointers hold places.
+    Fence {
+        words: &["AddressMode"],
+        files: &[
+            "addresses.rs",
+            "replica/mod.rs",
+            "replica/places.rs",
+            "settings.rs",
+            "shape.rs",
+            "version/mod.rs",
+            "version/trees.rs",
+        ],
+    },
+    Fence {
+        words: &["hold_places", "Pointers::"],
+        files: &[
+            "addresses.rs",
+            "compaction/build.rs",
+            "compaction/target.rs",
+            "read/mod.rs",
+            "replica/places.rs",
+            "version/outgoing.rs",
+            "work/site.rs",
+        ],
+    },
+    // Levels that are merged whole, into a tree.
+    Fence {
+        words: &["WholeLevel", "Shape::Tree"],
+        files: &["compaction/target.rs", "compaction/whole.rs", "settings.rs"],
+    },
+];
+
+#[test]
+fn modes_are_told_apart_in_few_files() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut all = Vec::new();
+    files(&source, &mut all);
+    for Fence { words, files } in FENCES {
+        let mut found = BTreeSet::new();
+        for path in &all {
+            let name = path.strip_prefix(&source).unwrap().to_string_lossy();
+            if !name.ends_with(".rs") || name.ends_with("tests.rs") || name.contains("tests/") {
+                continue;
+            }
+            let code = code(&std::fs::read_to_string(path).unwrap());
+            if words.iter().any(|word| code.contains(word)) {
+                found.insert(name.into_owned());
+            }
+        }
+        let listed = files.iter().map(|file| (*file).to_owned()).collect();
+        assert_eq!(found, listed, "the files that name {words:?}");
+    }
+}
+
 #[test]
 fn what_a_file_names_is_found() {
     let text = "use crate::level::Leaf; // crate::db\nuse crate::{edit, names::Form};\nfn f() { crate::log::g() }\n\

@@ -40,9 +40,9 @@ use argosy_engine::{EngineError, Observer, SealedSegment};
 use super::below::Below;
 use super::references::{Passed, PointerCounts};
 use super::target::number_of;
-pub use super::target::{Pointers, Shape, Target};
+pub use super::target::{Shape, Target};
 use super::values::{Finished, Turned, Values};
-use crate::addresses::as_high_bits;
+use crate::addresses::Pointers;
 use crate::cache::{CacheKey, NodeCache};
 use crate::edit::{LevelSegment, Reference};
 use crate::level::tree_builder::{TreeBuilder, TreeStep};
@@ -145,15 +145,8 @@ impl<S: Source> Build<S> {
     /// A build of everything in `source`; `below` knows the runs that its tombstones may hide.
     #[must_use]
     pub fn new(source: S, target: Target, below: Below) -> Self {
-        let Target {
-            region,
-            epoch,
-            geometry,
-            shape,
-            ..
-        } = target;
         Self {
-            tree: (shape == Shape::Tree).then(|| TreeBuilder::new(region, epoch, geometry)),
+            tree: target.tree(),
             numbers: BTreeMap::new(),
             last_key: None,
             source,
@@ -357,9 +350,9 @@ impl<S: Source> Build<S> {
                 }
                 break;
             };
-            let entry = match self.target.pointers {
-                Pointers::ToPlaces => with_place(self.source.entry(), tools.storage.head())?,
-                Pointers::Numbers | Pointers::Places => self.source.entry(),
+            let entry = match self.target.pointers.turn() {
+                true => with_place(self.source.entry(), tools.storage.head())?,
+                false => self.source.entry(),
             };
             let mut passed = Passed {
                 key_len: key.len(),
@@ -399,7 +392,7 @@ impl<S: Source> Build<S> {
                 };
                 if !builder.add(key, entry) {
                     let full = self.builder.take().expect("it was there a moment ago");
-                    if self.target.pointers != Pointers::Numbers {
+                    if self.target.pointers.hold_places() {
                         self.end_medium();
                     }
                     self.unplaced = Some(self.finish(full, tools)?);
@@ -469,10 +462,7 @@ impl<S: Source> Build<S> {
         let number = built.name.number;
         if let Some(tree) = &mut self.tree {
             let nodes = std::mem::take(&mut built.nodes);
-            let high_bits = match self.target.pointers {
-                Pointers::Numbers => number,
-                Pointers::ToPlaces | Pointers::Places => as_high_bits(stored.place()),
-            };
+            let high_bits = self.target.pointers.high_bits(&stored);
             self.numbers.insert(high_bits, number);
             tree.placed(built.form, (number, high_bits), nodes);
             if built.form == Form::Leaves {
@@ -536,7 +526,7 @@ fn with_place<'a>(entry: Entry<'a>, head: &Version) -> Result<Entry<'a>, EngineE
         offset: at.offset(),
         what: "a memtable points into a log segment that is gone",
     })?;
-    let at = Pointer::new(as_high_bits(stored.place()), at.offset());
+    let at = Pointer::new(Pointers::Places.high_bits(stored), at.offset());
     Ok(entry.moved_to(at))
 }
 

@@ -1,11 +1,13 @@
 //! What a build makes segments of: their sizes, what they make up, and what their pointers hold.
 
-use argosy_base::{AddressMode, Epoch, Moment, Pointer, RegionId, SegmentNumber};
+use argosy_base::{Epoch, Moment, Pointer, RegionId, SegmentNumber};
 
 use super::values::Values;
+use crate::addresses::Pointers;
 use crate::filter::BitsPerKey;
 use crate::level::SegmentBuilder;
 use crate::level::builder::Geometry;
+use crate::level::tree_builder::TreeBuilder;
 use crate::names::SegmentName;
 use crate::version::Version;
 
@@ -37,39 +39,13 @@ pub struct Target {
     pub time: Moment,
 }
 
-/// How the pointers of a build's source become those of its outputs; see
-/// [`addresses`](crate::addresses).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pointers {
-    /// Both hold segment numbers.
-    Numbers,
-    /// The source, a memtable, holds numbers, and the outputs places.
-    ToPlaces,
-    /// Both hold places.
-    Places,
-}
-
-impl Pointers {
-    /// How a memtable's pointers become those of its run.
-    #[must_use]
-    pub const fn of_flush(addresses: AddressMode) -> Self {
-        match addresses {
-            AddressMode::Logical => Self::Numbers,
-            AddressMode::Rewrite => Self::ToPlaces,
-        }
-    }
-
-    /// How the pointers of levels become those of other levels.
-    #[must_use]
-    pub const fn of_compaction(addresses: AddressMode) -> Self {
-        match addresses {
-            AddressMode::Logical => Self::Numbers,
-            AddressMode::Rewrite => Self::Places,
-        }
-    }
-}
-
 impl Target {
+    /// The index over the segments, where they make up a tree.
+    pub(super) fn tree(self) -> Option<TreeBuilder> {
+        let new = || TreeBuilder::new(self.region, self.epoch, self.geometry);
+        (self.shape == Shape::Tree).then(new)
+    }
+
     /// The next segment with pairs; `below` is the last key of the one before.
     pub(super) fn builder(self, number: SegmentNumber, below: Option<&[u8]>) -> SegmentBuilder {
         let name = SegmentName {
@@ -83,7 +59,7 @@ impl Target {
         };
         builder
             .with_filter(self.filter_bits)
-            .listing(self.pointers != Pointers::Numbers)
+            .listing(self.pointers.hold_places())
     }
 }
 
@@ -94,10 +70,9 @@ pub(super) fn number_of(
     values: &Values,
     head: &Version,
 ) -> Option<SegmentNumber> {
-    match target.pointers {
-        Pointers::Numbers => Some(high),
-        Pointers::ToPlaces | Pointers::Places => values
-            .number_of(high)
-            .or_else(|| head.resolve(Pointer::new(high, 0)).map(Pointer::segment)),
+    if !target.pointers.hold_places() {
+        return Some(high);
     }
+    let written = values.number_of(high);
+    written.or_else(|| head.resolve(Pointer::new(high, 0)).map(Pointer::segment))
 }

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use argosy_base::{Pointer, SegmentNumber};
 use argosy_engine::EngineError;
 
-use super::build::{Pointers, Target, Tools};
+use super::build::{Target, Tools};
 use super::medium::MediumReads;
-use crate::addresses::as_high_bits;
 use crate::level::BuiltSegment;
 use crate::level::medium::MediumBuilder;
 use crate::names::{Entry, SegmentName};
@@ -171,10 +170,7 @@ impl Apart {
                     Err(error) if error.is_full() => return Ok(Turned::NoRoom),
                     Err(error) => return Err(error.into()),
                 };
-                let high = match target.pointers {
-                    Pointers::Numbers => number,
-                    Pointers::ToPlaces | Pointers::Places => as_high_bits(stored.place()),
-                };
+                let high = target.pointers.high_bits(&stored);
                 self.numbers.insert(high, number);
                 let name = SegmentName {
                     region: target.region,

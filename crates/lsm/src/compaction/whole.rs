@@ -16,13 +16,44 @@
 use argosy_base::KeyRange;
 
 use super::pick::{level_for, pick};
-use super::pieces::{Pieces, Shape};
+use super::pieces::{Pieces, Shape as Levels};
 use super::policy::{At, Choice, Picked, Policy};
+use super::target::Shape;
 use super::why::Why;
+use crate::settings::Compaction;
+
+impl Compaction {
+    /// Chooses what is merged next.
+    pub(crate) fn pick(self, shape: &Levels<'_>, policy: &Policy) -> Option<Picked> {
+        match self {
+            // Where merges pass over something, they do so in parts.
+            Self::WholeLevel if policy.nothing_shut => pick_whole(shape, policy),
+            Self::Partial | Self::WholeLevel => pick(shape, policy),
+        }
+    }
+
+    /// What is made of a run, as a whole where a tree `fits`.
+    pub(crate) const fn shape(self, fits: bool) -> Shape {
+        match self {
+            Self::WholeLevel if fits => Shape::Tree,
+            Self::Partial | Self::WholeLevel => Shape::SelfContained,
+        }
+    }
+}
+
+impl Shape {
+    /// Index segments beside so many segments with pairs, at most.
+    pub(crate) const fn index_segments(self, leaves: usize) -> usize {
+        match self {
+            Self::SelfContained => 0,
+            Self::Tree => index_segments(leaves),
+        }
+    }
+}
 
 /// Chooses. See the module documentation.
 #[must_use]
-pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Option<Picked> {
+pub fn pick_whole(shape: &Levels<'_>, policy: &Policy) -> Option<Picked> {
     let level = |why| Some((why, level_for(why, shape, policy)?));
     let chosen = Why::ORDER.into_iter().find_map(level);
     let Some((why, level)) = chosen.filter(|_| policy.whole_segments_max > 0) else {
@@ -56,7 +87,7 @@ pub fn pick_whole(shape: &Shape<'_>, policy: &Policy) -> Option<Picked> {
 
 /// Whether a run of `level` may go where nothing is: a merge would drop no tombstone of it, and put no
 /// medium value in place.
-fn may_sink(shape: &Shape<'_>, level: u8, run: &Pieces<'_>) -> bool {
+fn may_sink(shape: &Levels<'_>, level: u8, run: &Pieces<'_>) -> bool {
     let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);
     let bottom = deeper.iter().flatten().all(Pieces::is_empty);
     !bottom || !(run.holds_tombstones() || run.points_to_medium())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{
-    AddressMode, DeviceSegment, Direction, EditSeq, KeyRange, LogKind, Lsn, Moment, SegmentNumber,
+    DeviceSegment, Direction, EditSeq, KeyRange, LogKind, Lsn, Moment, SegmentNumber,
 };
 use argosy_device::{Buffer, buffer};
 use argosy_engine::source::{LogPlace, Next, Piece};
@@ -14,6 +14,7 @@ use argosy_log::LogWindows;
 use argosy_log::verify::{LogFault, check_sent};
 
 use super::{Cut, Lsm, bulk, count, stats};
+use crate::addresses::Addressing;
 use crate::cache::flushed;
 use crate::damage::Damages;
 use crate::edit::{Edit, LogPoint, LogSegment};
@@ -213,17 +214,12 @@ impl Lsm {
     /// the log map that backups need to rewrite what they are sent. Otherwise empty.
     #[must_use]
     pub fn log_places(&self) -> Vec<(SegmentNumber, DeviceSegment)> {
-        if self.settings.addresses == AddressMode::Logical {
-            return Vec::new();
-        }
         let view = self.view.load();
         let large = view.version.log(LogKind::Large).iter();
         let medium = view.version.medium_log().values();
-        large
-            .map(|entry| &entry.stored)
-            .chain(medium.map(|entry| &entry.stored))
-            .map(|stored| (stored.number(), stored.place()))
-            .collect()
+        let large = large.map(|entry| &entry.stored);
+        let logs = large.chain(medium.map(|entry| &entry.stored));
+        self.settings.addresses.log_map(logs)
     }
 
     /// Whether a [`checkpoint`](Self::checkpoint) covers all of the logs that every other member
@@ -277,11 +273,8 @@ impl Lsm {
         let view = self.view.load();
         let own = Some(&view.version).filter(|version| version.stored(number).is_some());
         let holds = |pinned: &&Pinned| pinned.0.stored(number).is_some();
-        let mut pinned = || pinned.find(holds).map(|pinned| &pinned.0);
-        let version = match view.version.addresses() {
-            AddressMode::Logical => own.or_else(pinned),
-            AddressMode::Rewrite => pinned().or(own),
-        }?;
+        let pinned = || pinned.find(holds).map(|pinned| &pinned.0);
+        let version = view.version.addresses().sender(own, pinned)?;
         if !goes_out(version, number, &(from..to)) {
             return None;
         }

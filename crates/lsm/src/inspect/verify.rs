@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::range::successor;
-use argosy_base::{AddressMode, KeyRange, LogKind, Pointer, RegionId, SegmentNumber};
+use argosy_base::{KeyRange, LogKind, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 use argosy_log::segment::Geometry;
 use argosy_log::verify::{LogFault, find_torn, verify_sealed};
@@ -14,8 +14,8 @@ use argosy_log::{RecoverError, Recovered, Recovery, Replayed, recover};
 use super::checked::Checked;
 use super::pointers::{Farthest, Pointers};
 use super::{Problem, ProblemKind, Windows};
-use crate::addresses::has_pointers;
-use crate::edit::{LevelSegment, LogSegment};
+use crate::addresses::Addressing;
+use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
 use crate::level::tree::LeafHome;
 use crate::level::verify::{
@@ -201,7 +201,7 @@ impl Verifier<'_> {
         };
         let (contents, faults) = self.pairs(part, (name, segment.form), &bytes, (run, pointers));
         // Where pointers hold places, the checksum is that of the bytes as they were first built.
-        let rewritten = version_rewrites(self.version, segment);
+        let rewritten = self.version.addresses().rewrites(segment);
         let whole = name.checksum(&bytes) == segment.checksum || rewritten;
         self.level_faults(part, number, &faults);
         if faults.is_empty() && !whole {
@@ -481,11 +481,6 @@ impl Verifier<'_> {
             }
         }
     }
-}
-
-/// Whether this member may have other bytes of `segment` than were first built.
-fn version_rewrites(version: &Version, segment: &LevelSegment) -> bool {
-    version.addresses() == AddressMode::Rewrite && has_pointers(segment)
 }
 
 /// Entries that `tree` leads to in its leaf segment `name`, whose bytes are sound.

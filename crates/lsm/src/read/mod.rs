@@ -36,10 +36,11 @@ mod values;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::{AddressMode, KeyRange, Lsn, RegionId};
+use argosy_base::{KeyRange, Lsn, RegionId};
 use argosy_engine::{EngineError, Outline, WaitFor};
 use argosy_log::LogWindows;
 
+use crate::addresses::Addressing;
 use crate::cache::NodeCache;
 use crate::damage::Damages;
 use crate::memtable::{Erasures, Memtable};
@@ -218,7 +219,7 @@ impl ReadView {
         reading: &Arc<Reading>,
     ) -> Result<RangeMerge<DOWN>, EngineError> {
         let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
-        let in_places = self.version.addresses() == AddressMode::Rewrite;
+        let in_places = self.version.addresses().hold_places();
         let resolve = in_places.then(|| Arc::clone(&self.version));
         let runs = begun(&self.version, range);
         if !range.is_empty() {

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, DeviceSegment, EditSeq, Epoch, SegmentNumber, SegmentPart};
+use argosy_base::{DeviceSegment, EditSeq, Epoch, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, Purpose};
 
 use super::localized::localized;
 use super::needs::{LogNeed, log_needs};
 use super::places::{Arrival, check, purpose_of};
 use super::{Fill, Replica, ReplicaError, ReplicaEvent, Shipment, block_down, block_up};
-use crate::addresses::has_pointers;
+use crate::addresses::Addressing;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG};
 use crate::names::Form;
 use crate::storage::StorageError;
@@ -69,7 +69,7 @@ impl Replica {
                     epoch: segment.epoch,
                     len: segment.len,
                     checksum: segment.checksum,
-                    as_built: addresses == AddressMode::Logical || !has_pointers(segment),
+                    as_built: !addresses.rewrites(segment),
                 },
             );
             parts.push(SegmentPart {

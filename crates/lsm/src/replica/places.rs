@@ -39,7 +39,7 @@ use super::ReplicaError;
 use super::edits::Expected;
 use super::fill::Fill;
 use super::logs::Logs;
-use crate::addresses::{DEAD, Translation, as_gone, as_high_bits, level_error};
+use crate::addresses::{Addressing, DEAD, Translation, as_gone, as_high_bits, level_error};
 use crate::edit::{Edit, LevelSegment};
 use crate::level::pointers::{
     PointerKind, VisitError, Visited, for_each_pointer_mut, lacks_counted,
@@ -137,7 +137,7 @@ impl Incoming {
         shipment: &mut Shipment,
         storage: &Storage,
     ) -> Result<(), ReplicaError> {
-        if storage.settings().addresses == AddressMode::Logical {
+        if !storage.settings().addresses.hold_places() {
             return Ok(());
         }
         // What the primary had there before, it has given up.
@@ -193,7 +193,7 @@ impl Incoming {
         storage: &mut Storage,
         logs: &mut Logs,
     ) -> Result<(), ReplicaError> {
-        if storage.settings().addresses == AddressMode::Logical {
+        if !storage.settings().addresses.hold_places() {
             return Ok(());
         }
         let name = name_of(storage, shipment);
@@ -238,7 +238,7 @@ impl Incoming {
     /// Takes note of the keys whose pointers count, of what `edit` adds.
     pub(super) fn note_counted(&mut self, edit: &Edit, addresses: AddressMode) {
         self.counted.clear();
-        if addresses == AddressMode::Rewrite {
+        if addresses.hold_places() {
             for (_, _, segment) in &edit.added {
                 let ranges = self.counted.entry(segment.number).or_default();
                 ranges.push(segment.range.clone());

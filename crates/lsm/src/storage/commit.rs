@@ -23,11 +23,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, DeviceSegment, EditSeq, LogKind, SegmentNumber};
+use argosy_base::{EditSeq, LogKind, SegmentNumber};
 use argosy_device::{DeviceError, Ticket};
 use argosy_engine::EditNotice;
 
 use super::{Committed, QUEUE_MAX, Storage, StorageError, checkpoint_record};
+use crate::addresses::Addressing;
 use crate::edit::{Edit, MEDIUM_LOG};
 use crate::manifest::{ManifestError, Moved, Record};
 use crate::segments::StoredSegment;
@@ -114,10 +115,8 @@ impl Storage {
         let logs = points.filter_map(|point| version.stored(point.number));
         needs.extend(logs.cloned());
         let bytes: Arc<[u8]> = edit.encode().into();
-        let log_places = match version.addresses() {
-            AddressMode::Logical => Arc::default(),
-            AddressMode::Rewrite => log_places(edit, &version),
-        };
+        let logs = logs_of(edit).filter_map(|log| version.stored(log));
+        let log_places = version.addresses().log_map(logs).into();
         self.queue.push_back(Queued {
             record: Record {
                 edit: bytes.to_vec(),
@@ -341,8 +340,8 @@ impl Storage {
     }
 }
 
-/// Where the segments of the large and the medium log that `edit` added to `version` lie.
-fn log_places(edit: &Edit, version: &Version) -> Arc<[(SegmentNumber, DeviceSegment)]> {
+/// The segments of the large and the medium log that `edit` adds.
+fn logs_of(edit: &Edit) -> impl Iterator<Item = SegmentNumber> {
     let large = edit
         .logs_added
         .iter()
@@ -350,11 +349,7 @@ fn log_places(edit: &Edit, version: &Version) -> Arc<[(SegmentNumber, DeviceSegm
     let large = large.map(|log| log.number);
     let added = edit.added.iter();
     let medium = added.filter(|(level, ..)| *level == MEDIUM_LOG);
-    let medium = medium.map(|(_, _, segment)| segment.number);
-    let stored = large.chain(medium).filter_map(|log| version.stored(log));
-    stored
-        .map(|stored| (stored.number(), stored.place()))
-        .collect()
+    large.chain(medium.map(|(_, _, segment)| segment.number))
 }
 
 /// The planted mistake `free_under_snapshot`.

@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, EditSeq, KeyRange, LogKind, SegmentNumber};
+use argosy_base::{EditSeq, KeyRange, LogKind, SegmentNumber};
 
 use super::counts::{CutOff, cut_off};
 use super::memory::piece_bytes;
 use super::{Level, LevelEntry, LogEntry, RunTree, Uncounted, Version};
+use crate::addresses::Addressing;
 use crate::edit::{
     Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId, UNCOUNTED,
 };
@@ -73,7 +74,7 @@ impl Version {
             });
         }
         let start = if edit.checkpoint {
-            Self::empty(self.region, self.addresses)
+            Self::empty(self.region, self.addresses())
         } else {
             self.clone()
         };
@@ -315,7 +316,7 @@ impl Step<'_> {
         let index = Vec::new();
         let new = RunTree {
             region,
-            addresses: self.old.addresses,
+            addresses: self.old.addresses(),
             tree,
             index,
         };
@@ -419,20 +420,15 @@ impl Step<'_> {
         })?;
         let before = self.next.table.insert(number, Arc::clone(&stored));
         self.ensure(before.is_none(), "a segment is there already", number)?;
-        if self.next.addresses == AddressMode::Rewrite {
-            self.next.places.insert(stored.place(), number);
-        }
+        self.next.places.insert(&stored);
         Ok(stored)
     }
 
     /// The version no longer names segment `number`.
     fn leave(&mut self, number: SegmentNumber) {
         let gone = self.next.table.remove(&number);
-        let Some(place) = gone.map(|stored| stored.place()) else {
-            return;
-        };
-        if self.next.number_at(place) == Some(number) {
-            self.next.places.remove(&place);
+        if let Some(stored) = gone {
+            self.next.places.remove(&stored);
         }
     }
 
@@ -535,8 +531,7 @@ impl Step<'_> {
             let goes = self.edit.checkpoint || removed.any(|at| *at == (LogKind::Large, *number));
             let fits = goes && self.next.stored(*number).is_none();
             self.ensure(fits, "what is evacuated is not removed", *number)?;
-            // Where pointers hold places, another segment may come to lie in this one's.
-            let fits = self.next.addresses == AddressMode::Logical;
+            let fits = self.next.addresses().evacuates();
             self.ensure(fits, "evacuated where pointers hold places", *number)?;
         }
         let next = &mut self.next;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::{AddressMode, LogKind};
+use argosy_base::LogKind;
 
 use super::{LevelEntry, LogEntry, Run, Version};
+use crate::addresses::Addressing;
 use crate::edit::LEVELS_MAX;
 use crate::names::Form;
 
@@ -250,7 +251,7 @@ fn unreferenced_exact(version: &Version) -> bool {
 }
 
 fn evacuated_exact(version: &Version) -> bool {
-    let fits = version.addresses == AddressMode::Logical || version.evacuated.is_empty();
+    let fits = version.addresses().evacuates() || version.evacuated.is_empty();
     let mut all = version.evacuated.keys();
     fits && all.all(|number| version.stored(*number).is_none() && version.log_refs(*number) > 0)
 }
@@ -264,14 +265,5 @@ fn medium_exact(version: &Version) -> bool {
 }
 
 fn places_exact(version: &Version) -> bool {
-    let wanted = match version.addresses {
-        AddressMode::Logical => 0,
-        AddressMode::Rewrite => version.table.len(),
-    };
-    let mut places = version.places.iter();
-    version.places.len() == wanted
-        && places.all(|(place, number)| {
-            let stored = version.table.get(number);
-            stored.is_some_and(|stored| stored.place() == *place)
-        })
+    version.places.are_those_of(&version.table)
 }

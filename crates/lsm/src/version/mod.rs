@@ -49,7 +49,7 @@ use argosy_base::{
     SegmentNumber,
 };
 
-use crate::addresses;
+use crate::addresses::Places;
 use crate::edit::{
     Edit, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED,
 };
@@ -173,9 +173,8 @@ pub struct Version {
     evacuated: Map<SegmentNumber, ()>,
     /// Every segment of levels and logs.
     table: Map<SegmentNumber, Arc<StoredSegment>>,
-    addresses: AddressMode,
-    /// The same by place, in [`AddressMode::Rewrite`]; otherwise empty.
-    places: Map<DeviceSegment, SegmentNumber>,
+    /// The same by place, where pointers hold places.
+    places: Places,
 }
 
 impl Version {
@@ -215,8 +214,7 @@ impl Version {
             unreferenced: Map::default(),
             evacuated: Map::default(),
             table: Map::default(),
-            addresses,
-            places: Map::default(),
+            places: Places::new(addresses),
         }
     }
 
@@ -433,14 +431,14 @@ impl Version {
     /// What the pointers inside its level segments name.
     #[must_use]
     pub const fn addresses(&self) -> AddressMode {
-        self.addresses
+        self.places.mode()
     }
 
     /// The segment that lies in `place` on this member's device, if the version has one there and
     /// pointers hold places.
     #[must_use]
     pub fn number_at(&self, place: DeviceSegment) -> Option<SegmentNumber> {
-        self.places.get(&place).copied()
+        self.places.number_at(place)
     }
 
     /// The pointer that `at`, as a level segment of this version holds it, is with the segment's
@@ -448,23 +446,14 @@ impl Version {
     #[inline]
     #[must_use]
     pub fn resolve(&self, at: Pointer) -> Option<Pointer> {
-        match self.addresses {
-            AddressMode::Logical => Some(at),
-            AddressMode::Rewrite => {
-                let place = addresses::place_in(at)?;
-                Some(Pointer::new(self.number_at(place)?, at.offset()))
-            }
-        }
+        self.places.resolve(at)
     }
 
     /// What pointers to segment `number` begin with in level segments of this version; `None` where
     /// they would hold its place, and it has none here.
     #[must_use]
     pub fn high_bits_of(&self, number: SegmentNumber) -> Option<SegmentNumber> {
-        match self.addresses {
-            AddressMode::Logical => Some(number),
-            AddressMode::Rewrite => Some(addresses::as_high_bits(self.stored(number)?.place())),
-        }
+        self.places.high_bits(number, self.stored(number))
     }
 
     /// The level segment `number`, if it belongs to the version, index segments of trees among them: its

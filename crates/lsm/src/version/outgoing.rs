@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use argosy_base::{AddressMode, KeyRange, Pointer, SegmentNumber};
+use argosy_base::{KeyRange, Pointer, SegmentNumber};
 
-use super::Version;
-use crate::addresses::{DEAD, has_pointers, level_error};
+use super::{LevelEntry, Version};
+use crate::addresses::{Addressing, DEAD, level_error};
 use crate::level::form_and_refs;
 use crate::level::pointers::{for_each_pointer_mut, forget_uncounted};
 use crate::names::{Form, LevelError};
@@ -26,7 +26,7 @@ pub(crate) fn send_out(
         return Ok(());
     };
     let segment = &entry.segment;
-    let equal = version.addresses() == AddressMode::Logical || !has_pointers(segment);
+    let equal = !version.addresses().rewrites(segment);
     let name = version.name_of(segment);
     if !equal || bytes.len() != segment.len as usize || name.checksum(bytes) == segment.checksum {
         return Ok(());
@@ -49,14 +49,14 @@ pub fn translate_out(
     number: SegmentNumber,
     bytes: &mut [u8],
 ) -> Result<(), LevelError> {
-    let counted: Vec<_> = match version.addresses() {
-        AddressMode::Logical => Vec::new(),
-        AddressMode::Rewrite => version
-            .counted_ranges(number)
-            .into_iter()
-            .cloned()
-            .collect(),
-    };
+    if rewritten(version, number).is_none() {
+        return Ok(());
+    }
+    let counted: Vec<_> = version
+        .counted_ranges(number)
+        .into_iter()
+        .cloned()
+        .collect();
     translate_counted(version, number, &counted, bytes)
 }
 
@@ -67,15 +67,9 @@ pub(crate) fn translate_counted(
     counted: &[KeyRange],
     bytes: &mut [u8],
 ) -> Result<(), LevelError> {
-    if version.addresses() == AddressMode::Logical {
-        return Ok(());
-    }
-    let Some(entry) = version.level_segment(number) else {
+    let Some(entry) = rewritten(version, number) else {
         return Ok(());
     };
-    if !has_pointers(&entry.segment) {
-        return Ok(());
-    }
     let name = version.name_of(&entry.segment);
     let (form, refs) = form_and_refs(name, bytes)?;
     if !form.is_index() {
@@ -141,8 +135,14 @@ impl Homes {
 /// Whether other members can have `bytes` of segment `number` of `version`: a level segment
 /// whose pointers are translated goes out as a whole.
 pub(crate) fn goes_out(version: &Version, number: SegmentNumber, bytes: &Range<u32>) -> bool {
-    version.addresses() == AddressMode::Logical
-        || version
-            .level_segment(number)
-            .is_none_or(|entry| !has_pointers(&entry.segment) || *bytes == (0..entry.segment.len))
+    rewritten(version, number).is_none_or(|entry| *bytes == (0..entry.segment.len))
+}
+
+/// Segment `number`, if it is a level segment of `version` whose bytes differ from member to member.
+fn rewritten(version: &Version, number: SegmentNumber) -> Option<&LevelEntry> {
+    if !version.addresses().hold_places() {
+        return None;
+    }
+    let entry = version.level_segment(number);
+    entry.filter(|entry| version.addresses().rewrites(&entry.segment))
 }

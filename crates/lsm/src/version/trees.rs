@@ -9,7 +9,7 @@ use std::sync::Arc;
 use argosy_base::{AddressMode, Pointer, RegionId, SegmentNumber};
 
 use super::{Level, LevelEntry, Run};
-use crate::addresses::as_high_bits;
+use crate::addresses::Addressing;
 use crate::edit::RunId;
 use crate::level::tree::TreeSegments;
 use crate::names::{Form, SegmentName, Tree};
@@ -38,10 +38,7 @@ impl RunTree {
     /// The high bits of pointers to `stored`, a segment of the tree.
     #[must_use]
     pub fn high_bits_of(&self, stored: &StoredSegment) -> SegmentNumber {
-        match self.addresses {
-            AddressMode::Logical => stored.number(),
-            AddressMode::Rewrite => as_high_bits(stored.place()),
-        }
+        self.addresses.high_bits(stored)
     }
 
     /// The index segment `number`, if it belongs to the tree.
@@ -76,16 +73,11 @@ impl RunTree {
         height: u8,
         fetch: Fetch<'s>,
     ) -> Option<(SegmentName, u32, Fetched<'s>)> {
+        // A tree has few index segments: one for some hundred megabytes of leaves.
+        let found = (self.addresses).find(at.segment(), &self.index, |entry| &entry.stored);
         let LevelEntry {
             segment, stored, ..
-        } = match self.addresses {
-            AddressMode::Logical => self.index_segment(at.segment())?,
-            // A tree has few index segments: one for some hundred megabytes of leaves.
-            AddressMode::Rewrite => {
-                let mut all = self.index.iter();
-                all.find(|entry| self.high_bits_of(&entry.stored) == at.segment())?
-            }
-        };
+        } = found?;
         let name = SegmentName {
             region: self.region,
             number: segment.number,

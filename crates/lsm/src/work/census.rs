@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, LogKind, SegmentNumber};
+use argosy_base::{LogKind, SegmentNumber};
 
 use super::admission::Share;
 use super::hides::{Hidden, Hides, Lowering};
 use super::settled::{Settled, SettledLogs, unsettled};
 use super::trim::LastLsns;
+use crate::addresses::Addressing;
 use crate::settings::Settings;
 use crate::version::Version;
 
@@ -71,7 +72,7 @@ impl Census {
             stale: hidden.bytes.min(refs),
             hides: hidden.newest,
             merge: hidden.merge,
-            evacuates: version.addresses() == AddressMode::Logical,
+            evacuates: version.addresses().evacuates(),
             settled,
         }
     }

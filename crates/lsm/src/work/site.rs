@@ -7,8 +7,9 @@ use argosy_device::Purpose;
 use argosy_engine::Observer;
 
 use super::stats::Counts;
+use crate::addresses::Pointers;
 use crate::cache::NodeCache;
-use crate::compaction::build::{Pointers, Shape, Target, Tools};
+use crate::compaction::build::{Shape, Target, Tools};
 use crate::edit::{Edit, LEVELS_MAX, LevelSegment, MEDIUM_LOG, RunId};
 use crate::filter::BitsPerKey;
 use crate::level::builder::Geometry;

@@ -13,8 +13,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::{AddressMode, LogKind, Lsn, SegmentNumber};
+use argosy_base::{LogKind, Lsn, SegmentNumber};
 
+use crate::addresses::Addressing;
 use crate::edit::{Edit, LogSegment, MEDIUM_LOG, Place, Reference, RunId};
 use crate::version::{LogEntry, Version};
 
@@ -87,8 +88,8 @@ impl LastLsns {
     /// Whether all pointers of levels into segment `number` are hidden by entries of the levels, where these
     /// hold everything below `replay_from`.
     fn is_hidden(&self, number: SegmentNumber, version: &Version, replay_from: Lsn) -> bool {
-        let logical = version.addresses() == AddressMode::Logical;
-        let moved = self.moved(number).filter(|_| logical);
+        let evacuates = version.addresses().evacuates();
+        let moved = self.moved(number).filter(|_| evacuates);
         moved.is_some_and(|last| last < replay_from)
     }
 

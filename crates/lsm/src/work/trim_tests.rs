@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{DeviceSegment, EditSeq, Epoch, KeyRange, RegionId, ServerId};
+use argosy_base::{AddressMode, DeviceSegment, EditSeq, Epoch, KeyRange, RegionId, ServerId};
 use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
 use proptest::prelude::*;
 

@@ -7,8 +7,9 @@ use argosy_engine::{EngineError, LogEnd};
 use argosy_log::value::reach;
 
 use super::{Jobs, Made, Now};
+use crate::addresses::Addressing;
 use crate::compaction::below::Below;
-use crate::compaction::build::{Build, Pointers, Stepped};
+use crate::compaction::build::{Build, Stepped};
 use crate::compaction::cut::Cut;
 use crate::edit::{Edit, LogPoint, RunId};
 use crate::read::sources::MemtableSource;
@@ -61,8 +62,8 @@ impl Jobs {
         };
         let source = MemtableSource::without(&frozen.table, frozen.last, &all, erasures);
         let below = Below::new(site.storage.head(), 1, &all);
-        let pointers = Pointers::of_flush(site.settings.addresses);
-        let target = site.target(1, self.run_shape(site), pointers);
+        let pointers = site.settings.addresses.of_flush();
+        let target = site.target(1, self.run_shape(site, true), pointers);
         let values = self.flushed_values(site, frozen.table.used_bytes());
         let mut build = Build::new(source, target, below).with(values);
         build.count_unwritten(site.settings.mutants.count_unwritten());

@@ -10,19 +10,18 @@ use super::counting::count_again;
 use super::flush::Flush;
 use super::passing::{lose_damaged, open_part, shut_in};
 use super::{Jobs, Made, Now, Wish};
+use crate::addresses::Addressing;
 use crate::compaction::below::Below;
-use crate::compaction::build::{Build, Pointers, Shape, Stepped};
-use crate::compaction::pick::{l1_price, pick};
+use crate::compaction::build::{Build, Shape, Stepped};
+use crate::compaction::pick::l1_price;
 use crate::compaction::plan::{Plan, is_cut, move_down, shape};
 use crate::compaction::policy::{Aim, Choice, Picked, Policy};
-use crate::compaction::whole::pick_whole;
 use crate::compaction::why::Why;
 use crate::damage::Shut;
 use crate::edit::{Edit, MEDIUM_LOG};
 use crate::merge::Merge;
 use crate::read::ReadAhead;
 use crate::read::sources::{RunInput, RunReading, RunSource};
-use crate::settings::Compaction as Way;
 use crate::work::site::Site;
 use crate::work::space::PartEnd;
 use crate::work::stats::Counts;
@@ -69,10 +68,7 @@ impl Jobs {
             nothing_shut: shut.is_empty(),
             ..self.policy(site, aim)
         };
-        let picked = match site.settings.compaction {
-            Way::WholeLevel if shut.is_empty() => pick_whole(&shape, &policy),
-            Way::Partial | Way::WholeLevel => pick(&shape, &policy),
-        };
+        let picked = site.settings.compaction.pick(&shape, &policy);
         let Some(Picked { why, choice }) = picked else {
             self.at_rest = true;
             self.paid.rests(l1_price(&shape));
@@ -161,11 +157,8 @@ impl Jobs {
         let mut read = plan.inputs.iter().flat_map(|run| &run.pieces);
         let whole = !read.any(|piece| is_cut(&piece.entry));
         // A part becomes part of a run, and a run has one tree at most.
-        let shape = match range == KeyRange::all() && plan.target > level {
-            true => self.run_shape(site),
-            false => Shape::SelfContained,
-        };
-        let pointers = Pointers::of_compaction(site.settings.addresses);
+        let shape = self.run_shape(site, range == KeyRange::all() && plan.target > level);
+        let pointers = site.settings.addresses.of_compaction();
         let target = site.target(plan.target, shape, pointers);
         let values = self.merged_values(site, &plan, shut);
         Counts::add(&site.counts.compactions, 1);
@@ -185,13 +178,11 @@ impl Jobs {
         Ok(())
     }
 
-    /// What a whole run is made as. A full device has no room for index segments beside those with
-    /// pairs.
-    pub(super) fn run_shape(&self, site: &Site<'_>) -> Shape {
-        match site.settings.compaction {
-            Way::WholeLevel if !self.space.is_full() => Shape::Tree,
-            Way::WholeLevel | Way::Partial => Shape::SelfContained,
-        }
+    /// What a run is made as, or a part of one, where it is not `whole`. A full device has no room for index
+    /// segments beside those with pairs.
+    pub(super) fn run_shape(&self, site: &Site<'_>, whole: bool) -> Shape {
+        let compaction = site.settings.compaction;
+        compaction.shape(whole && !self.space.is_full())
     }
 
     pub(super) fn step_compaction(

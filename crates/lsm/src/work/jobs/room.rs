@@ -9,9 +9,7 @@ use argosy_device::{Purpose, Room};
 use super::{Jobs, Wish};
 use crate::compaction::medium::{MediumExtent, is_apart};
 use crate::compaction::values::{Apart, Values};
-use crate::compaction::whole::index_segments;
 use crate::memtable::Memtable;
-use crate::settings::Compaction as Way;
 use crate::storage::Storage;
 use crate::work::site::Site;
 
@@ -25,10 +23,9 @@ impl Jobs {
         let space = &self.space;
         let bytes = table.used_bytes();
         let settings = storage.settings();
-        let mut segments = (bytes + bytes / 8) / settings.segment_bytes + 1;
-        if settings.compaction == Way::WholeLevel && !space.is_full() {
-            segments += index_segments(segments);
-        }
+        let segments = (bytes + bytes / 8) / settings.segment_bytes + 1;
+        let shape = settings.compaction.shape(!space.is_full());
+        let segments = segments + shape.index_segments(segments);
         let head = storage.head();
         let logs = LogKind::ALL.iter().flat_map(|log| head.log(*log));
         let sealed = logs.filter(|entry| entry.segment.end.is_some()).count();
