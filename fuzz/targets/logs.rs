@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use argosy_base::{Epoch, Identity, Incarnation, Kind, LogKind, Lsn, RegionId, SegmentNumber};
-use argosy_lsm::log::feed::{Fed, Feed};
-use argosy_lsm::log::record::{Decoded, decode};
-use argosy_lsm::log::segment::{
+use argosy_log::feed::{Fed, Feed};
+use argosy_log::record::{Decoded, decode};
+use argosy_log::segment::{
     HeaderError, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES, check_segment_header,
     decode_window_header, encode_segment_header, encode_window_header, named_by_header,
 };
-use argosy_lsm::log::verify::visit_records;
-use argosy_lsm::log::{Client, Geometry, Record, RecordKind, Recovery, Writer, recover};
+use argosy_log::verify::visit_records;
+use argosy_log::{Client, Geometry, Record, RecordKind, Recovery, Writer, recover};
 use argosy_lsm::{LogPoint, LogSegment};
 use argosy_memory::{BootId, SharedMemory};
 

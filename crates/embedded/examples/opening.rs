@@ -24,10 +24,10 @@ use argosy_device::SystemClock;
 use argosy_device::{
     Buffer, Device, FileDevice, FileSettings, FormatOptions, Purpose, Store, StoreSettings,
 };
+use argosy_log::Record;
+use argosy_log::segment::encode_segment_header;
 use argosy_lsm::edit::{Edit, LevelSegment, LogSegment, Place, Reference, RunId};
 use argosy_lsm::inspect::Region;
-use argosy_lsm::log::Record;
-use argosy_lsm::log::segment::encode_segment_header;
 use argosy_lsm::manifest::{self, Manifest};
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::AnonymousWindows;

@@ -46,13 +46,13 @@ use crate::names::{LevelError, SegmentName};
 use crate::segments::StoredSegment;
 use crate::shared::Map;
 
-/// What follows for a region from what its pointers hold. The modes are told apart here, and nowhere else.
+/// What the address mode of a region decides. No other module compares modes.
 pub(crate) trait Addressing: Copy {
     /// Whether pointers hold places.
     fn hold_places(self) -> bool;
 
-    /// Whether a segment of a log may go while levels point to it, all of it hidden. Where pointers hold places
-    /// another segment may come to lie in its own.
+    /// Whether a log segment may be removed while levels still hold pointers to it, all of them hidden. Where
+    /// pointers hold places, another segment may take its place.
     fn evacuates(self) -> bool {
         !self.hold_places()
     }
@@ -70,7 +70,7 @@ pub(crate) trait Addressing: Copy {
         }
     }
 
-    /// That of `all`, which lie by rising numbers, to which pointers with these high bits lead.
+    /// The one of `all`, sorted by number, to which pointers with the high bits `high` lead.
     fn find<T>(
         self,
         high: SegmentNumber,
@@ -86,7 +86,8 @@ pub(crate) trait Addressing: Copy {
         }
     }
 
-    /// Where these log segments lie, for others to rewrite pointers to them; nowhere where they need not.
+    /// The numbers and places of these log segments, by which other members rewrite pointers to them. Empty where
+    /// pointers hold numbers.
     fn log_map<'s>(
         self,
         logs: impl Iterator<Item = &'s Arc<StoredSegment>>,
@@ -98,8 +99,8 @@ pub(crate) trait Addressing: Copy {
         }
     }
 
-    /// Which version segments are read of that go to other members: the present one, or one that is pinned, which
-    /// goes first where pointers hold places, since it has what its pointers lead to.
+    /// The version from which a segment is read for another member: the present or a pinned one. The pinned one comes
+    /// first where pointers hold places, since it has what its pointers lead to.
     fn sender<T>(self, present: Option<T>, pinned: impl FnOnce() -> Option<T>) -> Option<T> {
         match self.hold_places() {
             false => present.or_else(pinned),
@@ -181,14 +182,14 @@ impl Places {
         self.mode
     }
 
-    /// `stored` is one of them.
+    /// Adds `stored`.
     pub(crate) fn insert(&mut self, stored: &StoredSegment) {
         if self.mode.hold_places() {
             self.numbers.insert(stored.place(), stored.number());
         }
     }
 
-    /// `stored` is none of them any more. Another one may lie in its place already.
+    /// Removes `stored`, unless another segment has taken its place.
     pub(crate) fn remove(&mut self, stored: &StoredSegment) {
         if self.number_at(stored.place()) == Some(stored.number()) {
             self.numbers.remove(&stored.place());
@@ -196,7 +197,7 @@ impl Places {
     }
 
     /// The segment that lies in `place`.
-    pub(crate) fn number_at(&self, place: DeviceSegment) -> Option<SegmentNumber> {
+    fn number_at(&self, place: DeviceSegment) -> Option<SegmentNumber> {
         self.numbers.get(&place).copied()
     }
 
@@ -209,7 +210,7 @@ impl Places {
         }
     }
 
-    /// What pointers to segment `number` hold, which lies where `stored` says.
+    /// The high bits of pointers to segment `number`. `stored` says where it lies, if that is known.
     pub(crate) fn high_bits(
         &self,
         number: SegmentNumber,
@@ -221,7 +222,7 @@ impl Places {
         }
     }
 
-    /// Whether they are all of `table`, where pointers hold places, and otherwise none.
+    /// Whether they are exactly the segments of `table`, or none where pointers hold numbers.
     pub(crate) fn are_those_of(&self, table: &Map<SegmentNumber, Arc<StoredSegment>>) -> bool {
         let wanted = match self.mode.hold_places() {
             false => 0,
@@ -238,13 +239,13 @@ impl Places {
 
 /// The place that `at` holds, where pointers hold places.
 #[must_use]
-pub fn place_in(at: Pointer) -> Option<DeviceSegment> {
+pub(crate) fn place_in(at: Pointer) -> Option<DeviceSegment> {
     u32::try_from(at.segment().0).ok().map(DeviceSegment)
 }
 
 /// `place`, as the high bits of a pointer hold it.
 #[must_use]
-pub const fn as_high_bits(place: DeviceSegment) -> SegmentNumber {
+pub(crate) const fn as_high_bits(place: DeviceSegment) -> SegmentNumber {
     SegmentNumber(place.0 as u64)
 }
 
@@ -309,7 +310,7 @@ impl Translation {
 /// What pointers to a node of a tree hold whose segment `number` has left the version that the bytes
 /// are for: no place, and nothing that is followed.
 #[must_use]
-pub fn as_gone(number: SegmentNumber) -> SegmentNumber {
+pub(crate) fn as_gone(number: SegmentNumber) -> SegmentNumber {
     const GONE: u64 = 1 << 42;
     SegmentNumber((number.0 | GONE).min(SegmentNumber::MAX.0))
 }

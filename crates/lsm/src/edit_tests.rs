@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::names::HEIGHT_MAX;
+use crate::names::form::HEIGHT_MAX;
 
 fn number() -> impl Strategy<Value = SegmentNumber> {
     prop_oneof![1u64..200, Just(SegmentNumber::MAX.0)].prop_map(SegmentNumber)

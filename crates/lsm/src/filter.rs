@@ -61,7 +61,7 @@ impl BitsPerKey {
     /// Of the runs of L1.
     pub const FIRST: Self = Self(22);
     /// Of levels between the first and the last.
-    pub const BETWEEN: Self = Self(16);
+    pub(crate) const BETWEEN: Self = Self(16);
     /// Of the last level.
     pub const LAST: Self = Self(12);
     /// More than any filter has.

@@ -12,7 +12,7 @@
 //!
 //! - [`db`]: the engine, its three lanes (readers, writers, background), and how it begins.
 //! - [`read`]: how a key is found, without the device, with it, or several at once; scans and snapshots.
-//! - [`memtable`], and the crate [`log`]: where a write goes.
+//! - [`memtable`], and the crate [`argosy_log`]: where a write goes.
 //! - [`compaction`]: which part of which level is merged when, and how. `work`: the jobs that do it, and what else goes
 //!   on in the background wherever levels are built.
 //! - [`level`], [`filter`], [`cache`], [`merge`]: segments, and reading them.
@@ -31,6 +31,10 @@
 //! - [`settings`]: what can be set; [`memory`](mod@memory): what is taken.
 
 #![deny(unsafe_code)]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "who reads on in here builds the documentation with private items"
+)]
 
 pub mod addresses;
 pub mod cache;
@@ -46,30 +50,28 @@ pub mod inspect;
 pub mod level;
 pub mod manifest;
 pub mod memtable;
-pub mod merge;
+mod merge;
 pub mod names;
 pub mod pins;
-pub mod problem;
+mod problem;
 pub mod read;
 pub mod repair;
 pub mod replica;
 pub mod scrub;
-pub mod segments;
+mod segments;
 pub mod set_aside;
 pub mod settings;
 pub mod shape;
-pub mod shared;
+mod shared;
 pub mod storage;
 pub mod version;
 mod work;
 
 pub use argosy_engine::memory;
-pub use argosy_log as log;
 pub use db::{Lsm, Service};
-pub use edit::{Edit, LevelSegment, LogPoint, LogSegment, Place, RunId};
+pub use edit::{Edit, LevelSegment, LogPoint, LogSegment};
 pub use memory::Memory;
-pub use replica::{Replica, ReplicaError, ReplicaEvent};
-pub use segments::StoredSegment;
-pub use settings::{Compaction, Mutants, Placement, Settings, SettingsError};
-pub use storage::{Committed, Storage, StorageError};
-pub use version::{EditError, Version};
+pub use replica::{Replica, ReplicaError};
+pub use settings::{Compaction, Mutants, Placement, Settings};
+pub use storage::{Storage, StorageError};
+pub use version::Version;

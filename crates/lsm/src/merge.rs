@@ -20,7 +20,7 @@ use crate::names::{Entry, LevelError};
 
 /// Pairs in strictly ascending key order: a memtable, a run of a level, or a merge of several. Or all
 /// in strictly descending order, where that is said.
-pub trait Source {
+pub(crate) trait Source {
     /// The key that the source is at, or `None` at its end.
     fn key(&self) -> Option<&[u8]>;
 
@@ -73,7 +73,7 @@ impl<S: Source + ?Sized> Source for Box<S> {
 /// Several sources as one: ascending ones, or with the parameter [`DOWN`](crate::level::stand::DOWN)
 /// descending ones.
 #[derive(Debug)]
-pub struct Merge<S, const DOWN: bool = false> {
+pub(crate) struct Merge<S, const DOWN: bool = false> {
     /// Newest first.
     sources: Vec<S>,
     /// The sources that have not ended, by (key, age).
@@ -94,7 +94,7 @@ impl<S: Source> Merge<S> {
     /// Merges ascending `sources`, newest first: where several have a key, the first of them is
     /// believed. Each stands where the merge is to begin.
     #[must_use]
-    pub fn new(sources: Vec<S>) -> Self {
+    pub(crate) fn new(sources: Vec<S>) -> Self {
         Self::either_way(sources)
     }
 }
@@ -102,7 +102,7 @@ impl<S: Source> Merge<S> {
 impl<S: Source, const DOWN: bool> Merge<S, DOWN> {
     /// As [`new`](Merge::new), of sources that all go this merge's way.
     #[must_use]
-    pub fn either_way(sources: Vec<S>) -> Self {
+    pub(crate) fn either_way(sources: Vec<S>) -> Self {
         let mut merge = Self {
             order: Vec::with_capacity(sources.len()),
             sources,
@@ -117,18 +117,6 @@ impl<S: Source, const DOWN: bool> Merge<S, DOWN> {
             merge.settle(0);
         }
         merge
-    }
-
-    /// Which source, counted from the newest, the present pair is from.
-    #[must_use]
-    pub fn winner(&self) -> Option<usize> {
-        self.order.first().map(|place| place.source)
-    }
-
-    /// The sources, newest first.
-    #[must_use]
-    pub fn sources(&self) -> &[S] {
-        &self.sources
     }
 
     /// Puts the source at `position` of the order where its key belongs, at `position` or behind;

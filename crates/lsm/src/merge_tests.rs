@@ -48,6 +48,11 @@ impl Source for Pairs {
     }
 }
 
+/// Which source, counted from the newest, the present pair is from.
+fn winner<const DOWN: bool>(merge: &Merge<Pairs, DOWN>) -> Option<usize> {
+    merge.order.first().map(|place| place.source)
+}
+
 fn collect<const DOWN: bool>(mut merge: Merge<Pairs, DOWN>) -> Model {
     let mut all = Model::new();
     while let Some(key) = merge.key() {
@@ -59,12 +64,12 @@ fn collect<const DOWN: bool>(mut merge: Merge<Pairs, DOWN>) -> Model {
                 .is_none_or(|(last, _)| last.as_slice() < key)
         };
         assert!(in_order, "keys rise strictly, or fall");
-        let winner = merge.winner().expect("a pair comes from a source");
-        assert_eq!(merge.sources()[winner].entry(), merge.entry());
+        let winner = winner(&merge).expect("a pair comes from a source");
+        assert_eq!(merge.sources[winner].entry(), merge.entry());
         all.insert(key.to_vec(), merge.entry().to_owned());
         merge.advance().unwrap();
     }
-    assert_eq!(merge.winner(), None);
+    assert_eq!(winner(&merge), None);
     merge.advance().unwrap();
     assert_eq!(merge.key(), None, "an ended merge stays at its end");
     all
@@ -134,7 +139,7 @@ fn a_long_source_is_passed_with_one_comparison_a_step() {
     let asked = [long.asked.clone(), short.asked.clone()];
     let mut merge = Merge::new(vec![short, long]);
     let mut steps = 0;
-    while merge.winner().is_some() {
+    while winner(&merge).is_some() {
         steps += 1;
         merge.advance().unwrap();
     }

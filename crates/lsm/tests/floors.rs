@@ -122,13 +122,13 @@ fn modules_know_nobody_above_them() {
     );
 }
 
-/// What code is told by that only a mode of the papers needs, and the files that may name it.
+/// Words that belong to one mode of the papers, and the files that may name them.
 struct Fence {
     words: &'static [&'static str],
     files: &'static [&'static str],
 }
 
-/// Their lists may become shorter, and no longer: what a mode decides is asked of its module.
+/// A ratchet: a list may become shorter, and no longer. Other files ask the module of the mode.
 const FENCES: [Fence; 3] = [
     // The mode in which pointers hold places.
     Fence {

@@ -21,10 +21,10 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use argosy_base::RegionId;
+use argosy_log::Geometry;
+use argosy_log::verify::visit_records;
 use argosy_lsm::Placement;
 use argosy_lsm::edit::LogSegment;
-use argosy_lsm::log::Geometry;
-use argosy_lsm::log::verify::visit_records;
 
 use crate::coverage::{DAMAGE_BETWEEN_RECORDS, WINDOWS_DAMAGED};
 use crate::damaging::Damage;
@@ -169,9 +169,9 @@ mod tests {
     use argosy_device::{Crash, FormatOptions, MemoryDevice};
     use argosy_device::{Store, StoreSettings};
     use argosy_engine::{Store as _, WriteBatch, WriteOptions};
+    use argosy_log::segment::WINDOW_HEADER_BYTES;
     use argosy_lsm::cache::NodeCache;
     use argosy_lsm::db::promote::{fresh_windows, survivors};
-    use argosy_lsm::log::segment::WINDOW_HEADER_BYTES;
     use argosy_lsm::{Lsm, Replica, ReplicaError, Service, Settings};
     use argosy_memory::AnonymousWindows;
 

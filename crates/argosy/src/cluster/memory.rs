@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use argosy_lsm::log::segment::holds_records;
+use argosy_log::segment::holds_records;
 use argosy_memory::{SharedMemory, own_directory};
 
 use rustix::fs::{FlockOperation, flock};
@@ -282,8 +282,8 @@ mod tests {
     /// A window that holds a record, or only the header that it begins with.
     fn window(shm: &Path, has_record: bool) -> PathBuf {
         use argosy_base::{Epoch, Incarnation, LogKind, Lsn, RegionId, SegmentNumber};
+        use argosy_log::segment::{WINDOW_HEADER_BYTES, Writer, encode_window_header};
         use argosy_lsm::LogSegment;
-        use argosy_lsm::log::segment::{WINDOW_HEADER_BYTES, Writer, encode_window_header};
         let segment = LogSegment {
             log: LogKind::Recovery,
             number: SegmentNumber(1),

@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use argosy_base::SegmentNumber;
+use argosy_log::{Record, RecordKind};
 use argosy_lsm::Version;
 use argosy_lsm::cut_segments;
 use argosy_lsm::inspect::Region;
 use argosy_lsm::inspect::contents::{Content, contents};
-use argosy_lsm::log::{Record, RecordKind};
 use argosy_lsm::names::{Entry, Lasting};
 use clap::Args;
 use serde::Serialize;

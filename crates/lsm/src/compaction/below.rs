@@ -10,7 +10,7 @@ use crate::version::{LevelEntry, Version};
 
 /// The runs below a target, asked in rising key order whether they may hold a key.
 #[derive(Debug, Default)]
-pub struct Below {
+pub(crate) struct Below {
     runs: Vec<RunBelow>,
 }
 
@@ -46,7 +46,7 @@ impl RunBelow {
 impl Below {
     /// The runs of `version` in `level` and below, as far as they have keys of `range`.
     #[must_use]
-    pub fn new(version: &Version, level: u8, range: &KeyRange) -> Self {
+    pub(crate) fn new(version: &Version, level: u8, range: &KeyRange) -> Self {
         let runs = version.runs();
         Self {
             runs: runs

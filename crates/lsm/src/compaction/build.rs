@@ -40,7 +40,7 @@ use argosy_engine::{EngineError, Observer, SealedSegment};
 use super::below::Below;
 use super::references::{Passed, PointerCounts};
 use super::target::number_of;
-pub use super::target::{Shape, Target};
+pub(crate) use super::target::{Shape, Target};
 use super::values::{Finished, Turned, Values};
 use crate::addresses::Pointers;
 use crate::cache::{CacheKey, NodeCache};
@@ -55,7 +55,7 @@ use crate::storage::Storage;
 use crate::version::Version;
 
 /// What a step of a build may use.
-pub struct Tools<'a> {
+pub(crate) struct Tools<'a> {
     /// Gives segments their numbers and places.
     pub storage: &'a mut Storage,
     /// Who ships what is built.
@@ -72,7 +72,7 @@ pub struct Tools<'a> {
 
 /// What came of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stepped {
+pub(crate) enum Stepped {
     /// Something was done.
     Progress,
     /// A write, the observer or a segment number is waited for.
@@ -117,7 +117,7 @@ impl Held {
 }
 
 /// A build under way.
-pub struct Build<S> {
+pub(crate) struct Build<S> {
     source: S,
     target: Target,
     below: Below,
@@ -144,7 +144,7 @@ pub struct Build<S> {
 impl<S: Source> Build<S> {
     /// A build of everything in `source`; `below` knows the runs that its tombstones may hide.
     #[must_use]
-    pub fn new(source: S, target: Target, below: Below) -> Self {
+    pub(crate) fn new(source: S, target: Target, below: Below) -> Self {
         Self {
             tree: target.tree(),
             numbers: BTreeMap::new(),
@@ -166,13 +166,13 @@ impl<S: Source> Build<S> {
 
     /// The same, with medium values where `values` says.
     #[must_use]
-    pub fn with(self, values: Values) -> Self {
+    pub(crate) fn with(self, values: Values) -> Self {
         Self { values, ..self }
     }
 
     /// The same, of a source that is made of levels of `version`: their pointers are counted already.
     #[must_use]
-    pub fn of_levels(self, version: Arc<Version>) -> Self {
+    pub(crate) fn of_levels(self, version: Arc<Version>) -> Self {
         Self {
             counts: PointerCounts::of_levels(version),
             ..self
@@ -189,7 +189,7 @@ impl<S: Source> Build<S> {
     ///
     /// # Errors
     /// A pointer leads to a place where `head` has nothing.
-    pub fn references(&mut self, head: &Version) -> Result<Vec<Reference>, EngineError> {
+    pub(crate) fn references(&mut self, head: &Version) -> Result<Vec<Reference>, EngineError> {
         let Self {
             counts,
             source,
@@ -206,7 +206,7 @@ impl<S: Source> Build<S> {
     ///
     /// # Errors
     /// When the source cannot be read, or a write failed. The build is over.
-    pub fn step(&mut self, tools: &mut Tools<'_>) -> Result<Stepped, EngineError> {
+    pub(crate) fn step(&mut self, tools: &mut Tools<'_>) -> Result<Stepped, EngineError> {
         let mut moved = self.let_go(tools)?;
         if self.unplaced.is_some() && self.held.len() < HELD_MAX {
             match self.place(tools)? {
@@ -231,7 +231,7 @@ impl<S: Source> Build<S> {
 
     /// Whether all outputs are written and taken.
     #[must_use]
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.source.key().is_none()
             && self.builder.is_none()
             && !self.values.is_open()
@@ -242,7 +242,7 @@ impl<S: Source> Build<S> {
 
     /// Where the tree begins, once the build is done: `None` where it makes none, or no pair was left.
     #[must_use]
-    pub fn tree(&self) -> Option<Tree> {
+    pub(crate) fn tree(&self) -> Option<Tree> {
         let tree = self.tree.as_ref().and_then(TreeBuilder::root)?;
         let number = *self.numbers.get(&tree.root.segment())?;
         let root = Pointer::new(number, tree.root.offset());
@@ -252,7 +252,7 @@ impl<S: Source> Build<S> {
     /// The finished segments: those with pairs in key order, index segments of a tree in between, and
     /// medium segments.
     #[must_use]
-    pub fn outputs(&self) -> &[LevelSegment] {
+    pub(crate) fn outputs(&self) -> &[LevelSegment] {
         &self.outputs
     }
 
@@ -284,7 +284,7 @@ impl<S: Source> Build<S> {
 
     /// Values that went to the medium log, or came from there; and bytes of it that were read.
     #[must_use]
-    pub fn medium_values(&self) -> (u64, u64) {
+    pub(crate) fn medium_values(&self) -> (u64, u64) {
         self.values.totals()
     }
 
@@ -430,7 +430,7 @@ impl<S: Source> Build<S> {
     }
 
     /// Gives up the segments that were made: the build is over, and nothing names them.
-    pub fn abandon(&mut self, storage: &mut Storage) {
+    pub(crate) fn abandon(&mut self, storage: &mut Storage) {
         for segment in self.outputs.drain(..) {
             storage.abandon(segment.number);
         }

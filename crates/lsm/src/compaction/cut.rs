@@ -33,7 +33,7 @@ use crate::version::{Run, Version};
 
 /// Bytes of bounds that an edit names before merges make fewer pieces: an eighth of the longest edit that another
 /// member takes.
-pub const CUT_BYTES_MAX: usize = 8 << 20;
+pub(crate) const CUT_BYTES_MAX: usize = 8 << 20;
 
 /// Most segments that are known to be worth a merge since ranges of their keys were removed.
 const SPARSE_MAX: usize = 1024;
@@ -43,7 +43,7 @@ const SPARSE_STEP: usize = 64;
 
 /// See the module documentation.
 #[derive(Debug, Default)]
-pub struct Cut {
+pub(crate) struct Cut {
     /// Segments that go.
     removed: Vec<Place>,
     /// Parts that are cut off, with pointers that nobody has counted.
@@ -57,7 +57,7 @@ pub struct Cut {
 impl Cut {
     /// That of `union`, ranges in order without overlap, out of `version`.
     #[must_use]
-    pub fn new(version: &Version, union: &[KeyRange]) -> Self {
+    pub(crate) fn new(version: &Version, union: &[KeyRange]) -> Self {
         let mut cut = Self::default();
         if !union.is_empty() {
             for (level, run) in version.runs() {
@@ -116,7 +116,7 @@ impl Cut {
 
     /// Adds to `sparse` those of the segments that stay, of whose leaves less than half may still have keys
     /// that count. Looks at a few; what cannot be read says nothing here.
-    pub fn note_sparse(&self, version: &Version, sparse: &mut BTreeSet<SegmentNumber>) {
+    pub(crate) fn note_sparse(&self, version: &Version, sparse: &mut BTreeSet<SegmentNumber>) {
         let most = SPARSE_STEP.min(SPARSE_MAX.saturating_sub(sparse.len()));
         let same = |a: &(Place, KeyRange), b: &(Place, KeyRange)| a.0 == b.0;
         let segments = self.clipped.chunk_by(same).take(most);
@@ -131,14 +131,14 @@ impl Cut {
 
     /// Bytes of the bounds of all pieces.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let clipped = self.clipped.iter().map(|(_, range)| range);
         let uncounted = self.uncounted.iter().map(|part| &part.range);
         clipped.chain(uncounted).map(bound_bytes).sum()
     }
 
     /// Writes removals and clips into `edit`.
-    pub fn take_away(&self, edit: &mut Edit) {
+    pub(crate) fn take_away(&self, edit: &mut Edit) {
         edit.removed.extend(self.removed.iter().chain(&self.index));
         edit.clipped.extend_from_slice(&self.clipped);
         let uncounted = self.uncounted.iter().cloned();

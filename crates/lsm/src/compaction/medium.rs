@@ -43,7 +43,7 @@ const CHUNK_BYTES: (usize, usize) = (16 << 10, 256 << 10);
 
 /// What the choice of a place for medium values depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MediumExtent {
+pub(crate) struct MediumExtent {
     /// Levels that there are, the last of which is not empty.
     pub levels: usize,
     /// Bytes of device that the medium log takes.
@@ -55,7 +55,7 @@ pub struct MediumExtent {
 impl MediumExtent {
     /// That of `version`.
     #[must_use]
-    pub fn of(version: &Version, settings: &Settings) -> Self {
+    pub(crate) fn of(version: &Version, settings: &Settings) -> Self {
         let levels = version.levels();
         let level_bytes: u64 = levels.iter().map(|level| level.bytes()).sum();
         Self {
@@ -67,14 +67,14 @@ impl MediumExtent {
 
     /// Whether the medium log is longer than it may be.
     #[must_use]
-    pub const fn is_over(&self) -> bool {
+    pub(crate) const fn is_over(&self) -> bool {
         self.bytes > self.bound
     }
 }
 
 /// Whether a flush puts medium values apart.
 #[must_use]
-pub fn is_apart(settings: &Settings, extent: &MediumExtent) -> bool {
+pub(crate) fn is_apart(settings: &Settings, extent: &MediumExtent) -> bool {
     settings.placement == Placement::Hybrid
         && extent.levels >= settings.medium_levels_min
         && extent.bound > 0
@@ -83,7 +83,7 @@ pub fn is_apart(settings: &Settings, extent: &MediumExtent) -> bool {
 
 /// Whether a merge into `target` puts medium values in place: it is the last level, or will be.
 #[must_use]
-pub const fn is_in_place(target: u8, extent: &MediumExtent) -> bool {
+pub(crate) const fn is_in_place(target: u8, extent: &MediumExtent) -> bool {
     target as usize >= extent.levels
 }
 
@@ -113,7 +113,7 @@ impl Chunk {
 }
 
 /// The medium values that a merge puts in place, read ahead.
-pub struct MediumReads {
+pub(crate) struct MediumReads {
     version: Arc<Version>,
     /// The medium segments that pointers have led to so far, by their high bits.
     known: Vec<Known>,
@@ -130,7 +130,7 @@ pub struct MediumReads {
 impl MediumReads {
     /// Those that the inputs of `plan`, one of `version`, point to; `None` where they point to none.
     #[must_use]
-    pub fn of(version: &Arc<Version>, plan: &Plan) -> Option<Self> {
+    pub(crate) fn of(version: &Arc<Version>, plan: &Plan) -> Option<Self> {
         if plan.medium_bytes() == 0 {
             return None;
         }
@@ -180,7 +180,7 @@ impl MediumReads {
     /// # Errors
     /// When it does and the value is not there; the device's.
     #[inline]
-    pub fn read(
+    pub(crate) fn read(
         &mut self,
         at: Pointer,
         value_len: u32,
@@ -247,14 +247,8 @@ impl MediumReads {
 
     /// Values that were taken, and bytes that were read.
     #[must_use]
-    pub const fn totals(&self) -> (u64, u64) {
+    pub(crate) const fn totals(&self) -> (u64, u64) {
         (self.values, self.read_bytes)
-    }
-
-    /// Bytes of what is read ahead.
-    #[must_use]
-    pub const fn memory_bytes(&self) -> usize {
-        self.held_bytes
     }
 }
 

@@ -6,24 +6,23 @@
 //! segments, in bounded steps), `references` (which pointers come and go with that), [`cut`] (removed ranges),
 //! [`uncounted`] (pointers of what was cut off), [`medium`] and [`values`] (where the values of medium pairs go).
 
-pub mod below;
-pub mod build;
-pub mod cut;
-pub mod medium;
+pub(crate) mod below;
+pub(crate) mod build;
+pub(crate) mod cut;
+pub(crate) mod medium;
 mod pack;
 pub mod pick;
-pub mod pieces;
+pub(crate) mod pieces;
 pub mod plan;
 pub mod policy;
 mod references;
-pub mod target;
-pub mod uncounted;
-pub mod values;
-pub mod whole;
-pub mod why;
+pub(crate) mod target;
+pub(crate) mod uncounted;
+pub(crate) mod values;
+pub(crate) mod whole;
+pub(crate) mod why;
 
 pub use pick::pick;
 pub use pieces::Shape;
 pub use policy::{Choice, Picked, Policy};
-pub use whole::pick_whole;
 pub use why::Why;

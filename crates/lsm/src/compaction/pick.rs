@@ -280,7 +280,7 @@ pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
 /// What reads have to pay for a merge of L1, in bytes: all that it and L2 hold. `None` where L1 has
 /// one run, or none.
 #[must_use]
-pub fn l1_price(shape: &Shape<'_>) -> Option<u64> {
+pub(crate) fn l1_price(shape: &Shape<'_>) -> Option<u64> {
     let both = [shape.runs(1), shape.runs(2)];
     let all = both.iter().flat_map(|runs| runs.iter());
     (both[0].len() > 1).then(|| all.map(Pieces::bytes).sum())
@@ -288,7 +288,7 @@ pub fn l1_price(shape: &Shape<'_>) -> Option<u64> {
 
 /// How many runs of L1, as large as those that it has, hold a fourth of what L2 does. `None` where L1 is empty.
 #[must_use]
-pub fn l1_runs_worth_merging(shape: &Shape<'_>) -> Option<u64> {
+pub(crate) fn l1_runs_worth_merging(shape: &Shape<'_>) -> Option<u64> {
     let bytes = |level| shape.runs(level).iter().map(Pieces::bytes).sum::<u64>();
     let count = shape.runs(1).len() as u64;
     (bytes(2) / 4 * count).checked_div(bytes(1))
@@ -296,7 +296,7 @@ pub fn l1_runs_worth_merging(shape: &Shape<'_>) -> Option<u64> {
 
 /// Bytes that `level`, 2 or below, may hold.
 #[must_use]
-pub fn target_bytes(policy: &Policy, level: u8) -> u64 {
+pub(crate) fn target_bytes(policy: &Policy, level: u8) -> u64 {
     let growth = u64::from(policy.growth_factor).saturating_pow(u32::from(level) - 1);
     policy.l0_bytes.saturating_mul(growth)
 }

@@ -55,7 +55,7 @@ struct Part<'a> {
 }
 
 /// The sorted runs of a level, oldest first, each sorted by range.
-pub type Runs<'a> = Vec<Pieces<'a>>;
+pub(crate) type Runs<'a> = Vec<Pieces<'a>>;
 
 /// All levels of a version; the first is L1.
 #[derive(Clone, Debug, Default)]
@@ -166,7 +166,7 @@ impl<'a> Pieces<'a> {
 
     /// How many segments have all their pieces in `range`.
     #[must_use]
-    pub fn freed_without(&self, range: &KeyRange) -> usize {
+    pub(crate) fn freed_without(&self, range: &KeyRange) -> usize {
         let ends = |piece: &Piece<'_>| match (&range.to, &piece.range.to) {
             (Some(to), Some(end)) => end <= to,
             (to, _) => to.is_none(),
@@ -245,7 +245,7 @@ impl<'a> Pieces<'a> {
 
     /// Whether one holds tombstones.
     #[must_use]
-    pub fn holds_tombstones(&self) -> bool {
+    pub(crate) fn holds_tombstones(&self) -> bool {
         match &self.0 {
             Source::Run(run) => run.holds_tombstones(),
             Source::Parts(parts) => parts.iter().any(|part| part.piece.tombstones),
@@ -254,7 +254,7 @@ impl<'a> Pieces<'a> {
 
     /// Whether one points into the medium log.
     #[must_use]
-    pub fn points_to_medium(&self) -> bool {
+    pub(crate) fn points_to_medium(&self) -> bool {
         match &self.0 {
             Source::Run(run) => run.points_to_medium(),
             Source::Parts(parts) => parts.iter().any(|part| part.piece.medium > 0),
@@ -263,7 +263,7 @@ impl<'a> Pieces<'a> {
 
     /// The first place of one that points into the medium log. Goes through those before it, where there is one.
     #[must_use]
-    pub fn first_to_medium(&self) -> Option<usize> {
+    pub(crate) fn first_to_medium(&self) -> Option<usize> {
         let mut places = 0..self.len();
         let found = self.points_to_medium();
         found.then(|| places.find(|place| self.get(*place).medium > 0))?
@@ -272,7 +272,7 @@ impl<'a> Pieces<'a> {
     /// The first place of one that begins at `key` or behind it, and is in `sparse` or one of at least `pieces_min` of
     /// its segment. Goes through them where `pieces_min` is below `PIECES_MAX`, or some keys are passed over.
     #[must_use]
-    pub fn first_loose(
+    pub(crate) fn first_loose(
         &self,
         key: &[u8],
         pieces_min: u32,

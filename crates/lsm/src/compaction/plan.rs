@@ -122,7 +122,7 @@ impl Plan {
 
     /// The plan of making one run of what the runs of L1 hold of `range`.
     #[must_use]
-    pub fn pack_l1(version: &Version, range: &KeyRange) -> Self {
+    pub(crate) fn pack_l1(version: &Version, range: &KeyRange) -> Self {
         let runs = version.level(1).map_or(&[][..], |level| &level.runs);
         let holds = |run: &&Run| run.overlapping(range).next().is_some();
         let holding: Vec<_> = runs.iter().filter(holds).collect();
@@ -223,12 +223,12 @@ impl Plan {
 
     /// Whether what it reads may point into medium segments that are shut.
     #[must_use]
-    pub fn points_into(&self, shut: &Shut) -> bool {
+    pub(crate) fn points_into(&self, shut: &Shut) -> bool {
         shut.has_medium() && self.medium_bytes() > 0
     }
 
     /// Writes removals and clips into `edit`.
-    pub fn take_away(&self, edit: &mut Edit) {
+    pub(crate) fn take_away(&self, edit: &mut Edit) {
         edit.removed.extend_from_slice(&self.removed);
         edit.clipped.extend_from_slice(&self.clipped);
     }
@@ -260,7 +260,7 @@ pub(super) fn index_places(level: u8, run: &Run) -> impl Iterator<Item = Place> 
 
 /// Writes into `edit` that `segments` of `level`, as [`shape`] numbered them, go down by one. Where
 /// leaf segments of a tree are among them, they are all of a run, and the tree goes with them.
-pub fn move_down(version: &Version, level: u8, segments: &[At], edit: &mut Edit) {
+pub(crate) fn move_down(version: &Version, level: u8, segments: &[At], edit: &mut Edit) {
     let runs = &version.level(level).expect("it was picked").runs;
     let mut tree_of = None;
     let mut seen = BTreeSet::new();

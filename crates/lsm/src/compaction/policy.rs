@@ -27,7 +27,7 @@ pub struct Place {
 
 impl Place {
     /// Where packing begins: with the lowest level.
-    pub const LOWEST: Self = Self {
+    pub(crate) const LOWEST: Self = Self {
         level: LEVELS_MAX - 1,
         key: Vec::new(),
     };

@@ -13,7 +13,7 @@ use crate::version::Version;
 
 /// What a build makes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// Segments with an index each.
     SelfContained,
     /// A tree.
@@ -22,7 +22,7 @@ pub enum Shape {
 
 /// What a build makes segments of.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub(crate) struct Target {
     /// The region.
     pub region: RegionId,
     /// The epoch in which they are written.

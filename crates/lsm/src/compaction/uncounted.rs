@@ -22,7 +22,7 @@ use crate::version::{LevelEntry, Version};
 ///
 /// # Errors
 /// What cannot be read: nothing was written into `edit`.
-pub fn edit_of(
+pub(crate) fn edit_of(
     version: &Version,
     number: SegmentNumber,
     beyond: bool,
@@ -60,7 +60,7 @@ pub fn edit_of(
 ///
 /// # Errors
 /// A leaf cannot be read, or a pointer leads to a place where `version` has nothing.
-pub fn count(
+pub(crate) fn count(
     version: &Version,
     entry: &LevelEntry,
     ranges: &[&KeyRange],

@@ -16,7 +16,7 @@ use crate::segments::StoredSegment;
 use crate::storage::Storage;
 
 /// What a build does with medium values.
-pub enum Values {
+pub(crate) enum Values {
     /// They stay where they are.
     Stay,
     /// Those in the source go to the medium log.
@@ -108,7 +108,7 @@ impl Values {
 }
 
 /// The medium segments of a flush.
-pub struct Apart {
+pub(crate) struct Apart {
     /// Pairs of fewer bytes stay in the leaves.
     small_bytes: usize,
     open: Option<Open>,
@@ -132,7 +132,7 @@ pub(super) type Finished = (BuiltSegment, Arc<StoredSegment>);
 impl Apart {
     /// Takes values of pairs of at least `small_bytes`.
     #[must_use]
-    pub const fn new(small_bytes: usize) -> Self {
+    pub(crate) const fn new(small_bytes: usize) -> Self {
         Self {
             small_bytes,
             open: None,

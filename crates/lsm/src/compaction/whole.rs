@@ -53,7 +53,7 @@ impl Shape {
 
 /// Chooses. See the module documentation.
 #[must_use]
-pub fn pick_whole(shape: &Levels<'_>, policy: &Policy) -> Option<Picked> {
+pub(crate) fn pick_whole(shape: &Levels<'_>, policy: &Policy) -> Option<Picked> {
     let level = |why| Some((why, level_for(why, shape, policy)?));
     let chosen = Why::ORDER.into_iter().find_map(level);
     let Some((why, level)) = chosen.filter(|_| policy.whole_segments_max > 0) else {
@@ -96,6 +96,6 @@ fn may_sink(shape: &Levels<'_>, level: u8, run: &Pieces<'_>) -> bool {
 /// Index segments that a tree over so many leaf segments has, at most, where keys are not longer than a
 /// few separators to a node.
 #[must_use]
-pub const fn index_segments(leaves: usize) -> usize {
+pub(crate) const fn index_segments(leaves: usize) -> usize {
     leaves / 16 + 3
 }

@@ -58,7 +58,7 @@ impl Why {
 
     /// Whether the only purpose is that segments become fewer: nothing goes down.
     #[must_use]
-    pub const fn packs(self) -> bool {
+    pub(crate) const fn packs(self) -> bool {
         matches!(self, Self::NoRoom | Self::Short)
     }
 }

@@ -135,7 +135,7 @@ impl SegmentBuilder {
     /// # Panics
     /// When the geometry is outside its bounds.
     #[must_use]
-    pub fn of_tree(name: SegmentName, geometry: Geometry, below: Option<Vec<u8>>) -> Self {
+    pub(crate) fn of_tree(name: SegmentName, geometry: Geometry, below: Option<Vec<u8>>) -> Self {
         let leaves = Leaves::Tree {
             below,
             nodes: vec![],
@@ -193,7 +193,7 @@ impl SegmentBuilder {
 
     /// The same, still empty, with so many bits of its filter for each key.
     #[must_use]
-    pub fn with_filter(self, filter_bits: BitsPerKey) -> Self {
+    pub(crate) fn with_filter(self, filter_bits: BitsPerKey) -> Self {
         Self {
             filter_bits,
             ..self
@@ -315,12 +315,6 @@ impl SegmentBuilder {
         narrow(self.hashes.len())
     }
 
-    /// Bytes of the leaves so far.
-    #[must_use]
-    pub fn leaves_bytes(&self) -> usize {
-        self.leaf.end
-    }
-
     /// Closes the segment, whose pointers hold the numbers of log segments.
     ///
     /// # Panics
@@ -341,7 +335,7 @@ impl SegmentBuilder {
     ///
     /// # Panics
     /// When it is empty.
-    pub fn finish_with(
+    pub(crate) fn finish_with(
         mut self,
         mut number_of: impl FnMut(SegmentNumber) -> Option<SegmentNumber>,
     ) -> Result<BuiltSegment, SegmentNumber> {

@@ -54,7 +54,7 @@ use argosy_base::{BLOCK_SIZE, Epoch, Kind, RegionId, SEGMENT_SIZE, SegmentNumber
 use crate::names::{Form, LevelError, NODE_BYTES_MIN, SegmentName};
 
 /// The format that is written, and the only one that is read.
-pub const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = 7;
 /// The first bytes of a footer: "ArgLevel", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"ArgLevel");
 /// Bytes of a footer.
@@ -62,7 +62,7 @@ pub(crate) const FOOTER_BYTES: usize = 128;
 /// Bytes of a block, as offsets in a segment are counted.
 pub(crate) const BLOCK: u32 = 4096;
 /// Bytes of the largest node.
-pub const NODE_BYTES_MAX: usize = 32 << 10;
+pub(crate) const NODE_BYTES_MAX: usize = 32 << 10;
 
 const _: () = assert!(BLOCK as usize == BLOCK_SIZE);
 const _: () = assert!(FOOTER_BYTES < BLOCK_SIZE, "the last block holds the footer");
@@ -74,14 +74,14 @@ const _: () = assert!(
 /// Whether `node_bytes` can be the size of a segment's nodes: a power of two from
 /// [`NODE_BYTES_MIN`] to [`NODE_BYTES_MAX`].
 #[must_use]
-pub const fn node_bytes_valid(node_bytes: usize) -> bool {
+pub(crate) const fn node_bytes_valid(node_bytes: usize) -> bool {
     node_bytes.is_power_of_two() && node_bytes >= NODE_BYTES_MIN && node_bytes <= NODE_BYTES_MAX
 }
 
 /// Least bytes of a segment with nodes of `node_bytes`: room for a leaf with any one pair, two copies
 /// of the longest key in the table, and, in one more block, the index, the filter and the footer.
 #[must_use]
-pub const fn segment_bytes_min(node_bytes: usize) -> usize {
+pub(crate) const fn segment_bytes_min(node_bytes: usize) -> usize {
     let longest_pair = 2 * KEY_BYTES_MAX;
     let leaf = if node_bytes > longest_pair {
         node_bytes

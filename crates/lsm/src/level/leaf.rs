@@ -137,7 +137,7 @@ impl Leaf {
     /// Bytes that its clones share.
     #[inline]
     #[must_use]
-    pub fn shared_bytes(&self) -> usize {
+    pub(crate) fn shared_bytes(&self) -> usize {
         self.bytes.len()
     }
 

@@ -43,7 +43,7 @@ const _: () = assert!(PAGE.is_multiple_of(BLOCK_SIZE));
 /// Bytes of the record of a value of `value_len` bytes.
 #[inline]
 #[must_use]
-pub const fn record_len(value_len: usize) -> usize {
+pub(crate) const fn record_len(value_len: usize) -> usize {
     CRC_BYTES + value_len
 }
 
@@ -165,7 +165,7 @@ fn checksum(name: SegmentName, at: u32, key: &[u8], value: &[u8]) -> u32 {
 /// # Errors
 /// [`LevelError::Corrupt`] where they are not.
 #[inline]
-pub fn value_in<'r>(
+pub(crate) fn value_in<'r>(
     name: SegmentName,
     at: u32,
     key: &[u8],

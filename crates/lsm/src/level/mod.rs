@@ -18,18 +18,18 @@
 //! pointed at inside them is checked against their bounds once, when they are parsed. What has been
 //! parsed can be used without further errors.
 
-pub mod builder;
+pub(crate) mod builder;
 mod draft;
-pub mod format;
-pub mod index;
+pub(crate) mod format;
+pub(crate) mod index;
 pub mod leaf;
 pub mod medium;
 pub mod pointers;
-pub mod reader;
+pub(crate) mod reader;
 mod record;
-pub mod stand;
-pub mod tree;
-pub mod tree_builder;
+pub(crate) mod stand;
+pub(crate) mod tree;
+pub(crate) mod tree_builder;
 pub mod verify;
 
 use argosy_base::SegmentNumber;

@@ -111,7 +111,7 @@ fn for_each_node(
 ///
 /// # Errors
 /// [`VisitError::Damaged`].
-pub fn forget_uncounted(
+pub(crate) fn forget_uncounted(
     name: SegmentName,
     bytes: &mut [u8],
     counted: &[KeyRange],
@@ -136,7 +136,11 @@ pub fn forget_uncounted(
 ///
 /// # Errors
 /// [`VisitError::Damaged`], where `bytes` are.
-pub fn keep_whole_nodes(name: SegmentName, own: &[u8], bytes: &mut [u8]) -> Result<(), VisitError> {
+pub(crate) fn keep_whole_nodes(
+    name: SegmentName,
+    own: &[u8],
+    bytes: &mut [u8],
+) -> Result<(), VisitError> {
     for_each_node(name, bytes, |of, node| {
         let from = of.offset as usize;
         if let Some(own) = own
@@ -154,7 +158,7 @@ pub fn keep_whole_nodes(name: SegmentName, own: &[u8], bytes: &mut [u8]) -> Resu
 ///
 /// # Errors
 /// [`VisitError::Damaged`].
-pub fn lacks_counted(
+pub(crate) fn lacks_counted(
     name: SegmentName,
     bytes: &[u8],
     counted: &[KeyRange],

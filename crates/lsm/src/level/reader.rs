@@ -175,7 +175,7 @@ impl SegmentReader {
     /// Whether no key outside of its first and last is asked for, and its filter may have it.
     #[inline]
     #[must_use]
-    pub fn may_have(&self, key: &[u8], hash: KeyHash) -> bool {
+    pub(crate) fn may_have(&self, key: &[u8], hash: KeyHash) -> bool {
         key >= self.first_key() && key <= self.last_key() && self.may_contain(hash)
     }
 
@@ -191,7 +191,7 @@ impl SegmentReader {
 
     /// Bytes of its leaves, which is about what a compaction of it reads.
     #[must_use]
-    pub const fn leaves_bytes(&self) -> u32 {
+    pub(crate) const fn leaves_bytes(&self) -> u32 {
         self.footer.leaves_len
     }
 

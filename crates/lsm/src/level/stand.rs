@@ -11,7 +11,7 @@ use super::record::Record;
 use crate::names::Entry;
 
 /// The parameter of walks from the highest key down. Those without go up.
-pub const DOWN: bool = true;
+pub(crate) const DOWN: bool = true;
 
 /// A pair of a leaf, or the end of the walk.
 pub(crate) struct Stand<const DOWN: bool> {

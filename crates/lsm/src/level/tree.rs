@@ -58,7 +58,7 @@ use super::{Leaf, ReadAt};
 use crate::names::{Entry, LevelError, SegmentName, Tree, can_be_node};
 
 /// The segments of a run's tree, as a reader finds them.
-pub trait TreeSegments {
+pub(crate) trait TreeSegments {
     /// How a segment's bytes are read.
     type Bytes<'s>: ReadAt
     where
@@ -118,7 +118,7 @@ impl<T: TreeSegments + ?Sized> TreeSegments for std::sync::Arc<T> {
 
 /// The leaf segment that stands for the keys that are looked for.
 #[derive(Clone, Copy, Debug)]
-pub struct LeafHome<S> {
+pub(crate) struct LeafHome<S> {
     /// Which it is.
     pub name: SegmentName,
     /// The high bits of pointers to it, as [`TreeSegments::high_bits`].

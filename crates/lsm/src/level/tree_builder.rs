@@ -193,7 +193,7 @@ struct Height {
 
 /// What a step of a tree's builder needs or has.
 #[derive(Debug)]
-pub enum TreeStep {
+pub(crate) enum TreeStep {
     /// Nothing is left to be done with what was given.
     Idle,
     /// Something was done; there may be more.
@@ -206,7 +206,7 @@ pub enum TreeStep {
 
 /// The index over a run that is being built.
 #[derive(Debug)]
-pub struct TreeBuilder {
+pub(crate) struct TreeBuilder {
     region: RegionId,
     epoch: Epoch,
     geometry: Geometry,
@@ -222,7 +222,7 @@ pub struct TreeBuilder {
 impl TreeBuilder {
     /// A tree without leaves.
     #[must_use]
-    pub const fn new(region: RegionId, epoch: Epoch, geometry: Geometry) -> Self {
+    pub(crate) const fn new(region: RegionId, epoch: Epoch, geometry: Geometry) -> Self {
         Self {
             region,
             epoch,
@@ -237,7 +237,7 @@ impl TreeBuilder {
     /// Segment `number`, of leaves or one that a step finished, has its place: pointers to its nodes
     /// have `high_bits`, the number, or where pointers hold places, its place. Segments of one height
     /// come in rising order of their numbers.
-    pub fn placed(
+    pub(crate) fn placed(
         &mut self,
         form: Form,
         (number, high_bits): (SegmentNumber, SegmentNumber),
@@ -259,13 +259,13 @@ impl TreeBuilder {
     }
 
     /// There are no more leaves. What is open is closed by the next steps.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.closing.get_or_insert(0);
     }
 
     /// Whether everything is done after [`end`](Self::end).
     #[must_use]
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.waiting.is_empty()
             && self
                 .closing
@@ -275,13 +275,13 @@ impl TreeBuilder {
     /// Where the tree begins, once all is done, with the high bits that were said of the root's segment;
     /// `None` of a tree without leaves.
     #[must_use]
-    pub const fn root(&self) -> Option<Tree> {
+    pub(crate) const fn root(&self) -> Option<Tree> {
         self.root
     }
 
     /// Takes what waits, or closes the lowest height that is open, as far as the next segment.
     /// `number` gives segments their numbers.
-    pub fn step(&mut self, mut number: impl FnMut() -> Option<SegmentNumber>) -> TreeStep {
+    pub(crate) fn step(&mut self, mut number: impl FnMut() -> Option<SegmentNumber>) -> TreeStep {
         let mut moved = false;
         while let Some((index, child)) = self.waiting.pop_front() {
             if self.heights.len() <= index {

@@ -351,7 +351,7 @@ fn are_listed(
 /// What pointers to children begin with in `own`, by what they begin with in `other`: two forms of `name`, an index
 /// segment of nodes of `height`. Only nodes that are whole in both tell.
 #[must_use]
-pub fn paired_children(
+pub(crate) fn paired_children(
     name: SegmentName,
     height: u8,
     own: &[u8],

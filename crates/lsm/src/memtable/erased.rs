@@ -24,14 +24,14 @@ use argosy_base::{KeyRange, Lsn};
 use super::sync::{ArcSwapOption, AtomicUsize, Ordering};
 
 /// Most ranges that a memtable takes beside others.
-pub const RANGES_MAX: usize = BATCH_RANGES_MAX;
+pub(crate) const RANGES_MAX: usize = BATCH_RANGES_MAX;
 
 /// Most bytes of their bounds.
-pub const RANGE_BYTES_MAX: usize = 64 << 10;
+pub(crate) const RANGE_BYTES_MAX: usize = 64 << 10;
 
 /// A range of keys that was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Erasure {
+pub(crate) struct Erasure {
     /// The keys.
     pub range: KeyRange,
     /// When.
@@ -90,14 +90,14 @@ impl Erasures {
     }
 
     /// What is left of `range` without them, in order.
-    pub fn left_of(&self, range: &KeyRange) -> impl Iterator<Item = KeyRange> + use<> {
+    pub(crate) fn left_of(&self, range: &KeyRange) -> impl Iterator<Item = KeyRange> + use<> {
         left_of(range, self.union())
     }
 }
 
 /// The keys of `ranges`: in order, without overlap, and no two of them touch.
 #[must_use]
-pub fn union<'a>(ranges: impl Iterator<Item = &'a KeyRange>) -> Vec<KeyRange> {
+pub(crate) fn union<'a>(ranges: impl Iterator<Item = &'a KeyRange>) -> Vec<KeyRange> {
     let mut sorted: Vec<_> = ranges.filter(|range| !range.is_empty()).collect();
     sorted.sort_unstable_by(|a, b| a.from.cmp(&b.from));
     let mut union: Vec<KeyRange> = Vec::new();
@@ -120,7 +120,10 @@ pub fn union<'a>(ranges: impl Iterator<Item = &'a KeyRange>) -> Vec<KeyRange> {
 }
 
 /// What is left of `range` without those of `union`, which are as [`union`] makes them; in order.
-pub fn left_of(range: &KeyRange, union: &[KeyRange]) -> impl Iterator<Item = KeyRange> + use<> {
+pub(crate) fn left_of(
+    range: &KeyRange,
+    union: &[KeyRange],
+) -> impl Iterator<Item = KeyRange> + use<> {
     let ends_before = |part: &KeyRange| part.to.as_ref().is_some_and(|to| *to <= range.from);
     let first = union.partition_point(ends_before);
     let begins_inside = |part: &&KeyRange| range.to.as_ref().is_none_or(|to| part.from < *to);
@@ -149,7 +152,7 @@ pub(super) struct Erased {
 }
 
 /// Bytes of the bounds of `range`.
-pub fn bound_bytes(range: &KeyRange) -> usize {
+pub(crate) fn bound_bytes(range: &KeyRange) -> usize {
     range.from.len() + range.to.as_ref().map_or(0, Vec::len)
 }
 

@@ -20,7 +20,7 @@ pub mod allocated;
 #[expect(unsafe_code, reason = "entries are reached by address; see the file")]
 mod arena;
 mod down;
-pub mod erased;
+pub(crate) mod erased;
 mod nodes;
 mod sync;
 mod tree;
@@ -43,7 +43,7 @@ use tree::{OutOfDate, Spot, Tree};
 const POINTER_BYTES: usize = 12;
 
 /// Most bytes of key and value of an entry. Longer values belong in a log.
-pub const ENTRY_PAYLOAD_MAX: usize = KEY_BYTES_MAX + (32 << 10);
+pub(crate) const ENTRY_PAYLOAD_MAX: usize = KEY_BYTES_MAX + (32 << 10);
 
 const INLINE: u8 = 1;
 const POINTER: u8 = 2;
@@ -76,7 +76,7 @@ impl Memtable {
 
     /// The same, for keys most of which begin with `shared`: these are found the fastest.
     #[must_use]
-    pub fn with_shared(capacity: usize, shared: &[u8]) -> Self {
+    pub(crate) fn with_shared(capacity: usize, shared: &[u8]) -> Self {
         let arena = Arena::new(capacity);
         let tree = Tree::new(arena.entries_max(), shared);
         Self {
@@ -89,7 +89,7 @@ impl Memtable {
 
     /// Most bytes that an entry takes in the arena.
     #[must_use]
-    pub fn entry_bytes_max(key_len: usize, entry: &Entry<'_>) -> usize {
+    pub(crate) fn entry_bytes_max(key_len: usize, entry: &Entry<'_>) -> usize {
         let value_len = match entry.lasting() {
             Entry::Inline(value) => value.len(),
             Entry::Pointer { .. } => POINTER_BYTES,
@@ -161,7 +161,7 @@ impl Memtable {
 
     /// Whether `count` more ranges with `bytes` of bounds may be removed here.
     #[must_use]
-    pub fn takes_ranges(&self, count: usize, bytes: usize) -> bool {
+    pub(crate) fn takes_ranges(&self, count: usize, bytes: usize) -> bool {
         self.erased.takes(count, bytes)
     }
 
@@ -337,7 +337,7 @@ impl MemtableCursor {
     }
 
     /// Moves to the first entry of all.
-    pub fn seek_to_first(&mut self) {
+    pub(crate) fn seek_to_first(&mut self) {
         self.at = self.core.tree.seek(&self.core.arena, &FIRST);
     }
 

@@ -81,7 +81,7 @@ impl<'a> Entry<'a> {
     /// The same pair, without expiry.
     #[inline]
     #[must_use]
-    pub const fn lasting(self) -> Self {
+    pub(crate) const fn lasting(self) -> Self {
         match self {
             Entry::Until(_, Lasting::Inline(value)) => Entry::Inline(value),
             Entry::Until(_, Lasting::Pointer { at, value_len }) => Entry::Pointer { at, value_len },
@@ -130,7 +130,7 @@ impl<'a> Entry<'a> {
     /// The same pair, with its value at another place of a log.
     #[inline]
     #[must_use]
-    pub const fn moved_to(self, at: Pointer) -> Entry<'a> {
+    pub(crate) const fn moved_to(self, at: Pointer) -> Entry<'a> {
         match self {
             Entry::Pointer { value_len, .. } => Entry::Pointer { at, value_len },
             Entry::Until(expiry, Lasting::Pointer { value_len, .. }) => {
@@ -172,7 +172,7 @@ impl OwnedEntry {
 
     /// Where the value lies in a log, if it does.
     #[inline]
-    pub const fn pointer_mut(&mut self) -> Option<&mut Pointer> {
+    pub(crate) const fn pointer_mut(&mut self) -> Option<&mut Pointer> {
         match self {
             Self::Pointer { at, .. } | Self::Until(_, Lasting::Pointer { at, .. }) => Some(at),
             _ => None,
@@ -181,7 +181,7 @@ impl OwnedEntry {
 
     /// The entry, borrowed.
     #[must_use]
-    pub fn as_entry(&self) -> Entry<'_> {
+    pub(crate) fn as_entry(&self) -> Entry<'_> {
         match self {
             Self::Inline(value) => Entry::Inline(value),
             Self::Pointer { at, value_len } => Entry::Pointer {

@@ -3,13 +3,13 @@
 use argosy_base::{Pointer, SEGMENT_SIZE};
 
 /// Bytes of the smallest node; all others are as many times as long.
-pub const NODE_BYTES_MIN: usize = 512;
+pub(crate) const NODE_BYTES_MIN: usize = 512;
 
 /// Most bytes of a node: the offset of every record fits a slot.
-pub const LEAF_BYTES_MAX: usize = 1 << 16;
+pub(crate) const LEAF_BYTES_MAX: usize = 1 << 16;
 
 /// Highest that a tree can be. Every height at least halves the nodes, so none comes near.
-pub const HEIGHT_MAX: u8 = 40;
+pub(crate) const HEIGHT_MAX: u8 = 40;
 
 /// What a level segment is. DO NOT CHANGE THE STORED VALUES.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +85,7 @@ pub struct Tree {
 impl Tree {
     /// Whether the root can be a node.
     #[must_use]
-    pub const fn is_sound(&self) -> bool {
+    pub(crate) const fn is_sound(&self) -> bool {
         can_be_node(self.root, self.len) && self.height <= HEIGHT_MAX && self.root.segment().0 != 0
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! This is the lowest floor: it knows no other module. Reading order: [`entry`], [`form`].
 
-pub mod entry;
-pub mod form;
+pub(crate) mod entry;
+pub(crate) mod form;
 
 use argosy_base::{Epoch, Identity, Kind, RegionId, SegmentNumber};
 use argosy_device::DeviceError;
@@ -12,7 +12,8 @@ use argosy_engine::EngineError;
 
 pub use entry::{Entry, Lasting, OwnedEntry};
 pub(crate) use form::can_be_node;
-pub use form::{Form, HEIGHT_MAX, LEAF_BYTES_MAX, NODE_BYTES_MIN, Tree};
+pub use form::{Form, Tree};
+pub(crate) use form::{LEAF_BYTES_MAX, NODE_BYTES_MIN};
 
 /// Which segment: its number, and the region and the epoch that wrote it. Part of the identity of
 /// every byte in it.

@@ -38,7 +38,7 @@ impl ReadAhead {
         begun: 0,
     };
     /// For a reader of all of one run.
-    pub const COMPACTION: Self = Self::long(LONG_BEGUN);
+    pub(crate) const COMPACTION: Self = Self::long(LONG_BEGUN);
     /// For runs that are a small part of what a merge reads.
     const SHORT: Self = Self {
         first: 64 << 10,
@@ -160,7 +160,7 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
     ///
     /// # Errors
     /// When the first leaf cannot be read, or is not what the index says.
-    pub fn either_way(
+    pub(crate) fn either_way(
         segment: Arc<SegmentReader>,
         source: R,
         cache: Option<Arc<NodeCache>>,

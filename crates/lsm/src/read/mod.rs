@@ -20,16 +20,16 @@
 //! in the levels), `values`, [`many`] (several keys); [`cursor`], [`tree_cursor`], [`sources`], [`scan`], [`snapshot`];
 //! `ttl` (what has expired).
 
-pub mod cursor;
-pub mod many;
+pub(crate) mod cursor;
+pub(crate) mod many;
 pub mod medium;
-pub mod nodes;
-pub mod readers;
-pub mod scan;
+pub(crate) mod nodes;
+pub(crate) mod readers;
+pub(crate) mod scan;
 mod search;
 pub mod snapshot;
-pub mod sources;
-pub mod tree_cursor;
+pub(crate) mod sources;
+pub(crate) mod tree_cursor;
 mod ttl;
 mod values;
 
@@ -164,7 +164,7 @@ impl ReadView {
     ///
     /// # Errors
     /// As [`in_levels`](Self::in_levels).
-    pub fn locate(
+    pub(crate) fn locate(
         &self,
         key: &[u8],
         lsn: Lsn,

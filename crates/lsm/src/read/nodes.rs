@@ -42,7 +42,7 @@ pub(crate) fn missed(
 ///
 /// # Errors
 /// When a leaf cannot be read, or is not what the index says.
-pub fn get_in_segment(
+pub(crate) fn get_in_segment(
     segment: &SegmentReader,
     key: &[u8],
     hash: KeyHash,
@@ -82,7 +82,7 @@ fn leaf_of_segment(
 ///
 /// # Errors
 /// When a node cannot be read, or is not what its parent says.
-pub fn get_in_tree<T: TreeSegments, S: ReadAt>(
+pub(crate) fn get_in_tree<T: TreeSegments, S: ReadAt>(
     segments: &T,
     home: &LeafHome<S>,
     key: &[u8],

@@ -19,7 +19,7 @@ use crate::version::{LevelEntry, RunTree};
 ///
 /// # Errors
 /// When index, filter or footer cannot be read; [`LevelError::NotInMemory`] as `fetch` says.
-pub fn reader<'a>(
+pub(crate) fn reader<'a>(
     entry: &'a LevelEntry,
     region: RegionId,
     cache: &Arc<NodeCache>,
@@ -41,7 +41,7 @@ pub fn reader<'a>(
 ///
 /// # Errors
 /// As [`reader`].
-pub fn passing_reader(
+pub(crate) fn passing_reader(
     entry: &LevelEntry,
     region: RegionId,
 ) -> Result<Arc<SegmentReader>, LevelError> {

@@ -27,7 +27,7 @@ use crate::segments::fetch::Fetch;
 use crate::version::{LevelEntry, RunTree, Version};
 
 /// The newest entries of a memtable at or below an LSN.
-pub struct MemtableSource {
+pub(crate) struct MemtableSource {
     cursor: MemtableCursor,
     lsn_max: Lsn,
     /// The key behind the last that belongs.
@@ -42,13 +42,13 @@ pub struct MemtableSource {
 impl MemtableSource {
     /// The entries of `table` in `range`, as of `lsn_max`.
     #[must_use]
-    pub fn new(table: &Arc<Memtable>, lsn_max: Lsn, range: &KeyRange) -> Self {
+    pub(crate) fn new(table: &Arc<Memtable>, lsn_max: Lsn, range: &KeyRange) -> Self {
         Self::without(table, lsn_max, range, None)
     }
 
     /// The same, without those that `erased` hides, all of which the reader sees.
     #[must_use]
-    pub fn without(
+    pub(crate) fn without(
         table: &Arc<Memtable>,
         lsn_max: Lsn,
         range: &KeyRange,
@@ -121,7 +121,7 @@ fn is_hidden(erased: Option<&Erasures>, key: &[u8], lsn: Lsn) -> bool {
 }
 
 /// The newest entries of a memtable at or below an LSN, from the highest key down.
-pub struct MemtableDownSource {
+pub(crate) struct MemtableDownSource {
     cursor: DownCursor,
     /// What hides entries.
     erased: Option<Arc<Erasures>>,
@@ -133,7 +133,7 @@ impl MemtableDownSource {
     /// The entries of `table` in `range`, as of `lsn_max`, without those that `erased` hides, all of which
     /// the reader sees.
     #[must_use]
-    pub fn without(
+    pub(crate) fn without(
         table: &Memtable,
         lsn_max: Lsn,
         range: &KeyRange,
@@ -221,7 +221,7 @@ pub(crate) const NO_TREE: &str = "a segment of a tree in a run without one";
 
 /// How a run is read.
 #[derive(Clone)]
-pub struct RunReading {
+pub(crate) struct RunReading {
     /// The region, part of the identity of its segments.
     pub region: RegionId,
     /// How far ahead.
@@ -351,7 +351,7 @@ enum Upcoming {
 
 /// The entries of some pieces of a run: in order, or with the parameter
 /// [`DOWN`](crate::level::stand::DOWN) from the highest key down.
-pub struct RunSource<const DOWN: bool = false> {
+pub(crate) struct RunSource<const DOWN: bool = false> {
     reading: RunReading,
     tree: Option<Arc<RunTree>>,
     /// The way to the last piece of the tree.
@@ -371,7 +371,7 @@ impl RunSource {
     ///
     /// # Errors
     /// When the first piece cannot be read.
-    pub fn new(reading: RunReading, input: RunInput) -> Result<Self, LevelError> {
+    pub(crate) fn new(reading: RunReading, input: RunInput) -> Result<Self, LevelError> {
         Self::either_way(reading, input)
     }
 }
@@ -381,7 +381,7 @@ impl<const DOWN: bool> RunSource<DOWN> {
     ///
     /// # Errors
     /// When the first piece on that way cannot be read.
-    pub fn either_way(reading: RunReading, input: RunInput) -> Result<Self, LevelError> {
+    pub(crate) fn either_way(reading: RunReading, input: RunInput) -> Result<Self, LevelError> {
         let pieces = Pieces::Listed(input.pieces.into_iter());
         Self::through(reading, input.tree, pieces)
     }

@@ -33,13 +33,13 @@ struct Step {
 
 /// The nodes from the leaves' parent up to the root.
 #[derive(Clone, Debug, Default)]
-pub struct Path {
+pub(crate) struct Path {
     steps: Vec<Step>,
 }
 
 /// A tree, and a way down that is known of it.
 #[derive(Clone, Debug, Default)]
-pub struct Way<T> {
+pub(crate) struct Way<T> {
     /// The tree's segments.
     pub segments: T,
     /// Where a cursor of the same tree was last; empty at first.
@@ -69,7 +69,7 @@ impl Chunk {
 
 /// A position in a leaf segment of a tree, and what is at it. Goes up, or with the parameter
 /// [`DOWN`](crate::level::stand::DOWN) down.
-pub struct TreeCursor<T, S, const DOWN: bool = false> {
+pub(crate) struct TreeCursor<T, S, const DOWN: bool = false> {
     segments: T,
     home: LeafHome<S>,
     cache: Option<Arc<NodeCache>>,
@@ -85,7 +85,7 @@ impl<T: TreeSegments, S: ReadAt> TreeCursor<T, S> {
     ///
     /// # Errors
     /// When a node cannot be read, or is not what its parent says.
-    pub fn new(
+    pub(crate) fn new(
         way: Way<T>,
         home: LeafHome<S>,
         cache: Option<Arc<NodeCache>>,
@@ -101,7 +101,7 @@ impl<T: TreeSegments, S: ReadAt, const DOWN: bool> TreeCursor<T, S, DOWN> {
     ///
     /// # Errors
     /// When a node cannot be read, or is not what its parent says.
-    pub fn either_way(
+    pub(crate) fn either_way(
         way: Way<T>,
         home: LeafHome<S>,
         cache: Option<Arc<NodeCache>>,
@@ -126,13 +126,13 @@ impl<T: TreeSegments, S: ReadAt, const DOWN: bool> TreeCursor<T, S, DOWN> {
 
     /// The segment that it goes through.
     #[must_use]
-    pub const fn name(&self) -> SegmentName {
+    pub(crate) const fn name(&self) -> SegmentName {
         self.home.name
     }
 
     /// Where the cursor is, for the next one.
     #[must_use]
-    pub fn into_path(self) -> Path {
+    pub(crate) fn into_path(self) -> Path {
         self.path
     }
 

@@ -42,14 +42,14 @@ impl Fetch<'_> {
 
     /// Whether it goes to the device: what is not in a cache was missed there.
     #[must_use]
-    pub const fn may_read(self) -> bool {
+    pub(crate) const fn may_read(self) -> bool {
         !matches!(self, Self::Memory)
     }
 }
 
 /// A stored segment, and how its bytes are come by.
 #[derive(Clone, Copy)]
-pub struct Fetched<'a> {
+pub(crate) struct Fetched<'a> {
     /// The segment.
     pub stored: &'a Arc<StoredSegment>,
     /// How its bytes are come by.

@@ -7,7 +7,7 @@
 //! It also remembers the writes that were begun through it, so that whoever commits an edit can
 //! see whether all bytes of a segment have reached the device (I3).
 
-pub mod fetch;
+pub(crate) mod fetch;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -285,7 +285,7 @@ impl StoredSegment {
 
     /// The segment's reader, if it is pinned.
     #[must_use]
-    pub fn pinned_reader(&self) -> Option<&Arc<SegmentReader>> {
+    pub(crate) fn pinned_reader(&self) -> Option<&Arc<SegmentReader>> {
         self.reader.get().map(|pinned| &pinned.reader)
     }
 

@@ -26,8 +26,8 @@ pub(crate) mod work;
 use std::fmt;
 use std::ops::{Index, Range};
 
-pub use map::Map;
-pub use node::Keys;
+pub(crate) use map::Map;
+pub(crate) use node::Keys;
 use node::{Child, Node, Of, Slots, child_of};
 
 /// Most entries of a leaf. Few: an edit that touches entries all over a list copies a leaf for each of them.
@@ -163,7 +163,7 @@ impl<T: Entry> List<T> {
     /// [`partition_point`](Self::partition_point) finds them.
     #[inline]
     #[must_use]
-    pub fn last_of(&self, holds: impl Fn(&T::Key) -> bool) -> Option<&T> {
+    pub(crate) fn last_of(&self, holds: impl Fn(&T::Key) -> bool) -> Option<&T> {
         let mut node = self.root.as_ref()?;
         loop {
             work::add(1);

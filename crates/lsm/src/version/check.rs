@@ -108,7 +108,7 @@ fn runs_rise(version: &Version) -> bool {
             matches!(
                 &level.runs[..],
                 [] | [Run {
-                    id: crate::RunId(0),
+                    id: crate::edit::RunId(0),
                     ..
                 }]
             )

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{KeyRange, ServerId};
+use argosy_base::{DeviceSegment, KeyRange, ServerId};
 use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
 
 use super::*;

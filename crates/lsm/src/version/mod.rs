@@ -37,7 +37,7 @@ mod check;
 mod counts;
 mod memory;
 mod numbers;
-pub mod outgoing;
+pub(crate) mod outgoing;
 mod run;
 mod trees;
 
@@ -45,8 +45,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use argosy_base::{
-    AddressMode, DeviceSegment, EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, RegionId,
-    SegmentNumber,
+    AddressMode, EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, RegionId, SegmentNumber,
 };
 
 use crate::addresses::Places;
@@ -275,7 +274,7 @@ impl Version {
 
     /// The member's own segment numbers below this may be in use; 0 where it has none.
     #[must_use]
-    pub const fn own_mark(&self) -> SegmentNumber {
+    pub(crate) const fn own_mark(&self) -> SegmentNumber {
         self.own_mark
     }
 
@@ -306,7 +305,7 @@ impl Version {
     }
 
     /// The segments of all logs that are not sealed.
-    pub fn open_logs(&self) -> impl Iterator<Item = &LogEntry> {
+    pub(crate) fn open_logs(&self) -> impl Iterator<Item = &LogEntry> {
         self.logs.iter().flat_map(|chain| {
             let sealed = chain.partition_point(|segment| segment.end.is_some());
             chain.range(sealed..chain.len())
@@ -354,7 +353,7 @@ impl Version {
     /// The keys of level segment `number` whose pointers count: those for which it stands, and those of
     /// its uncounted parts.
     #[must_use]
-    pub fn counted_ranges(&self, number: SegmentNumber) -> Vec<&KeyRange> {
+    pub(crate) fn counted_ranges(&self, number: SegmentNumber) -> Vec<&KeyRange> {
         let levels = self.runs().flat_map(|(_, run)| run.pieces(number));
         let parts = self.uncounted.get(&number).into_iter();
         let own = levels.chain(parts.flat_map(|rest| &rest.parts));
@@ -363,13 +362,13 @@ impl Version {
 
     /// The pointers into large-log or medium segment `number`.
     #[must_use]
-    pub fn log_use(&self, number: SegmentNumber) -> LogUse {
+    pub(crate) fn log_use(&self, number: SegmentNumber) -> LogUse {
         self.log_uses.get(&number).copied().unwrap_or_default()
     }
 
     /// The pointers into logs, by segment of the large or the medium log, as far as there ever were any.
     #[must_use]
-    pub const fn log_uses(&self) -> &Map<SegmentNumber, LogUse> {
+    pub(crate) const fn log_uses(&self) -> &Map<SegmentNumber, LogUse> {
         &self.log_uses
     }
 
@@ -380,13 +379,13 @@ impl Version {
     }
 
     /// Segments of the large log into which no level points, by number.
-    pub fn unreferenced(&self) -> impl Iterator<Item = SegmentNumber> {
+    pub(crate) fn unreferenced(&self) -> impl Iterator<Item = SegmentNumber> {
         self.unreferenced.keys().copied()
     }
 
     /// Bytes of records in the medium log that level segments point to.
     #[must_use]
-    pub const fn medium_refs(&self) -> u64 {
+    pub(crate) const fn medium_refs(&self) -> u64 {
         self.refs.medium
     }
 
@@ -398,7 +397,7 @@ impl Version {
 
     /// Bytes of records in the large log that level segments point to, without those in segments that are gone.
     #[must_use]
-    pub const fn large_refs(&self) -> u64 {
+    pub(crate) const fn large_refs(&self) -> u64 {
         self.refs.large
     }
 
@@ -406,13 +405,13 @@ impl Version {
     /// levels have are hidden by newer entries. No reader follows such a pointer; a merge drops it where it
     /// meets what hides it.
     #[must_use]
-    pub fn is_evacuated(&self, number: SegmentNumber) -> bool {
+    pub(crate) fn is_evacuated(&self, number: SegmentNumber) -> bool {
         self.evacuated.contains_key(&number)
     }
 
     /// Bytes of records in evacuated segments that level segments point to: all of them are hidden.
     #[must_use]
-    pub const fn evacuated_refs(&self) -> u64 {
+    pub(crate) const fn evacuated_refs(&self) -> u64 {
         self.refs.evacuated
     }
 
@@ -434,13 +433,6 @@ impl Version {
         self.places.mode()
     }
 
-    /// The segment that lies in `place` on this member's device, if the version has one there and
-    /// pointers hold places.
-    #[must_use]
-    pub fn number_at(&self, place: DeviceSegment) -> Option<SegmentNumber> {
-        self.places.number_at(place)
-    }
-
     /// The pointer that `at`, as a level segment of this version holds it, is with the segment's
     /// number in it; `None` where the version has no segment in that place.
     #[inline]
@@ -452,14 +444,14 @@ impl Version {
     /// What pointers to segment `number` begin with in level segments of this version; `None` where
     /// they would hold its place, and it has none here.
     #[must_use]
-    pub fn high_bits_of(&self, number: SegmentNumber) -> Option<SegmentNumber> {
+    pub(crate) fn high_bits_of(&self, number: SegmentNumber) -> Option<SegmentNumber> {
         self.places.high_bits(number, self.stored(number))
     }
 
     /// The level segment `number`, if it belongs to the version, index segments of trees among them: its
     /// first piece, where it was clipped into several; an uncounted part, where nothing else is left of it.
     #[must_use]
-    pub fn level_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
+    pub(crate) fn level_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
         let found = self.runs().find_map(|(_, run)| run.entry(number));
         let rest = || self.uncounted.get(&number).map(|rest| &rest.parts[0]);
         found.or_else(rest)
@@ -467,7 +459,7 @@ impl Version {
 
     /// Segment `number` of the levels or of the medium log, if it belongs to the version.
     #[must_use]
-    pub fn finished_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
+    pub(crate) fn finished_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
         let medium = self.medium.get(&number);
         medium.or_else(|| self.level_segment(number))
     }
@@ -509,7 +501,7 @@ impl Version {
 
     /// [`checkpoint`](Self::checkpoint) for another member, with the log points that edits have stated.
     #[must_use]
-    pub fn checkpoint_for_others(&self) -> Edit {
+    pub(crate) fn checkpoint_for_others(&self) -> Edit {
         Edit {
             log_points: self.log_points().map(LogPoint::for_checkpoint).collect(),
             ..self.checkpoint()

@@ -44,7 +44,7 @@ pub(crate) fn send_out(
 ///
 /// # Errors
 /// The bytes are damaged, or a pointer leads to a place where `version` has nothing.
-pub fn translate_out(
+pub(crate) fn translate_out(
     version: &Version,
     number: SegmentNumber,
     bytes: &mut [u8],

@@ -108,7 +108,7 @@ impl Run {
 
     /// The places in `segments` of [`overlapping`](Self::overlapping).
     #[must_use]
-    pub fn places_overlapping(&self, range: &KeyRange) -> Range<usize> {
+    pub(crate) fn places_overlapping(&self, range: &KeyRange) -> Range<usize> {
         if range.is_empty() {
             return 0..0;
         }
@@ -146,7 +146,7 @@ impl Run {
 
     /// How many pieces segment `number` has here.
     #[must_use]
-    pub fn pieces_count(&self, number: SegmentNumber) -> usize {
+    pub(crate) fn pieces_count(&self, number: SegmentNumber) -> usize {
         self.named(number).len()
     }
 
@@ -158,7 +158,7 @@ impl Run {
 
     /// The place in `segments` of the first piece of segment `number`.
     #[must_use]
-    pub fn place_of_first(&self, number: SegmentNumber) -> Option<usize> {
+    pub(crate) fn place_of_first(&self, number: SegmentNumber) -> Option<usize> {
         let first = self.numbers.range(self.named(number)).next()?;
         Some(self.place_of(&first.0))
     }
@@ -178,7 +178,7 @@ impl Run {
     }
 
     /// Its segments, those in several pieces once: where their first piece is.
-    pub fn whole_segments(&self) -> impl Iterator<Item = &LevelEntry> {
+    pub(crate) fn whole_segments(&self) -> impl Iterator<Item = &LevelEntry> {
         let is_first = |entry: &&LevelEntry| {
             let number = entry.segment.number;
             let first = self.numbers.partition_point(|other| other.number < number);
@@ -190,31 +190,31 @@ impl Run {
     }
 
     /// The places in `segments` of the pieces of segment `number`, which rise.
-    pub fn places_of(&self, number: SegmentNumber) -> impl Iterator<Item = usize> {
+    pub(crate) fn places_of(&self, number: SegmentNumber) -> impl Iterator<Item = usize> {
         let named = self.numbers.range(self.named(number));
         named.map(|piece| self.place_of(&piece.0))
     }
 
     /// Segments in `PIECES_MAX` pieces or more.
-    pub fn crumbled(&self) -> impl Iterator<Item = SegmentNumber> {
+    pub(crate) fn crumbled(&self) -> impl Iterator<Item = SegmentNumber> {
         self.crumbled.keys().copied()
     }
 
     /// Whether one of its segments has tombstones.
     #[must_use]
-    pub const fn holds_tombstones(&self) -> bool {
+    pub(crate) const fn holds_tombstones(&self) -> bool {
         self.tombstoned > 0
     }
 
     /// Whether one of its segments points into the medium log.
     #[must_use]
-    pub const fn points_to_medium(&self) -> bool {
+    pub(crate) const fn points_to_medium(&self) -> bool {
         self.to_medium > 0
     }
 
     /// Bytes of its segments with pairs.
     #[must_use]
-    pub const fn pairs_bytes(&self) -> u64 {
+    pub(crate) const fn pairs_bytes(&self) -> u64 {
         self.bytes
     }
 

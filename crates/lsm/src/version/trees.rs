@@ -37,13 +37,13 @@ impl RunTree {
 
     /// The high bits of pointers to `stored`, a segment of the tree.
     #[must_use]
-    pub fn high_bits_of(&self, stored: &StoredSegment) -> SegmentNumber {
+    pub(crate) fn high_bits_of(&self, stored: &StoredSegment) -> SegmentNumber {
         self.addresses.high_bits(stored)
     }
 
     /// The index segment `number`, if it belongs to the tree.
     #[must_use]
-    pub fn index_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
+    pub(crate) fn index_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
         self.place(number).ok().map(|at| &self.index[at])
     }
 }

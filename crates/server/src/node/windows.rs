@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use argosy_base::{LogKind, RegionId};
-use argosy_lsm::log::Geometry;
+use argosy_log::Geometry;
 use argosy_lsm::replica::{Slots, Survivors};
 use argosy_memory::{BootId, MemoryError, SharedMemory};
 

@@ -6,7 +6,7 @@ use argosy_base::SegmentNumber;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_coordinator::{DeviceId, Replication};
 use argosy_device::{Device, FormatOptions, MemoryDevice, Store};
-use argosy_lsm::log::segment::WINDOW_HEADER_BYTES;
+use argosy_log::segment::WINDOW_HEADER_BYTES;
 use argosy_server::node::is_log_window;
 use argosy_server::ownership::{self, Found};
 
