@@ -5,7 +5,7 @@
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the
-//! contract), [`Observer`] and [`source`] (for other copies), [`conformance`] (the tests that every engine passes).
+//! contract), [`Observer`], [`source`] and [`Checkpoint`] (for other copies), [`conformance`] (the tests that every engine passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
 //! (what happens to damaged data), [`ingest`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`]
@@ -15,6 +15,7 @@
 
 pub mod batch;
 pub mod change;
+mod checkpoint;
 pub mod conformance;
 pub mod cut;
 pub mod damage;
@@ -32,6 +33,7 @@ mod wait;
 
 pub use batch::{BatchError, Expiry, Guard, Op, WriteBatch};
 pub use change::{Change, Changed, Only, Refusal, Was};
+pub use checkpoint::Checkpoint;
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
 pub use source::Source;
 pub use traits::{

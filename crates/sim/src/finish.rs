@@ -21,7 +21,6 @@ use argosy_lsm::addresses::has_pointers;
 use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::edit::{Edit, LogSegment, MEDIUM_LOG};
 use argosy_lsm::set_aside::region_of;
-use argosy_server::node::CopyState;
 
 use crate::asks::{Ask, Target};
 use crate::check::{Bound, When};
@@ -255,10 +254,12 @@ impl Run {
         Ok(())
     }
 
-    fn state(&self, server: usize, region: RegionId) -> Result<CopyState, Wrong> {
+    fn state(&self, server: usize, region: RegionId) -> Result<Edit, Wrong> {
         let up = self.cluster.up(server).ok_or("a server is down")?;
         let state = up.node.copy_state(region);
-        state.map_err(|why| format!("{region} has no good copy on server {server}: {why}"))
+        let state =
+            state.map_err(|why| format!("{region} has no good copy on server {server}: {why}"))?;
+        Edit::decode(&state.checkpoint.bytes).map_err(|error| format!("{region}: {error}"))
     }
 
     fn members(&self, region: RegionId) -> Vec<usize> {
@@ -281,14 +282,14 @@ impl Run {
         }
         for member in &members[1..] {
             let other = self.state(*member, region)?;
-            if without_points(&first.checkpoint) != without_points(&other.checkpoint) {
+            if without_points(&first) != without_points(&other) {
                 return Err(format!(
                     "{region}: servers {} and {member} do not stand at the same version: {} and {}",
-                    members[0], first.checkpoint.seq, other.checkpoint.seq
+                    members[0], first.seq, other.seq
                 ));
             }
         }
-        let added = first.checkpoint.added.iter();
+        let added = first.added.iter();
         let medium = added.filter(|(level, ..)| *level == MEDIUM_LOG).count();
         self.cluster
             .coverage
@@ -348,15 +349,15 @@ impl Run {
         &mut self,
         region: RegionId,
         members: &[usize],
-        first: &CopyState,
+        first: &Edit,
     ) -> Result<(), Wrong> {
         let pairs = self.pairs_of(region, members[0])?;
         for member in &members[1..] {
             let other = self.state(*member, region)?;
-            if first.checkpoint.seq != other.checkpoint.seq {
+            if first.seq != other.seq {
                 return Err(format!(
                     "{region}: server {member} stands at {}, the primary at {}",
-                    other.checkpoint.seq, first.checkpoint.seq
+                    other.seq, first.seq
                 ));
             }
             let theirs = self.pairs_of(region, *member)?;
@@ -372,12 +373,8 @@ impl Run {
             self.cluster
                 .coverage
                 .add("pairs compared", pairs.len() as u64);
-            let logs: BTreeSet<SegmentNumber> = other
-                .checkpoint
-                .logs_added
-                .iter()
-                .map(|log| log.number)
-                .collect();
+            let logs: BTreeSet<SegmentNumber> =
+                other.logs_added.iter().map(|log| log.number).collect();
             for (number, len, checksum) in parts(first, self.plan.engine.addresses) {
                 if checksum.is_some() || !logs.contains(&number) {
                     continue;
@@ -453,12 +450,8 @@ impl Run {
                 continue;
             }
             let state = self.state(server, entry.region)?;
-            let levels = state
-                .checkpoint
-                .added
-                .iter()
-                .map(|(_, _, segment)| segment.number);
-            let logs = state.checkpoint.logs_added.iter().map(|log| log.number);
+            let levels = state.added.iter().map(|(_, _, segment)| segment.number);
+            let logs = state.logs_added.iter().map(|log| log.number);
             let numbers: BTreeSet<SegmentNumber> = levels.chain(logs).collect();
             named += entry.manifest.len() + numbers.len();
         }
@@ -497,8 +490,8 @@ fn without_points(edit: &Edit) -> Edit {
 const BLOCK: u32 = BLOCK_SIZE as u32;
 
 /// The segment of a log with this number, as the copy states it.
-fn log_segment(state: &CopyState, number: SegmentNumber) -> Option<&LogSegment> {
-    let mut logs = state.checkpoint.logs_added.iter();
+fn log_segment(state: &Edit, number: SegmentNumber) -> Option<&LogSegment> {
+    let mut logs = state.logs_added.iter();
     logs.find(|log| log.number == number)
 }
 
@@ -506,19 +499,15 @@ type Part = (SegmentNumber, u32, Option<(Epoch, u32)>);
 
 /// The segments of a copy, how many bytes of them count and are durable, and the checksum where it
 /// is known. What lies behind the end of a sealed log is never read again.
-fn parts(state: &CopyState, addresses: AddressMode) -> Vec<Part> {
-    let levels = state.checkpoint.added.iter().map(|(_, _, segment)| {
+fn parts(state: &Edit, addresses: AddressMode) -> Vec<Part> {
+    let levels = state.added.iter().map(|(_, _, segment)| {
         // Where pointers hold places, it is that of the bytes as they were first built.
         let known = addresses == AddressMode::Logical || !has_pointers(segment);
         let checksum = known.then_some((segment.epoch, segment.checksum));
         (segment.number, segment.len, checksum)
     });
-    let logs = state.checkpoint.logs_added.iter().map(|log| {
-        let flushed = state
-            .checkpoint
-            .log_points
-            .iter()
-            .find(|at| at.number == log.number);
+    let logs = state.logs_added.iter().map(|log| {
+        let flushed = state.log_points.iter().find(|at| at.number == log.number);
         let to = log.end.or(flushed.map(|at| at.to)).unwrap_or(0);
         (log.number, to, None)
     });

@@ -260,7 +260,7 @@ impl Pair {
         let edit = Edit::decode(&bytes).map_err(words)?;
         replica.learn_places(&self.primary.log_places());
         replica.expect_checkpoint();
-        let mut parts = replica.missing(&edit);
+        let mut parts = replica.missing(&bytes).map_err(words)?;
         parts.retain(|part| edit.logs_added.iter().any(|log| log.number == part.number));
         let Some(behind_first) = parts.get(1..) else {
             return Ok(false);
@@ -268,7 +268,7 @@ impl Pair {
         self.put_parts(behind_first, &pin, replica)?;
         machine.slots = fresh_slots(&self.settings);
         replica.detach(machine.slots.clone()).map_err(words)?;
-        for LogPoint { number, to, .. } in replica.checkpoint().log_points {
+        for LogPoint { number, to, .. } in replica.whole_edit().log_points {
             let sent = replica.read(number, 0, block_up(to));
             sent.map_err(|error| format!("it offers {number} up to byte {to}: {error}"))?;
         }
@@ -297,10 +297,9 @@ impl Pair {
     /// Brings a fork up to date with the primary, and leaves the primary unchanged.
     fn attach(&self, machine: &Machine, replica: &mut Replica) -> Result<(), String> {
         let (seq, bytes, pin) = self.primary.checkpoint();
-        let edit = Edit::decode(&bytes).map_err(words)?;
         replica.learn_places(&self.primary.log_places());
         replica.expect_checkpoint();
-        let parts = replica.missing(&edit);
+        let parts = replica.missing(&bytes).map_err(words)?;
         self.put_parts(&parts, &pin, replica)?;
         replica.submit_edit(&bytes).map_err(words)?;
         let applied = ReplicaEvent::EditApplied(seq);
@@ -413,10 +412,10 @@ impl Pair {
             },
         };
         let mut own = self.primary_machine.open(&self.settings, false).unwrap();
-        let edit = adopted(own.checkpoint(), self.backup.checkpoint());
+        let edit = own.adopt(self.backup.checkpoint().bytes).unwrap();
         loop {
             // What points to others comes after them.
-            let missing = own.missing(&edit);
+            let missing = own.missing(&edit).unwrap();
             let Some(part) = missing.first() else {
                 break;
             };
@@ -425,7 +424,7 @@ impl Pair {
             own.put_part(part.number, part.from, &Arc::new(bytes))
                 .unwrap();
         }
-        own.submit_adopted(&edit.encode()).unwrap();
+        own.submit_adopted(&edit).unwrap();
         while own.step().unwrap().is_empty() {
             assert!(self.primary_machine.device.run_one());
         }
@@ -479,20 +478,6 @@ impl Pair {
             self.pump();
         }
     }
-}
-
-/// The checkpoint that a primary with `own` adopts of a member with `theirs`.
-fn adopted(own: Edit, theirs: Edit) -> Edit {
-    if theirs.seq >= own.seq {
-        return theirs;
-    }
-    // Its version is the later one; of the other it takes the log alone.
-    let open = |point: &LogPoint| {
-        let mut logs = own.logs_added.iter();
-        logs.any(|log| log.number == point.number && log.end.is_none())
-    };
-    let log_points = theirs.log_points.into_iter().filter(open).collect();
-    Edit { log_points, ..own }
 }
 
 /// A history that has everything in it, with crashes before every request.

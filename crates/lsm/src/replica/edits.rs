@@ -44,16 +44,26 @@ pub(super) struct Submitted {
 }
 
 impl Replica {
-    /// The parts of segments that have to be put here before `edit` can be submitted. It has to be
-    /// the next edit, or a checkpoint. Empty: submit it.
-    pub fn missing(&mut self, edit: &Edit) -> Vec<SegmentPart> {
+    /// The parts of segments that have to be put here before `edit` can be submitted: the bytes of
+    /// the next edit, or of a checkpoint. Empty: submit it.
+    ///
+    /// # Errors
+    /// [`StorageError::Malformed`] when the bytes are no edit.
+    pub fn missing(&mut self, edit: &[u8]) -> Result<Vec<SegmentPart>, ReplicaError> {
+        let edit = Edit::decode(edit).map_err(StorageError::from)?;
         self.start_waiting();
-        if self.builds_levels() {
-            let edit = localized(edit.clone(), &self.storage, &self.logs);
-            self.make_way(&edit);
-            return self.missing_here(&edit);
+        let edit = self.localized(edit);
+        Ok(self.missing_here(&edit))
+    }
+
+    /// `edit`, the group's, as this member applies it.
+    fn localized(&mut self, edit: Edit) -> Edit {
+        if !self.builds_levels() {
+            return edit;
         }
-        self.missing_here(edit)
+        let edit = localized(edit, &self.storage, &self.logs);
+        self.make_way(&edit);
+        edit
     }
 
     fn missing_here(&mut self, edit: &Edit) -> Vec<SegmentPart> {
@@ -376,11 +386,7 @@ impl Replica {
         let edit = Edit::decode(bytes).map_err(StorageError::from)?;
         let seq = edit.seq;
         self.start_waiting();
-        let edit = match self.builds_levels() {
-            true => localized(edit, &self.storage, &self.logs),
-            false => edit,
-        };
-        self.make_way(&edit);
+        let edit = self.localized(edit);
         if let Some(part) = self.missing_here(&edit).first() {
             return Err(ReplicaError::Missing {
                 edit: seq,

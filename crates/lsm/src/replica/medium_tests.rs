@@ -144,7 +144,7 @@ fn leaves_are_taken_behind_what_they_point_to() {
     let mut machine = Machine::new(9);
     let mut other = machine.open(&pair.settings, false).unwrap();
     let edit = version.checkpoint();
-    let missing = other.missing(&edit);
+    let missing = other.missing(&edit.encode()).unwrap();
     let medium = version.medium_log();
     let first = missing.iter().take(medium.len());
     let first: Vec<_> = first.map(|part| part.number).collect();

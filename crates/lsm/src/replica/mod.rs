@@ -48,20 +48,21 @@ use argosy_base::{
     Standing,
 };
 use argosy_device::{Buffer, Store};
+use argosy_engine::Checkpoint;
 use argosy_memory::SharedMemory;
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::set_aside::SetAside;
 use crate::settings::Settings;
-use crate::storage::Storage;
+use crate::storage::{Storage, StorageError};
 use crate::version::Version;
 use crate::version::outgoing::{goes_out, send_out};
-
-pub use error::ReplicaError;
 use fill::Fill;
 use logs::Logs;
 use places::Incoming;
+
+pub use error::ReplicaError;
 pub use places::{Rewritten, Shipment};
 
 /// Window memory of each log, by [`LogKind::index`], one for each slot.
@@ -218,7 +219,36 @@ impl Replica {
     /// member to start from: with the parts that [`read`](Self::read) gives it, that member then
     /// holds the same history.
     #[must_use]
-    pub fn checkpoint(&self) -> Edit {
+    pub fn checkpoint(&self) -> Checkpoint {
+        let edit = self.whole_edit();
+        Checkpoint {
+            seq: edit.seq,
+            bytes: edit.encode(),
+        }
+    }
+
+    /// The checkpoint that brings this replica to what another member has, from `theirs`, that member's
+    /// checkpoint, encoded. Where the own version is the later one, it is the own checkpoint with the ends
+    /// of the logs as they have them.
+    ///
+    /// # Errors
+    /// [`StorageError::Malformed`] when the bytes are no edit.
+    pub fn adopt(&self, theirs: Vec<u8>) -> Result<Vec<u8>, ReplicaError> {
+        let edit = Edit::decode(&theirs).map_err(StorageError::from)?;
+        let mut own = self.whole_edit();
+        if edit.seq >= own.seq {
+            return Ok(theirs);
+        }
+        let open = own.logs_added.iter().filter(|log| log.end.is_none());
+        let open: Vec<SegmentNumber> = open.map(|log| log.number).collect();
+        let further = edit.log_points.into_iter();
+        own.log_points
+            .extend(further.filter(|point| open.contains(&point.number)));
+        Ok(own.encode())
+    }
+
+    /// [`checkpoint`](Self::checkpoint), decoded.
+    fn whole_edit(&self) -> Edit {
         let current = self.storage.current();
         let mut edit = Edit {
             seq: current.group_edit(),

@@ -8,8 +8,7 @@ impl Pair {
     /// Has the backup fetch what it lacks of the primary's version, and no more.
     fn fetch(&mut self) {
         let (_, bytes, pin) = self.primary.checkpoint();
-        let edit = Edit::decode(&bytes).unwrap();
-        self.fetch_missing(&edit, &pin);
+        self.fetch_missing(&bytes, &pin);
     }
 
     /// The backup's segments that have numbers of its own.
@@ -173,7 +172,7 @@ fn log_points_of_others_ask_a_copy_with_own_levels_for_nothing() {
             number: segment.number,
             to: pair.backup.logs.geometry.segment_bytes(),
         });
-        let missing = pair.backup.missing(&edit);
+        let missing = pair.backup.missing(&edit.encode()).unwrap();
         assert_eq!(missing.is_empty(), builds.is_some(), "{missing:?}");
     }
 }

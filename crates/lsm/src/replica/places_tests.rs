@@ -124,7 +124,7 @@ fn a_parent_waits_for_its_children() {
     let bytes = Arc::new(pair.backup.read(number, 0, len).unwrap());
     let mut machine = Machine::new(9);
     let mut other = machine.open(&pair.settings, false).unwrap();
-    let missing = other.missing(&pair.backup.checkpoint());
+    let missing = other.missing(&pair.backup.checkpoint().bytes).unwrap();
     let place = |number: SegmentNumber| missing.iter().position(|part| part.number == number);
     let children = pointers_of(version, &parent);
     for at in children {
@@ -140,7 +140,8 @@ fn a_parent_waits_for_its_children() {
     );
     assert!(
         other
-            .missing(&pair.backup.checkpoint())
+            .missing(&pair.backup.checkpoint().bytes)
+            .unwrap()
             .iter()
             .any(|part| part.number == number)
     );
@@ -161,7 +162,7 @@ fn a_parent_outlives_its_child() {
     let mut machine = Machine::new(9);
     let mut other = machine.open(&pair.settings, false).unwrap();
     let mut fetch = |edit: &Edit| {
-        let missing = other.missing(edit);
+        let missing = other.missing(&edit.encode()).unwrap();
         for part in &missing {
             let bytes = pair.backup.read(part.number, part.from, part.to);
             other
@@ -172,7 +173,7 @@ fn a_parent_outlives_its_child() {
             .iter()
             .any(|part| part.number == parent.segment.number)
     };
-    let mut checkpoint = pair.backup.checkpoint();
+    let mut checkpoint = pair.backup.whole_edit();
     assert!(fetch(&checkpoint) && !fetch(&checkpoint));
     checkpoint
         .added

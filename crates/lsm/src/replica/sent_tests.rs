@@ -173,7 +173,7 @@ fn a_level_segment_that_was_damaged_on_the_way_is_refused() {
         let levels = levels.filter(|segment| !has_pointers(segment));
         let levels: BTreeSet<_> = levels.map(|segment| segment.number).collect();
         let mut seen = 0;
-        for part in pair.backup.missing(&edit) {
+        for part in pair.backup.missing(&bytes).unwrap() {
             if !levels.contains(&part.number) {
                 continue;
             }

@@ -293,8 +293,8 @@ impl Pair {
     }
 
     /// Has the backup fetch what it lacks of `edit`, a checkpoint of what is pinned.
-    fn fetch_missing(&mut self, edit: &Edit, pin: &Pinned) {
-        for part in self.backup.missing(edit) {
+    fn fetch_missing(&mut self, edit: &[u8], pin: &Pinned) {
+        for part in self.backup.missing(edit).unwrap() {
             let range = (part.from, part.to);
             let read = self
                 .primary
@@ -313,7 +313,6 @@ impl Pair {
         self.live = false;
         self.edits.clear();
         let (seq, bytes, pin) = self.primary.checkpoint();
-        let edit = Edit::decode(&bytes).unwrap();
         while !self.backup.storage.is_idle() {
             // An edit under way cannot be taken back.
             while self.run_backup_request() {}
@@ -321,8 +320,8 @@ impl Pair {
         }
         self.applying = None;
         self.backup.learn_places(&self.primary.log_places());
-        self.fetch_missing(&edit, &pin);
-        assert_eq!(self.backup.missing(&edit), []);
+        self.fetch_missing(&bytes, &pin);
+        assert_eq!(self.backup.missing(&bytes).unwrap(), []);
         assert_eq!(self.backup.submit_edit(&bytes).unwrap(), seq);
         let applied = ReplicaEvent::EditApplied(seq);
         while !self.backup.step().unwrap().contains(&applied) {
@@ -458,8 +457,7 @@ impl Pair {
         if seq <= self.applied {
             return;
         }
-        let edit = Edit::decode(&bytes).unwrap();
-        for part in self.backup.missing(&edit) {
+        for part in self.backup.missing(&bytes).unwrap() {
             let range = (part.from, part.to);
             match self.primary.read_segment(part.number, range, [].iter()) {
                 Some(bytes) => {
@@ -783,26 +781,16 @@ fn a_primary_adopts_a_longer_history() {
             compaction: None,
         };
         let mut own = machine.open(&pair.settings, false).unwrap();
-        let mut edit = pair.backup.checkpoint();
-        if edit.seq < own.position().edit {
-            // Its version is the newer one; of the other it takes the log alone.
-            let points = std::mem::take(&mut edit.log_points);
-            edit = own.checkpoint();
-            let open = |point: &LogPoint| {
-                let entry = own.version().log_segment(point.number);
-                entry.is_some_and(|entry| entry.segment.end.is_none())
-            };
-            edit.log_points = points.into_iter().filter(open).collect();
-        }
+        let edit = own.adopt(pair.backup.checkpoint().bytes).unwrap();
         adopted += u32::from(own.position().lsn < theirs.lsn);
-        for part in own.missing(&edit) {
+        for part in own.missing(&edit).unwrap() {
             let bytes = pair
                 .backup
                 .read(part.number, part.from, part.to - part.from);
             own.put_part(part.number, part.from, &Arc::new(bytes.unwrap()))
                 .unwrap();
         }
-        own.submit_adopted(&edit.encode()).unwrap();
+        own.submit_adopted(&edit).unwrap();
         while own.step().unwrap().is_empty() {
             assert!(machine.device.run_one());
         }
@@ -830,14 +818,14 @@ fn an_adopted_log_goes_on_in_the_block_in_which_it_ended() {
         let lsn = lsn.unwrap().wait.lsn();
         pair.ship();
         pair.detach_backup();
-        let edit = pair.backup.checkpoint();
-        for part in own.missing(&edit) {
+        let edit = pair.backup.checkpoint().bytes;
+        for part in own.missing(&edit).unwrap() {
             let len = part.to - part.from;
             let bytes = pair.backup.read(part.number, part.from, len).unwrap();
             own.put_part(part.number, part.from, &Arc::new(bytes))
                 .unwrap();
         }
-        own.submit_adopted(&edit.encode()).unwrap();
+        own.submit_adopted(&edit).unwrap();
         while own.step().unwrap().is_empty() {
             assert!(machine.device.run_one());
         }
@@ -1030,10 +1018,10 @@ fn a_block_is_not_taken_from_a_window_before_all_of_it_is_there() {
         from: at.flushed,
         to: at.end.next_multiple_of(4096),
     };
-    assert_eq!(pair.backup.missing(&edit), [part]);
+    assert_eq!(pair.backup.missing(&edit.encode()).unwrap(), [part]);
     edit.log_points.clear();
     edit.logs_sealed.push(point);
-    assert_eq!(pair.backup.missing(&edit), []);
+    assert_eq!(pair.backup.missing(&edit.encode()).unwrap(), []);
 }
 
 #[path = "places_tests.rs"]

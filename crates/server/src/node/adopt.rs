@@ -7,9 +7,7 @@
 
 use std::collections::VecDeque;
 
-use argosy_base::{Position, SegmentNumber, SegmentPart, ServerId};
-use argosy_lsm::edit::Edit;
-use argosy_lsm::replica::Replica;
+use argosy_base::{Position, SegmentPart, ServerId};
 use argosy_replication::backup::FETCHES_MAX;
 use argosy_wire::message::Message;
 
@@ -29,11 +27,11 @@ pub(crate) enum Adoption {
         /// Who has it.
         from: ServerId,
         /// The checkpoint.
-        edit: Box<Edit>,
+        bytes: Vec<u8>,
         /// What is still to ask for.
         waiting: VecDeque<SegmentPart>,
     },
-    /// There is no room on the device for its edit, encoded: it is tried again.
+    /// There is no room on the device for its edit: it is tried again.
     Waiting {
         /// Who has it.
         from: ServerId,
@@ -97,20 +95,20 @@ impl Follower {
         }
     }
 
-    pub(super) fn adopt_checkpoint(&mut self, from: ServerId, bytes: &[u8], context: &Context<'_>) {
-        let Ok(theirs) = Edit::decode(bytes) else {
+    pub(super) fn adopt_checkpoint(
+        &mut self,
+        from: ServerId,
+        theirs: Vec<u8>,
+        context: &Context<'_>,
+    ) {
+        let adopted = self.replica.adopt(theirs);
+        let examined = adopted.and_then(|bytes| Ok((self.replica.missing(&bytes)?, bytes)));
+        let Ok((waiting, bytes)) = examined else {
             return context.reset_link(from, "its checkpoint makes no sense");
         };
-        let own = self.replica.checkpoint();
-        let edit = if theirs.seq >= own.seq {
-            theirs
-        } else {
-            with_ends(own, &theirs)
-        };
-        let waiting = self.replica.missing(&edit);
         self.adoption = Some(Adoption::Fetching {
             from,
-            edit: Box::new(edit),
+            bytes,
             waiting: waiting.into(),
         });
         self.adopt_on(context);
@@ -126,7 +124,7 @@ impl Follower {
             let (free, idle) = (under_way < FETCHES_MAX, under_way == 0);
             let Some(Adoption::Fetching {
                 from,
-                edit,
+                bytes,
                 waiting,
             }) = &mut self.adoption
             else {
@@ -135,11 +133,14 @@ impl Follower {
             let from = *from;
             if let Some(part) = waiting.pop_front_if(|_| free) {
                 self.fetch(from, part, context);
-            } else if idle && let Some(part) = again(&mut self.replica, edit) {
-                waiting.push_back(part);
             } else if idle {
-                let bytes = edit.encode();
-                return self.apply_adopted(from, bytes, context);
+                // What pointed to something that had not come is missing although it came.
+                let missing = self.replica.missing(bytes).unwrap_or_default();
+                let Some(part) = missing.first() else {
+                    let bytes = std::mem::take(bytes);
+                    return self.apply_adopted(from, bytes, context);
+                };
+                waiting.push_back(*part);
             } else {
                 return;
             }
@@ -171,23 +172,4 @@ impl Follower {
             self.apply_adopted(from, bytes, context);
         }
     }
-}
-
-/// What is missing although it came: it pointed to what had not come.
-fn again(replica: &mut Replica, edit: &Edit) -> Option<SegmentPart> {
-    replica.missing(edit).first().copied()
-}
-
-/// `own` with the ends of the logs as `theirs` has them, where they are further.
-fn with_ends(mut own: Edit, theirs: &Edit) -> Edit {
-    let tails: Vec<SegmentNumber> = own
-        .logs_added
-        .iter()
-        .filter(|log| log.end.is_none())
-        .map(|log| log.number)
-        .collect();
-    let further = theirs.log_points.iter();
-    let further = further.filter(|point| tails.contains(&point.number));
-    own.log_points.extend(further);
-    own
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, ServerId};
+use argosy_engine::Checkpoint;
 use argosy_replication::backup::Event;
 use argosy_wire::message::Message;
 
@@ -190,7 +191,7 @@ impl Follower {
         }
         if let (Kind::Offer, Some(Adoption::Asked { from })) = (kind, &self.adoption) {
             let from = *from;
-            return self.adopt_checkpoint(from, &bytes, context);
+            return self.adopt_checkpoint(from, bytes, context);
         }
         let kept = Kept {
             bytes,
@@ -224,8 +225,7 @@ impl Follower {
     pub(super) fn offer_on(&mut self, context: &Context<'_>) {
         let memory = &context.node.edits_sending;
         if let Some(to) = self.offer_wanted.take_if(|_| !memory.is_full()) {
-            let edit = self.replica.checkpoint();
-            let (seq, bytes) = (edit.seq, edit.encode());
+            let Checkpoint { seq, bytes } = self.replica.checkpoint();
             let share = memory.take(bytes.len(), &context.node.cache);
             let sending = Sending::new(Kind::Offer, 0, seq, Arc::from(bytes), Some(share));
             self.offering = Some((to, sending));

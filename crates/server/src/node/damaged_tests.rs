@@ -9,6 +9,7 @@ use argosy_base::{DeviceSegment, LogKind, Lsn, RegionId, SegmentNumber, ServerId
 use argosy_coordinator::Replication;
 use argosy_device::Purpose;
 use argosy_fabric::sim::SimSettings;
+use argosy_lsm::edit::Edit;
 use argosy_lsm::set_aside::{id_of, put_back};
 
 use super::context::Context;
@@ -101,7 +102,8 @@ impl Pair {
         for region in REGIONS {
             let copies = self.nodes.each_ref().map(|node| {
                 let copy = node.copy_state(region).expect("it is open");
-                (copy.checkpoint.seq, copy.checkpoint.added)
+                let edit = Edit::decode(&copy.checkpoint.bytes).expect("it is whole");
+                (edit.seq, edit.added)
             });
             assert_eq!(copies[0], copies[1]);
         }

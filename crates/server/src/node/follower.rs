@@ -20,7 +20,6 @@ use argosy_base::{
 };
 use argosy_device::Buffer;
 use argosy_engine::{Observer, Progress};
-use argosy_lsm::edit::Edit;
 use argosy_lsm::replica::{Replica, ReplicaError, ReplicaEvent};
 use argosy_lsm::{Lsm, Service};
 use argosy_replication::backup::{Action, Backup, Event};
@@ -544,10 +543,11 @@ impl Follower {
         match action {
             Action::Report { attempt } => self.report(attempt, context),
             Action::Examine { seq } => {
-                let Some(edit) = self.edit(seq) else {
+                let bytes = self.edits.get(&seq).map(|kept| &*kept.bytes);
+                let missing = bytes.and_then(|bytes| self.replica.missing(bytes).ok());
+                let Some(missing) = missing else {
                     return context.reset_link(primary, "an edit is missing");
                 };
-                let missing = self.replica.missing(&edit);
                 self.machine
                     .step(Event::Examined { seq, missing }, &mut self.actions);
             }
@@ -575,10 +575,6 @@ impl Follower {
                 context.send(primary, region, &Message::Flushed { range });
             }
         }
-    }
-
-    fn edit(&self, seq: EditSeq) -> Option<Edit> {
-        Edit::decode(&self.edits.get(&seq)?.bytes).ok()
     }
 }
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId};
-use argosy_engine::{Snapshot, Store};
+use argosy_engine::{Checkpoint, Snapshot, Store};
 use argosy_lsm::db::Stats;
-use argosy_lsm::edit::Edit;
 use argosy_lsm::inspect::{Miscount, recount};
 
 use super::Node;
@@ -22,7 +21,7 @@ pub const MADE_TO_FAIL: &str = "it was made to fail";
 pub struct CopyState {
     /// Everything that the copy's version consists of; its points tell how far the open segments
     /// of the logs go: on a primary what is durable, on a backup what is known to be there.
-    pub checkpoint: Edit,
+    pub checkpoint: Checkpoint,
 }
 
 /// What a node has done since it was opened.
@@ -97,8 +96,8 @@ impl Node {
         let region = self.region(region).ok_or("this server is not a member")?;
         let engine = engine_of(region);
         if let Some(engine) = engine {
-            let (_, bytes, _) = engine.checkpoint();
-            let checkpoint = Edit::decode(&bytes).map_err(|error| error.to_string())?;
+            let (seq, bytes, _) = engine.checkpoint();
+            let checkpoint = Checkpoint { seq, bytes };
             return Ok(CopyState { checkpoint });
         }
         match &*region.driver() {

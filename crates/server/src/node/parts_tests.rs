@@ -12,6 +12,7 @@ use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::{FormatOptions, MemoryDevice, Store};
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
+use argosy_lsm::edit::Edit;
 use argosy_memory::AnonymousWindows;
 use argosy_wire::message::Message;
 use argosy_wire::ring::{Header, MESSAGE_BYTES_MAX};
@@ -197,12 +198,8 @@ impl Pair {
     fn is_settled(&self) -> bool {
         let levels = |node: &Node| {
             let copy = node.copy_state(REGION).ok()?;
-            let mut levels: Vec<String> = copy
-                .checkpoint
-                .added
-                .iter()
-                .map(|a| format!("{a:?}"))
-                .collect();
+            let edit = Edit::decode(&copy.checkpoint.bytes).expect("it is whole");
+            let mut levels: Vec<String> = edit.added.iter().map(|a| format!("{a:?}")).collect();
             levels.sort();
             Some((copy.checkpoint.seq, levels))
         };

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use argosy_base::SegmentNumber;
 use argosy_lsm::db::Stats;
+use argosy_lsm::edit::Edit;
 use argosy_server::node::Node;
 
 use super::Cluster;
@@ -20,12 +21,15 @@ impl Cluster {
         };
         let (mut levels, mut logs) = (0, 0);
         for region in self.map.regions() {
-            if let Ok(state) = up.node.copy_state(region.id) {
-                let added = state.checkpoint.added.iter();
+            let Ok(state) = up.node.copy_state(region.id) else {
+                continue;
+            };
+            if let Ok(edit) = Edit::decode(&state.checkpoint.bytes) {
+                let added = edit.added.iter();
                 let numbers: BTreeSet<SegmentNumber> =
                     added.map(|(_, _, segment)| segment.number).collect();
                 levels += numbers.len();
-                logs += state.checkpoint.logs_added.len();
+                logs += edit.logs_added.len();
             }
         }
         (levels, logs)
