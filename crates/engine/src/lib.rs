@@ -17,6 +17,7 @@ pub mod batch;
 pub mod change;
 mod checkpoint;
 pub mod conformance;
+mod copy_error;
 pub mod cut;
 pub mod damage;
 pub mod ingest;
@@ -34,6 +35,7 @@ mod wait;
 pub use batch::{BatchError, Expiry, Guard, Op, WriteBatch};
 pub use change::{Change, Changed, Only, Refusal, Was};
 pub use checkpoint::Checkpoint;
+pub use copy_error::CopyError;
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
 pub use source::Source;
 pub use traits::{

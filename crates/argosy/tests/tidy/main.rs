@@ -29,7 +29,7 @@ const EDGES: [(&str, &[&str]); 17] = [
     ("wire", &["base"]),
     ("memory", &["base"]),
     ("device", &["base"]),
-    ("engine", &["base", "device"]),
+    ("engine", &["base", "memory", "device"]),
     ("log", &["base", "memory", "device", "engine"]),
     ("lsm", &["base", "memory", "device", "engine", "log"]),
     ("embedded", &["base", "memory", "device", "engine", "lsm"]),

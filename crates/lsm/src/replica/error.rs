@@ -1,11 +1,15 @@
 //! Why a replica did not do what it was asked, and what its caller does next.
 
+use std::sync::Arc;
+
 use argosy_base::{EditSeq, LogKind, RegionId, Remedy, SegmentNumber};
 use argosy_device::DeviceError;
+use argosy_engine::CopyError;
 use argosy_log::RecoverError;
 use argosy_log::behind::Behind;
 use argosy_memory::MemoryError;
 
+use crate::manifest::ManifestError;
 use crate::names::LevelError;
 use crate::storage::StorageError;
 
@@ -114,6 +118,30 @@ impl From<RecoverError<DeviceError>> for ReplicaError {
                 segment,
                 offset,
                 what,
+            },
+        }
+    }
+}
+
+impl From<ReplicaError> for CopyError {
+    fn from(error: ReplicaError) -> Self {
+        match error {
+            ReplicaError::Storage(StorageError::Device(error)) => Self::Device(error),
+            ReplicaError::Storage(StorageError::Manifest(
+                error @ ManifestError::UnknownVersion { .. },
+            )) => Self::OtherVersion(error.to_string()),
+            ReplicaError::Windows(error) => Self::Windows(error),
+            ReplicaError::Damaged { number, what } => Self::Damaged { number, what },
+            ReplicaError::Unplaced { number, to } => Self::Unplaced { number, to },
+            ReplicaError::Missing { edit, number, to } => Self::Missing { edit, number, to },
+            ReplicaError::Gone { number, to } => Self::Gone { number, to },
+            ReplicaError::Refused { number, what } => Self::Refused { number, what },
+            error @ (ReplicaError::Storage(_)
+            | ReplicaError::CorruptLog { .. }
+            | ReplicaError::DamagedWindow { .. }
+            | ReplicaError::CorruptLevel(_)) => Self::Engine {
+                remedy: error.remedy(),
+                error: Arc::new(error),
             },
         }
     }

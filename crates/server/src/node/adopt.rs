@@ -8,11 +8,11 @@
 use std::collections::VecDeque;
 
 use argosy_base::{Position, SegmentPart, ServerId};
+use argosy_engine::CopyError;
 use argosy_replication::backup::FETCHES_MAX;
 use argosy_wire::message::Message;
 
 use super::context::Context;
-use super::fetching::is_full;
 use super::follower::{Follower, Postponed};
 
 /// How far an adoption is.
@@ -150,9 +150,10 @@ impl Follower {
     /// Applies the checkpoint, now or when the device has room.
     fn apply_adopted(&mut self, from: ServerId, bytes: Vec<u8>, context: &Context<'_>) {
         self.adoption = Some(Adoption::Applying);
-        match self.replica.submit_adopted(&bytes) {
+        let begun = self.replica.submit_adopted(&bytes);
+        match begun.map_err(CopyError::from) {
             Ok(_) => {}
-            Err(error) if is_full(&error) => {
+            Err(error) if error.is_full() => {
                 self.adoption = Some(Adoption::Waiting { from, bytes });
             }
             Err(error) => {

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use argosy_base::{AddressMode, DeviceSegment, Instant, SegmentNumber, ServerId};
 use argosy_device::Buffer;
-use argosy_lsm::replica::{ReplicaError, Shipment};
+use argosy_engine::CopyError;
+use argosy_engine::shipment::Shipment;
 use argosy_wire::message::Message;
 
 use super::assembling::Arriving;
@@ -77,7 +78,7 @@ impl Follower {
             Ok(()) => {
                 self.storing.insert(shipped.segment, slot);
             }
-            Err(ReplicaError::Damaged { .. }) => {
+            Err(CopyError::Damaged { .. }) => {
                 context.reset_link(from, "a shipped segment is damaged");
             }
             Err(error) => {
@@ -109,7 +110,7 @@ impl Follower {
         shipped: &Shipped,
         bytes: Buffer,
         context: &Context<'_>,
-    ) -> Result<(), ReplicaError> {
+    ) -> Result<(), CopyError> {
         let bytes = (bytes, shipped.checksum);
         let mut shipment = Shipment::new(shipped.segment, self.epoch, bytes, shipped.place);
         if !context.node.settings.mutants.trust_shipments() {
@@ -119,7 +120,7 @@ impl Follower {
             let _span = context.ledger().during(Activity::Rewriting);
             self.replica.rewrite(&mut shipment)?;
         }
-        self.replica.put(shipment)
+        Ok(self.replica.put(shipment)?)
     }
 
     /// Adds what was rewritten to the node's counters.

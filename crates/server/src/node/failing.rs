@@ -14,22 +14,22 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use argosy_base::{RegionId, ServerId, Standing};
+use argosy_engine::CopyError;
 use argosy_fabric::FabricError;
-use argosy_lsm::replica::ReplicaError;
 use argosy_replication::{backup, primary};
 use argosy_wire::message::{Message, WHY_BYTES_MAX};
 
 use super::context::Context;
 use super::follower::Follower;
 use super::primary::{PrimaryDriver, Stage};
-use super::refilling::{Refill, is_damage};
+use super::refilling::Refill;
 use super::shipper::ShipError;
 use super::windows::window_keys;
 
 impl Follower {
     /// The copy fails because of an error of its storage.
-    pub(super) fn fail_by(&mut self, error: &ReplicaError, context: &Context<'_>) {
-        if is_damage(error) {
+    pub(super) fn fail_by(&mut self, error: &CopyError, context: &Context<'_>) {
+        if error.is_damage() {
             return self.fail_for_damage(error, context);
         }
         self.fail(error, context);

@@ -1,8 +1,7 @@
 //! What a passive copy fetches from other members: parts of segments, a slot each.
 
 use argosy_base::{SegmentNumber, SegmentPart, ServerId};
-use argosy_lsm::StorageError;
-use argosy_lsm::replica::ReplicaError;
+use argosy_engine::CopyError;
 use argosy_wire::message::Message;
 
 use super::context::Context;
@@ -34,7 +33,7 @@ impl Follower {
     }
 
     /// Takes note that `segment`, which another member asked for, cannot be read here. Returns why, in words.
-    pub(super) fn note_damage(&self, segment: SegmentNumber, error: &ReplicaError) -> String {
+    pub(super) fn note_damage(&self, segment: SegmentNumber, error: &CopyError) -> String {
         let why = error.to_string();
         let damages = self.replica.damages();
         damages.note_segment(self.replica.version(), segment, &why);
@@ -47,14 +46,5 @@ impl Follower {
         self.fetches
             .values_mut()
             .for_each(|fetch| fetch.wanted = false);
-    }
-}
-
-/// Whether the device, or the file system of the windows, has no room for now.
-pub(super) fn is_full(error: &ReplicaError) -> bool {
-    match error {
-        ReplicaError::Storage(StorageError::Device(error)) => error.is_full(),
-        ReplicaError::Windows(error) => error.is_full(),
-        _ => false,
     }
 }

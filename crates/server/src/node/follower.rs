@@ -19,8 +19,8 @@ use argosy_base::{
     Standing,
 };
 use argosy_device::Buffer;
-use argosy_engine::{Observer, Progress};
-use argosy_lsm::replica::{Replica, ReplicaError, ReplicaEvent};
+use argosy_engine::{CopyError, Observer, Progress};
+use argosy_lsm::replica::{Replica, ReplicaEvent};
 use argosy_lsm::{Lsm, Service};
 use argosy_replication::backup::{Action, Backup, Event};
 use argosy_wire::message::{FetchStatus, Message};
@@ -29,7 +29,6 @@ use super::adopt::Adoption;
 use super::arriving::Shipped;
 use super::assembling::{Arriving, Kept};
 use super::context::Context;
-use super::fetching::is_full;
 use super::link::SHIP_SLOTS;
 use super::refilling::Refill;
 use super::renewing::OwedReport;
@@ -108,7 +107,7 @@ impl Follower {
         own_levels: Option<ServerId>,
         settings: &NodeSettings,
         world: &World,
-    ) -> Result<Self, ReplicaError> {
+    ) -> Result<Self, CopyError> {
         let geometry = settings.engine.log_geometry();
         let survivors = survivors(region.id, &geometry, world);
         let mark = WholeMark::open(region.id, &survivors, world)?;
@@ -197,9 +196,10 @@ impl Follower {
         from: u32,
         to: u32,
     ) -> Option<Result<Vec<u8>, String>> {
-        match self.replica.read(segment, from, to.checked_sub(from)?) {
+        let read = self.replica.read(segment, from, to.checked_sub(from)?);
+        match read.map_err(CopyError::from) {
             Ok(bytes) => Some(Ok(bytes.to_vec())),
-            Err(ReplicaError::Gone { .. }) => None,
+            Err(CopyError::Gone { .. }) => None,
             Err(error) => Some(Err(self.note_damage(segment, &error))),
         }
     }
@@ -209,7 +209,7 @@ impl Follower {
         self,
         context: &Context<'_>,
         observer: Option<Arc<dyn Observer>>,
-    ) -> Result<(Lsm, WholeMark), ReplicaError> {
+    ) -> Result<(Lsm, WholeMark), CopyError> {
         let service = Service {
             epoch: self.epoch,
             cache: context.cache(),
@@ -390,14 +390,15 @@ impl Follower {
         bytes: Arc<Buffer>,
         context: &Context<'_>,
     ) {
-        match self.replica.put_part(part.number, part.from, &bytes) {
+        let put = self.replica.put_part(part.number, part.from, &bytes);
+        match put.map_err(CopyError::from) {
             // Where what it points to has not come, it is still missing when the edit is examined again.
-            Ok(()) | Err(ReplicaError::Unplaced { .. }) => match self.adoption {
+            Ok(()) | Err(CopyError::Unplaced { .. }) => match self.adoption {
                 Some(_) => self.adopt_on(context),
                 None => self.step_machine(Event::Fetched { part }, context),
             },
-            Err(ReplicaError::Gone { .. }) => self.gone(from, part, context),
-            Err(error) if is_full(&error) => self.postponed.push(Postponed::Put(from, part, bytes)),
+            Err(CopyError::Gone { .. }) => self.gone(from, part, context),
+            Err(error) if error.is_full() => self.postponed.push(Postponed::Put(from, part, bytes)),
             Err(error) => {
                 tracing::warn!(region = self.region.0, %error, "a fetched part was not taken");
                 context.reset_link(from, "a fetched part does not fit");
@@ -408,9 +409,9 @@ impl Follower {
     /// Applies an edit of which nothing is missing, now or when the device has room.
     fn apply(&mut self, seq: EditSeq, context: &Context<'_>) {
         let bytes = self.edits.get(&seq).map_or(&[][..], |kept| &kept.bytes);
-        match self.replica.submit_edit(bytes) {
+        match self.replica.submit_edit(bytes).map_err(CopyError::from) {
             Ok(_) => {}
-            Err(error) if is_full(&error) => self.postponed.push(Postponed::Apply(seq)),
+            Err(error) if error.is_full() => self.postponed.push(Postponed::Apply(seq)),
             Err(error) => self.fail_by(&error, context),
         }
     }
@@ -447,7 +448,7 @@ impl Follower {
         let events = match self.replica.step() {
             Ok(events) => events,
             Err(error) => {
-                self.fail_by(&error, context);
+                self.fail_by(&error.into(), context);
                 return true;
             }
         };

@@ -9,16 +9,14 @@ use std::sync::Arc;
 use argosy_base::{RegionId, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
 use argosy_device::DeviceError;
+use argosy_engine::CopyError;
 use argosy_lsm::cache::NodeCache;
-use argosy_lsm::manifest::ManifestError;
-use argosy_lsm::replica::ReplicaError;
 use argosy_lsm::set_aside::{SetAside, region_of, was_put_back};
-use argosy_lsm::storage::StorageError;
 use argosy_memory::MemoryError;
 
 use super::follower::Follower;
 use super::primary::PrimaryDriver;
-use super::refilling::{SetAsides, Unusable, is_damage};
+use super::refilling::{SetAsides, Unusable};
 use super::region::Driver;
 use super::whole::WholeMark;
 use super::{NodeSettings, World};
@@ -112,7 +110,7 @@ impl Opener<'_> {
     fn copy(
         &self,
         region: &argosy_coordinator::Region,
-    ) -> Result<Result<Follower, ReplicaError>, OpenError> {
+    ) -> Result<Result<Follower, CopyError>, OpenError> {
         let builds = self.map.replication() == Replication::BuildIndex;
         let own_levels = (builds && region.primary != self.id).then_some(self.id);
         match Follower::open(region, own_levels, self.settings, self.world) {
@@ -121,15 +119,13 @@ impl Opener<'_> {
                 Ok(Ok(copy))
             }
             // The copy is as good as before: there is no room for its windows.
-            Err(ReplicaError::Windows(error)) if error.is_full() => Err(error.into()),
-            Err(ReplicaError::Storage(StorageError::Manifest(
-                error @ ManifestError::UnknownVersion { .. },
-            ))) => Err(OpenError::Device(DeviceError::Unusable {
+            Err(CopyError::Windows(error)) if error.is_full() => Err(error.into()),
+            Err(CopyError::OtherVersion(what)) => Err(OpenError::Device(DeviceError::Unusable {
                 path: "the device".into(),
-                what: error.to_string(),
+                what,
             })),
             Err(error) => {
-                if is_damage(&error) {
+                if error.is_damage() {
                     // What cannot be read of it may be overwritten, so it is no longer certain to be whole.
                     WholeMark::renew(region.id, false, self.world)?;
                 }
@@ -165,10 +161,10 @@ impl Opener<'_> {
 }
 
 /// A copy that cannot be opened because of `error`.
-fn unusable(region: RegionId, error: &ReplicaError, left: Option<SetAside>) -> Unusable {
+fn unusable(region: RegionId, error: &CopyError, left: Option<SetAside>) -> Unusable {
     tracing::error!(region = region.0, %error, "this copy cannot be used");
     let why = format!("this server's copy cannot be used: {error}");
-    match is_damage(error) {
+    match error.is_damage() {
         true => Unusable::damaged(why, left),
         false => Unusable::kept(why, left),
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::context::Context;
 use super::primary::{PrimaryDriver, Stage};
-use super::refilling::{Unusable, is_damage};
+use super::refilling::Unusable;
 
 /// What the background thread is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl PrimaryDriver {
                 self.machine
                     .step(Event::Opened { position }, &mut self.actions);
             }
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 let left = SetAside::of_version(&context.node.world.store, &version);
                 self.own_damaged(Unusable::damaged(error.to_string(), left), context);
             }

@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use argosy_base::{Instant, RegionId, Remedy, Standing};
+use argosy_base::{Instant, RegionId, Standing};
 use argosy_coordinator::Replication;
-use argosy_device::{DeviceError, OpKind, Store};
+use argosy_device::Store;
+use argosy_engine::CopyError;
 use argosy_lsm::cut_segments;
-use argosy_lsm::replica::{Replica, ReplicaError};
+use argosy_lsm::replica::Replica;
 use argosy_lsm::set_aside::SetAside;
-use argosy_lsm::storage::StorageError;
 use argosy_replication::backup;
 use argosy_replication::primary::Event;
 use argosy_wire::message::Message;
@@ -24,7 +24,6 @@ use argosy_wire::message::Message;
 use super::Node;
 use super::context::Context;
 use super::failing::Failed;
-use super::fetching::is_full;
 use super::follower::{Fetches, Follower};
 use super::primary::{PrimaryDriver, Stage};
 use super::promoting::Due;
@@ -96,7 +95,7 @@ impl Unusable {
     }
 
     /// There is no room for the new copy, which is tried again.
-    fn try_later(&mut self, error: &ReplicaError, context: &Context<'_>) {
+    fn try_later(&mut self, error: &CopyError, context: &Context<'_>) {
         if self.again_at == Instant::default() {
             tracing::warn!(%error, "a copy cannot be begun anew now: it is tried again");
         }
@@ -151,25 +150,13 @@ impl Refill {
     }
 }
 
-/// Whether `error` says that what is stored is damaged, and the device is otherwise good.
-pub(super) fn is_damage(error: &ReplicaError) -> bool {
-    let unreadable = matches!(
-        error,
-        ReplicaError::Storage(StorageError::Device(DeviceError::Io {
-            op: OpKind::Read,
-            ..
-        }))
-    );
-    error.remedy() == Remedy::Repair || unreadable
-}
-
 impl Follower {
     /// An empty copy in place of the unusable one. Blocks.
     fn begin_anew(
         region: RegionId,
         unusable: &mut Unusable,
         context: &Context<'_>,
-    ) -> Result<Self, ReplicaError> {
+    ) -> Result<Self, CopyError> {
         let node = context.node;
         let (settings, world) = (&node.settings, &node.world);
         let region = node
@@ -322,7 +309,7 @@ impl PrimaryDriver {
                     .step(Event::Refilled { position }, &mut self.actions);
                 self.act(context);
             }
-            Err(error) if is_full(&error) => {
+            Err(error) if error.is_full() => {
                 unusable.try_later(&error, context);
                 self.stage = Stage::Damaged(unusable);
                 // The machine may still count on it, where it was put back.
@@ -358,7 +345,7 @@ impl Driver {
                 copy.step_machine(backup::Event::Prepare { attempt }, context);
                 *self = Self::Backup(Box::new(copy));
             }
-            Err(error) if is_full(&error) => {
+            Err(error) if error.is_full() => {
                 unusable.refill = Refill::Due(attempt);
                 unusable.try_later(&error, context);
                 *self = Self::Failed(Box::new(unusable));

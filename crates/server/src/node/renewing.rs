@@ -97,7 +97,7 @@ impl Follower {
             Err(error) => return self.report_later(attempt, &error, context),
         };
         if let Err(error) = self.replica.detach(fresh) {
-            return self.fail_by(&error, context);
+            return self.fail_by(&error.into(), context);
         }
         if let Err(error) = keep_windows(self.region, &geometry, world) {
             return self.report_later(attempt, &error, context);
