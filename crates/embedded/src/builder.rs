@@ -28,21 +28,20 @@ use std::time::Duration;
 use argosy_base::SEGMENT_SIZE;
 use argosy_device::buffer::{keep_at_most, share_of};
 use argosy_device::{Device, FileDevice, FileSettings, Store, SystemClock, random};
+use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_lsm::pins::Pins;
-use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::{
     BootId, Others, WindowFiles, WindowFilesOptions, lock_windows, make_directory,
 };
 use rustix::fs::statvfs;
 
-use crate::Db;
 use crate::error::{Error, Result};
-use crate::machine;
 use crate::place::{Place, REGION, is_none_or_empty, take_lock};
 use crate::shared::Opened;
 use crate::stepper::Resident;
 use crate::unclosed::{self, Unclosed};
+use crate::{Db, machine};
 
 /// The smallest memtable.
 const L0_BYTES_MIN: usize = 64 << 10;

@@ -3,8 +3,7 @@
 //! The store has no other copy to repair itself from. It reports what it cannot read and serves everything else.
 //! `argosy inspect repair` makes a new store of what is whole.
 
-pub use argosy_lsm::damage::DamagedSegment;
-pub use argosy_lsm::scrub::Damage;
+pub use argosy_engine::damage::{Damage, DamagedSegment};
 
 use crate::Db;
 
@@ -13,15 +12,15 @@ impl Db {
     /// keys that it concerns. Reads of them fail; all others are as they were.
     #[must_use]
     pub fn damages(&self) -> Vec<Damage> {
-        let version = self.shared.engine.version();
+        let copy = self.shared.engine.stored();
         let scrubber = self.shared.scrubber();
-        scrubber.damages_in(&version).cloned().collect()
+        scrubber.damages_in(&*copy).cloned().collect()
     }
 
     /// Segments that reads, merges and scrubs have found damaged since the store was opened: reads of them fail, and
     /// merges pass over their keys. At most [`DAMAGES_MAX`](argosy_lsm::damage::DAMAGES_MAX).
     #[must_use]
     pub fn damaged_segments(&self) -> Vec<DamagedSegment> {
-        self.shared.engine.damages().list()
+        self.shared.engine.stored().damaged()
     }
 }

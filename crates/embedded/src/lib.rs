@@ -76,13 +76,13 @@ pub use argosy_base::{KeyRange, Lsn, Moment, Outcome, Remedy};
 /// itself: memtables, and buffers of whole segments. For programs with gigabytes of budget; their allocator does
 /// so for the rest, or not. `docs/embedding.md` has more.
 pub use argosy_device::pages::ask_for_huge as ask_for_huge_pages;
+pub use argosy_engine::scrub::{Pace as ScrubPace, ScrubStats};
 pub use argosy_engine::{
     BatchError, BusyReason, Change, Changed, Condition, EngineError, Expiry, Only, Refusal,
     WriteBatch, Written,
 };
 pub use argosy_lsm::db::ingest::IngestError;
 pub use argosy_lsm::pins::PinError;
-pub use argosy_lsm::scrub::{Pace as ScrubPace, ScrubStats};
 pub use argosy_lsm::{Memory, Placement, Settings};
 pub use builder::{Builder, Durability};
 pub use checkpoint::Checkpoint;

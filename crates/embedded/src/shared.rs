@@ -10,11 +10,11 @@ use std::time::Duration;
 use argosy_base::Lsn;
 use argosy_device::Store;
 use argosy_engine::long::{Uses, Versions};
+use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
 use argosy_engine::{BusyReason, EngineError};
 use argosy_lsm::Lsm;
 use argosy_lsm::excess::Excess;
 use argosy_lsm::pins::Pins;
-use argosy_lsm::scrub::{Pace as ScrubPace, Scrubber};
 
 use crate::builder::Durability;
 use crate::error::{Error, Result};

@@ -15,10 +15,10 @@ use argosy_base::{Clock, Instant, Lsn};
 use argosy_device::Store;
 use argosy_device::SystemClock;
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
+use argosy_engine::scrub::Scrubber;
 use argosy_engine::{EngineError, Store as _};
 use argosy_lsm::Lsm;
 use argosy_lsm::excess::Excess;
-use argosy_lsm::scrub::Scrubber;
 
 use crate::pace::{Pace, SLEEP_MAX};
 
@@ -199,13 +199,8 @@ impl<'a> Stepper<'a> {
         if !left.is_zero() {
             return Some(left);
         }
-        let (version, settings) = (self.engine.version(), self.engine.settings());
-        // What is found is kept where whoever asks finds it.
-        let (found, idle) = scrubber.step(&version, settings, now);
-        for damage in found {
-            let damages = self.engine.damages();
-            damages.note_segment(&version, damage.number, &damage.what);
-        }
+        // The scrubber keeps what it finds.
+        let (_, idle) = scrubber.step(&*self.engine.stored(), now);
         idle
     }
 

@@ -3,9 +3,9 @@
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{RegionId, ServerId};
 use argosy_device::{Device, FormatOptions, MemoryDevice, StoreSettings};
+use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_lsm::Settings;
-use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_memory::AnonymousWindows;
 
 use super::*;

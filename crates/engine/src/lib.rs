@@ -5,7 +5,8 @@
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the
-//! contract), [`Observer`], [`source`] and [`Checkpoint`] (for other copies), [`conformance`] (the tests that every engine passes).
+//! contract), [`Observer`], [`source`] and [`Checkpoint`] (for other copies), [`Stored`] (what a copy consists of, for
+//! those who check and repair it), [`conformance`] (the tests that every engine passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
 //! (what happens to damaged data), [`ingest`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`]
@@ -29,6 +30,7 @@ pub mod scrub;
 pub mod shipment;
 pub mod source;
 pub mod stats;
+pub mod stored;
 mod traits;
 mod wait;
 
@@ -38,6 +40,7 @@ pub use checkpoint::Checkpoint;
 pub use copy_error::CopyError;
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
 pub use source::Source;
+pub use stored::Stored;
 pub use traits::{
     BusyReason, Condition, EngineError, Found, Outline, Progress, Reach, Scan, Snapshot, Store,
     Wanted, WriteOptions, Written,

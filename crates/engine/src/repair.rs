@@ -1,7 +1,50 @@
-//! Results of repairs: a damaged segment is written again with the bytes of another member.
+//! Repairs: a damaged segment is written again with the bytes of another member.
+
+use std::any::Any;
+use std::sync::Arc;
 
 use argosy_base::SegmentNumber;
-use argosy_device::DeviceError;
+use argosy_device::{DeviceError, Ticket};
+
+use crate::stored::Stored;
+
+/// A segment that is being written again.
+pub struct Repair {
+    number: SegmentNumber,
+    written: Ticket,
+    /// Keeps the place.
+    _kept: Arc<dyn Any + Send + Sync>,
+}
+
+impl Repair {
+    /// The repair of segment `number` by the write `written`. `kept` is held until it is over.
+    #[must_use]
+    pub fn new(number: SegmentNumber, written: Ticket, kept: Arc<dyn Any + Send + Sync>) -> Self {
+        Self {
+            number,
+            written,
+            _kept: kept,
+        }
+    }
+
+    /// The segment.
+    #[must_use]
+    pub const fn number(&self) -> SegmentNumber {
+        self.number
+    }
+
+    /// Whether it is done to `copy`, as that is now; `None` while it is being written. Blocks for reads of the device
+    /// when it is.
+    ///
+    /// # Errors
+    /// [`RepairError::StillDamaged`]; the device's.
+    pub fn poll(&self, copy: &dyn Stored) -> Option<Result<(), RepairError>> {
+        Some(match self.written.poll()? {
+            Ok(()) => copy.end_repair(self.number),
+            Err(error) => Err(error.into()),
+        })
+    }
+}
 
 /// Why a segment was not repaired.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -25,6 +25,7 @@
 //! - [`damage`]: segments that were found damaged, and what merges do about them.
 //! - [`repair`]: how one of these is written again, with what another member has.
 //! - [`problem`]: what can be wrong with what is stored.
+//! - [`stored`]: what a copy consists of, for those who check and repair it.
 //! - [`inspect`]: a region of a stopped server, looked at, verified and compared.
 //! - [`addresses`]: pointers that hold places on a device instead of segment numbers.
 //! - [`shape`]: what stays as it was when a region was made.
@@ -64,6 +65,7 @@ pub mod settings;
 pub mod shape;
 mod shared;
 pub mod storage;
+pub mod stored;
 pub mod version;
 mod work;
 

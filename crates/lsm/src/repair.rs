@@ -3,12 +3,12 @@
 //! 1. [`wanted`] says what to ask another member for: all of the segment, by its number. Levels that a member
 //!    built for itself have no equal copy, and a log segment that is not sealed is left to the recovery
 //!    that reads it next.
-//! 2. [`Repair::begin`] checks what has come as whatever comes from a device is checked, puts this member's
+//! 2. [`begin`] checks what has come as whatever comes from a device is checked, puts this member's
 //!    places into its pointers where those hold places, and writes it where the segment lies.
 //!    What other members send lacks the pointers that do not count any more, and a snapshot of an older version may
 //!    need them. So, where pointers hold places, leaves and index nodes that are not damaged stay as they are.
-//! 3. [`Repair::poll`] reads the segment when it is written. If all of it is right it counts as damaged no more, and
-//!    merges read it again.
+//! 3. [`Repair::poll`] reads the segment when it is written ([`check`]). If all of it is right it counts as damaged no
+//!    more, and merges read it again.
 //!
 //! It is written in its own place, in either address mode. That needs no record in the manifest, and is safe at
 //! any instant: the parts of the segment that were right are written with the same bytes, so a write that is torn, or
@@ -20,12 +20,11 @@ use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{LogKind, SegmentNumber, SegmentPart};
-use argosy_device::{Buffer, Ticket};
-pub use argosy_engine::repair::RepairError;
+use argosy_device::Buffer;
+use argosy_log::Geometry;
 use argosy_log::verify::verify_sealed;
 
 use crate::addresses::{Addressing, Translation, as_gone, level_error};
-use crate::damage::Damages;
 use crate::edit::LogSegment;
 use crate::level::form_and_refs;
 use crate::level::pointers::keep_whole_nodes;
@@ -33,8 +32,9 @@ use crate::level::verify::paired_children;
 use crate::names::{Form, LevelError, SegmentName};
 use crate::scrub::{check_segment, faults_of};
 use crate::segments::StoredSegment;
-use crate::settings::Settings;
 use crate::version::Version;
+
+pub use argosy_engine::repair::{Repair, RepairError};
 
 /// What another member has to be asked for, to repair segment `number` of `version`: all of it. `None` where no
 /// other member can have it, or it is not part of the version any more.
@@ -55,68 +55,40 @@ pub fn wanted(version: &Version, number: SegmentNumber) -> Option<SegmentPart> {
     })
 }
 
-/// A segment that is being written again.
-pub struct Repair {
+/// Begins to write `bytes` over segment `number` of `version`, if they are right. Blocks for reads of the device
+/// where pointers hold places.
+pub(crate) fn begin(
+    version: &Version,
+    geometry: Geometry,
     number: SegmentNumber,
-    written: Ticket,
-    /// Keeps the place.
-    _stored: Arc<StoredSegment>,
+    mut bytes: Buffer,
+) -> Result<Repair, RepairError> {
+    let wrong = |what: String| RepairError::Wrong { number, what };
+    let stored = version.stored(number);
+    let stored = stored.ok_or_else(|| wrong("it is not part of the region".to_owned()))?;
+    match version.log_segment(number) {
+        Some(entry) => check_log(version, geometry, &entry.segment, &bytes).map_err(wrong)?,
+        None => check_level(version, stored, number, &mut bytes).map_err(wrong)?,
+    }
+    let range = 0..bytes.len();
+    let written = stored.write(0, Arc::new(bytes), range);
+    let kept: Arc<StoredSegment> = Arc::clone(stored);
+    Ok(Repair::new(number, written, kept))
 }
 
-impl Repair {
-    /// Begins to write `bytes` over segment `number` of `version`, if they are right. Blocks for reads of the device
-    /// where pointers hold places.
-    ///
-    /// # Errors
-    /// [`RepairError::Wrong`].
-    pub fn begin(
-        version: &Version,
-        settings: &Settings,
-        number: SegmentNumber,
-        mut bytes: Buffer,
-    ) -> Result<Self, RepairError> {
-        let wrong = |what: String| RepairError::Wrong { number, what };
-        let stored = version.stored(number);
-        let stored = stored.ok_or_else(|| wrong("it is not part of the region".to_owned()))?;
-        match version.log_segment(number) {
-            Some(entry) => check_log(version, settings, &entry.segment, &bytes).map_err(wrong)?,
-            None => check_level(version, stored, number, &mut bytes).map_err(wrong)?,
-        }
-        let range = 0..bytes.len();
-        Ok(Self {
+/// Whether segment `number` of `version`, which was written again, is right. Blocks for the device.
+pub(crate) fn check(
+    version: &Version,
+    geometry: Geometry,
+    number: SegmentNumber,
+) -> Result<(), RepairError> {
+    let found = check_segment(version, number, geometry);
+    match found.into_iter().flat_map(|found| found.damages).next() {
+        Some(damage) => Err(RepairError::StillDamaged {
             number,
-            written: stored.write(0, Arc::new(bytes), range),
-            _stored: Arc::clone(stored),
-        })
-    }
-
-    /// The segment.
-    #[must_use]
-    pub const fn number(&self) -> SegmentNumber {
-        self.number
-    }
-
-    /// Whether it is done; `None` while it is being written. Blocks for reads of the device when it is.
-    ///
-    /// # Errors
-    /// [`RepairError::StillDamaged`]; the device's.
-    pub fn poll(
-        &self,
-        version: &Version,
-        settings: &Settings,
-        damages: &Damages,
-    ) -> Option<Result<(), RepairError>> {
-        let number = self.number;
-        if let Err(error) = self.written.poll()? {
-            return Some(Err(error.into()));
-        }
-        let found = check_segment(version, number, settings);
-        if let Some(damage) = found.into_iter().flat_map(|found| found.damages).next() {
-            let what = damage.what;
-            return Some(Err(RepairError::StillDamaged { number, what }));
-        }
-        damages.repaired(number);
-        Some(Ok(()))
+            what: damage.what,
+        }),
+        None => Ok(()),
     }
 }
 
@@ -205,7 +177,7 @@ fn children_here(
 
 fn check_log(
     version: &Version,
-    settings: &Settings,
+    geometry: Geometry,
     segment: &LogSegment,
     bytes: &Buffer,
 ) -> Result<(), String> {
@@ -222,7 +194,7 @@ fn check_log(
         return Err("it is too short".to_owned());
     }
     let chain = std::slice::from_ref(segment);
-    let Ok(found) = verify_sealed(version.region(), settings.log_geometry(), chain, &mut read);
+    let Ok(found) = verify_sealed(version.region(), geometry, chain, &mut read);
     match found.faults.into_iter().next() {
         Some(fault) => Err(fault.what.to_owned()),
         None => Ok(()),

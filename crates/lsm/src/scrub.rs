@@ -1,26 +1,19 @@
-//! Reads what is stored, segment by segment, and checks it: what nobody has read for long may have been lost.
+//! Reads what is stored, segment by segment, and checks it.
 //!
-//! A [`Pass`] goes over the finished segments of a region by rising numbers: those that levels show,
-//! those of the medium log, and sealed ones of the logs. A step reads one, of the version that is current then, so a
-//! region may be written meanwhile: what goes before the pass comes to it needs no check, what comes behind it waits
-//! for the next. The version keeps the segment while it is read (I1).
+//! A [`Pass`] goes over the finished segments of a region: those that levels show, those of the medium log, and sealed
+//! ones of the logs. The version keeps a segment while it is read (I1).
 //!
 //! A segment is right when its bytes have the checksum that its edit states or, where members rewrite
 //! pointers, when every part of it is right by itself. Where it is not, the parts tell what is damaged, and
 //! so which keys it concerns.
-//!
-//! A [`Scrubber`] spreads passes over time: a whole one takes a *period*, and no more than so many bytes a
-//! second are read. It does nothing between two segments, and says how long that is.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::time::Duration;
 
-use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_base::{Instant, KeyRange, LogKind, Pointer, SegmentNumber};
+use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{KeyRange, LogKind, Pointer, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
-pub use argosy_engine::damage::{Damage, RANGES_MAX};
-pub use argosy_engine::scrub::{Pace, ScrubStats, Scrubbed};
+use argosy_log::Geometry;
 use argosy_log::verify::verify_sealed;
 
 use crate::addresses::Addressing;
@@ -29,24 +22,10 @@ use crate::level::medium::verify_medium_segment;
 use crate::level::verify::{Fault, FoundLeaf, leaves_of, verify_index_segment, verify_segment};
 use crate::names::{Form, SegmentName};
 use crate::problem::{MEDIUM_LOG, ProblemKind};
-use crate::settings::Settings;
 use crate::version::{LevelEntry, LogEntry, Version};
 
-/// Most damaged places that a [`Scrubber`] remembers.
-pub const DAMAGES_MAX: usize = 256;
-
-/// How long a scrubber waits where there is nothing to read.
-const NOTHING_YET: Duration = Duration::from_secs(600);
-
-/// One pass over a region's segments. See the module documentation.
-#[derive(Clone, Debug, Default)]
-pub struct Pass {
-    /// The last segment that was looked at.
-    last: Option<SegmentNumber>,
-    /// The last one that there was when it began, of those that the group numbers and of those that a member numbers
-    /// for itself; `None`: it ends when nothing is left.
-    upto: Option<[SegmentNumber; 2]>,
-}
+pub use argosy_engine::damage::{Damage, RANGES_MAX};
+pub use argosy_engine::scrub::{Pace, Pass, ScrubStats, Scrubbed, Scrubber};
 
 /// A segment that can be checked.
 enum Target<'a> {
@@ -55,45 +34,26 @@ enum Target<'a> {
     Log(&'a LogEntry),
 }
 
-impl Pass {
-    /// A pass that begins with the first segment.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
+/// A pass over what `version` has, and nothing that comes later: it ends, however much is written meanwhile.
+pub(crate) fn pass_over(version: &Version) -> Pass {
+    let finished = version.finished().map(|entry| entry.segment.len);
+    let logs = LogKind::ALL.into_iter().flat_map(|log| version.log(log));
+    let sealed = logs.filter_map(|entry| entry.segment.end);
+    let bytes = finished.chain(sealed).map(u64::from).sum();
+    Pass::over(version.table().keys().copied(), bytes)
+}
 
-    /// A pass over what `version` has, and nothing that comes later: it ends, however much is written meanwhile.
-    #[must_use]
-    pub fn over(version: &Version) -> Self {
-        let mut upto = [SegmentNumber(0); 2];
-        for (number, _) in version.table().iter() {
-            upto[usize::from(number.is_own())] = *number;
+/// Reads and checks the next segment of `pass` in `version`, which is one of the region now; `None` when there is
+/// none. Blocks for the device.
+pub fn next(version: &Version, geometry: Geometry, pass: &mut Pass) -> Option<Scrubbed> {
+    loop {
+        let from = pass.last().map_or(Bound::Unbounded, Bound::Excluded);
+        let (number, _) = version.table().range(from).next()?;
+        if !pass.go_to(*number) {
+            continue;
         }
-        Self {
-            last: None,
-            upto: Some(upto),
-        }
-    }
-
-    /// Whether there was no such segment when it began.
-    fn is_later(&self, number: SegmentNumber) -> bool {
-        let upto = self.upto.map(|upto| upto[usize::from(number.is_own())]);
-        upto.is_some_and(|upto| number > upto)
-    }
-
-    /// Reads and checks the next segment of `version`, which is one of the region now; `None` when there is
-    /// none. Blocks for the device.
-    pub fn step(&mut self, version: &Version, settings: &Settings) -> Option<Scrubbed> {
-        loop {
-            let from = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-            let (number, _) = version.table().range(from).next()?;
-            self.last = Some(*number);
-            if self.is_later(*number) {
-                continue;
-            }
-            if let Some(target) = target(version, *number) {
-                return Some(check(version, &target, settings));
-            }
+        if let Some(target) = target(version, *number) {
+            return Some(check(version, &target, geometry));
         }
     }
 }
@@ -103,9 +63,9 @@ impl Pass {
 pub(crate) fn check_segment(
     version: &Version,
     number: SegmentNumber,
-    settings: &Settings,
+    geometry: Geometry,
 ) -> Option<Scrubbed> {
-    target(version, number).map(|target| check(version, &target, settings))
+    target(version, number).map(|target| check(version, &target, geometry))
 }
 
 /// What segment `number` is, if it is finished.
@@ -122,10 +82,10 @@ fn target(version: &Version, number: SegmentNumber) -> Option<Target<'_>> {
     })
 }
 
-fn check(version: &Version, target: &Target<'_>, settings: &Settings) -> Scrubbed {
+fn check(version: &Version, target: &Target<'_>, geometry: Geometry) -> Scrubbed {
     match target {
         Target::Finished(part, entry) => check_finished(version, part, entry),
-        Target::Log(entry) => check_log(version, entry, settings),
+        Target::Log(entry) => check_log(version, entry, geometry),
     }
 }
 
@@ -268,7 +228,7 @@ fn ranges_of(version: &Version, number: SegmentNumber) -> Vec<KeyRange> {
         .collect()
 }
 
-fn check_log(version: &Version, entry: &LogEntry, settings: &Settings) -> Scrubbed {
+fn check_log(version: &Version, entry: &LogEntry, geometry: Geometry) -> Scrubbed {
     let segment = &entry.segment;
     let mut bytes = 0;
     let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| {
@@ -276,7 +236,6 @@ fn check_log(version: &Version, entry: &LogEntry, settings: &Settings) -> Scrubb
         entry.stored.read(offset, out)
     };
     let chain = std::slice::from_ref(segment);
-    let geometry = settings.log_geometry();
     let found = verify_sealed::<DeviceError>(version.region(), geometry, chain, &mut read);
     // Goes through all levels.
     let keys = || ranges_of(version, segment.number);
@@ -326,164 +285,3 @@ fn scrubbed(
         damages: found.into_iter().map(damage).collect(),
     }
 }
-
-/// Bytes of the segments that a pass over `version` reads.
-fn finished_bytes(version: &Version) -> u64 {
-    let finished = version.finished().map(|entry| entry.segment.len);
-    let logs = LogKind::ALL.into_iter().flat_map(|log| version.log(log));
-    let sealed = logs.filter_map(|entry| entry.segment.end);
-    finished.chain(sealed).map(u64::from).sum()
-}
-
-/// Scrubs a region in the background. See the module documentation.
-#[derive(Debug)]
-pub struct Scrubber {
-    pace: Pace,
-    pass: Pass,
-    /// When the next segment is read.
-    due: Option<Instant>,
-    /// Bytes of this pass.
-    all: u64,
-    stats: ScrubStats,
-    known: BTreeSet<(SegmentNumber, u32)>,
-    damages: Vec<Damage>,
-}
-
-impl Scrubber {
-    /// One that begins its first pass some time after its first step.
-    #[must_use]
-    pub const fn new(pace: Pace) -> Self {
-        Self {
-            pace,
-            pass: Pass {
-                last: None,
-                upto: None,
-            },
-            due: None,
-            all: 0,
-            stats: ScrubStats {
-                bytes: 0,
-                segments: 0,
-                passes: 0,
-                damages: 0,
-                last_pass: None,
-            },
-            known: BTreeSet::new(),
-            damages: Vec::new(),
-        }
-    }
-
-    /// What it has done.
-    #[must_use]
-    pub const fn stats(&self) -> ScrubStats {
-        self.stats
-    }
-
-    /// What of `version`, the region's present one, is damaged, as far as it has found that: at most
-    /// [`DAMAGES_MAX`]. What it found in segments that are gone since is left out.
-    pub fn damages_in(&self, version: &Version) -> impl Iterator<Item = &Damage> {
-        let damages = self.damages.iter();
-        damages.filter(|damage| version.stored(damage.number).is_some())
-    }
-
-    /// Segment `number` was damaged and is whole again.
-    pub fn repaired(&mut self, number: SegmentNumber) {
-        self.known.retain(|(known, _)| *known != number);
-        self.damages.retain(|damage| damage.number != number);
-    }
-
-    /// Whether it ever does anything.
-    #[must_use]
-    pub const fn is_on(&self) -> bool {
-        !self.pace.period.is_zero()
-    }
-
-    /// How long a step has nothing to do; `None`: for good.
-    #[must_use]
-    pub fn idle(&self, now: Instant) -> Option<Duration> {
-        let due = self.due.map_or(Duration::ZERO, |due| due.since(now));
-        self.is_on().then_some(due)
-    }
-
-    /// Reads the next segment of `version`, the region's present one, if it is due. Returns what was found
-    /// to be damaged that was not known, and how long there is nothing to do; `None`: for good.
-    pub fn step(
-        &mut self,
-        version: &Version,
-        settings: &Settings,
-        now: Instant,
-    ) -> (Vec<Damage>, Option<Duration>) {
-        if !self.is_on() {
-            return (Vec::new(), None);
-        }
-        let due = match self.due {
-            Some(due) => due,
-            None => self.begin_pass(version, now),
-        };
-        if now < due {
-            return (Vec::new(), Some(due.since(now)));
-        }
-        self.known
-            .retain(|(number, _)| version.stored(*number).is_some());
-        self.damages
-            .retain(|damage| version.stored(damage.number).is_some());
-        let Some(scrubbed) = self.pass.step(version, settings) else {
-            self.stats.passes += 1;
-            self.stats.last_pass = Some(now);
-            let due = self.begin_pass(version, now);
-            return (Vec::new(), Some(due.since(now)));
-        };
-        self.stats.bytes += scrubbed.bytes;
-        self.stats.segments += 1;
-        let wait = self.wait(scrubbed.bytes);
-        self.due = Some(now + wait);
-        (self.learn(scrubbed.damages), Some(wait))
-    }
-
-    /// How long `bytes` are to take.
-    fn wait(&self, bytes: u64) -> Duration {
-        let nanos = |bytes: u64, of: u64, within: Duration| {
-            let nanos = within.as_nanos() * u128::from(bytes) / u128::from(of.max(1));
-            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-        };
-        let least = nanos(
-            bytes,
-            self.pace.bytes_per_second_max,
-            Duration::from_secs(1),
-        );
-        nanos(bytes, self.all, self.pace.period).max(least)
-    }
-
-    /// Begins a pass, and tells when its first segment is read.
-    fn begin_pass(&mut self, version: &Version, now: Instant) -> Instant {
-        self.pass = Pass::over(version);
-        self.all = finished_bytes(version);
-        let first = match self.all {
-            0 => self.pace.period.min(NOTHING_YET),
-            // A restart does not begin with a read.
-            _ => self.wait((self.all / 64).min(SEGMENT_SIZE as u64)),
-        };
-        let due = now + first.min(NOTHING_YET);
-        self.due = Some(due);
-        due
-    }
-
-    /// Remembers what was not known.
-    fn learn(&mut self, damages: Vec<Damage>) -> Vec<Damage> {
-        let mut new = Vec::new();
-        for damage in damages {
-            let at = (damage.number, damage.offset);
-            if self.known.len() >= DAMAGES_MAX || !self.known.insert(at) {
-                continue;
-            }
-            self.stats.damages += 1;
-            self.damages.push(damage.clone());
-            new.push(damage);
-        }
-        new
-    }
-}
-
-#[cfg(test)]
-#[path = "scrub_tests.rs"]
-mod tests;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// From the ground up.
-const FLOORS: [&str; 30] = [
+const FLOORS: [&str; 31] = [
     "names",
     "hashing",
     "shared",
@@ -40,6 +40,7 @@ const FLOORS: [&str; 30] = [
     "scrub",
     "inspect",
     "repair",
+    "stored",
 ];
 
 /// The files of a folder and of those in it.

@@ -15,7 +15,7 @@ use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::{ProblemKind, Region, Windows, recount, verify_region};
 use argosy_lsm::level::form_and_refs;
 use argosy_lsm::level::pointers::for_each_pointer_mut;
-use argosy_lsm::repair::{Repair, RepairError, wanted};
+use argosy_lsm::repair::{RepairError, wanted};
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};
 use common::{Machine, mixed, tiny, tiny_whole};
 
@@ -329,15 +329,17 @@ fn damaged(
 }
 
 fn repair(machine: &mut Machine, engine: &Lsm, number: SegmentNumber, bytes: &Buffer) {
-    let (version, settings) = (engine.version(), engine.settings());
-    let Some(part) = wanted(&version, number) else {
+    let copy = engine.stored();
+    let Some(part) = copy.wanted(number) else {
         return;
     };
     assert_eq!((part.from, part.to as usize), (0, bytes.len()));
-    let repair = Repair::begin(&version, settings, number, Buffer::from_slice(bytes)).unwrap();
+    let repair = copy
+        .begin_repair(number, Buffer::from_slice(bytes))
+        .unwrap();
     loop {
         machine.step(engine);
-        if let Some(done) = repair.poll(&engine.version(), settings, engine.damages()) {
+        if let Some(done) = repair.poll(&*engine.stored()) {
             return done.unwrap();
         }
     }
@@ -349,12 +351,12 @@ fn what_is_damaged_is_written_again_with_what_another_member_has() {
         let (mut machine, engine, mut model, hurt) = damaged(&settings, seed);
         for (number, bytes) in &hurt {
             // What is not the segment is refused, whatever it is.
-            let (version, settings) = (engine.version(), engine.settings());
+            let copy = engine.stored();
             let mut flipped = Buffer::from_slice(bytes);
             flipped[40] ^= 8;
             let others = hurt.values().filter(|other| !std::ptr::eq(*other, bytes));
             for wrong in std::iter::once(&flipped).chain(others) {
-                let begun = Repair::begin(&version, settings, *number, Buffer::from_slice(wrong));
+                let begun = copy.begin_repair(*number, Buffer::from_slice(wrong));
                 let refused = matches!(begun, Err(RepairError::Wrong { .. }));
                 assert!(refused, "seed {seed}: {number}");
             }
@@ -520,15 +522,15 @@ fn a_crash_while_something_is_written_again_harms_nothing() {
     for (seed, settings) in worlds() {
         for requests in 0..3 {
             let (mut machine, engine, model, hurt) = damaged(&settings, seed);
-            let version = engine.version();
+            let copy = engine.stored();
             for (number, bytes) in &hurt {
                 let bytes = Buffer::from_slice(bytes);
-                drop(Repair::begin(&version, &settings, *number, bytes).unwrap());
+                drop(copy.begin_repair(*number, bytes).unwrap());
             }
             for _ in 0..requests {
                 ended += u32::from(machine.device.run_one());
             }
-            drop(version);
+            drop(copy);
             machine.end(engine, Crash::PowerLoss);
             let engine = machine.open();
             assert_right(

@@ -10,13 +10,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{AddressMode, Instant, LogKind, SegmentNumber};
+use argosy_base::{AddressMode, Instant, LogKind, RegionId, SegmentNumber};
 use argosy_device::{Crash, Device, MemoryDevice, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::salvage::{Salvage, salvage};
 use argosy_lsm::inspect::{Region, Windows};
-use argosy_lsm::scrub::{Damage, Pace, Pass, Scrubber};
+use argosy_lsm::scrub::{Damage, Pace, Pass, ScrubStats, Scrubber, next};
+use argosy_lsm::stored::StoredVersion;
 use argosy_lsm::{Placement, Settings, Version};
 use common::{Machine, mixed, tiny, tiny_whole};
 
@@ -66,7 +67,7 @@ impl Loaded {
     fn scrub(&self, device: &Arc<MemoryDevice>) -> (Vec<Damage>, u64) {
         let version = self.version(device);
         let (mut pass, mut damages, mut bytes) = (Pass::new(), Vec::new(), 0);
-        while let Some(scrubbed) = pass.step(&version, &self.settings) {
+        while let Some(scrubbed) = next(&version, self.settings.log_geometry(), &mut pass) {
             bytes += scrubbed.bytes;
             damages.extend(scrubbed.damages);
         }
@@ -261,6 +262,43 @@ fn bytes_at(device: &MemoryDevice, at: u64, len: usize) -> Vec<u8> {
     bytes[at..at + len].to_vec()
 }
 
+fn stored(version: Version, settings: &Settings) -> StoredVersion {
+    StoredVersion::new(Arc::new(version), Arc::default(), settings)
+}
+
+#[test]
+fn a_scrubber_that_is_off_does_nothing() {
+    let pace = Pace {
+        period: Duration::ZERO,
+        ..Pace::default()
+    };
+    let version = Version::empty(RegionId(1), AddressMode::Logical);
+    let copy = stored(version, &Settings::default());
+    let mut scrubber = Scrubber::new(pace);
+    for seconds in 0..1_000 {
+        let now = Instant::from_nanos(seconds * 1_000_000_000);
+        assert_eq!(scrubber.step(&copy, now), (vec![], None));
+    }
+    assert_eq!(scrubber.stats(), ScrubStats::default());
+}
+
+#[test]
+fn a_region_without_segments_is_looked_at_now_and_then() {
+    let version = Version::empty(RegionId(1), AddressMode::Logical);
+    let copy = stored(version, &Settings::default());
+    let mut scrubber = Scrubber::new(Pace::default());
+    let mut now = Instant::from_nanos(1);
+    let nothing_yet = Duration::from_secs(600);
+    for steps in 0..10 {
+        let (found, idle) = scrubber.step(&copy, now);
+        assert_eq!(found, vec![]);
+        assert_eq!(idle, Some(nothing_yet), "{steps}");
+        now = now + nothing_yet;
+    }
+    assert_eq!(scrubber.stats().passes, 9);
+    assert_eq!(scrubber.stats().bytes, 0);
+}
+
 /// A scrubber reads everything once in its period, a segment a step, and no faster than it may; what it
 /// finds it tells once.
 #[test]
@@ -272,7 +310,7 @@ fn a_scrubber_keeps_its_pace() {
     let segment = &level.unwrap().segment;
     let (victim, len) = (segment.number, segment.len);
     hurt.flip_bit(place(&version, victim) + u64::from(len / 2), 1);
-    let hurt_version = loaded.version(&hurt);
+    let hurt_copy = stored(loaded.version(&hurt), &loaded.settings);
     let period = Duration::from_secs(1000);
     let mut scrubber = Scrubber::new(Pace {
         period,
@@ -281,25 +319,26 @@ fn a_scrubber_keeps_its_pace() {
     let (mut now, mut told, mut reads) = (Instant::from_nanos(0), 0, Vec::new());
     while scrubber.stats().passes < 3 {
         let before = hurt.counters().read_bytes;
-        let (found, idle) = scrubber.step(&hurt_version, &loaded.settings, now);
+        let (found, idle) = scrubber.step(&hurt_copy, now);
         told += found.len();
         reads.push(hurt.counters().read_bytes - before);
         // Nothing before its time.
         let idle = idle.expect("it never ends");
         let early = now + idle / 2;
         if idle > Duration::ZERO {
-            let (found, rest) = scrubber.step(&hurt_version, &loaded.settings, early);
+            let (found, rest) = scrubber.step(&hurt_copy, early);
             assert_eq!(found, []);
             assert!(rest.unwrap() <= idle);
         }
         now = now + idle;
     }
     let stats = scrubber.stats();
-    let damages: Vec<_> = scrubber.damages_in(&hurt_version).collect();
+    let damages: Vec<_> = scrubber.damages_in(&hurt_copy).collect();
     assert_eq!((told, stats.damages, damages.len()), (1, 1, 1));
     assert_eq!(damages[0].number, victim);
     // What the region no longer has is none of its damage.
     let empty = Version::empty(version.region(), version.addresses());
+    let empty = stored(empty, &loaded.settings);
     assert_eq!(scrubber.damages_in(&empty).count(), 0);
     let most = 2 * u64::try_from(loaded.settings.segment_bytes).unwrap();
     assert!(reads.iter().all(|bytes| *bytes <= most), "a segment a step");
@@ -313,9 +352,10 @@ fn a_scrubber_keeps_its_pace() {
         period: Duration::from_nanos(1),
         bytes_per_second_max: 1 << 16,
     });
+    let copy = stored(version, &loaded.settings);
     let mut now = Instant::from_nanos(0);
     while scrubber.stats().passes == 0 {
-        let (_, idle) = scrubber.step(&version, &loaded.settings, now);
+        let (_, idle) = scrubber.step(&copy, now);
         now = now + idle.unwrap();
     }
     let allowed = (now - Instant::from_nanos(0)).as_secs() << 16;

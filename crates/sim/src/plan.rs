@@ -16,8 +16,8 @@ use std::time::Duration;
 use argosy_base::AddressMode;
 use argosy_device::OpKind;
 use argosy_engine::long::SweepPace;
+use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_fabric::SimSettings;
-use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_lsm::{Compaction, Placement, Settings};
 
 use crate::damaging::Damage;

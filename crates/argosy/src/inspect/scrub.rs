@@ -8,7 +8,7 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_device::SystemClock;
 use argosy_lsm::Version;
 use argosy_lsm::inspect::Problem;
-use argosy_lsm::scrub::{Damage, Pass};
+use argosy_lsm::scrub::{Damage, Pass, next};
 use clap::Args;
 use serde::Serialize;
 
@@ -146,7 +146,7 @@ impl Scrub {
     fn scrub(&self, opened: &Opened, version: &Version, meter: &mut Meter) -> Vec<Damage> {
         let mut damages = Vec::new();
         let mut pass = Pass::new();
-        while let Some(scrubbed) = pass.step(version, &opened.settings) {
+        while let Some(scrubbed) = next(version, opened.settings.log_geometry(), &mut pass) {
             // Told as it is found: a pass may take long.
             for damage in &scrubbed.damages {
                 tracing::warn!("{damage}");

@@ -323,12 +323,6 @@ impl Lsm {
         frozen + uncommitted + self.pending.load(Ordering::Relaxed)
     }
 
-    /// What the levels hold, in one number: see [`Version::levels_digest`].
-    #[must_use]
-    pub fn levels_digest(&self) -> u64 {
-        self.view.load().version.levels_digest()
-    }
-
     /// What the history was cut off from when this engine was opened, if it was.
     #[must_use]
     pub const fn cut(&self) -> Option<&Cut> {

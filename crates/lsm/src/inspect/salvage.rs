@@ -29,7 +29,7 @@ use super::{MEDIUM_LOG, ProblemKind, Windows};
 use crate::edit::LogSegment;
 use crate::level::verify::{FoundLeaf, leaves_of};
 use crate::names::{Entry, Form, Lasting};
-use crate::scrub::{Damage, Pass, RANGES_MAX};
+use crate::scrub::{Damage, Pass, RANGES_MAX, next};
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Version};
 
@@ -73,7 +73,7 @@ pub fn salvage<E>(
 ) -> Result<Salvage, E> {
     let mut salvager = Salvager::new(version, windows, settings);
     let mut pass = Pass::new();
-    while let Some(scrubbed) = pass.step(version, settings) {
+    while let Some(scrubbed) = next(version, settings.log_geometry(), &mut pass) {
         for damage in scrubbed.damages {
             salvager.tell(damage);
         }

@@ -190,6 +190,12 @@ impl Replica {
         self.storage.become_ordinary();
     }
 
+    /// As it was opened.
+    #[must_use]
+    pub(crate) const fn settings(&self) -> &Settings {
+        self.storage.settings()
+    }
+
     /// The version after the last edit that was applied.
     #[must_use]
     pub const fn version(&self) -> &Arc<Version> {

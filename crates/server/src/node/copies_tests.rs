@@ -12,7 +12,6 @@ use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::Purpose;
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimSettings, SimWorld};
-use argosy_lsm::edit::Edit;
 use argosy_memory::{AnonymousWindows, MemoryError, SharedMemory, WindowStore};
 use argosy_replication::primary::Event;
 
@@ -470,12 +469,11 @@ fn a_fetch_from_a_slow_device_holds_up_nobody() {
     pair.run(300);
     pair.acknowledged();
     let engine = engine_of(pair.nodes[0].region(REGIONS[0]).expect("a member"));
-    let (_, bytes, _) = engine.expect("it is open").checkpoint();
-    let checkpoint = Edit::decode(&bytes).expect("it is whole");
-    let added = checkpoint.added.first().expect("there are levels");
+    let parts = engine.expect("it is open").stored().parts();
+    let level = parts.iter().find(|part| part.log.is_none());
     let asked = Asked {
         region: REGIONS[0],
-        segment: added.2.number,
+        segment: level.expect("there are levels").number,
         from: 0,
         to: 4096,
         slot: 0,

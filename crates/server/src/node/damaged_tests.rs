@@ -9,7 +9,6 @@ use argosy_base::{DeviceSegment, LogKind, Lsn, RegionId, SegmentNumber, ServerId
 use argosy_coordinator::Replication;
 use argosy_device::Purpose;
 use argosy_fabric::sim::SimSettings;
-use argosy_lsm::edit::Edit;
 use argosy_lsm::set_aside::{id_of, put_back};
 
 use super::context::Context;
@@ -102,8 +101,8 @@ impl Pair {
         for region in REGIONS {
             let copies = self.nodes.each_ref().map(|node| {
                 let copy = node.copy_state(region).expect("it is open");
-                let edit = Edit::decode(&copy.checkpoint.bytes).expect("it is whole");
-                (edit.seq, edit.added)
+                let stored = copy_of(node.region(region).expect("a member"));
+                (copy.checkpoint.seq, stored.expect("it is open").digest())
             });
             assert_eq!(copies[0], copies[1]);
         }
@@ -358,11 +357,9 @@ impl Pair {
             self.put(0, key);
             self.run(1);
             let region = self.nodes[1].region(BROKEN).expect("a member");
-            let (version, _) = copy_of(region).expect("it is open");
-            let mut levels = version.finished();
-            let own = levels.find(|entry| entry.segment.number.is_own());
-            if let Some(own) = own {
-                let at = own.stored.place().start() + 20;
+            let parts = copy_of(region).expect("it is open").parts();
+            if let Some(own) = parts.iter().find(|part| part.number.is_own()) {
+                let at = own.place.start() + 20;
                 self.devices[1].inner().flip_bit(at, 3);
                 break;
             }
@@ -407,8 +404,7 @@ fn a_fetch_that_meets_damage_has_it_known() {
     let flip = |pair: &Pair| pair.devices[0].inner().flip_bit(place.start() + 20, 3);
     let known = |pair: &Pair| {
         let region = pair.nodes[0].region(BROKEN).expect("a member");
-        let (_, damages) = copy_of(region).expect("it is open");
-        damages.list()
+        copy_of(region).expect("it is open").damaged()
     };
     flip(&pair);
     assert!(known(&pair).is_empty());
@@ -440,10 +436,9 @@ fn a_damaged_log_segment_of_a_backup_that_builds_levels_is_repaired() {
     let mut pair = pair_of(Replication::BuildIndex);
     let sealed = |pair: &Pair| {
         let region = pair.nodes[1].region(BROKEN).expect("a member");
-        let (version, _) = copy_of(region).expect("it is open");
-        let mut log = version.log(LogKind::Large).iter();
-        let sealed = log.find(|entry| entry.segment.end.is_some());
-        sealed.map(|entry| entry.stored.place())
+        let parts = copy_of(region).expect("it is open").parts();
+        let sealed = parts.iter().find(|part| part.log == Some(LogKind::Large));
+        sealed.map(|part| part.place)
     };
     let mut keys = 300..9000;
     let place = loop {

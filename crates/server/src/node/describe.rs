@@ -112,7 +112,7 @@ fn describe_region(region: &Region, context: &Context<'_>) -> (String, String) {
         Driver::Primary(driver) => {
             let (state, _) = primary_state(driver, region, context);
             let lsn = engine.as_ref().map_or(0, |engine| engine.committed_lsn().0);
-            let digest = engine.as_ref().map_or(0, |engine| engine.levels_digest());
+            let digest = engine.as_ref().map_or(0, |engine| engine.stored().digest());
             ("primary", state, lsn, driver.edit(), digest)
         }
         Driver::Backup(copy) => {
@@ -127,7 +127,7 @@ fn describe_region(region: &Region, context: &Context<'_>) -> (String, String) {
                 state,
                 at.lsn.0,
                 at.edit,
-                copy.replica().version().levels_digest(),
+                copy.replica().stored().digest(),
             )
         }
         Driver::AtDevice(_) => {

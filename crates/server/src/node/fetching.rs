@@ -35,8 +35,7 @@ impl Follower {
     /// Takes note that `segment`, which another member asked for, cannot be read here. Returns why, in words.
     pub(super) fn note_damage(&self, segment: SegmentNumber, error: &CopyError) -> String {
         let why = error.to_string();
-        let damages = self.replica.damages();
-        damages.note_segment(self.replica.version(), segment, &why);
+        self.replica.stored().note_damaged(segment, &why);
         why
     }
 

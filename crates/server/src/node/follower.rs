@@ -513,10 +513,8 @@ impl Follower {
 
     fn applied(&mut self, seq: EditSeq, context: &Context<'_>) {
         // A segment that is part of the version is stored, whether or not that was told.
-        let version = Arc::clone(self.replica.version());
-        let stored = self
-            .storing
-            .extract_if(.., |number, _| version.stored(*number).is_some());
+        let copy = self.replica.stored();
+        let stored = self.storing.extract_if(.., |number, _| copy.holds(*number));
         for (_, slot) in stored {
             context.send(self.primary, self.region, &Message::Stored { slot });
         }

@@ -4,7 +4,6 @@
 //! has one sum for all its nodes, as memtables and versions, is not among them.
 
 use argosy_base::ServerId;
-use argosy_lsm::Version;
 
 use super::Node;
 use super::calls::{CALLS_MAX, KEPT_BYTES_MAX};
@@ -96,9 +95,7 @@ impl Node {
     #[must_use]
     pub fn versions_bytes(&self) -> usize {
         let copies = self.regions.values().filter_map(|region| copy_of(region));
-        copies
-            .map(|(version, _)| Version::memory_bytes(&version))
-            .sum()
+        copies.map(|copy| copy.memory_bytes()).sum()
     }
 
     /// Bytes that are charged to the cache: of versions, of memtables that only snapshots see, and of what arrives.

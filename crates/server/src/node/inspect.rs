@@ -1,17 +1,16 @@
 //! What tests and the simulator may see of a node beyond its answers: snapshots of its regions,
 //! the versions that its copies stand at, their bytes, and what it has counted.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId};
+use argosy_engine::damage::Miscount;
 use argosy_engine::{Checkpoint, Snapshot, Store};
 use argosy_lsm::db::Stats;
-use argosy_lsm::inspect::{Miscount, recount};
 
 use super::Node;
 use super::context::Context;
-use super::region::{Driver, engine_of};
+use super::region::{Driver, copy_of, engine_of};
 
 /// Why a copy has failed that was [made to](Node::fail_copy).
 pub const MADE_TO_FAIL: &str = "it was made to fail";
@@ -124,12 +123,8 @@ impl Node {
     /// This server is no member, the copy has failed or is not open, or a leaf cannot be read, in words.
     pub fn recount(&self, region: RegionId) -> Result<Vec<Miscount>, String> {
         let region = self.region(region).ok_or("this server is not a member")?;
-        let version = match (engine_of(region), &*region.driver()) {
-            (Some(engine), _) => engine.version(),
-            (None, Driver::Backup(copy)) => Arc::clone(copy.replica().version()),
-            (None, _) => return Err("it is not open".to_owned()),
-        };
-        recount(&version).map_err(|error| error.to_string())
+        let copy = copy_of(region).ok_or("it is not open")?;
+        copy.recount().map_err(|error| error.to_string())
     }
 
     /// What this server's copy of a region holds: of the primary everything that is committed, of a

@@ -88,11 +88,8 @@ impl Bench {
     }
 
     fn runs(&self) -> usize {
-        let version = self.engine().version();
-        (1..=9)
-            .filter_map(|level| version.level(level))
-            .map(|level| level.runs.len())
-            .sum()
+        let levels = self.engine().stored().levels();
+        levels.iter().map(|level| level.runs).sum()
     }
 }
 

@@ -78,11 +78,23 @@ use argosy_base::{Clock, Instant, RegionId, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::{Store, Waker};
 use argosy_engine::long::SweepPace;
+use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_fabric::Fabric;
 use argosy_lsm::cache::NodeCache;
 use argosy_lsm::excess::Excess;
-use argosy_lsm::scrub::Pace as ScrubPace;
 use argosy_memory::{MemoryError, WindowStore};
+
+use crate::activity::Ledger;
+use crate::native;
+use crate::service::ReplySink;
+use calls::Calls;
+use edit_memory::EditMemory;
+use link::Link;
+use opening::{Opened, Opener};
+use refilling::SetAsides;
+use region::Region;
+use room::Rooms;
+use waiting::Allowance;
 
 pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
 pub use holdings::Holding;
@@ -93,19 +105,6 @@ pub use memory::MemoryParts;
 pub use mutants::Mutants;
 pub use opening::OpenError;
 pub use windows::left_windows;
-
-use calls::Calls;
-use edit_memory::EditMemory;
-use link::Link;
-use opening::{Opened, Opener};
-use refilling::SetAsides;
-use region::Region;
-use room::Rooms;
-use waiting::Allowance;
-
-use crate::activity::Ledger;
-use crate::native;
-use crate::service::ReplySink;
 
 /// What a node is told once.
 #[derive(Clone, Debug)]

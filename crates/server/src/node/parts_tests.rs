@@ -12,7 +12,6 @@ use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::{FormatOptions, MemoryDevice, Store};
 use argosy_engine::{WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
-use argosy_lsm::edit::Edit;
 use argosy_memory::AnonymousWindows;
 use argosy_wire::message::Message;
 use argosy_wire::ring::{Header, MESSAGE_BYTES_MAX};
@@ -20,7 +19,7 @@ use argosy_wire::ring::{Header, MESSAGE_BYTES_MAX};
 use super::edit_memory::EDIT_BYTES_MAX;
 use super::link::Link;
 use super::readers_tests::{Answers, set_clock, surroundings};
-use super::region::engine_of;
+use super::region::{copy_of, engine_of};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings};
 use crate::service::{ReplySink, Request, Response, Service};
 
@@ -198,10 +197,8 @@ impl Pair {
     fn is_settled(&self) -> bool {
         let levels = |node: &Node| {
             let copy = node.copy_state(REGION).ok()?;
-            let edit = Edit::decode(&copy.checkpoint.bytes).expect("it is whole");
-            let mut levels: Vec<String> = edit.added.iter().map(|a| format!("{a:?}")).collect();
-            levels.sort();
-            Some((copy.checkpoint.seq, levels))
+            let stored = copy_of(node.region(REGION)?)?;
+            Some((copy.checkpoint.seq, stored.digest()))
         };
         let drained = self.nodes.iter().all(|node| node.background_pending() == 0);
         drained

@@ -180,11 +180,11 @@ impl Node {
             }
             Driver::Failed(copy) => add(Kind::Failed, Stops::Nothing, copy.why.clone()),
         }
-        let Some((version, damages)) = copy_of(region) else {
+        let Some(copy) = copy_of(region) else {
             return;
         };
-        let places = region.scrubber().damages_in(&version).count();
-        let segments = damages.stats().damaged;
+        let places = region.scrubber().damages_in(&*copy).count();
+        let segments = copy.damage_stats().damaged;
         if places > 0 {
             let what = format!("{places} damaged places; scrub.damages of /status names them");
             add(Kind::Damaged, Stops::Nothing, what);

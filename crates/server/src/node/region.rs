@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use argosy_base::{Epoch, KeyRange, Lsn, RegionId, ServerId};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
-use argosy_engine::{EngineError, Store};
-use argosy_lsm::damage::Damages;
-use argosy_lsm::scrub::{Pace as ScrubPace, Scrubber};
-use argosy_lsm::{Lsm, Version};
+use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
+use argosy_engine::{EngineError, Store, Stored};
+use argosy_lsm::Lsm;
 
 use super::follower::Follower;
 use super::held::Holding;
@@ -251,16 +250,13 @@ pub(crate) fn engine_of(region: &Region) -> Option<Arc<Lsm>> {
     region.engine.load_full()
 }
 
-/// What this copy consists of now, and what of it is damaged.
-pub(crate) fn copy_of(region: &Region) -> Option<(Arc<Version>, Arc<Damages>)> {
+/// What this copy consists of now.
+pub(crate) fn copy_of(region: &Region) -> Option<Arc<dyn Stored>> {
     if let Some(engine) = engine_of(region) {
-        return Some((engine.version(), Arc::clone(engine.damages())));
+        return Some(engine.stored());
     }
     match &*region.driver() {
-        Driver::Backup(copy) => {
-            let replica = copy.replica();
-            Some((Arc::clone(replica.version()), Arc::clone(replica.damages())))
-        }
+        Driver::Backup(copy) => Some(copy.replica().stored()),
         Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
     }
 }

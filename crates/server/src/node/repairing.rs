@@ -1,8 +1,7 @@
 //! Damage to this copy that another member can repair: the segment is fetched from there by its number, checked, and
-//! written again ([`repair`](argosy_lsm::repair)).
+//! written again ([`repair`](argosy_engine::repair)).
 //!
-//! 1. Reads, merges and scrubs note what is damaged ([`damage`](argosy_lsm::damage)), on a primary and on backups
-//!    alike.
+//! 1. Reads, merges and scrubs note what is damaged, on a primary and on backups alike.
 //! 2. One segment of a region at a time is asked for, of one member, over one slot of the link to it. Where that
 //!    fails, the next member is asked for it. What all of them have failed to give is tried again after [`WAIT_MIN`],
 //!    then twice as long each time, up to [`WAIT_MAX`]. What every other member has answered that it does not have is
@@ -12,8 +11,7 @@
 //!
 //! Once it is repaired, a read that failed succeeds, and merges read it again. What is found damaged and what is
 //! repaired is a line of the log each, as far as [`LineRate`] has it. Bounded: one fetch of a region is under
-//! way, and as many segments wait as damage is known of
-//! ([`DAMAGES_MAX`](argosy_lsm::damage::DAMAGES_MAX)).
+//! way, and as many segments wait as the copy knows damage of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -21,9 +19,8 @@ use std::time::Duration;
 
 use argosy_base::{Instant, RegionId, SegmentNumber, SegmentPart, ServerId};
 use argosy_device::Buffer;
-use argosy_lsm::Version;
-use argosy_lsm::damage::Damages;
-use argosy_lsm::repair::{Repair, RepairError, wanted};
+use argosy_engine::Stored;
+use argosy_engine::repair::{Repair, RepairError};
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::Node;
@@ -102,17 +99,17 @@ impl Repairing {
     }
 
     /// Notes which of the segments that wait none of `others` has.
-    fn note_only_here(&self, others: &[ServerId], damages: &Damages) {
+    fn note_only_here(&self, others: &[ServerId], copy: &dyn Stored) {
         for (number, wait) in &self.waits {
             if others.iter().all(|other| wait.gone_at.contains(other)) {
-                damages.note_only_here(*number);
+                copy.note_only_here(*number);
             }
         }
     }
 
     /// Writes to the log which segments of the copy were found damaged: each once, and not too many at a time.
-    fn warn_of(&mut self, region: RegionId, damages: &Damages, now: Instant) {
-        for damaged in damages.take_new() {
+    fn warn_of(&mut self, region: RegionId, copy: &dyn Stored, now: Instant) {
+        for damaged in copy.take_new_damaged() {
             if let Some(left_out) = self.found_lines.line(now) {
                 tracing::warn!(
                     region = region.0,
@@ -128,28 +125,27 @@ impl Node {
     /// Moves the repair of this copy on. Returns whether anything was done, and how long there is nothing to do. For
     /// the background's thread.
     pub(super) fn repair(&self, region: &Region, now: Instant) -> (bool, Option<Duration>) {
-        let Some((version, damages)) = copy_of(region) else {
+        let Some(copy) = copy_of(region) else {
             return (false, None);
         };
         let stage = {
             let mut repairing = region.repairing();
-            if damages.is_empty() && repairing.stage.is_none() {
+            if copy.damage_stats().damaged == 0 && repairing.stage.is_none() {
                 repairing.waits.clear();
                 return (false, None);
             }
-            repairing.warn_of(region.id, &damages, now);
+            repairing.warn_of(region.id, &*copy, now);
             match repairing.stage.take() {
-                None => return self.ask(region, (&version, &damages), &mut repairing, now),
+                None => return self.ask(region, &*copy, &mut repairing, now),
                 Some(Stage::Asked(asked)) => return self.is_asked(asked, &mut repairing, now),
                 // What follows reads the device. Nothing is asked for meanwhile, and nothing comes.
                 Some(stage) => stage,
             }
         };
-        let settings = &self.settings.engine;
         let ended = match stage {
             Stage::Asked(_) => return (false, None),
             Stage::Came(number, from, bytes) if !self.settings.mutants.claim_repair() => {
-                match Repair::begin(&version, settings, number, bytes) {
+                match copy.begin_repair(number, bytes) {
                     Ok(repair) => {
                         region.repairing().stage = Some(Stage::Writing(from, repair));
                         return (true, None);
@@ -158,10 +154,10 @@ impl Node {
                 }
             }
             Stage::Came(number, from, _) => {
-                damages.repaired(number);
+                copy.note_repaired(number);
                 (number, from, Ok(()))
             }
-            Stage::Writing(from, repair) => match repair.poll(&version, settings, &damages) {
+            Stage::Writing(from, repair) => match repair.poll(&*copy) {
                 Some(done) => (repair.number(), from, done),
                 None => {
                     region.repairing().stage = Some(Stage::Writing(from, repair));
@@ -230,15 +226,15 @@ impl Node {
     fn ask(
         &self,
         region: &Region,
-        (version, damages): (&Version, &Damages),
+        copy: &dyn Stored,
         repairing: &mut Repairing,
         now: Instant,
     ) -> (bool, Option<Duration>) {
-        let mut damaged = damages.list();
+        let mut damaged = copy.damaged();
         damaged.retain(|damaged| {
-            let is_here = version.stored(damaged.number).is_some();
+            let is_here = copy.holds(damaged.number);
             if !is_here {
-                damages.repaired(damaged.number);
+                copy.note_repaired(damaged.number);
             }
             is_here
         });
@@ -252,13 +248,13 @@ impl Node {
             return (false, None);
         }
         repairing.others = others.len();
-        repairing.note_only_here(&others, damages);
+        repairing.note_only_here(&others, copy);
         let waits = &repairing.waits;
         let left = |number: &SegmentNumber| {
             let wait = waits.get(number);
             wait.map_or(Duration::ZERO, |wait| wait.until.since(now))
         };
-        let parts = damaged.iter().filter_map(|d| wanted(version, d.number));
+        let parts = damaged.iter().filter_map(|d| copy.wanted(d.number));
         let Some(part) = parts.min_by_key(|part| left(&part.number)) else {
             return (false, None);
         };

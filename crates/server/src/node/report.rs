@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{EditSeq, LogKind, Lsn};
 use argosy_engine::Store;
-use argosy_lsm::db::{LevelStats, LogStats, Stats, level_stats, log_stats};
+use argosy_engine::stats::{LevelStats, LogStats, Stats};
 use argosy_replication::Primary;
 
 use super::Node;
@@ -255,7 +255,7 @@ impl Node {
                 if let (Some(engine), Some(stats)) = (&engine, stats) {
                     status.commit_lsn = engine.committed_lsn().0;
                     status.last_lsn = engine.last_lsn().0;
-                    status.digest = digest(engine.levels_digest());
+                    status.digest = digest(engine.stored().digest());
                     status.levels = stats.levels.iter().map(level_status).collect();
                     status.logs = stats.logs.iter().map(log_status).collect();
                 }
@@ -264,15 +264,15 @@ impl Node {
             }
             Driver::Backup(copy) => {
                 let at = copy.position();
-                let version = copy.replica().version();
+                let stored = copy.replica().stored();
                 status.role = "backup";
                 status.state = copy.failed().map_or("following", |_| "failed");
                 status.waits_for = copy.failed().map(str::to_owned);
                 (status.commit_lsn, status.last_lsn) = (at.lsn.0, at.lsn.0);
                 status.edit = at.edit.0;
-                status.digest = digest(version.levels_digest());
-                status.levels = level_stats(version).iter().map(level_status).collect();
-                status.logs = log_stats(version).iter().map(log_status).collect();
+                status.digest = digest(stored.digest());
+                status.levels = stored.levels().iter().map(level_status).collect();
+                status.logs = stored.logs().iter().map(log_status).collect();
             }
             Driver::AtDevice(what) => {
                 (status.role, status.state) = context.at_device(region);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use argosy_base::{DeviceSegment, Instant, RegionId, SegmentNumber, ServerId};
 use argosy_coordinator::ClusterMap;
-use argosy_lsm::repair::wanted;
-use argosy_lsm::scrub::{Damage, Pace, Pass};
+use argosy_engine::damage::Damage;
+use argosy_engine::scrub::{Pace, Pass};
 
 use super::Node;
 use super::region::{Region, copy_of};
@@ -31,13 +31,10 @@ impl Node {
         if !left.is_zero() {
             return Some(left);
         }
-        let (version, damages) = copy_of(region)?;
+        let copy = copy_of(region)?;
         let _span = self.world.ledger.during(Activity::Other);
-        let mut scrubber = region.scrubber();
-        let (found, idle) = scrubber.step(&version, &self.settings.engine, now);
-        drop(scrubber);
+        let (found, idle) = region.scrubber().step(&*copy, now);
         for damage in &found {
-            damages.note_segment(&version, damage.number, &damage.what);
             tracing::error!(region = region.id.0, "{}", self.advice(region, damage));
         }
         idle
@@ -66,13 +63,13 @@ impl Node {
         let Some(region) = self.region(region) else {
             return Vec::new();
         };
-        let Some((version, damages)) = copy_of(region) else {
+        let Some(copy) = copy_of(region) else {
             return Vec::new();
         };
         let (mut pass, mut found) = (Pass::new(), Vec::new());
-        while let Some(scrubbed) = pass.step(&version, &self.settings.engine) {
+        while let Some(scrubbed) = copy.scrub(&mut pass) {
             for damage in scrubbed.damages {
-                damages.note_segment(&version, damage.number, &damage.what);
+                copy.note_damaged(damage.number, &damage.what);
                 found.push(damage);
             }
         }
@@ -84,14 +81,14 @@ impl Node {
     #[must_use]
     pub fn level_places(&self, region: RegionId) -> Vec<(SegmentNumber, DeviceSegment, u32)> {
         let copy = self.region(region).and_then(|region| copy_of(region));
-        let Some((version, _)) = copy else {
+        let Some(copy) = copy else {
             return Vec::new();
         };
-        let finished = version.finished().filter_map(|entry| {
-            let part = wanted(&version, entry.segment.number)?;
-            Some((part.number, entry.stored.place(), part.to))
-        });
-        finished.collect()
+        let levels = copy.parts().into_iter().filter(|part| part.log.is_none());
+        let levels = levels.filter(|part| copy.wanted(part.number).is_some());
+        levels
+            .map(|part| (part.number, part.place, part.len))
+            .collect()
     }
 
     /// What scrubbing has done, over all regions.
@@ -116,11 +113,11 @@ impl Node {
             status.bytes_total += stats.bytes;
             status.segments_total += stats.segments;
             status.passes_total += stats.passes;
-            let Some((version, damages)) = copy else {
+            let Some(copy) = copy else {
                 continue;
             };
-            status.damaged_segments += damages.stats().damaged;
-            let found = scrubber.damages_in(&version);
+            status.damaged_segments += copy.damage_stats().damaged;
+            let found = scrubber.damages_in(&*copy);
             status.damages.extend(found.map(ToString::to_string));
         }
         status
