@@ -21,28 +21,30 @@ pub mod conformance;
 mod copy_error;
 pub mod cut;
 pub mod damage;
+mod error;
 pub mod ingest;
 pub mod long;
 pub mod memory;
 mod observer;
 pub mod repair;
+mod request;
 pub mod scrub;
 pub mod shipment;
+mod snapshot;
 pub mod source;
 pub mod stats;
-pub mod stored;
-mod traits;
+mod store;
 mod wait;
 
 pub use batch::{BatchError, Expiry, Guard, Op, WriteBatch};
 pub use change::{Change, Changed, Only, Refusal, Was};
 pub use checkpoint::Checkpoint;
 pub use copy_error::CopyError;
+pub use error::{BusyReason, EngineError};
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
+pub use request::{Condition, Found, Outline, Progress, Reach, Wanted, WriteOptions, Written};
+pub use snapshot::{Scan, Snapshot};
 pub use source::Source;
+pub use store::Store;
 pub use stored::Stored;
-pub use traits::{
-    BusyReason, Condition, EngineError, Found, Outline, Progress, Reach, Scan, Snapshot, Store,
-    Wanted, WriteOptions, Written,
-};
 pub use wait::WaitFor;

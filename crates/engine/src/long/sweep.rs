@@ -9,7 +9,7 @@ use argosy_base::{Direction, Instant, KeyRange, Lsn};
 
 use super::{Head, Part, RESERVED, Uses};
 use crate::batch::{Guard, WriteBatch};
-use crate::traits::{EngineError, Snapshot, Store, WriteOptions};
+use crate::{EngineError, Snapshot, Store, WriteOptions};
 
 /// How parts without a head are looked for, and how long they are kept for those who may be at them.
 #[derive(Clone, Copy, Debug)]
