@@ -69,8 +69,8 @@ pub mod stored;
 pub mod version;
 mod work;
 
-pub use argosy_engine::memory;
-pub use db::{Lsm, Service};
+pub use argosy_engine::{Service, memory};
+pub use db::Lsm;
 pub use edit::{Edit, LevelSegment, LogPoint, LogSegment};
 pub use memory::Memory;
 pub use replica::{Replica, ReplicaError};

@@ -138,12 +138,12 @@ fn a_failure_is_the_whole_devices() {
         let fresh = fresh_windows(&windows, region, &settings).unwrap();
         let lost = survivors(&windows, region, &settings);
         let copy = Replica::open(&store, region, fresh, &lost, &settings).unwrap();
+        let cache = Arc::new(NodeCache::new(1 << 20));
         let service = Service {
             epoch: Epoch(1),
-            cache: Arc::new(NodeCache::new(1 << 20)),
-            observer: None,
+            ..Service::default()
         };
-        Lsm::promote(copy, service).unwrap()
+        Lsm::promote(copy, &cache, service).unwrap()
     });
     let now = Instant::from_nanos(1);
     let mut model = Model::new();

@@ -218,12 +218,12 @@ mod tests {
     }
 
     fn promote(replica: Replica) -> Result<Lsm, ReplicaError> {
+        let cache = Arc::new(NodeCache::new(1 << 20));
         let service = Service {
             epoch: Epoch(1),
-            cache: Arc::new(NodeCache::new(1 << 20)),
-            observer: None,
+            ..Service::default()
         };
-        Lsm::promote(replica, service)
+        Lsm::promote(replica, &cache, service)
     }
 
     /// It has reported what it holds, and others rely on that: it must not open with less.

@@ -291,12 +291,12 @@ impl NewRegion {
         let nothing = survivors(&windows, region, &settings);
         let copy = Replica::open(store, region, fresh, &nothing, &settings);
         let copy = copy.map_err(|error| failed(&error))?;
+        let cache = Arc::new(NodeCache::new(settings.cache_bytes));
         let service = Service {
             epoch: old.epoch().max(Epoch(1)),
-            cache: Arc::new(NodeCache::new(settings.cache_bytes)),
-            observer: None,
+            ..Service::default()
         };
-        let engine = Lsm::promote(copy, service).map_err(|error| failed(&error))?;
+        let engine = Lsm::promote(copy, &cache, service).map_err(|error| failed(&error))?;
         Ok(Self {
             engine,
             writes: 0,

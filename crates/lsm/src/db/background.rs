@@ -399,10 +399,10 @@ impl Background {
 
     fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
         let frozen = lsm.lock().oldest_frozen().cloned();
-        let committed = lsm.committed.load(Ordering::Acquire);
+        let committed = lsm.marks.committed_lsn();
         let logs = &self.logs;
         let now = Now {
-            frozen: frozen.as_ref().filter(|frozen| frozen.last.0 <= committed),
+            frozen: frozen.as_ref().filter(|frozen| frozen.last <= committed),
             is_durable: &|end| is_durable(logs, end),
             flush_committing: self.is_committing(|effect| effect.flush),
             compaction_committing: self.is_committing(|effect| effect.compaction),

@@ -109,7 +109,7 @@ impl Store for Lsm {
     }
 
     fn committed_lsn(&self) -> Lsn {
-        Lsn(self.committed.load(Ordering::Acquire))
+        self.marks.committed_lsn()
     }
 
     fn commit(&self, lsn: Lsn) {
@@ -117,9 +117,9 @@ impl Store for Lsm {
             lsn <= self.visible(),
             "what was not written is not committed"
         );
-        let before = self.committed.fetch_max(lsn.0, Ordering::AcqRel);
+        let before = self.marks.raise_committed(lsn);
         let waiting = self.view.load().memtables.len() > 1;
-        if before < lsn.0 && waiting {
+        if before < lsn && waiting {
             self.wake();
         }
     }

@@ -46,7 +46,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use arc_swap::ArcSwap;
 use argosy_base::{Clock, EditSeq, Epoch, Instant, LogKind, Lsn, RegionId};
 use argosy_device::{Room, Store, Waker};
-use argosy_engine::{EngineError, Observer};
+use argosy_engine::{EngineError, Marks, Observer, Service};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::{LogWindows, LogWriter, Logs};
 use argosy_memory::WindowStore;
@@ -58,18 +58,18 @@ use crate::replica::{Replica, ReplicaError};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::work::stats::Counts;
-pub use crate::work::stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
-
 use background::Background;
 use bulk::{Taken, Ticket};
 use edits::EditProgress;
 use ingest::{Ingest, IngestError};
-pub use promote::{Cut, Service};
-pub use replay::Tables;
-pub use source::Pinned;
 use space::Fullness;
 use time::RegionTime;
 use writer::Writer;
+
+pub use crate::work::stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
+pub use promote::{Cut, NotPromoted};
+pub use replay::Tables;
+pub use source::Pinned;
 
 /// Why no more writes are taken.
 const DEVICE_FAILED: &str = "a write or a sync of its device failed, and none is tried again; reads go on; \
@@ -98,6 +98,8 @@ pub struct Parts {
     pub edits: Vec<Committed>,
     /// Leaves and values; shared by all regions of a server.
     pub cache: Arc<NodeCache>,
+    /// Where the engine shows its state.
+    pub marks: Arc<Marks>,
     /// Who keeps the other copies, if there are any.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -115,11 +117,9 @@ pub struct Lsm {
     view: ArcSwap<ReadView>,
     writer: Mutex<Writer>,
     background: Mutex<Background>,
-    /// The highest LSN that readers may see. Stored (release) behind the inserts that it covers,
-    /// loaded (acquire) by readers before they take the view.
-    last: AtomicU64,
-    /// The commit LSN; never above `last`.
-    committed: AtomicU64,
+    /// The last LSN is the highest that readers may see. It is stored behind the inserts that it covers, and loaded by
+    /// readers before they take the view.
+    marks: Arc<Marks>,
     edits: EditProgress,
     time: RegionTime,
     /// Why no more writes are taken.
@@ -183,10 +183,13 @@ impl Lsm {
         let alone = parts.observer.is_none();
         let known = alone.then(|| parts.storage.current().seq());
         let known = known.unwrap_or_default();
-        let full = parts.storage.store().room().is_full();
         // What was replayed is on this device alone; with other members the driver says when it
         // is on theirs. What is in the levels was committed before it went there.
         let committed = if alone { parts.last } else { levels_lsn };
+        let marks = parts.marks;
+        marks.set_last(parts.last);
+        marks.set_committed(committed);
+        marks.set_full(parts.storage.store().room().is_full());
         writer.provide_spares(known.min(parts.storage.witnessed()));
         if let Some(observer) = &parts.observer {
             let notices = parts.edits.iter().map(|edit| &edit.notice);
@@ -202,15 +205,14 @@ impl Lsm {
             cut: parts.cut,
             reading,
             windows,
-            last: AtomicU64::new(parts.last.0),
-            committed: AtomicU64::new(committed.0),
+            marks,
             time,
             closed: OnceLock::new(),
             flush_asked: AtomicBool::new(false),
             mark_asked: AtomicU64::new(0),
             asked: asked::Asked::default(),
             bulk: bulk::Bulk::default(),
-            fullness: Fullness::new(full),
+            fullness: Fullness::default(),
             pending: AtomicUsize::new(1),
             waker: OnceLock::new(),
             counts: Counts::default(),
@@ -220,13 +222,17 @@ impl Lsm {
         }
     }
 
-    /// Makes an engine of a replica. Blocks.
+    /// Makes an engine of a replica. Leaves and values are in `cache`, which all regions of a server share. Blocks.
     ///
     /// # Errors
     /// The device's; [`ReplicaError::CorruptLog`] where durable records are damaged, or others that the replica had
     /// found: others may count on what it has reported.
-    pub fn promote(replica: Replica, service: Service) -> Result<Self, ReplicaError> {
-        promote::promote(replica, service)
+    pub fn promote(
+        replica: Replica,
+        cache: &Arc<NodeCache>,
+        service: Service,
+    ) -> Result<Self, ReplicaError> {
+        promote::promote(replica, cache, service)
     }
 
     /// Opens a region for itself alone, or makes it where the store does not know it. Its windows
@@ -359,7 +365,7 @@ impl Lsm {
     /// Whether writes of new data are turned away because a device is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.fullness.is_full()
+        self.marks.is_full()
     }
 
     /// What is done at present about a device that is full, in words for a report.
@@ -433,7 +439,7 @@ impl Lsm {
     /// The highest LSN that readers may see.
     #[inline]
     fn visible(&self) -> Lsn {
-        Lsn(self.last.load(Ordering::Acquire))
+        self.marks.last_lsn()
     }
 
     fn check_open(&self) -> Result<(), EngineError> {

@@ -15,8 +15,7 @@ use std::sync::Arc;
 
 use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogKind, Lsn, Position, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, Store};
-use argosy_engine::Observer;
-pub use argosy_engine::cut::Cut;
+use argosy_engine::{CopyError, Observer, Promoted, Service, Source};
 use argosy_log::behind::{Behind, Left};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::value::reach;
@@ -29,23 +28,62 @@ use super::{Lsm, Parts};
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogSegment};
 use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
+use crate::set_aside::SetAside;
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::version::Version;
 use crate::work::trim::{LastLsns, trim};
 
-/// Who an engine serves as, and with what.
-pub struct Service {
-    /// The epoch in which it writes; not below that of any edit.
-    pub epoch: Epoch,
-    /// Leaves and values; shared by all regions of a server.
-    pub cache: Arc<NodeCache>,
-    /// Who keeps the other copies, if there are any.
-    pub observer: Option<Arc<dyn Observer>>,
+pub use argosy_engine::cut::Cut;
+
+/// A replica that has not become an engine.
+pub struct NotPromoted {
+    /// Why.
+    pub error: CopyError,
+    /// What is kept of the copy, if it is [damaged](CopyError::is_damage).
+    pub left: Option<SetAside>,
+}
+
+impl Lsm {
+    /// [Promotes](Self::promote) a replica, and keeps what there is of it where it is damaged. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`promote`](Self::promote).
+    pub fn promote_or_keep(
+        replica: Replica,
+        cache: &Arc<NodeCache>,
+        service: Service,
+    ) -> Result<Arc<Self>, NotPromoted> {
+        let version = Arc::clone(replica.version());
+        let store = Arc::clone(replica.store());
+        let promoted = promote(replica, cache, service);
+        promoted.map(Arc::new).map_err(|error| {
+            let error = CopyError::from(error);
+            let left = match error.is_damage() {
+                true => SetAside::of_version(&store, &version),
+                false => None,
+            };
+            NotPromoted { error, left }
+        })
+    }
+
+    /// What a server gets of this engine.
+    #[must_use]
+    pub fn promoted(self: &Arc<Self>) -> Promoted {
+        Promoted {
+            store: Arc::clone(self) as Arc<dyn argosy_engine::Store>,
+            source: Some(Arc::clone(self) as Arc<dyn Source>),
+            cut: self.cut.clone(),
+        }
+    }
 }
 
 /// See [`Lsm::promote`].
-pub(super) fn promote(replica: Replica, service: Service) -> Result<Lsm, ReplicaError> {
+pub(super) fn promote(
+    replica: Replica,
+    cache: &Arc<NodeCache>,
+    service: Service,
+) -> Result<Lsm, ReplicaError> {
     let replica::Parts {
         mut storage,
         windows,
@@ -70,7 +108,7 @@ pub(super) fn promote(replica: Replica, service: Service) -> Result<Lsm, Replica
     }
     let stamp = windows[0][0].stamp();
     let windows = log_windows(&storage, windows);
-    Ok(Lsm::start(Parts {
+    let lsm = Lsm::start(Parts {
         storage,
         epoch: service.epoch,
         windows,
@@ -87,9 +125,19 @@ pub(super) fn promote(replica: Replica, service: Service) -> Result<Lsm, Replica
         }),
         tails,
         edits,
-        cache: service.cache,
+        cache: Arc::clone(cache),
+        marks: service.marks,
         observer: service.observer,
-    }))
+    });
+    service
+        .clock
+        .into_iter()
+        .for_each(|clock| lsm.set_clock(clock));
+    service
+        .waker
+        .into_iter()
+        .for_each(|waker| lsm.set_waker(waker));
+    Ok(lsm)
 }
 
 /// See [`Lsm::open`].
@@ -116,10 +164,11 @@ pub(super) fn open(
     let epoch = replica.version().epoch().max(Epoch(1));
     let service = Service {
         epoch,
-        cache: Arc::new(NodeCache::new(settings.cache_bytes)),
         observer,
+        ..Service::default()
     };
-    let lsm = promote(replica, service)?;
+    let cache = Arc::new(NodeCache::new(settings.cache_bytes));
+    let lsm = promote(replica, &cache, service)?;
     // Everything that survived is durable now, and new windows were begun.
     for log in LogKind::ALL {
         for slot in 0..settings.window_slots {

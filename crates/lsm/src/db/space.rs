@@ -1,7 +1,6 @@
 //! What an engine does about a device that is full, here or at a member ([`space`](crate::work::space)): it looks how
 //! much room there is, turns writers away, and freezes the active memtable for a pass over everything.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,28 +13,14 @@ use crate::work::stats::Counts;
 /// Least time between two passes, where logs are flushed more seldom.
 const PASSES_APART_MIN: Duration = Duration::from_secs(1);
 
-/// Whether a device of the region is full.
+/// What tells whether a device of the region is full.
+#[derive(Default)]
 pub(super) struct Fullness {
-    /// One is, here or at a member.
-    full: AtomicBool,
     /// The least room that another member has, if there are any.
     members: Mutex<Option<Room>>,
 }
 
 impl Fullness {
-    /// Of a region of whose other members nothing is known.
-    pub(super) fn new(full: bool) -> Self {
-        Self {
-            full: AtomicBool::new(full),
-            members: Mutex::default(),
-        }
-    }
-
-    /// Whether one is, as of the last look.
-    pub(super) fn is_full(&self) -> bool {
-        self.full.load(Ordering::Acquire)
-    }
-
     /// Takes note of the least room that another member has.
     pub(super) fn set_members(&self, room: Option<Room>) {
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = room;
@@ -56,7 +41,7 @@ impl Fullness {
         let full = own.is_full() || members.is_some_and(|room| room.is_full());
         let least = members.filter(|room| room.free < own.free);
         if at.jobs.note_room(now, least.unwrap_or(own), full) {
-            self.full.store(full, Ordering::Release);
+            at.lsm.marks.set_full(full);
         }
         at.jobs.note_applied(at.lsm.edits.everywhere());
         let interval = at.lsm.settings.flush_interval.min(PASSES_APART_MIN);

@@ -64,9 +64,9 @@ impl<'a> Appender<'a> {
         let before = writer.last();
         let touched = append(writer)?;
         let last = writer.last();
-        lsm.last.store(last.0, Ordering::Release);
+        lsm.marks.set_last(last);
         if lsm.observer.is_none() {
-            lsm.committed.store(last.0, Ordering::Release);
+            lsm.marks.set_committed(last);
         }
         let flushes = writer.queue_flushes(false);
         if let Some(observer) = &lsm.observer {

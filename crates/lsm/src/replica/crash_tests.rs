@@ -142,11 +142,10 @@ impl Pair {
                 let mut copy = machine.crashed(Crash::Kill, lsn.0);
                 let service = Service {
                     epoch: self.epoch.max(replica.version().epoch()),
-                    cache,
-                    observer: None,
+                    ..Service::default()
                 };
                 let copy = copy.open(&self.settings, true).map_err(words)?;
-                let engine = Lsm::promote(copy, service).map_err(words)?;
+                let engine = Lsm::promote(copy, &cache, service).map_err(words)?;
                 scan(&*engine.snapshot())?
             }
         };
@@ -452,12 +451,13 @@ impl Pair {
         let before = own.position().edit;
         self.epoch = Epoch(self.epoch.0 + 1);
         self.recorder = Arc::new(Recorder::default());
+        let cache = Arc::new(NodeCache::new(self.settings.cache_bytes));
         let service = Service {
             epoch: self.epoch,
-            cache: Arc::new(NodeCache::new(self.settings.cache_bytes)),
             observer: Some(Arc::<Recorder>::clone(&self.recorder)),
+            ..Service::default()
         };
-        self.primary = Lsm::promote(own, service).unwrap();
+        self.primary = Lsm::promote(own, &cache, service).unwrap();
         let (_, bytes, _) = self.primary.checkpoint();
         let edit = Edit::decode(&bytes).unwrap();
         let own = (edit.follows, edit.own_mark);

@@ -71,12 +71,12 @@ fn used_twice(number_early: bool) -> BTreeSet<SegmentNumber> {
         let mut machine = pair.backup_machine.crashed(Crash::Kill, pair.now);
         let heir = machine.open(&pair.settings, true).unwrap();
         let found = Arc::clone(heir.version());
+        let cache = Arc::new(NodeCache::new(0));
         let service = Service {
             epoch: pair.epoch,
-            cache: Arc::new(NodeCache::new(0)),
-            observer: None,
+            ..Service::default()
         };
-        let heir = Lsm::promote(heir, service).unwrap().version();
+        let heir = Lsm::promote(heir, &cache, service).unwrap().version();
         let logs = LogKind::ALL.iter().flat_map(|log| heir.log(*log));
         let numbers = logs.map(|entry| entry.segment.number);
         let begun = numbers.filter(|number| found.stored(*number).is_none());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, LogKind, RegionId, Remedy, SegmentNumber};
-use argosy_device::DeviceError;
+use argosy_device::{DeviceError, OpKind};
 use argosy_engine::CopyError;
 use argosy_log::RecoverError;
 use argosy_log::behind::Behind;

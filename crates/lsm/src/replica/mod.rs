@@ -196,6 +196,10 @@ impl Replica {
         self.storage.settings()
     }
 
+    pub(crate) const fn store(&self) -> &Arc<Store> {
+        self.storage.store()
+    }
+
     /// The version after the last edit that was applied.
     #[must_use]
     pub const fn version(&self) -> &Arc<Version> {

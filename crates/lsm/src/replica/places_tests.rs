@@ -339,12 +339,12 @@ fn a_pointer_to_a_place_without_a_segment_is_damage() {
         "{:?}",
         read.err()
     );
+    let cache = Arc::new(NodeCache::new(pair.settings.cache_bytes));
     let service = Service {
         epoch: Epoch(2),
-        cache: Arc::new(NodeCache::new(pair.settings.cache_bytes)),
-        observer: None,
+        ..Service::default()
     };
-    let promoted = Lsm::promote(pair.backup, service).unwrap();
+    let promoted = Lsm::promote(pair.backup, &cache, service).unwrap();
     let mut damaged = 0;
     for (key, value) in &pair.model {
         match promoted.get(key) {

@@ -17,9 +17,10 @@ use argosy_engine::{
 };
 
 use super::*;
+use crate::Service;
 use crate::addresses::has_pointers;
 use crate::cache::NodeCache;
-use crate::db::{Lsm, Pinned, Service};
+use crate::db::{Lsm, Pinned};
 use crate::level::SegmentReader;
 use crate::settings::{Compaction, Mutants, Placement};
 use crate::version::outgoing::translate_out;
@@ -251,12 +252,13 @@ impl Pair {
         let mut primary_machine = Machine::new(seed);
         let replica = primary_machine.open(&settings, false).unwrap();
         let recorder = Arc::new(Recorder::default());
+        let cache = Arc::new(NodeCache::new(settings.cache_bytes));
         let service = Service {
             epoch: EPOCH,
-            cache: Arc::new(NodeCache::new(settings.cache_bytes)),
             observer: Some(Arc::<Recorder>::clone(&recorder)),
+            ..Service::default()
         };
-        let primary = Lsm::promote(replica, service).unwrap();
+        let primary = Lsm::promote(replica, &cache, service).unwrap();
         let mut backup_machine = Machine {
             builds,
             ..Machine::new(seed + 1)
@@ -580,17 +582,20 @@ impl Pair {
     /// Promotes the backup in place of the primary, and reads everything from it; then once more
     /// after a crash of what was promoted.
     fn promote_backup(mut self) {
+        let cache = Arc::new(NodeCache::new(self.settings.cache_bytes));
         let service = |epoch| Service {
             epoch: Epoch(epoch),
-            cache: Arc::new(NodeCache::new(self.settings.cache_bytes)),
-            observer: None,
+            ..Service::default()
         };
-        let promoted = Lsm::promote(self.backup, service(2)).unwrap();
+        let promoted = Lsm::promote(self.backup, &cache, service(2)).unwrap();
         assert_holds(&promoted, &self.model);
         for kind in [Crash::Kill, Crash::PowerLoss] {
             let mut machine = self.backup_machine.crashed(kind, 1);
             let again = machine.open(&self.settings, kind == Crash::Kill).unwrap();
-            assert_holds(&Lsm::promote(again, service(3)).unwrap(), &self.model);
+            assert_holds(
+                &Lsm::promote(again, &cache, service(3)).unwrap(),
+                &self.model,
+            );
         }
         // It takes writes of its own.
         let mut batch = WriteBatch::new();

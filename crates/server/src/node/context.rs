@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use argosy_base::{Clock, RegionId, ServerId};
+use argosy_base::{RegionId, ServerId};
 use argosy_fabric::Fabric;
 use argosy_lsm::Lsm;
-use argosy_lsm::cache::NodeCache;
 use argosy_wire::message::{Message, PART_FRAME_BYTES, WINDOW_MESSAGES};
 use argosy_wire::ring::Header;
 
@@ -55,16 +54,6 @@ impl<'a> Context<'a> {
             count: geometry.slots(),
             bytes: geometry.slot_bytes(),
         }
-    }
-
-    /// By which pairs expire.
-    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.node.world.clock)
-    }
-
-    /// Leaves and values in memory, of all regions.
-    pub(crate) fn cache(&self) -> Arc<NodeCache> {
-        Arc::clone(&self.node.cache)
     }
 
     /// Bytes of a landing slot.
@@ -151,7 +140,6 @@ impl<'a> Context<'a> {
 
     /// The region is open here.
     pub(crate) fn serve(&self, region: RegionId, engine: Arc<Lsm>) {
-        engine.set_waker(Arc::clone(&self.node.world.waker));
         self.node.set_room_of_members(region, &engine);
         if let Some(region) = self.node.region(region) {
             region.serve(engine);

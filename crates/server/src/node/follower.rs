@@ -20,6 +20,7 @@ use argosy_base::{
 };
 use argosy_device::Buffer;
 use argosy_engine::{CopyError, Observer, Progress};
+use argosy_lsm::db::NotPromoted;
 use argosy_lsm::replica::{Replica, ReplicaEvent};
 use argosy_lsm::{Lsm, Service};
 use argosy_replication::backup::{Action, Backup, Event};
@@ -209,14 +210,16 @@ impl Follower {
         self,
         context: &Context<'_>,
         observer: Option<Arc<dyn Observer>>,
-    ) -> Result<(Lsm, WholeMark), CopyError> {
+    ) -> Result<(Arc<Lsm>, WholeMark), NotPromoted> {
+        let world = &context.node.world;
         let service = Service {
             epoch: self.epoch,
-            cache: context.cache(),
             observer,
+            clock: Some(Arc::clone(&world.clock)),
+            waker: Some(Arc::clone(&world.waker)),
+            marks: Arc::default(),
         };
-        let engine = Lsm::promote(self.replica, service)?;
-        engine.set_clock(context.clock());
+        let engine = Lsm::promote_or_keep(self.replica, &context.node.cache, service)?;
         Ok((engine, self.mark))
     }
 

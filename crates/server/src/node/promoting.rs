@@ -1,12 +1,12 @@
 //! What a primary's driver has the background thread do: to promote its copy, and to refill it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use argosy_base::{Instant, Position};
 use argosy_engine::{Observer, Store};
-use argosy_lsm::set_aside::SetAside;
+use argosy_lsm::db::NotPromoted;
 use argosy_replication::primary::Event;
-use std::sync::atomic::Ordering;
 
 use super::context::Context;
 use super::primary::{PrimaryDriver, Stage};
@@ -55,12 +55,10 @@ impl PrimaryDriver {
         };
         let outbox = Arc::clone(&self.outbox) as Arc<dyn Observer>;
         let observer = context.is_replicated(self.region).then_some(outbox);
-        let version = Arc::clone(copy.replica().version());
         match copy.promote(context, observer) {
             Ok((engine, mut mark)) => {
                 mark.set(&context.node.world.store);
                 self.mark = Some(mark);
-                let engine = Arc::new(engine);
                 let (edit, lsn) = (engine.edit(), engine.last_lsn());
                 let position = Position {
                     edit,
@@ -87,11 +85,10 @@ impl PrimaryDriver {
                 self.machine
                     .step(Event::Opened { position }, &mut self.actions);
             }
-            Err(error) if error.is_damage() => {
-                let left = SetAside::of_version(&context.node.world.store, &version);
+            Err(NotPromoted { error, left }) if error.is_damage() => {
                 self.own_damaged(Unusable::damaged(error.to_string(), left), context);
             }
-            Err(error) => {
+            Err(NotPromoted { error, .. }) => {
                 tracing::error!(region = self.region.0, %error, "the region cannot be opened");
                 self.stage = Stage::Closed(format!("the region cannot be opened: {error}"));
             }

@@ -188,7 +188,7 @@ impl Follower {
             replica.build_levels(node.id)?;
         }
         keep_windows(id, &geometry, world)?;
-        replica.charge_to(&context.cache());
+        replica.charge_to(&context.node.cache);
         let refilled = &node.counters.refilled_copies;
         refilled.fetch_add(1, Ordering::Relaxed);
         let mut copy = Self::of(region, replica, mark);

@@ -1,0 +1,34 @@
+//! How a copy of a region becomes a store that serves.
+
+use std::sync::Arc;
+
+use argosy_base::{Clock, Epoch};
+use argosy_device::Waker;
+
+use crate::cut::Cut;
+use crate::{Marks, Observer, Source, Store};
+
+/// What a store serves with. By default it serves alone, and without a clock.
+#[derive(Default)]
+pub struct Service {
+    /// The epoch in which it writes; not below that of any edit.
+    pub epoch: Epoch,
+    /// Hears of everything that the region's other copies need, if there are any.
+    pub observer: Option<Arc<dyn Observer>>,
+    /// The clock by which pairs expire. Without one, nothing expires that has not expired yet.
+    pub clock: Option<Arc<dyn Clock>>,
+    /// Called when [`Store::step`] has something new to do.
+    pub waker: Option<Waker>,
+    /// Where the store shows its state.
+    pub marks: Arc<Marks>,
+}
+
+/// A copy that has become a store.
+pub struct Promoted {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The same store, as other members copy it; `None` where it cannot be copied.
+    pub source: Option<Arc<dyn Source>>,
+    /// The records that were cut off, if there were any.
+    pub cut: Option<Cut>,
+}
