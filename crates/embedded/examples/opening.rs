@@ -20,10 +20,11 @@ use argosy_base::{
     Clock as _, DeviceSegment, EditSeq, Identity, KeyRange, Kind, LogKind, Lsn, RegionId,
     SEGMENT_SIZE, SegmentNumber,
 };
-use argosy_device::SystemClock;
 use argosy_device::{
     Buffer, Device, FileDevice, FileSettings, FormatOptions, Purpose, Store, StoreSettings,
+    SystemClock,
 };
+use argosy_engine::Store as _;
 use argosy_log::Record;
 use argosy_log::segment::encode_segment_header;
 use argosy_lsm::edit::{Edit, LevelSegment, LogSegment, Place, Reference, RunId};

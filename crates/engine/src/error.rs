@@ -60,6 +60,9 @@ pub enum EngineError {
     /// [`Reach::Device`].
     #[error("not applied: it takes the device, and the request was not to wait for that")]
     NotInMemory,
+    /// The engine cannot do this at all. Nothing was done.
+    #[error("{0}")]
+    Unsupported(&'static str),
     /// The engine met an error that it cannot survive and takes no more writes. Reopen it.
     #[error("the region is closed to writes: {0}")]
     Closed(&'static str),
@@ -70,7 +73,7 @@ impl EngineError {
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self {
-            Self::Limit(_) => Remedy::Correct,
+            Self::Limit(_) | Self::Unsupported(_) => Remedy::Correct,
             Self::Busy(_) | Self::NotInMemory => Remedy::Retry,
             Self::Device(error) => error.remedy(),
             Self::Corrupt { .. } | Self::Torn(_) => Remedy::Repair,
@@ -82,9 +85,11 @@ impl EngineError {
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         match self {
-            Self::Limit(_) | Self::Busy(_) | Self::NotInMemory | Self::Closed(_) => {
-                Outcome::NotApplied
-            }
+            Self::Limit(_)
+            | Self::Busy(_)
+            | Self::NotInMemory
+            | Self::Unsupported(_)
+            | Self::Closed(_) => Outcome::NotApplied,
             Self::Device(_) | Self::Corrupt { .. } | Self::Torn(_) => Outcome::Unknown,
         }
     }

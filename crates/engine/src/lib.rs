@@ -5,8 +5,9 @@
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the
-//! contract), [`Observer`], [`source`] and [`Checkpoint`] (for other copies), [`Stored`] (what a copy consists of, for
-//! those who check and repair it), [`conformance`] (the tests that every engine passes).
+//! contract), [`Marks`] (its state, to be read without a call), [`Observer`], [`source`] and [`Checkpoint`] (for other
+//! copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Service`] and [`Promoted`] (how
+//! a copy becomes a store), [`conformance`] (the tests that every engine passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
 //! (what happens to damaged data), [`ingest`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`]
@@ -48,7 +49,7 @@ pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
 pub use promotion::{Promoted, Service};
 pub use request::{Condition, Found, Outline, Progress, Reach, Wanted, WriteOptions, Written};
 pub use snapshot::{Scan, Snapshot};
-pub use source::Source;
-pub use store::Store;
+pub use source::{Pin, PinnedCheckpoint, Source};
+pub use store::{Capabilities, Store};
 pub use stored::Stored;
 pub use wait::WaitFor;

@@ -57,7 +57,7 @@ pub trait Observer: Send + Sync {
 
     /// `range` is sealed by padding and is being made durable here; every other member has to do
     /// the same. The engine reuses the window only after
-    /// [`flushed_everywhere`](crate::Store::flushed_everywhere).
+    /// [`flushed_everywhere`](crate::Source::flushed_everywhere).
     fn flush(&self, range: FlushRange);
 
     /// A compaction finished a segment. Returns whether it was taken: where it was not, for want

@@ -1,11 +1,13 @@
 //! Views of a region at one moment, and scans of them.
 
+use std::any::Any;
+
 use argosy_base::{Direction, KeyRange, Lsn};
 
 use crate::{EngineError, WaitFor, Wanted};
 
 /// A consistent view of the region at one LSN. Pins what it sees until it is dropped (I1).
-pub trait Snapshot: Send + Sync {
+pub trait Snapshot: Any + Send + Sync {
     /// The LSN up to which this view sees.
     fn lsn(&self) -> Lsn;
 

@@ -1,6 +1,13 @@
-//! What an engine offers to whoever keeps other copies of its region: the bytes of its logs, in order.
+//! What an engine offers to the driver of a region that has other copies: the bytes of its logs, checkpoints, and
+//! parts of its segments.
 
-use argosy_base::LogKind;
+use std::any::Any;
+use std::sync::Arc;
+
+use argosy_base::{DeviceSegment, EditSeq, LogKind, SegmentNumber, SegmentPart};
+use argosy_device::Buffer;
+
+use crate::{Checkpoint, EngineError};
 
 /// A byte of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,10 +60,67 @@ pub enum Next {
     Gone,
 }
 
-/// An engine whose log other members copy.
+/// Keeps the segments that a checkpoint names while it is held (I1).
+#[derive(Clone)]
+pub struct Pin(Arc<dyn Any + Send + Sync>);
+
+impl Pin {
+    /// Keeps what `kept` keeps.
+    #[must_use]
+    pub fn new<T: Any + Send + Sync>(kept: Arc<T>) -> Self {
+        Self(kept)
+    }
+
+    /// What it keeps, if that is a `T`.
+    #[must_use]
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
+}
+
+/// A checkpoint that a member can start from while its segments stay.
+pub struct PinnedCheckpoint {
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+    /// Keeps the segments that it names.
+    pub pin: Pin,
+}
+
+/// A store as other members copy it. Only the driver of the region calls it.
 pub trait Source: Send + Sync {
     /// Fills `piece` with bytes of `log`, from `from` up to `end` or the end of their window, whichever comes first.
     /// `end` is a place up to which the engine has told its [`Observer`](crate::Observer) that bytes were appended.
     /// `piece` means something only with the answer [`Next::Write`].
     fn piece(&self, log: LogKind, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next;
+
+    /// Every other member has made `log` durable up to byte `to` of `segment`. A window may be
+    /// reused once its range is durable here and everywhere. Without an observer the engine does
+    /// this by itself. Never blocks on a step under way.
+    fn flushed_everywhere(&self, log: LogKind, segment: SegmentNumber, to: u32);
+
+    /// Every other member has applied all edits up to `seq`. A log segment or a block of segment
+    /// numbers is used only once the edit that declared it is durable here and everywhere, so that
+    /// any member can make sense of its own windows after a crash. Without an observer the engine
+    /// does this by itself. Never blocks on a step under way.
+    fn edit_applied_everywhere(&self, seq: EditSeq);
+
+    /// Whether a [`checkpoint`](Self::checkpoint) covers all of the logs that every other member
+    /// has durable. If not, it will soon: a flush is under way here.
+    fn covers_flushed(&self) -> bool;
+
+    /// The present state, for a member to start from.
+    fn checkpoint(&self) -> PinnedCheckpoint;
+
+    /// Reads part of a segment in the form in which it goes to other members: from the present version, or from one
+    /// that `pins` keep. `None` where none of them has it.
+    ///
+    /// A segment of a log goes out only if all of its records that are durable here are whole: the member that
+    /// fetches it could not tell before it reads them.
+    fn read(&self, part: SegmentPart, pins: &[Pin]) -> Option<Result<Buffer, EngineError>>;
+
+    /// Where the segments of logs that levels point into lie on this member's device. Empty unless pointers hold
+    /// places.
+    fn places(&self) -> Vec<(SegmentNumber, DeviceSegment)> {
+        Vec::new()
+    }
 }

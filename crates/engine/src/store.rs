@@ -1,11 +1,24 @@
 //! The contract of an engine: what a region can be asked, and how it is kept moving.
 
-use argosy_base::{EditSeq, Instant, LogKind, Lsn, Moment, SegmentNumber};
+use std::sync::Arc;
+
+use argosy_base::{Direction, EditSeq, Instant, KeyRange, Lsn, Moment};
+use argosy_device::Room;
 
 use crate::batch::WriteBatch;
+use crate::ingest::{IngestError, Taken, Ticket};
+use crate::stats::{Kept, Stats};
 use crate::{
     EngineError, Found, Outline, Progress, Reach, Snapshot, Wanted, WriteOptions, Written,
 };
+
+/// What a store can do beyond reads and writes of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Most bytes of key and value of a pair that [`ingest_part`](Store::ingest_part) takes. `None`: it takes none,
+    /// and sorted pairs have to be written as a batch.
+    pub ingest_pair_bytes_max: Option<usize>,
+}
 
 /// One region's storage. All methods may be called from any thread.
 pub trait Store: Send + Sync {
@@ -78,12 +91,30 @@ pub trait Store: Send + Sync {
     /// A view of everything up to the commit LSN.
     fn snapshot(&self) -> Box<dyn Snapshot>;
 
+    /// A view of everything that was appended. Answers from it wait for [`Snapshot::wait`].
+    fn snapshot_of_all(&self) -> Box<dyn Snapshot>;
+
+    /// What `snapshots` of this region keep that the region itself no longer needs.
+    fn kept_by(&self, snapshots: &[Arc<dyn Snapshot>]) -> Kept {
+        let _ = snapshots;
+        Kept::default()
+    }
+
+    /// Whether no key of `range` is bound, by what is visible.
+    ///
+    /// # Errors
+    /// Those of a scan.
+    fn is_unbound(&self, range: &KeyRange) -> Result<bool, EngineError> {
+        let snapshot = self.snapshot_of_all();
+        let mut scan = snapshot.scan(range, Direction::Up)?;
+        Ok(scan.next()?.is_none())
+    }
+
+    /// An estimate of the number of keys.
+    fn count_estimate(&self) -> u64;
+
     /// The highest LSN appended.
     fn last_lsn(&self) -> Lsn;
-
-    /// The region's time: what its clock shows, but never less than what was once told of, here or on an
-    /// earlier primary. A pair whose expiry it has reached is not there any more.
-    fn time(&self) -> Moment;
 
     /// The commit LSN as the engine knows it.
     fn committed_lsn(&self) -> Lsn;
@@ -91,18 +122,131 @@ pub trait Store: Send + Sync {
     /// Raises the commit LSN. Without an observer the engine does this by itself.
     fn commit(&self, lsn: Lsn);
 
-    /// Every other member has made `log` durable up to byte `to` of `segment`. A window may be
-    /// reused once its range is durable here and everywhere. Without an observer the engine does
-    /// this by itself. Never blocks on a step under way.
-    fn flushed_everywhere(&self, log: LogKind, segment: SegmentNumber, to: u32);
+    /// The highest LSN up to which everything is durable on every member.
+    fn durable_lsn(&self) -> Lsn;
 
-    /// Every other member has applied all edits up to `seq`. A log segment or a block of segment
-    /// numbers is used only once the edit that declared it is durable here and everywhere, so that
-    /// any member can make sense of its own windows after a crash. Without an observer the engine
-    /// does this by itself. Never blocks on a step under way.
-    fn edit_applied_everywhere(&self, seq: EditSeq);
+    /// The highest LSN of which a mark on the device says that everything up to it is durable on every member; not
+    /// above [`durable_lsn`](Self::durable_lsn). A damaged record up to there is recognised as damaged when the logs
+    /// are read. A damaged record behind it may look like one that was never written.
+    fn marked_lsn(&self) -> Lsn {
+        self.durable_lsn()
+    }
+
+    /// The last edit that is durable here.
+    fn edit(&self) -> EditSeq {
+        EditSeq(0)
+    }
+
+    /// Whether every member has applied `edit`.
+    fn is_everywhere(&self, edit: EditSeq) -> bool {
+        let _ = edit;
+        true
+    }
+
+    /// The region's time: what its clock shows, but never less than what was once told of, here or on an
+    /// earlier primary. A pair whose expiry it has reached is not there any more.
+    fn time(&self) -> Moment;
+
+    /// Advances the region's time to what the clock shows, for readers who want to see that. Returns whether it is
+    /// there: it stands still where nothing expires, or where there is no room for it.
+    fn go_on(&self) -> bool {
+        false
+    }
 
     /// Does a bounded piece of background work: flushes, compaction, manifest. An error is final:
     /// the engine takes no more writes.
     fn step(&self, now: Instant) -> Result<Progress, EngineError>;
+
+    /// Does the part of [`step`](Self::step) that writes logs to the device, for callers that account for the two
+    /// separately. Returns whether it did anything.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step)'s.
+    fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {
+        let _ = now;
+        Ok(false)
+    }
+
+    /// Background work that is left: memtables to flush, compactions, edits under way, writes that
+    /// are not committed. 0 once the region has come to rest, as of the last step.
+    fn background_pending(&self) -> usize;
+
+    /// Has the next step make everything durable that was appended before.
+    fn flush_now(&self);
+
+    /// Has the next steps make everything durable that was appended before, and then say so on the device:
+    /// [`marked_lsn`](Self::marked_lsn) advances to the last LSN.
+    fn flush_and_mark(&self) {
+        self.flush_now();
+    }
+
+    /// Has the next steps write the newest pairs, which are in memory and in a log only, into the levels. Returns
+    /// whether they will.
+    fn freeze_now(&self) -> bool {
+        false
+    }
+
+    /// Has the next steps merge everything into one level. Returns the number of this request: those of an
+    /// engine rise.
+    fn compact_now(&self) -> u64 {
+        0
+    }
+
+    /// The edit with which the [request](Self::compact_now) of this number was done, or a later one; `None`
+    /// where it is not done yet.
+    fn compacted(&self, number: u64) -> Option<EditSeq> {
+        let _ = number;
+        Some(self.edit())
+    }
+
+    /// What it can do beyond reads and writes of keys.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    /// Has the background ingest `pairs`, whose keys rise, all of them or none. [`ingested`](Self::ingested) returns
+    /// the result. Nothing is written to a log.
+    ///
+    /// # Errors
+    /// Nothing of it will be ingested. [`EngineError::Busy`] while too many bytes wait;
+    /// [`EngineError::Unsupported`] where the [capabilities](Self::capabilities) exclude it.
+    fn ingest_part(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, IngestError> {
+        let _ = pairs;
+        Err(EngineError::Unsupported("this engine does not ingest sorted pairs").into())
+    }
+
+    /// Parts that have come to an end since the last call.
+    fn ingested(&self) -> Vec<(Ticket, Taken)> {
+        Vec::new()
+    }
+
+    /// Withdraws a part. Returns whether nothing of it was begun: then nothing ever will be.
+    fn take_back(&self, ticket: Ticket) -> bool {
+        let _ = ticket;
+        false
+    }
+
+    /// The least room that the devices of the other members have: where one is full, so is the
+    /// region.
+    fn set_members_room(&self, room: Option<Room>) {
+        let _ = room;
+    }
+
+    /// What is done at present about a device that is full, in words for a report.
+    fn space_in_words(&self) -> String {
+        String::new()
+    }
+
+    /// What the engine has done and holds.
+    fn stats(&self) -> Stats;
+
+    /// What the copy consists of now.
+    fn stored(&self) -> Arc<dyn Stored>;
+
+    /// Makes everything durable that was written, and takes no more writes. Blocks. Background
+    /// work that is under way is given up: reopening begins it again.
+    ///
+    /// # Errors
+    /// As the device's. What was acknowledged is then as safe as after a kill.
+    fn close(&self) -> Result<(), EngineError>;
 }

@@ -56,6 +56,7 @@ pub mod names;
 pub mod pins;
 mod problem;
 pub mod read;
+mod recount;
 pub mod repair;
 pub mod replica;
 pub mod scrub;

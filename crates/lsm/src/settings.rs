@@ -87,8 +87,6 @@ argosy_base::mutants! {
         forget_version,
         /// A key whose pair a merge has removed, as it was over, counts as written no later than before.
         keep_version,
-        /// Reads of a snapshot show what is committed by now.
-        snapshot_of_now,
         /// A window is used again once it is flushed here, whether or not it is elsewhere.
         reuse_early,
         /// Segment numbers are given out before every member has recorded that they may be in use.

@@ -13,9 +13,7 @@ pub use argosy_engine::stored::{Stored, StoredPart};
 use argosy_log::Geometry;
 
 use crate::damage::Damages;
-use crate::db::Lsm;
-use crate::inspect::recount;
-use crate::replica::Replica;
+use crate::recount::recount;
 use crate::settings::Settings;
 use crate::version::Version;
 use crate::work::stats::{level_stats, log_stats};
@@ -37,24 +35,6 @@ impl StoredVersion {
             damages,
             geometry: settings.log_geometry(),
         }
-    }
-}
-
-impl Lsm {
-    /// What the copy consists of now.
-    #[must_use]
-    pub fn stored(&self) -> Arc<dyn Stored> {
-        let damages = Arc::clone(self.damages());
-        Arc::new(StoredVersion::new(self.version(), damages, self.settings()))
-    }
-}
-
-impl Replica {
-    /// What the copy consists of now.
-    #[must_use]
-    pub fn stored(&self) -> Arc<dyn Stored> {
-        let (version, damages) = (Arc::clone(self.version()), Arc::clone(self.damages()));
-        Arc::new(StoredVersion::new(version, damages, self.settings()))
     }
 }
 

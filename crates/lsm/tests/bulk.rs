@@ -12,8 +12,8 @@ use argosy_base::{Direction, EditSeq, FlushRange, KeyRange};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
 use argosy_engine::{
-    BusyReason, EditNotice, EngineError, LogEnd, Observer, SealedSegment, Store, WriteBatch,
-    WriteOptions,
+    BusyReason, EditNotice, EngineError, LogEnd, Observer, SealedSegment, Source as _, Store,
+    WriteBatch, WriteOptions,
 };
 use argosy_lsm::db::bulk::{Taken, Ticket, WAITING_BYTES_MAX};
 use argosy_lsm::db::ingest::IngestError;

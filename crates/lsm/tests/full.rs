@@ -160,7 +160,7 @@ impl Rig {
         }
         let snapshot = self.engine().snapshot_of_all();
         let (all, up) = (argosy_base::KeyRange::all(), argosy_base::Direction::Up);
-        let mut scan = argosy_engine::Snapshot::scan(&snapshot, &all, up).unwrap();
+        let mut scan = snapshot.scan(&all, up).unwrap();
         let mut model = self.model.iter();
         while let Some((key, value)) = scan.next().unwrap() {
             assert_eq!(Some((&key, &value)), model.next());

@@ -14,8 +14,8 @@ use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, SegmentNumber};
 use argosy_device::Room;
 use argosy_engine::conformance::Host;
 use argosy_engine::{
-    BusyReason, EditNotice, EngineError, LogEnd, Observer, SealedSegment, Store, WriteBatch,
-    WriteOptions,
+    BusyReason, EditNotice, EngineError, LogEnd, Observer, SealedSegment, Source as _, Store,
+    WriteBatch, WriteOptions,
 };
 use argosy_lsm::{Edit, Lsm, Settings};
 use common::{Machine, tiny};

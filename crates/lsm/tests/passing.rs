@@ -8,10 +8,10 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, KeyRange, LogKind, SegmentNumber};
+use argosy_base::{AddressMode, KeyRange, LogKind, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, Crash, Device, Store};
 use argosy_engine::conformance::Host;
-use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Source as _, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::{ProblemKind, Region, Windows, recount, verify_region};
 use argosy_lsm::level::form_and_refs;
 use argosy_lsm::level::pointers::for_each_pointer_mut;
@@ -20,6 +20,15 @@ use argosy_lsm::{Lsm, Mutants, Placement, Settings};
 use common::{Machine, mixed, tiny, tiny_whole};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The first bytes of a segment, up to `to`.
+const fn front(number: SegmentNumber, to: u32) -> SegmentPart {
+    SegmentPart {
+        number,
+        from: 0,
+        to,
+    }
+}
 
 fn worlds() -> impl Iterator<Item = (u64, Settings)> {
     let modes = AddressMode::ALL.into_iter().enumerate();
@@ -83,7 +92,7 @@ fn hurt(machine: &Machine, engine: &Lsm) -> BTreeMap<SegmentNumber, Buffer> {
     let numbers = numbers.chain(log.take(1).map(|entry| entry.segment.number));
     for number in numbers {
         let part = wanted(&version, number).unwrap();
-        let bytes = engine.read_segment(number, (part.from, part.to), std::iter::empty());
+        let bytes = engine.read(part, &[]);
         let start = version.stored(number).unwrap().place().start();
         flip(machine, start);
         hurt.insert(number, bytes.unwrap().unwrap());
@@ -385,7 +394,7 @@ fn with_a_gone_child(engine: &Lsm) -> Option<(SegmentNumber, Buffer)> {
         .filter(|entry| entry.segment.form.is_index());
     indexes.find_map(|entry| {
         let (number, len) = (entry.segment.number, entry.segment.len);
-        let bytes = engine.read_segment(number, (0, len), std::iter::empty());
+        let bytes = engine.read(front(number, len), &[]);
         let bytes = bytes.unwrap().unwrap();
         let (_, children) = form_and_refs(version.name_of(&entry.segment), &bytes).unwrap();
         let mut children = children.iter();
@@ -461,7 +470,7 @@ fn with_a_part_taken(engine: &Lsm) -> Option<(SegmentNumber, Buffer)> {
         .filter(|entry| !entry.segment.form.is_index() && entry.segment.points_into_logs());
     leaves.find_map(|entry| {
         let (number, len) = (entry.segment.number, entry.segment.len);
-        let bytes = engine.read_segment(number, (0, len), std::iter::empty())?;
+        let bytes = engine.read(front(number, len), &[])?;
         let mut bytes = bytes.unwrap();
         let mut lacks = false;
         for_each_pointer_mut(version.name_of(&entry.segment), &mut bytes, |_, at| {

@@ -36,7 +36,7 @@ use argosy_base::{EditSeq, KeyRange, Lsn};
 use argosy_device::Purpose;
 use argosy_engine::ingest::IngestError;
 pub use argosy_engine::ingest::{Taken, Ticket, check_part};
-use argosy_engine::{BusyReason, EngineError};
+use argosy_engine::{BusyReason, EngineError, Store as _};
 
 use super::Lsm;
 use super::background::{Ground, site};
@@ -186,7 +186,7 @@ impl Bulk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in `pairs`, which wait from now on. See [`Lsm::ingest_part`].
+    /// Takes in `pairs`, which wait from now on. See [`ingest_part`](argosy_engine::Store::ingest_part).
     pub(super) fn take(
         &self,
         pairs: Pairs,

@@ -25,7 +25,9 @@ const COUNTED_MAX: u64 = 1 << 16;
 /// As of when: now.
 const EVERY: Lsn = Lsn(u64::MAX);
 
-/// See [`Lsm::count_estimate`](super::Lsm::count_estimate).
+/// Entries of all levels and memtables, tombstones taken off twice. A key that stands in several places is counted
+/// several times; one that a range removed is counted until a merge where its segment has others too. Parts of long
+/// values are not counted.
 pub(super) fn estimate(view: &ReadView, reading: &Reading) -> u64 {
     let erased = Erasures::of(view.memtables.iter().map(Arc::as_ref), EVERY);
     let ranges = erased.as_ref().map_or(&[][..], |erased| erased.union());

@@ -1,25 +1,31 @@
-//! An engine behind the contract of all engines: reads, writes, and what a driver tells it.
+//! An engine behind the contract of all engines: reads, writes, and what its owner asks of it.
 //!
 //! Reads fail where they meet [damage](crate::damage), and take note of the segment.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use arc_swap::Guard;
-use argosy_base::{EditSeq, Instant, LogKind, Lsn, Moment, SegmentNumber};
+use argosy_base::{EditSeq, Instant, Lsn, Moment};
+use argosy_device::Room;
 use argosy_engine::batch::check_key;
 use argosy_engine::{
-    EngineError, Found, Outline, Progress, Reach, Snapshot, Store, WaitFor, Wanted, WriteBatch,
-    WriteOptions, Written,
+    Capabilities, EngineError, Found, Outline, Progress, Reach, Snapshot, Store, Stored, WaitFor,
+    Wanted, WriteBatch, WriteOptions, Written,
 };
 
-use super::Lsm;
+use super::bulk::{Taken, Ticket};
 use super::condition::Looked;
+use super::ingest::{IngestError, pair_bytes_max};
 use super::write::{Appender, write};
+use super::{Lsm, count, stats};
 use crate::names::OwnedEntry;
 use crate::read::many::Keys;
+use crate::read::snapshot::{Kept, LsmSnapshot, kept_by};
 use crate::read::{Located, ReadView};
 use crate::segments::fetch::Fetch;
+use crate::stored::StoredVersion;
+use crate::work::stats::Stats;
 
 impl Store for Lsm {
     fn get_within(&self, key: &[u8], reach: Reach) -> Result<Found, EngineError> {
@@ -104,10 +110,6 @@ impl Store for Lsm {
         self.visible()
     }
 
-    fn time(&self) -> Moment {
-        self.time.clock_or_time()
-    }
-
     fn committed_lsn(&self) -> Lsn {
         self.marks.committed_lsn()
     }
@@ -124,30 +126,150 @@ impl Store for Lsm {
         }
     }
 
-    fn flushed_everywhere(&self, log: LogKind, segment: SegmentNumber, to: u32) {
-        let mut writer = self.lock();
-        let log = writer.logs.log_mut(log);
-        log.flushed_everywhere(segment, to);
-        writer.note_durable();
-        let asked = self.mark_asked.load(Ordering::Acquire);
-        let waits = writer.marked(self.edits.everywhere()).0 < asked;
-        drop(writer);
-        if waits {
-            // What is durable everywhere now is marked by the next step.
-            self.wake();
-        }
+    fn snapshot_of_all(&self) -> Box<dyn Snapshot> {
+        // The LSN before the view: whatever it covers is in that. The time before the LSN: the record
+        // that tells it is covered.
+        let time = self.time.of_all();
+        let lsn = self.visible();
+        let snapshot =
+            LsmSnapshot::new(self.view.load_full(), lsn, Arc::clone(&self.reading), time);
+        Box::new(snapshot)
     }
 
-    fn edit_applied_everywhere(&self, seq: EditSeq) {
-        self.edits.note_everywhere(seq);
-        let usable = self.edits.usable();
-        self.lock().provide_spares(usable);
-        self.wake();
+    fn kept_by(&self, snapshots: &[Arc<dyn Snapshot>]) -> Kept {
+        kept_by(snapshots, &self.view.load())
+    }
+
+    fn count_estimate(&self) -> u64 {
+        count::estimate(&self.view.load(), &self.reading)
+    }
+
+    fn durable_lsn(&self) -> Lsn {
+        let writer = self.lock();
+        writer.logs.durable(writer.last())
+    }
+
+    fn marked_lsn(&self) -> Lsn {
+        if self.settings.mutants.forget_mark() {
+            return self.durable_lsn();
+        }
+        self.lock().marked(self.edits.usable())
+    }
+
+    fn edit(&self) -> EditSeq {
+        self.view.load().version.seq()
+    }
+
+    fn is_everywhere(&self, edit: EditSeq) -> bool {
+        edit <= self.edits.everywhere()
+    }
+
+    fn time(&self) -> Moment {
+        self.time.clock_or_time()
+    }
+
+    fn go_on(&self) -> bool {
+        if self.time.now() == Moment(0) {
+            return false;
+        }
+        let wall = self.time.wall();
+        if wall <= self.time.now() {
+            return true;
+        }
+        self.check_open().is_ok() && Appender::of(self).tell_time(wall, wall).is_ok()
     }
 
     fn step(&self, now: Instant) -> Result<Progress, EngineError> {
         let stepped = self.with_background(|background| background.step(self, now))?;
         Ok(stepped.unwrap_or_default())
+    }
+
+    fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {
+        let stepped = self.with_background(|background| background.step_logs(self, now))?;
+        Ok(stepped.unwrap_or_default())
+    }
+
+    fn background_pending(&self) -> usize {
+        let uncommitted = usize::from(self.last_lsn() > self.committed_lsn());
+        let frozen = self.view.load().memtables.len() - 1;
+        frozen + uncommitted + self.pending.load(Ordering::Relaxed)
+    }
+
+    fn flush_now(&self) {
+        self.flush_asked.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn flush_and_mark(&self) {
+        self.mark_asked
+            .fetch_max(self.visible().0, Ordering::AcqRel);
+        self.flush_now();
+    }
+
+    fn freeze_now(&self) -> bool {
+        Self::freeze_now(self)
+    }
+
+    fn compact_now(&self) -> u64 {
+        let number = self.asked.ask();
+        self.wake();
+        number
+    }
+
+    fn compacted(&self, number: u64) -> Option<EditSeq> {
+        self.asked.is_done(number).then(|| self.edit())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ingest_pair_bytes_max: Some(pair_bytes_max(&self.settings)),
+        }
+    }
+
+    fn ingest_part(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, IngestError> {
+        self.check_open()?;
+        let taken = self.bulk.take(pairs, &self.settings, &self.reading.cache)?;
+        self.wake();
+        Ok(taken)
+    }
+
+    fn ingested(&self) -> Vec<(Ticket, Taken)> {
+        self.bulk.ended(&self.edits, |_| true)
+    }
+
+    fn take_back(&self, ticket: Ticket) -> bool {
+        self.bulk.take_back(ticket)
+    }
+
+    fn set_members_room(&self, room: Option<Room>) {
+        self.fullness.set_members(room);
+        self.wake();
+    }
+
+    fn space_in_words(&self) -> String {
+        let background = self
+            .background
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        background.jobs.space_in_words()
+    }
+
+    fn stats(&self) -> Stats {
+        stats::gather(self)
+    }
+
+    fn stored(&self) -> Arc<dyn Stored> {
+        let damages = Arc::clone(self.damages());
+        Arc::new(StoredVersion::new(self.version(), damages, &self.settings))
+    }
+
+    fn close(&self) -> Result<(), EngineError> {
+        let mut background = self
+            .background
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let _ = self.closed.set("it was closed");
+        background.flush_blocking(self)
     }
 }
 
@@ -203,19 +325,6 @@ impl Lsm {
         let mut appender = Appender::of(self);
         let now = self.time.wall();
         appender.tell_time(expiry, now).ok()
-    }
-
-    /// Has the region's time go on to what the clock shows, for readers who want to see it. Returns
-    /// whether it is there: where nothing expires, or there is no room, it stands still.
-    pub fn go_on(&self) -> bool {
-        if self.time.now() == Moment(0) {
-            return false;
-        }
-        let wall = self.time.wall();
-        if wall <= self.time.now() {
-            return true;
-        }
-        self.check_open().is_ok() && Appender::of(self).tell_time(wall, wall).is_ok()
     }
 
     /// Takes note of damage that a read within `reach` met. One that keeps to memory leaves that to the read that

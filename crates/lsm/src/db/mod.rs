@@ -40,12 +40,12 @@ mod write;
 mod writer;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
-use argosy_base::{Clock, EditSeq, Epoch, Instant, LogKind, Lsn, RegionId};
-use argosy_device::{Room, Store, Waker};
+use argosy_base::{Clock, EditSeq, Epoch, LogKind, Lsn, RegionId};
+use argosy_device::{Store, Waker};
 use argosy_engine::{EngineError, Marks, Observer, Service};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::{LogWindows, LogWriter, Logs};
@@ -59,7 +59,6 @@ use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::work::stats::Counts;
 use background::Background;
-use bulk::{Taken, Ticket};
 use edits::EditProgress;
 use ingest::{Ingest, IngestError};
 use space::Fullness;
@@ -69,7 +68,6 @@ use writer::Writer;
 pub use crate::work::stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
 pub use promote::{Cut, NotPromoted};
 pub use replay::Tables;
-pub use source::Pinned;
 
 /// Why no more writes are taken.
 const DEVICE_FAILED: &str = "a write or a sync of its device failed, and none is tried again; reads go on; \
@@ -131,7 +129,7 @@ pub struct Lsm {
     /// Sorted pairs that wait to be ingested.
     bulk: bulk::Bulk,
     fullness: Fullness,
-    /// See [`Lsm::background_pending`].
+    /// See [`background_pending`](argosy_engine::Store::background_pending).
     pending: AtomicUsize,
     waker: OnceLock<Waker>,
     counts: Counts,
@@ -279,37 +277,7 @@ impl Lsm {
         self.time.set_clock(clock);
     }
 
-    /// Has the next step make everything durable that was appended before.
-    pub fn flush_now(&self) {
-        self.flush_asked.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    /// Has the next steps make everything durable that was appended before, and then say so on the device:
-    /// [`marked_lsn`](Self::marked_lsn) goes on to the last LSN. Where a log does not go on for a flush interval
-    /// that happens by itself.
-    pub fn flush_and_mark(&self) {
-        self.mark_asked
-            .fetch_max(self.visible().0, Ordering::AcqRel);
-        self.flush_now();
-    }
-
-    /// Has the next steps merge everything into one level. Returns the number of this request: those of an
-    /// engine rise.
-    pub fn compact_now(&self) -> u64 {
-        let number = self.asked.ask();
-        self.wake();
-        number
-    }
-
-    /// The edit with which the [request](Self::compact_now) of this number was done, or a later one; `None`
-    /// where it is not done yet.
-    #[must_use]
-    pub fn compacted(&self, number: u64) -> Option<EditSeq> {
-        self.asked.is_done(number).then(|| self.edit())
-    }
-
-    /// Whether what [`compact_now`](Self::compact_now) asked for is not done yet.
+    /// Whether what [`compact_now`](argosy_engine::Store::compact_now) asked for is not done yet.
     #[must_use]
     pub fn is_compacting(&self) -> bool {
         self.asked.is_pending()
@@ -324,25 +292,6 @@ impl Lsm {
         Ingest::begin(self)
     }
 
-    /// Has the background ingest `pairs`, by rising keys, all of them or none. What became of them is told by
-    /// [`ingested`](Self::ingested). Nothing is written to a log.
-    ///
-    /// # Errors
-    /// [`IngestError`]: nothing of it will be ingested. [`EngineError::Busy`] while
-    /// [`WAITING_BYTES_MAX`](bulk::WAITING_BYTES_MAX) wait.
-    pub fn ingest_part(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, IngestError> {
-        self.check_open()?;
-        let taken = self.bulk.take(pairs, &self.settings, &self.reading.cache)?;
-        self.wake();
-        Ok(taken)
-    }
-
-    /// Parts that have come to an end, each told once.
-    #[must_use]
-    pub fn ingested(&self) -> Vec<(Ticket, Taken)> {
-        self.bulk.ended(&self.edits, |_| true)
-    }
-
     /// What has become of the part of this number, told once; `None` where it has not come to an end.
     #[must_use]
     pub fn taken(&self, ticket: Ticket) -> Option<Taken> {
@@ -350,32 +299,10 @@ impl Lsm {
         ended.into_iter().next().map(|(_, taken)| taken)
     }
 
-    /// Takes a part back. Returns whether nothing of it was begun: then nothing ever will be.
-    pub fn take_back(&self, ticket: Ticket) -> bool {
-        self.bulk.take_back(ticket)
-    }
-
-    /// The least room that the devices of the other members have: where one is full, so is the
-    /// region.
-    pub fn set_members_room(&self, room: Option<Room>) {
-        self.fullness.set_members(room);
-        self.wake();
-    }
-
     /// Whether writes of new data are turned away because a device is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.marks.is_full()
-    }
-
-    /// What is done at present about a device that is full, in words for a report.
-    #[must_use]
-    pub fn space_in_words(&self) -> String {
-        let background = self
-            .background
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        background.jobs.space_in_words()
     }
 
     /// Has the active memtable flushed to L1 although it is not full. Returns false where too many are waiting, or
@@ -390,20 +317,6 @@ impl Lsm {
             self.wake();
         }
         frozen
-    }
-
-    /// Makes everything durable that was written, and takes no more writes. Blocks. Background
-    /// work that is under way is given up: reopening begins it again.
-    ///
-    /// # Errors
-    /// As the device's. What was acknowledged is then as safe as after a kill.
-    pub fn close(&self) -> Result<(), EngineError> {
-        let mut background = self
-            .background
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let _ = self.closed.set("it was closed");
-        background.flush_blocking(self)
     }
 
     /// Device segments that the region has: its version's, its manifest's, and those of work that
@@ -453,13 +366,6 @@ impl Lsm {
     fn background(&self) -> Result<MutexGuard<'_, Background>, EngineError> {
         let background = self.background.lock();
         background.map_err(|_| EngineError::Closed("a background step panicked"))
-    }
-
-    /// The part of [`step`](argosy_engine::Store::step) that writes logs to the device, by itself: for those who
-    /// tell apart what CPU is used for. Returns whether anything was done.
-    pub fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {
-        let stepped = self.with_background(|background| background.step_logs(self, now))?;
-        Ok(stepped.unwrap_or_default())
     }
 
     /// Does a step of background work; `None` where another thread is at it.

@@ -53,11 +53,11 @@ impl Lsm {
         replica: Replica,
         cache: &Arc<NodeCache>,
         service: Service,
-    ) -> Result<Arc<Self>, NotPromoted> {
+    ) -> Result<Promoted, NotPromoted> {
         let version = Arc::clone(replica.version());
         let store = Arc::clone(replica.store());
         let promoted = promote(replica, cache, service);
-        promoted.map(Arc::new).map_err(|error| {
+        promoted.map(Self::promoted).map_err(|error| {
             let error = CopyError::from(error);
             let left = match error.is_damage() {
                 true => SetAside::of_version(&store, &version),
@@ -67,13 +67,12 @@ impl Lsm {
         })
     }
 
-    /// What a server gets of this engine.
-    #[must_use]
-    pub fn promoted(self: &Arc<Self>) -> Promoted {
+    fn promoted(self) -> Promoted {
+        let engine = Arc::new(self);
         Promoted {
-            store: Arc::clone(self) as Arc<dyn argosy_engine::Store>,
-            source: Some(Arc::clone(self) as Arc<dyn Source>),
-            cut: self.cut.clone(),
+            cut: engine.cut.clone(),
+            source: Some(Arc::<Self>::clone(&engine)),
+            store: engine,
         }
     }
 }

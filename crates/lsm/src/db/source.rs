@@ -4,16 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{
-    DeviceSegment, Direction, EditSeq, KeyRange, LogKind, Lsn, Moment, SegmentNumber,
-};
+use argosy_base::{DeviceSegment, EditSeq, LogKind, Lsn, Moment, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, buffer};
 use argosy_engine::source::{LogPlace, Next, Piece};
-use argosy_engine::{EngineError, Snapshot, Source, Store};
+use argosy_engine::{Checkpoint, EngineError, Pin, PinnedCheckpoint, Source, Store};
 use argosy_log::LogWindows;
 use argosy_log::verify::{LogFault, check_sent};
 
-use super::{Cut, Lsm, bulk, count, stats};
+use super::{Cut, Lsm, bulk};
 use crate::addresses::Addressing;
 use crate::cache::flushed;
 use crate::damage::Damages;
@@ -22,16 +20,11 @@ use crate::excess::Excess;
 use crate::memory::Memory;
 use crate::memtable::allocated;
 use crate::names::LevelError;
-use crate::read::snapshot::{Kept, LsmSnapshot, kept_by};
+use crate::read::snapshot::LsmSnapshot;
 use crate::read::{ReadView, ScanTime};
 use crate::segments::StoredSegment;
 use crate::version::Version;
 use crate::version::outgoing::{goes_out, send_out};
-use crate::work::stats::Stats;
-
-/// A version that a member is catching up to. Its segments stay while this is held (I1).
-#[derive(Clone)]
-pub struct Pinned(Arc<Version>);
 
 impl Source for Lsm {
     fn piece(&self, log: LogKind, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next {
@@ -44,20 +37,113 @@ impl Source for Lsm {
             None => Next::Skip(from.next_segment()),
         }
     }
+
+    fn flushed_everywhere(&self, log: LogKind, segment: SegmentNumber, to: u32) {
+        let mut writer = self.lock();
+        let log = writer.logs.log_mut(log);
+        log.flushed_everywhere(segment, to);
+        writer.note_durable();
+        let asked = self.mark_asked.load(Ordering::Acquire);
+        let waits = writer.marked(self.edits.everywhere()).0 < asked;
+        drop(writer);
+        if waits {
+            // What is durable everywhere now is marked by the next step.
+            self.wake();
+        }
+    }
+
+    fn edit_applied_everywhere(&self, seq: EditSeq) {
+        self.edits.note_everywhere(seq);
+        let usable = self.edits.usable();
+        self.lock().provide_spares(usable);
+        self.wake();
+    }
+
+    fn covers_flushed(&self) -> bool {
+        let writer = self.lock();
+        LogKind::ALL
+            .iter()
+            .all(|log| writer.logs.log(*log).keeps_up())
+    }
+
+    fn checkpoint(&self) -> PinnedCheckpoint {
+        let (version, points) = {
+            let writer = self.lock();
+            let version = Arc::clone(&self.view.load().version);
+            // Whatever every member had made durable may have left the windows: who starts from
+            // here has to have it, in whichever segments that are not sealed it lies.
+            let points = version.open_logs().map(|entry| {
+                let LogSegment { log, number, .. } = entry.segment;
+                let to = writer.logs.log(log).flushed_here(&entry.segment);
+                LogPoint { log, number, to }
+            });
+            let points: Vec<_> = points.filter(|point| point.to > 0).collect();
+            (version, points)
+        };
+        let mut edit = Edit {
+            // Numbers of its own are of no meaning to others.
+            own_mark: None,
+            ..version.checkpoint_for_others()
+        };
+        edit.log_points.extend(points);
+        PinnedCheckpoint {
+            checkpoint: Checkpoint {
+                seq: edit.seq,
+                bytes: edit.encode(),
+            },
+            pin: Pin::new(version),
+        }
+    }
+
+    fn read(&self, part: SegmentPart, pins: &[Pin]) -> Option<Result<Buffer, EngineError>> {
+        let SegmentPart { number, from, to } = part;
+        let view = self.view.load();
+        let own = Some(&*view.version).filter(|version| version.stored(number).is_some());
+        let pinned = || {
+            let mut pinned = pins.iter().filter_map(Pin::get::<Version>);
+            pinned.find(|version| version.stored(number).is_some())
+        };
+        let version = match view.version.addresses() {
+            AddressMode::Logical => own.or_else(pinned),
+            // It has what its pointers lead to.
+            AddressMode::Rewrite => pinned().or(own),
+        }?;
+        if !goes_out(version, number, &(from..to)) {
+            return None;
+        }
+        let stored = version.stored(number)?;
+        let mut bytes = Buffer::zeroed(to.checked_sub(from)? as usize);
+        let read = stored.read(from, &mut bytes).map_err(LevelError::from);
+        let read = read.and_then(|()| match version.log_segment(number) {
+            None => send_out(version, number, &mut bytes),
+            Some(entry) => self.check_log(&entry.segment, stored, (from, &bytes)),
+        });
+        Some(match read {
+            Ok(()) => Ok(bytes),
+            Err(error) => {
+                let error = EngineError::from(error);
+                self.damages().note(version, &error);
+                Err(error)
+            }
+        })
+    }
+
+    fn places(&self) -> Vec<(SegmentNumber, DeviceSegment)> {
+        if self.settings.addresses == AddressMode::Logical {
+            return Vec::new();
+        }
+        let view = self.view.load();
+        let large = view.version.log(LogKind::Large).iter();
+        let medium = view.version.medium_log().values();
+        large
+            .map(|entry| &entry.stored)
+            .chain(medium.map(|entry| &entry.stored))
+            .map(|stored| (stored.number(), stored.place()))
+            .collect()
+    }
 }
 
 impl Lsm {
-    /// A view of everything that was appended, committed or not: what it shows may be told only once
-    /// its LSN is committed.
-    #[must_use]
-    pub fn snapshot_of_all(&self) -> LsmSnapshot {
-        // The LSN before the view: whatever it covers is in that. The time before the LSN: the record
-        // that tells it is covered.
-        let time = self.time.of_all();
-        let lsn = self.visible();
-        LsmSnapshot::new(self.view.load_full(), lsn, Arc::clone(&self.reading), time)
-    }
-
     /// A view of everything up to the commit LSN.
     #[must_use]
     pub fn snapshot_of_committed(&self) -> LsmSnapshot {
@@ -82,12 +168,6 @@ impl Lsm {
     #[must_use]
     pub fn committed_time(&self) -> Moment {
         self.time.as_of(self.committed_lsn())
-    }
-
-    /// What `snapshots` of this region keep that it has done with itself.
-    #[must_use]
-    pub fn kept_by(&self, snapshots: &[Arc<LsmSnapshot>]) -> Kept {
-        kept_by(snapshots, &self.view.load())
     }
 
     /// A view of everything that is committed, of an engine that commits by itself, as of this moment of the
@@ -155,46 +235,6 @@ impl Lsm {
         LsmSnapshot::new(Arc::new(view), lsn, Arc::clone(&self.reading), time)
     }
 
-    /// Whether no key of `range` is bound, by what is visible.
-    ///
-    /// # Errors
-    /// As those of a scan.
-    pub fn is_unbound(&self, range: &KeyRange) -> Result<bool, EngineError> {
-        let snapshot = self.snapshot_of_all();
-        let mut scan = snapshot.scan(range, Direction::Up)?;
-        Ok(scan.next()?.is_none())
-    }
-
-    /// The last edit that is durable here.
-    #[must_use]
-    pub fn edit(&self) -> EditSeq {
-        self.view.load().version.seq()
-    }
-
-    /// The highest LSN up to which everything is durable on every member.
-    #[must_use]
-    pub fn durable_lsn(&self) -> Lsn {
-        let writer = self.lock();
-        writer.logs.durable(writer.last())
-    }
-
-    /// The highest LSN up to which everything is durable on every member, and is known to have been: where a record
-    /// up to here is damaged, whoever reads the logs after a loss of power finds that it was durable. Behind it a
-    /// damaged record may look like one that was never written. Not above [`durable_lsn`](Self::durable_lsn).
-    #[must_use]
-    pub fn marked_lsn(&self) -> Lsn {
-        if self.settings.mutants.forget_mark() {
-            return self.durable_lsn();
-        }
-        self.lock().marked(self.edits.usable())
-    }
-
-    /// Whether every member is known to have applied `edit`, and all before.
-    #[must_use]
-    pub fn is_everywhere(&self, edit: EditSeq) -> bool {
-        edit <= self.edits.everywhere()
-    }
-
     /// The windows of each log, by [`LogKind::index`].
     #[must_use]
     pub fn windows(&self) -> [Arc<LogWindows>; LogKind::ALL.len()] {
@@ -208,87 +248,6 @@ impl Lsm {
         let at = chain.partition_point(|segment| segment.ordinal < ordinal);
         let entry = chain.get(at)?;
         (entry.segment.ordinal == ordinal).then_some(entry.segment)
-    }
-
-    /// Where the segments of the large and the medium log lie on this member's device, where pointers hold places:
-    /// the log map that backups need to rewrite what they are sent. Otherwise empty.
-    #[must_use]
-    pub fn log_places(&self) -> Vec<(SegmentNumber, DeviceSegment)> {
-        let view = self.view.load();
-        let large = view.version.log(LogKind::Large).iter();
-        let medium = view.version.medium_log().values();
-        let large = large.map(|entry| &entry.stored);
-        let logs = large.chain(medium.map(|entry| &entry.stored));
-        self.settings.addresses.log_map(logs)
-    }
-
-    /// Whether a [`checkpoint`](Self::checkpoint) covers all of the logs that every other member
-    /// has durable. If not, it will soon: a flush is under way here.
-    #[must_use]
-    pub fn covers_flushed(&self) -> bool {
-        let writer = self.lock();
-        LogKind::ALL
-            .iter()
-            .all(|log| writer.logs.log(*log).keeps_up())
-    }
-
-    /// The edit that states the present version and what is durable of its logs, encoded, for a
-    /// member to start from; and a pin that keeps what it names.
-    #[must_use]
-    pub fn checkpoint(&self) -> (EditSeq, Vec<u8>, Pinned) {
-        let (version, points) = {
-            let writer = self.lock();
-            let version = Arc::clone(&self.view.load().version);
-            // Whatever every member had made durable may have left the windows: who starts from
-            // here has to have it, in whichever segments that are not sealed it lies.
-            let points = version.open_logs().map(|entry| {
-                let LogSegment { log, number, .. } = entry.segment;
-                let to = writer.logs.log(log).flushed_here(&entry.segment);
-                LogPoint { log, number, to }
-            });
-            let points: Vec<_> = points.filter(|point| point.to > 0).collect();
-            (version, points)
-        };
-        let mut edit = Edit {
-            // Numbers of its own are of no meaning to others.
-            own_mark: None,
-            ..version.checkpoint_for_others()
-        };
-        edit.log_points.extend(points);
-        (edit.seq, edit.encode(), Pinned(version))
-    }
-
-    /// Bytes `from..to`, whole blocks, of segment `number`, in the form in which they go to other
-    /// members (`send_out`); from the present version or from one of `pinned`, which goes first where
-    /// pointers hold places: it has what its pointers lead to. `None` where none of them has it. A
-    /// segment of a log goes out only if all its records are whole that are durable here: who fetches it could
-    /// not tell before it reads them.
-    #[must_use]
-    pub fn read_segment<'p>(
-        &self,
-        number: SegmentNumber,
-        (from, to): (u32, u32),
-        mut pinned: impl Iterator<Item = &'p Pinned>,
-    ) -> Option<Result<Buffer, LevelError>> {
-        let view = self.view.load();
-        let own = Some(&view.version).filter(|version| version.stored(number).is_some());
-        let holds = |pinned: &&Pinned| pinned.0.stored(number).is_some();
-        let pinned = || pinned.find(holds).map(|pinned| &pinned.0);
-        let version = view.version.addresses().sender(own, pinned)?;
-        if !goes_out(version, number, &(from..to)) {
-            return None;
-        }
-        let stored = version.stored(number)?;
-        let mut bytes = Buffer::zeroed(to.checked_sub(from)? as usize);
-        let read = stored.read(from, &mut bytes).map_err(LevelError::from);
-        let read = read.and_then(|()| match version.log_segment(number) {
-            None => send_out(version, number, &mut bytes),
-            Some(entry) => self.check_log(&entry.segment, stored, (from, &bytes)),
-        });
-        let read = read.inspect_err(|error| {
-            self.damages().note(version, &error.clone().into());
-        });
-        Some(read.map(|()| bytes))
     }
 
     fn check_log(
@@ -314,33 +273,16 @@ impl Lsm {
         }
     }
 
-    /// Background work that is left: memtables to flush, compactions, edits under way, writes that
-    /// are not committed. 0 once the region has come to rest, as of the last step.
+    /// What the levels hold, in one number: see [`Version::levels_digest`].
     #[must_use]
-    pub fn background_pending(&self) -> usize {
-        let uncommitted = usize::from(self.last_lsn() > self.committed_lsn());
-        let frozen = self.view.load().memtables.len() - 1;
-        frozen + uncommitted + self.pending.load(Ordering::Relaxed)
+    pub fn levels_digest(&self) -> u64 {
+        self.view.load().version.levels_digest()
     }
 
     /// What the history was cut off from when this engine was opened, if it was.
     #[must_use]
     pub const fn cut(&self) -> Option<&Cut> {
         self.cut.as_ref()
-    }
-
-    /// What the engine has done and holds.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        stats::gather(self)
-    }
-
-    /// An estimate of the number of keys: entries of all levels and memtables, tombstones taken off twice. A key
-    /// that stands in several places is counted several times; one that a range removed is counted until a merge
-    /// where its segment has others too. Parts of long values are none.
-    #[must_use]
-    pub fn count_estimate(&self) -> u64 {
-        count::estimate(&self.view.load(), &self.reading)
     }
 
     /// What the store takes of memory: the region's windows, the cache, which regions may share, and

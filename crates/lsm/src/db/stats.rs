@@ -45,7 +45,7 @@ fn debt_bytes(levels: &[LevelStats], settings: &Settings) -> u64 {
     over.sum()
 }
 
-/// See [`Lsm::stats`].
+/// See [`stats`](argosy_engine::Store::stats).
 pub(super) fn gather(lsm: &Lsm) -> Stats {
     let view = lsm.view.load_full();
     let (frozen, bytes) = {

@@ -20,10 +20,11 @@ use argosy_log::verify::level_closing_marks;
 
 use super::ends::{LogEnds, log_ends};
 use super::pairs::{Copy, compare_pairs};
-use super::recount::{COUNTS, recount};
+use super::references::COUNTS;
 use super::{Region, Windows};
 use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
 use crate::names::Tree;
+use crate::recount::recount;
 use crate::settings::Settings;
 use crate::version::Version;
 use crate::version::outgoing::translate_counted;

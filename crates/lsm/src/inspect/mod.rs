@@ -17,7 +17,7 @@ mod ends;
 mod left;
 mod pairs;
 mod pointers;
-mod recount;
+mod references;
 pub mod salvage;
 mod verify;
 
@@ -38,11 +38,12 @@ use crate::shape::Shape;
 use crate::version::Version;
 
 pub use crate::problem::{MEDIUM_LOG, Problem, ProblemKind};
+pub use crate::recount::recount;
+pub use argosy_engine::damage::Miscount;
 pub use checked::Checked;
 pub use compare::{Comparison, Difference, Member, compare};
 pub use ends::{LogEnds, log_ends};
 pub use left::verify_windows;
-pub use recount::{Miscount, recount};
 pub use verify::{verify_pin, verify_region};
 
 /// What is left of a stopped server's log windows, by [`LogKind::index`] and slot.

@@ -5,6 +5,7 @@
 //! dropped (I1). Taking one costs two reference counts, and a look at the clock. It has one moment of
 //! the region's time: what has expired by then is not shown, whenever it is read.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,10 +64,11 @@ impl LsmSnapshot {
 }
 
 /// What `snapshots` keep that `now` does not have.
-pub(crate) fn kept_by(snapshots: &[Arc<LsmSnapshot>], now: &ReadView) -> Kept {
+pub(crate) fn kept_by(snapshots: &[Arc<dyn Snapshot>], now: &ReadView) -> Kept {
     let mut tables = BTreeMap::new();
     let mut segments: BTreeSet<SegmentNumber> = BTreeSet::new();
-    for snapshot in snapshots {
+    let snapshots = snapshots.iter().map(|snapshot| -> &dyn Any { &**snapshot });
+    for snapshot in snapshots.filter_map(|snapshot| snapshot.downcast_ref::<LsmSnapshot>()) {
         let gone = |table: &&Arc<Memtable>| !now.memtables.iter().any(|it| Arc::ptr_eq(it, table));
         for table in snapshot.view.memtables.iter().filter(gone) {
             tables.insert(Arc::as_ptr(table), table.memory_bytes());

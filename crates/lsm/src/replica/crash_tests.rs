@@ -255,9 +255,10 @@ impl Pair {
     /// Begins to bring a fork up to date. The first part that its logs lack does not arrive, and the link breaks. Then
     /// the fork can send all that it offers. Returns whether its logs lacked anything.
     fn break_off(&self, machine: &mut Machine, replica: &mut Replica) -> Result<bool, String> {
-        let (_, bytes, pin) = self.primary.checkpoint();
+        let PinnedCheckpoint { checkpoint, pin } = self.primary.checkpoint();
+        let bytes = checkpoint.bytes;
         let edit = Edit::decode(&bytes).map_err(words)?;
-        replica.learn_places(&self.primary.log_places());
+        replica.learn_places(&self.primary.places());
         replica.expect_checkpoint();
         let mut parts = replica.missing(&bytes).map_err(words)?;
         parts.retain(|part| edit.logs_added.iter().any(|log| log.number == part.number));
@@ -277,14 +278,11 @@ impl Pair {
     fn put_parts(
         &self,
         parts: &[SegmentPart],
-        pin: &Pinned,
+        pin: &Pin,
         replica: &mut Replica,
     ) -> Result<(), String> {
         for part in parts {
-            let range = (part.from, part.to);
-            let read = self
-                .primary
-                .read_segment(part.number, range, [pin].into_iter());
+            let read = self.primary.read(*part, std::slice::from_ref(pin));
             let gone = || format!("pinned segment {} is gone", part.number.0);
             let bytes = read.ok_or_else(gone)?.map_err(words)?;
             let put = replica.put_part(part.number, part.from, &Arc::new(bytes));
@@ -295,8 +293,9 @@ impl Pair {
 
     /// Brings a fork up to date with the primary, and leaves the primary unchanged.
     fn attach(&self, machine: &Machine, replica: &mut Replica) -> Result<(), String> {
-        let (seq, bytes, pin) = self.primary.checkpoint();
-        replica.learn_places(&self.primary.log_places());
+        let PinnedCheckpoint { checkpoint, pin } = self.primary.checkpoint();
+        let Checkpoint { seq, bytes } = checkpoint;
+        replica.learn_places(&self.primary.places());
         replica.expect_checkpoint();
         let parts = replica.missing(&bytes).map_err(words)?;
         self.put_parts(&parts, &pin, replica)?;
@@ -458,7 +457,7 @@ impl Pair {
             ..Service::default()
         };
         self.primary = Lsm::promote(own, &cache, service).unwrap();
-        let (_, bytes, _) = self.primary.checkpoint();
+        let bytes = self.primary.checkpoint().checkpoint.bytes;
         let edit = Edit::decode(&bytes).unwrap();
         let own = (edit.follows, edit.own_mark);
         assert_eq!(own, (None, None), "its edits are the group's from here on");

@@ -107,7 +107,7 @@ fn the_log_map_has_the_medium_log() {
         go_on(&mut pair, 900, &mut Met::default());
         pair.settle();
         seen += pair.primary.stats().medium_log_segments;
-        let places = pair.primary.log_places();
+        let places = pair.primary.places();
         // A place may be told when its segment is gone already: it is forgotten with the next that goes.
         let head = Arc::clone(pair.backup.storage.head());
         pair.backup.incoming.trim_log_map(&head);
@@ -157,7 +157,7 @@ fn leaves_are_taken_behind_what_they_point_to() {
     let leaf = levels.find(points).expect("something points there");
     let (number, len) = (leaf.segment.number, leaf.segment.len);
     let read = |number, len| {
-        let read = pair.primary.read_segment(number, (0, len), [].iter());
+        let read = pair.primary.read(front(number, len), &[]);
         Arc::new(read.expect("it is there").unwrap())
     };
     let refused = other.put_part(number, 0, &read(number, len));

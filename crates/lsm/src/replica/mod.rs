@@ -48,7 +48,7 @@ use argosy_base::{
     Standing,
 };
 use argosy_device::{Buffer, Store};
-use argosy_engine::Checkpoint;
+use argosy_engine::{Checkpoint, Stored};
 use argosy_memory::SharedMemory;
 
 use crate::cache::NodeCache;
@@ -56,6 +56,7 @@ use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::set_aside::SetAside;
 use crate::settings::Settings;
 use crate::storage::{Storage, StorageError};
+use crate::stored::StoredVersion;
 use crate::version::Version;
 use crate::version::outgoing::{goes_out, send_out};
 use fill::Fill;
@@ -198,6 +199,13 @@ impl Replica {
 
     pub(crate) const fn store(&self) -> &Arc<Store> {
         self.storage.store()
+    }
+
+    /// What the copy consists of now.
+    #[must_use]
+    pub fn stored(&self) -> Arc<dyn Stored> {
+        let (version, damages) = (Arc::clone(self.version()), Arc::clone(self.damages()));
+        Arc::new(StoredVersion::new(version, damages, self.settings()))
     }
 
     /// The version after the last edit that was applied.

@@ -7,8 +7,8 @@ const SERVER: ServerId = ServerId(2);
 impl Pair {
     /// Has the backup fetch what it lacks of the primary's version, and no more.
     fn fetch(&mut self) {
-        let (_, bytes, pin) = self.primary.checkpoint();
-        self.fetch_missing(&bytes, &pin);
+        let PinnedCheckpoint { checkpoint, pin } = self.primary.checkpoint();
+        self.fetch_missing(&checkpoint.bytes, &pin);
     }
 
     /// The backup's segments that have numbers of its own.
@@ -116,7 +116,7 @@ fn what_is_built_makes_way_for_what_is_adopted() {
         }
         assert!(pair.backup_is_whole(), "seed {seed}");
         // Where its logs reach back far enough by now, its own levels stay.
-        let checkpoint = Edit::decode(&pair.primary.checkpoint().1).unwrap();
+        let checkpoint = Edit::decode(&pair.primary.checkpoint().checkpoint.bytes).unwrap();
         let checkpoint = localized::localized(checkpoint, &pair.backup.storage, &pair.backup.logs);
         let replaces = pair.backup.replaces_levels(&checkpoint);
         pair.catch_up();

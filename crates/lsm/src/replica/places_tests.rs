@@ -58,12 +58,12 @@ fn what_is_shipped_is_rewritten() {
     );
     assert_eq!(pair.backup.take_rewritten(), Rewritten::default());
     let own = Arc::clone(pair.backup.version());
-    let (_, _, pin) = pair.primary.checkpoint();
+    let pin = pair.primary.checkpoint().pin;
     let mut differ = 0;
     for entry in with_pointers(&own) {
         let number = entry.segment.number;
-        let range = (0, entry.segment.len);
-        let neutral = pair.primary.read_segment(number, range, [&pin].into_iter());
+        let part = front(number, entry.segment.len);
+        let neutral = pair.primary.read(part, std::slice::from_ref(&pin));
         let neutral = neutral.unwrap().unwrap();
         differ += usize::from(*neutral != *bytes_of(&entry));
         if entry.segment.form.is_index() {
@@ -86,14 +86,14 @@ fn nodes_of_trees_are_rewritten() {
     // A seed whose levels are built whole.
     let mut pair = with_levels(8);
     let own = Arc::clone(pair.backup.version());
-    let (_, _, pin) = pair.primary.checkpoint();
+    let pin = pair.primary.checkpoint().pin;
     let (mut children, mut differ) = (0, 0);
     for entry in with_pointers(&own) {
         if !entry.segment.form.is_index() {
             continue;
         }
-        let (number, range) = (entry.segment.number, (0, entry.segment.len));
-        let neutral = pair.primary.read_segment(number, range, [&pin].into_iter());
+        let part = front(entry.segment.number, entry.segment.len);
+        let neutral = pair.primary.read(part, std::slice::from_ref(&pin));
         differ += usize::from(*neutral.unwrap().unwrap() != *bytes_of(&entry));
         let alive = pointers_of(&own, &entry).into_iter();
         for at in alive.filter_map(|at| own.resolve(at)) {
@@ -210,7 +210,7 @@ fn assert_equal_on_devices(pair: &Pair) {
 #[test]
 fn maps_live_as_long_as_what_they_name() {
     let mut pair = with_levels(4);
-    let places = pair.primary.log_places();
+    let places = pair.primary.places();
     assert_eq!(pair.backup.log_map_len(), places.len());
     for (number, place) in places {
         assert_eq!(pair.backup.incoming.log_map.get(&number), Some(&place));
@@ -410,7 +410,7 @@ fn a_pointer_that_was_not_rewritten_is_noticed() {
         noticed += usize::from(!entries.iter().all(|entry| {
             let (number, len) = (entry.segment.number, entry.segment.len);
             let own = pair.backup.read(number, 0, len);
-            let theirs = pair.primary.read_segment(number, (0, len), [].iter());
+            let theirs = pair.primary.read(front(number, len), &[]);
             own.is_ok_and(|own| *own == *theirs.unwrap().unwrap())
         }));
     }

@@ -1,7 +1,6 @@
 //! Damaged logs do not spread: who is asked for one looks at the records first.
 
 use super::*;
-use crate::names::LevelError;
 use crate::settings::Placement;
 
 /// Sealed log segments of the backup, with where on its device a record's byte lies.
@@ -38,19 +37,19 @@ fn a_sealed_log_segment_goes_out_only_whole() {
             }
             seen += 1;
         }
-        let (_, _, pin) = pair.primary.checkpoint();
+        let pin = pair.primary.checkpoint().pin;
         let version = pair.primary.version();
         for (segment, at) in sealed(&version) {
             let (number, to) = (segment.number, block_up(segment.end.unwrap()));
             let read = || {
                 pair.primary
-                    .read_segment(number, (0, to), [&pin].into_iter())
+                    .read(front(number, to), std::slice::from_ref(&pin))
             };
             assert!(read().unwrap().is_ok());
             pair.primary_machine.device.flip_bit(at, 3);
             let refused = read().unwrap().map(drop);
             let names =
-                matches!(refused, Err(LevelError::Corrupt { segment, .. }) if segment == number);
+                matches!(refused, Err(EngineError::Corrupt { segment, .. }) if segment == number);
             assert!(names, "{segment:?}: {refused:?}");
             seen += 1;
         }
@@ -65,7 +64,8 @@ fn a_log_segment_that_goes_on_goes_out_whole_as_far_as_it_is_durable() {
         let mut pair = Pair::new(seed, settings());
         pair.go_on(400);
         pair.settle();
-        let (_, bytes, pin) = pair.primary.checkpoint();
+        let PinnedCheckpoint { checkpoint, pin } = pair.primary.checkpoint();
+        let bytes = checkpoint.bytes;
         let mut points = Edit::decode(&bytes).unwrap().log_points;
         points.retain(LogPoint::is_in_blocks);
         let at = |version: &Version, number| {
@@ -83,14 +83,14 @@ fn a_log_segment_that_goes_on_goes_out_whole_as_far_as_it_is_durable() {
 
             let read = |pair: &Pair| {
                 let primary = &pair.primary;
-                primary.read_segment(number, (0, to), [&pin].into_iter())
+                primary.read(front(number, to), std::slice::from_ref(&pin))
             };
             assert!(read(&pair).unwrap().is_ok());
             let damaged = at(&pair.primary.version(), number);
             pair.primary_machine.device.flip_bit(damaged, 3);
             let refused = read(&pair).unwrap().map(drop);
             let names =
-                matches!(refused, Err(LevelError::Corrupt { segment, .. }) if segment == number);
+                matches!(refused, Err(EngineError::Corrupt { segment, .. }) if segment == number);
             assert!(names, "{number}: {refused:?}");
             seen += 1;
         }
@@ -167,7 +167,8 @@ fn a_level_segment_that_was_damaged_on_the_way_is_refused() {
         pair.go_on(600);
         pair.backup_machine = Machine::new(8);
         pair.backup = pair.backup_machine.open(&pair.settings, false).unwrap();
-        let (_, bytes, pin) = pair.primary.checkpoint();
+        let PinnedCheckpoint { checkpoint, pin } = pair.primary.checkpoint();
+        let bytes = checkpoint.bytes;
         let edit = Edit::decode(&bytes).unwrap();
         let levels = edit.added.iter().map(|(_, _, segment)| segment);
         let levels = levels.filter(|segment| !has_pointers(segment));
@@ -177,10 +178,7 @@ fn a_level_segment_that_was_damaged_on_the_way_is_refused() {
             if !levels.contains(&part.number) {
                 continue;
             }
-            let range = (part.from, part.to);
-            let read = pair
-                .primary
-                .read_segment(part.number, range, [&pin].into_iter());
+            let read = pair.primary.read(part, std::slice::from_ref(&pin));
             let mut bytes = read.unwrap().unwrap();
             bytes[100] ^= 1;
             let put = pair

@@ -13,20 +13,30 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Epoch, Instant, KeyRange, Lsn, Remedy, SegmentPart, ServerId};
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
 use argosy_engine::{
-    EditNotice, EngineError, LogEnd, Observer, SealedSegment, Store as _, WriteBatch, WriteOptions,
+    Checkpoint, EditNotice, EngineError, LogEnd, Observer, Pin, PinnedCheckpoint, SealedSegment,
+    Source as _, Store as _, WriteBatch, WriteOptions,
 };
 
 use super::*;
 use crate::Service;
 use crate::addresses::has_pointers;
 use crate::cache::NodeCache;
-use crate::db::{Lsm, Pinned};
+use crate::db::Lsm;
 use crate::level::SegmentReader;
 use crate::settings::{Compaction, Mutants, Placement};
 use crate::version::outgoing::translate_out;
 
 const REGION: RegionId = RegionId(5);
 const EPOCH: Epoch = Epoch(1);
+
+/// The first bytes of a segment, up to `to`.
+const fn front(number: SegmentNumber, to: u32) -> SegmentPart {
+    SegmentPart {
+        number,
+        from: 0,
+        to,
+    }
+}
 
 fn settings() -> Settings {
     Settings {
@@ -295,12 +305,9 @@ impl Pair {
     }
 
     /// Has the backup fetch what it lacks of `edit`, a checkpoint of what is pinned.
-    fn fetch_missing(&mut self, edit: &[u8], pin: &Pinned) {
+    fn fetch_missing(&mut self, edit: &[u8], pin: &Pin) {
         for part in self.backup.missing(edit).unwrap() {
-            let range = (part.from, part.to);
-            let read = self
-                .primary
-                .read_segment(part.number, range, [pin].into_iter());
+            let read = self.primary.read(part, std::slice::from_ref(pin));
             let bytes = Arc::new(read.expect("the pin has it").unwrap());
             self.fetched += bytes.len() as u64;
             self.backup
@@ -314,14 +321,15 @@ impl Pair {
         self.listen();
         self.live = false;
         self.edits.clear();
-        let (seq, bytes, pin) = self.primary.checkpoint();
+        let PinnedCheckpoint { checkpoint, pin } = self.primary.checkpoint();
+        let Checkpoint { seq, bytes } = checkpoint;
         while !self.backup.storage.is_idle() {
             // An edit under way cannot be taken back.
             while self.run_backup_request() {}
             self.backup.step().unwrap();
         }
         self.applying = None;
-        self.backup.learn_places(&self.primary.log_places());
+        self.backup.learn_places(&self.primary.places());
         self.fetch_missing(&bytes, &pin);
         assert_eq!(self.backup.missing(&bytes).unwrap(), []);
         assert_eq!(self.backup.submit_edit(&bytes).unwrap(), seq);
@@ -460,8 +468,7 @@ impl Pair {
             return;
         }
         for part in self.backup.missing(&bytes).unwrap() {
-            let range = (part.from, part.to);
-            match self.primary.read_segment(part.number, range, [].iter()) {
+            match self.primary.read(part, &[]) {
                 Some(bytes) => {
                     let bytes = Arc::new(bytes.unwrap());
                     self.fetched += bytes.len() as u64;
@@ -538,7 +545,8 @@ impl Pair {
 
     /// I6: the members' levels and logs hold equal bytes.
     fn assert_equal(&self) {
-        let (_, bytes, pin) = self.primary.checkpoint();
+        let PinnedCheckpoint { checkpoint, pin } = self.primary.checkpoint();
+        let bytes = checkpoint.bytes;
         let mut theirs = Edit::decode(&bytes).unwrap();
         theirs.log_points.clear();
         let own = self.backup.version().checkpoint();
@@ -549,8 +557,8 @@ impl Pair {
             .iter()
             .filter_map(|s| Some((s.number, s.end?)));
         for (number, len) in levels.chain(logs) {
-            let range = (0, block_up(len));
-            let theirs = self.primary.read_segment(number, range, [&pin].into_iter());
+            let part = front(number, block_up(len));
+            let theirs = self.primary.read(part, std::slice::from_ref(&pin));
             let own = self.backup.read(number, 0, block_up(len)).unwrap();
             let valid = len as usize;
             assert!(

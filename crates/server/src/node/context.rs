@@ -4,13 +4,13 @@ use std::sync::{Arc, MutexGuard};
 
 use argosy_base::{RegionId, ServerId};
 use argosy_fabric::Fabric;
-use argosy_lsm::Lsm;
 use argosy_wire::message::{Message, PART_FRAME_BYTES, WINDOW_MESSAGES};
 use argosy_wire::ring::Header;
 
 use super::Node;
 use super::link::{Link, SendError};
 use super::region::Region;
+use super::serving::Serving;
 use super::shipper::WindowSlots;
 use crate::activity::Ledger;
 
@@ -139,7 +139,7 @@ impl<'a> Context<'a> {
     }
 
     /// The region is open here.
-    pub(crate) fn serve(&self, region: RegionId, engine: Arc<Lsm>) {
+    pub(crate) fn serve(&self, region: RegionId, engine: Arc<Serving>) {
         self.node.set_room_of_members(region, &engine);
         if let Some(region) = self.node.region(region) {
             region.serve(engine);

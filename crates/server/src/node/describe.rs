@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::info;
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_engine::Store;
 
 use super::Node;
 use super::context::Context;

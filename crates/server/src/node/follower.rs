@@ -19,10 +19,8 @@ use argosy_base::{
     Standing,
 };
 use argosy_device::Buffer;
-use argosy_engine::{CopyError, Observer, Progress};
-use argosy_lsm::db::NotPromoted;
+use argosy_engine::{CopyError, Progress};
 use argosy_lsm::replica::{Replica, ReplicaEvent};
-use argosy_lsm::{Lsm, Service};
 use argosy_replication::backup::{Action, Backup, Event};
 use argosy_wire::message::{FetchStatus, Message};
 
@@ -203,24 +201,6 @@ impl Follower {
             Err(CopyError::Gone { .. }) => None,
             Err(error) => Some(Err(self.note_damage(segment, &error))),
         }
-    }
-
-    /// Turns the copy into an engine, and the mark of a copy that is whole.
-    pub(super) fn promote(
-        self,
-        context: &Context<'_>,
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Result<(Arc<Lsm>, WholeMark), NotPromoted> {
-        let world = &context.node.world;
-        let service = Service {
-            epoch: self.epoch,
-            observer,
-            clock: Some(Arc::clone(&world.clock)),
-            waker: Some(Arc::clone(&world.waker)),
-            marks: Arc::default(),
-        };
-        let engine = Lsm::promote_or_keep(self.replica, &context.node.cache, service)?;
-        Ok((engine, self.mark))
     }
 
     /// The link to the primary is gone.

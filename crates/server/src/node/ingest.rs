@@ -1,9 +1,9 @@
-//! Sorted pairs that a client has taken straight into the levels ([`argosy_lsm::db::bulk`]).
+//! Sorted pairs that a client has taken straight into the levels ([`argosy_engine::ingest`]).
 //!
 //! 1. What lies in several regions is split: each takes its pairs whole or not at all.
 //! 2. Where members hold the same levels, the primary's engine makes segments of them, which travel like those
 //!    of a merge. The answer is given when every member has applied the edit that names them.
-//! 3. Where backups build levels of their own from the log, there is no way around it: the pairs are written
+//! 3. Where backups build levels of their own from the log, or the engine does not ingest, the pairs are written
 //!    as a batch, on the condition that nothing is bound in their range.
 //!
 //! At its deadline a part that was not begun is taken back and *not applied*; of one that was, the outcome is
@@ -12,19 +12,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use argosy_base::limits::BATCH_BYTES_MAX;
 use argosy_base::range::successor;
 use argosy_base::{Instant, KeyRange, Outcome};
 use argosy_coordinator::Replication;
+use argosy_engine::ingest::{IngestError, Taken, Ticket, check_part};
 use argosy_engine::{Condition, Reach, WriteBatch, WriteOptions};
-use argosy_lsm::Lsm;
-use argosy_lsm::db::bulk::{Taken, Ticket, check_part};
-use argosy_lsm::db::ingest::{IngestError, pair_bytes_max};
 
 use super::Node;
 use super::forward::pairs_of;
 use super::gather::WriteParts;
 use super::refuse::{failed, not_written};
 use super::region::{Region, engine_of, send_all};
+use super::serving::Serving;
 use super::waiting::ReplyTo;
 use crate::service::{ReplySink, Request, Response, ServiceError};
 
@@ -128,14 +128,15 @@ impl Node {
     pub(super) fn ingest_here(
         &self,
         region: &Arc<Region>,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         batch: &WriteBatch,
         reply: ReplyTo,
     ) -> Option<Response> {
         let pairs = pairs_of(batch).map(|(key, value)| (key.to_vec(), value.to_vec()));
         let pairs: Pairs = pairs.collect();
         let copies = self.map.region(region.id).map_or(1, |of| of.members.len());
-        if copies > 1 && self.map.replication() == Replication::BuildIndex {
+        let builds = copies > 1 && self.map.replication() == Replication::BuildIndex;
+        if builds || engine.capabilities().ingest_pair_bytes_max.is_none() {
             return self.ingest_by_log(region, engine, (batch, &pairs), reply);
         }
         // Locked meanwhile, so that nothing is told of the part before it is known whom to tell.
@@ -157,11 +158,13 @@ impl Node {
     fn ingest_by_log(
         &self,
         region: &Arc<Region>,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         (batch, pairs): (&WriteBatch, &Pairs),
         reply: ReplyTo,
     ) -> Option<Response> {
-        if let Err(error) = check_part(pairs, pair_bytes_max(engine.settings())) {
+        let max = engine.capabilities().ingest_pair_bytes_max;
+        let max = max.unwrap_or(BATCH_BYTES_MAX);
+        if let Err(error) = check_part(pairs, max) {
             return Some(refused(&error));
         }
         match engine.is_unbound(&range_of(pairs)) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId};
 use argosy_engine::damage::Miscount;
-use argosy_engine::{Checkpoint, Snapshot, Store};
+use argosy_engine::{Checkpoint, Snapshot};
 use argosy_lsm::db::Stats;
 
 use super::Node;
@@ -93,10 +93,9 @@ impl Node {
     /// Why there is none, in words.
     pub fn copy_state(&self, region: RegionId) -> Result<CopyState, String> {
         let region = self.region(region).ok_or("this server is not a member")?;
-        let engine = engine_of(region);
-        if let Some(engine) = engine {
-            let (seq, bytes, _) = engine.checkpoint();
-            let checkpoint = Checkpoint { seq, bytes };
+        if let Some(engine) = engine_of(region) {
+            let source = engine.source().ok_or("its engine has no checkpoints")?;
+            let checkpoint = source.checkpoint().checkpoint;
             return Ok(CopyState { checkpoint });
         }
         match &*region.driver() {

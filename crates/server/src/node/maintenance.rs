@@ -14,8 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use argosy_base::{EditSeq, Instant, Lsn, Outcome, RegionId, ServerId};
 use argosy_coordinator::Replication;
-use argosy_engine::{BusyReason, Store};
-use argosy_lsm::Lsm;
+use argosy_engine::BusyReason;
 use argosy_wire::message::Message;
 
 use super::Node;
@@ -23,6 +22,7 @@ use super::context::Context;
 use super::gather::CountParts;
 use super::refuse::overloaded;
 use super::region::{Driver, Region, engine_of, send_all};
+use super::serving::Serving;
 use super::waiting::{Entry, Queued, ReplyTo};
 use crate::service::{Maintenance, ReplySink, Request, Response, ServiceError};
 
@@ -53,7 +53,7 @@ struct Merged {
 struct Waiter {
     goal: Goal,
     /// Whom it was asked of.
-    engine: Weak<Lsm>,
+    engine: Weak<Serving>,
     reply: ReplyTo,
     deadline: Instant,
 }
@@ -94,7 +94,7 @@ impl Backups {
 
 impl Waiter {
     /// Whether `engine`, of which it was asked, and the backups are done with it.
-    fn is_done(&mut self, engine: &Lsm, backups: impl FnOnce(Lsn) -> bool) -> bool {
+    fn is_done(&mut self, engine: &Serving, backups: impl FnOnce(Lsn) -> bool) -> bool {
         match &mut self.goal {
             Goal::Durable(upto) => engine.marked_lsn() >= *upto,
             Goal::Merged(Merged { number, edit, upto }) => {
@@ -142,7 +142,7 @@ impl Node {
     pub(super) fn maintain_here(
         &self,
         region: &Arc<Region>,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         what: Maintenance,
         reply: ReplyTo,
     ) -> Option<Response> {
@@ -175,7 +175,7 @@ impl Node {
 
     /// Has backups that build levels of their own merge everything that has been written. Returns up to where;
     /// `None` where there are no such backups.
-    fn compact_backups(&self, region: &Region, engine: &Lsm) -> Option<Lsn> {
+    fn compact_backups(&self, region: &Region, engine: &Serving) -> Option<Lsn> {
         let context = Context { node: self };
         let builds = self.map.replication() == Replication::BuildIndex;
         if !builds || !context.is_replicated(region.id) {
@@ -220,7 +220,7 @@ impl Node {
     pub(super) fn begin_flush(
         &self,
         region: &Region,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         reply: (ReplyTo, Instant),
     ) -> Option<Response> {
         let goal = Goal::Durable(engine.last_lsn());
@@ -232,7 +232,7 @@ impl Node {
     fn wait_for(
         &self,
         region: &Region,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         goal: Goal,
         (reply, deadline): (ReplyTo, Instant),
     ) -> Option<Response> {
@@ -258,10 +258,11 @@ impl Node {
         &self,
         waiter: &mut Waiter,
         region: &Region,
-        engine: Option<&Arc<Lsm>>,
+        engine: Option<&Arc<Serving>>,
     ) -> Option<Response> {
         let outcome = Outcome::Unknown;
-        let same = |engine: &&Arc<Lsm>| std::ptr::eq(Arc::as_ptr(engine), waiter.engine.as_ptr());
+        let same =
+            |engine: &&Arc<Serving>| std::ptr::eq(Arc::as_ptr(engine), waiter.engine.as_ptr());
         let Some(engine) = engine.filter(same) else {
             let what = format!("{} was opened anew meanwhile; ask again", region.id);
             let error = ServiceError::Unavailable { what, outcome };

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use argosy_engine::batch::check_key;
-use argosy_engine::{EngineError, Found, Reach, Snapshot, Store, WaitFor, Wanted};
-use argosy_lsm::Lsm;
+use argosy_engine::{EngineError, Found, Reach, WaitFor, Wanted};
 
 use super::Node;
 use super::now::value_of;
 use super::refuse::{failed, overloaded};
 use super::region::Region;
 use super::serve::PAGE_BYTES_MAX;
+use super::serving::Serving;
 use super::waiting::{Entry, Queued, ReplyTo, Shown};
 use crate::service::{
     Begun, KeyList, ReplySink, Request, Response, Service, ServiceError, SnapshotId,
@@ -74,7 +74,7 @@ impl Node {
     pub(super) fn get_many(
         &self,
         region: &Region,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         (keys, wanted): (&KeyList, Wanted),
         reply: ReplyTo,
     ) -> Option<Response> {
@@ -205,7 +205,7 @@ impl Node {
     pub(super) fn found_many(
         &self,
         region: &Region,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         found: Vec<Found>,
         reply: ReplyTo,
     ) -> Option<Response> {
@@ -225,7 +225,7 @@ fn check(keys: &KeyList) -> Result<(), Response> {
 
 /// What is `wanted` of the first of `keys`, within what one answer may hold.
 pub(super) fn look_up(
-    engine: &Lsm,
+    engine: &Serving,
     keys: &KeyList,
     wanted: Wanted,
     reach: Reach,

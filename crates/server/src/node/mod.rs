@@ -59,6 +59,7 @@ mod room;
 mod scrubbing;
 mod sending;
 mod serve;
+mod serving;
 mod shipper;
 mod snapshots;
 mod steps;

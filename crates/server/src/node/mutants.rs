@@ -10,6 +10,8 @@ argosy_base::mutants! {
         read_uncommitted,
         /// A failed condition is answered although the write that made it fail is not committed (breaks I5).
         fail_uncommitted,
+        /// Reads of a snapshot show what is committed by now.
+        snapshot_of_now,
         /// A backup that is prepared keeps its windows, and whoever wrote to them may go on (breaks I6).
         keep_grant,
         /// A primary goes on with a backup's windows where it was when their link broke (breaks I4, I6).

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use argosy_engine::batch::check_key;
 use argosy_engine::long::check_users;
-use argosy_engine::{EngineError, Found, Op, Outline, Reach, Store, WriteBatch, WriteOptions};
-use argosy_lsm::Lsm;
+use argosy_engine::{EngineError, Found, Op, Outline, Reach, WriteBatch, WriteOptions};
 
 use super::Node;
 use super::refuse::{failed, overloaded};
 use super::region::Region;
+use super::serving::Serving;
 use super::waiting::{Entry, Queued, ReplyTo, Shown};
 use crate::service::{Begun, ReplySink, Request, Response, Service, ServiceError};
 
@@ -27,7 +27,12 @@ pub(crate) enum Tell {
 
 impl Tell {
     /// What is to be told of `key`, and from which LSN on.
-    pub(super) fn of(self, engine: &Lsm, key: &[u8], reach: Reach) -> Result<Shown, EngineError> {
+    pub(super) fn of(
+        self,
+        engine: &Serving,
+        key: &[u8],
+        reach: Reach,
+    ) -> Result<Shown, EngineError> {
         Ok(match self {
             Self::Value => value_of(engine.get_within(key, reach)?),
             Self::Version => versioned(engine.get_within(key, reach)?),
@@ -54,7 +59,7 @@ fn versioned(found: Found) -> Shown {
     Shown { wait, response }
 }
 
-fn outline_of(engine: &Lsm, outline: Outline) -> Shown {
+fn outline_of(engine: &Serving, outline: Outline) -> Shown {
     let Outline { len, wait, expiry } = outline;
     let response = Response::Expiry {
         len: len.map(|len| len as u64),
@@ -187,7 +192,7 @@ impl Node {
     pub(super) fn found(
         &self,
         region: &Region,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         shown: Shown,
         reply: ReplyTo,
     ) -> Option<Response> {

@@ -7,10 +7,11 @@
 use std::sync::atomic::Ordering;
 
 use argosy_base::{DeviceSegment, EditSeq, SegmentNumber, ServerId};
+use argosy_engine::{Checkpoint, PinnedCheckpoint};
 use argosy_wire::message::{Message, PLACE_BYTES_MAX, PLACES_MAX};
 
 use super::context::Context;
-use super::primary::{PrimaryDriver, Stage};
+use super::primary::PrimaryDriver;
 use super::sending::{Kind, Sending, Stream, Wanted};
 
 impl PrimaryDriver {
@@ -78,11 +79,11 @@ impl PrimaryDriver {
 
     /// Tells `member` where all of the large log lies here, once an attempt.
     pub(super) fn tell_places(&mut self, member: ServerId, attempt: u64, context: &Context<'_>) {
-        let Stage::Serving(engine) = &self.stage else {
+        let Some(source) = self.stage.source() else {
             return;
         };
         if self.told.insert(member, attempt) != Some(attempt) {
-            self.send_places(member, attempt, &engine.log_places(), context);
+            self.send_places(member, attempt, &source.places(), context);
         }
     }
 
@@ -102,10 +103,10 @@ impl PrimaryDriver {
 
     /// Offers checkpoints to those who need one, as soon as one covers what was flushed everywhere.
     pub(super) fn offer_all(&mut self, context: &Context<'_>) {
-        let Stage::Serving(engine) = &self.stage else {
+        let Some(source) = self.stage.source() else {
             return;
         };
-        if self.offers.is_empty() || !engine.covers_flushed() {
+        if self.offers.is_empty() || !source.covers_flushed() {
             return;
         }
         let memory = &context.node.edits_sending;
@@ -115,7 +116,8 @@ impl PrimaryDriver {
                 continue;
             }
             context.node.counters.offers.fetch_add(1, Ordering::Relaxed);
-            let (seq, bytes, pin) = engine.checkpoint();
+            let PinnedCheckpoint { checkpoint, pin } = source.checkpoint();
+            let Checkpoint { seq, bytes } = checkpoint;
             let share = memory.take(bytes.len(), &context.node.cache);
             let checkpoint = Sending::new(Kind::Offer, attempt, seq, bytes.into(), Some(share));
             let mut stream = Stream::of_checkpoint(checkpoint);

@@ -15,9 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, Position, RegionId, SegmentNumber, ServerId};
-use argosy_engine::{EditNotice, LogEnd, Store};
-use argosy_lsm::Lsm;
-use argosy_lsm::db::Pinned;
+use argosy_engine::{EditNotice, LogEnd, Pin, Source};
 use argosy_replication::Primary;
 use argosy_replication::primary::OwnCopy;
 use argosy_replication::primary::{Action, Event};
@@ -27,9 +25,10 @@ use super::context::Context;
 use super::follower::Follower;
 use super::outbox::Outbox;
 use super::promoting::Due;
-use super::reading::Source;
+use super::reading::Reader;
 use super::refilling::Unusable;
 use super::sending::Stream;
+use super::serving::Serving;
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
 use super::whole::WholeMark;
 use crate::activity::Activity;
@@ -38,11 +37,21 @@ pub(super) enum Stage {
     /// Waiting for reports, or adopting.
     Opening(Box<Follower>),
     /// Open.
-    Serving(Arc<Lsm>),
+    Serving(Arc<Serving>),
     /// The own copy is too damaged to be used, and waits to be refilled.
     Damaged(Box<Unusable>),
     /// Between the others, and after a failure.
     Closed(String),
+}
+
+impl Stage {
+    /// The open region, as backups copy it.
+    pub(super) fn source(&self) -> Option<&dyn Source> {
+        match self {
+            Self::Serving(engine) => engine.source(),
+            Self::Opening(_) | Self::Damaged(_) | Self::Closed(_) => None,
+        }
+    }
 }
 
 /// See the module documentation.
@@ -67,7 +76,7 @@ pub(crate) struct PrimaryDriver {
     /// Checkpoints to be offered once they cover what is flushed everywhere: member and attempt.
     pub(super) offers: BTreeMap<ServerId, u64>,
     /// Versions that backups are catching up to.
-    pub(super) pins: BTreeMap<ServerId, (EditSeq, Pinned)>,
+    pub(super) pins: BTreeMap<ServerId, (EditSeq, Pin)>,
     /// Who has been sent the oldest segment of the outbox.
     shipped_to: BTreeSet<ServerId>,
     /// Bytes of the log written to backups while they were attached earlier.
@@ -221,13 +230,13 @@ impl PrimaryDriver {
     }
 
     /// What segments are read from while the region is open here; it holds what backups fetch.
-    pub(crate) fn source(&self) -> Option<Source> {
+    pub(crate) fn reader(&self) -> Option<Reader> {
         let Stage::Serving(engine) = &self.stage else {
             return None;
         };
-        Some(Source {
+        Some(Reader {
             engine: Arc::clone(engine),
-            pinned: self.pins.values().map(|(_, pin)| pin.clone()).collect(),
+            pins: self.pins.values().map(|(_, pin)| pin.clone()).collect(),
         })
     }
 
@@ -240,7 +249,7 @@ impl PrimaryDriver {
     ) -> Option<Result<Vec<u8>, String>> {
         match &self.stage {
             Stage::Opening(copy) => copy.read(segment, from, to),
-            Stage::Serving(_) => self.source()?.read(segment, from, to),
+            Stage::Serving(_) => self.reader()?.read(segment, from, to),
             Stage::Damaged(_) | Stage::Closed(_) => None,
         }
     }
@@ -305,14 +314,14 @@ impl PrimaryDriver {
     }
 
     fn ship(&mut self, member: ServerId, context: &Context<'_>) {
-        let Stage::Serving(engine) = &self.stage else {
-            return;
-        };
         let Some(attachment) = self.attached.get_mut(&member) else {
             return;
         };
+        let Some(source) = self.stage.source() else {
+            return;
+        };
         let last = self.last;
-        match attachment.ship(context.fabric(), engine.as_ref(), self.ends) {
+        match attachment.ship(context.fabric(), source, self.ends) {
             // The fabric takes no more for now.
             Ok(None) => {}
             Ok(Some(ship)) => {
@@ -453,14 +462,14 @@ impl PrimaryDriver {
                 self.tell_commit(lsn, context);
             }
             Action::FlushedEverywhere { log, segment, to } => {
-                if let Stage::Serving(engine) = &self.stage {
-                    engine.flushed_everywhere(log, segment, to);
+                if let Some(source) = self.stage.source() {
+                    source.flushed_everywhere(log, segment, to);
                 }
             }
             Action::AppliedEverywhere { seq } => {
                 self.edits = self.edits.split_off(&seq.next());
-                if let Stage::Serving(engine) = &self.stage {
-                    engine.edit_applied_everywhere(seq);
+                if let Some(source) = self.stage.source() {
+                    source.edit_applied_everywhere(seq);
                 }
             }
         }

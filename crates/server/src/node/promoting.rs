@@ -4,13 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{Instant, Position};
-use argosy_engine::{Observer, Store};
+use argosy_engine::cut::Cut;
+use argosy_engine::{Marks, Observer, Service};
+use argosy_lsm::Lsm;
 use argosy_lsm::db::NotPromoted;
 use argosy_replication::primary::Event;
 
 use super::context::Context;
+use super::follower::Follower;
 use super::primary::{PrimaryDriver, Stage};
 use super::refilling::Unusable;
+use super::serving::Serving;
+use super::whole::WholeMark;
 
 /// What the background thread is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +25,40 @@ pub(super) enum Due {
     Promotion,
     /// The own copy is to be refilled.
     Refill,
+}
+
+/// A copy that has become a store.
+struct Promotion {
+    engine: Arc<Serving>,
+    /// The records that were cut off, if there were any.
+    cut: Option<Cut>,
+    /// What says that the copy is whole.
+    mark: WholeMark,
+}
+
+impl Follower {
+    /// Turns the copy into a store that serves. Blocks.
+    fn promote(
+        self,
+        context: &Context<'_>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Promotion, NotPromoted> {
+        let world = &context.node.world;
+        let marks = Arc::<Marks>::default();
+        let service = Service {
+            epoch: self.epoch,
+            observer,
+            clock: Some(Arc::clone(&world.clock)),
+            waker: Some(Arc::clone(&world.waker)),
+            marks: Arc::clone(&marks),
+        };
+        let mut promoted = Lsm::promote_or_keep(self.replica, &context.node.cache, service)?;
+        Ok(Promotion {
+            cut: promoted.cut.take(),
+            engine: Arc::new(Serving::new(promoted, marks)),
+            mark: self.mark,
+        })
+    }
 }
 
 impl PrimaryDriver {
@@ -56,7 +95,11 @@ impl PrimaryDriver {
         let outbox = Arc::clone(&self.outbox) as Arc<dyn Observer>;
         let observer = context.is_replicated(self.region).then_some(outbox);
         match copy.promote(context, observer) {
-            Ok((engine, mut mark)) => {
+            Ok(Promotion {
+                engine,
+                cut,
+                mut mark,
+            }) => {
                 mark.set(&context.node.world.store);
                 self.mark = Some(mark);
                 let (edit, lsn) = (engine.edit(), engine.last_lsn());
@@ -68,7 +111,7 @@ impl PrimaryDriver {
                 self.last = lsn;
                 let counters = &context.node.counters;
                 counters.promotions.fetch_add(1, Ordering::Relaxed);
-                if let Some(cut) = engine.cut() {
+                if let Some(cut) = cut {
                     let kept = match cut.kept {
                         0 => "there was no room to keep them",
                         _ => {

@@ -14,7 +14,7 @@ use argosy_device::{
     Counters, Device, DeviceError, FormatOptions, Io, MemoryDevice, Store, StoreSettings, Ticket,
     Waker,
 };
-use argosy_engine::{Condition, Store as _, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
 use argosy_memory::AnonymousWindows;
 

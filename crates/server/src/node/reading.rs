@@ -12,15 +12,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use argosy_base::{RegionId, SegmentNumber, ServerId};
+use argosy_base::{RegionId, SegmentNumber, SegmentPart, ServerId};
+use argosy_engine::Pin;
 use argosy_engine::Progress;
-use argosy_lsm::Lsm;
-use argosy_lsm::db::Pinned;
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::context::Context;
 use super::link::{FETCH_SLOTS, SHIP_SLOTS, SendError};
 use super::region::Driver;
+use super::serving::Serving;
 use super::{Node, convert};
 use crate::activity::Activity;
 
@@ -53,22 +53,21 @@ pub(super) struct Fetched {
 }
 
 /// The versions of a region that backups read from.
-pub(crate) struct Source {
-    pub(super) engine: Arc<Lsm>,
-    pub(super) pinned: Vec<Pinned>,
+pub(crate) struct Reader {
+    pub(super) engine: Arc<Serving>,
+    pub(super) pins: Vec<Pin>,
 }
 
-impl Source {
+impl Reader {
     /// Bytes `from..to`, whole blocks, of a segment; `None` where it is gone. Reads the device.
     pub(crate) fn read(
         &self,
-        segment: SegmentNumber,
+        number: SegmentNumber,
         from: u32,
         to: u32,
     ) -> Option<Result<Vec<u8>, String>> {
-        let bytes = self
-            .engine
-            .read_segment(segment, (from, to), self.pinned.iter())?;
+        let part = SegmentPart { number, from, to };
+        let bytes = self.engine.source()?.read(part, &self.pins)?;
         Some(
             bytes
                 .map(|bytes| bytes.to_vec())
@@ -138,12 +137,12 @@ impl Node {
     fn read_for(&self, asked: &Asked) -> Bytes {
         let region = self.region(asked.region)?;
         let (segment, from, to) = (asked.segment, asked.from, asked.to);
-        let source = match &*region.driver() {
-            Driver::Primary(driver) => driver.source(),
+        let reader = match &*region.driver() {
+            Driver::Primary(driver) => driver.reader(),
             Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
         };
-        match source {
-            Some(source) => source.read(segment, from, to),
+        match reader {
+            Some(reader) => reader.read(segment, from, to),
             None => self.at_device(
                 region,
                 "it reads for another member",

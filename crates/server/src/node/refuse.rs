@@ -2,12 +2,12 @@
 
 use argosy_base::Outcome;
 use argosy_engine::{BusyReason, EngineError};
-use argosy_lsm::Lsm;
 
 use super::Node;
 use super::context::Context;
 use super::primary::PrimaryDriver;
 use super::region::{Closed, Region};
+use super::serving::Serving;
 use crate::service::{Response, ServiceError};
 
 impl Node {
@@ -50,7 +50,7 @@ impl Node {
     }
 
     /// The answer to a write of new data while the device is full.
-    pub(super) fn refuse_full(&self, region: &Region, engine: &Lsm) -> Response {
+    pub(super) fn refuse_full(&self, region: &Region, engine: &Serving) -> Response {
         let what = self.busy_text(region, engine, BusyReason::DeviceFull);
         let outcome = Outcome::NotApplied;
         Response::Failed(ServiceError::Busy { what, outcome })
@@ -93,7 +93,7 @@ pub(super) fn not_written(error: &EngineError) -> Response {
 fn refused(error: &EngineError, outcome: Outcome) -> Response {
     let what = error.to_string();
     Response::Failed(match error {
-        EngineError::Limit(_) => ServiceError::Invalid(what),
+        EngineError::Limit(_) | EngineError::Unsupported(_) => ServiceError::Invalid(what),
         EngineError::Busy(_) => ServiceError::Busy { what, outcome },
         _ => ServiceError::Storage { what, outcome },
     })

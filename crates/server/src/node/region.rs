@@ -8,8 +8,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use argosy_base::{Epoch, KeyRange, Lsn, RegionId, ServerId};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
-use argosy_engine::{EngineError, Store, Stored};
-use argosy_lsm::Lsm;
+use argosy_engine::{EngineError, Stored};
 
 use super::follower::Follower;
 use super::held::Holding;
@@ -18,6 +17,7 @@ use super::maintenance::Maintained;
 use super::primary::PrimaryDriver;
 use super::refilling::Unusable;
 use super::repairing::Repairing;
+use super::serving::Serving;
 use super::snapshots::Snapshots;
 use super::waiting::{Allowance, ReplyTo, Waiting};
 use crate::activity::Place;
@@ -54,7 +54,7 @@ pub(crate) struct Region {
     /// Where its work is charged.
     pub(crate) place: Place,
     /// There while the region is open here.
-    pub(crate) engine: ArcSwapOption<Lsm>,
+    pub(crate) engine: ArcSwapOption<Serving>,
     /// The LSN up to which the history went when the region was opened here. While less than that
     /// is known to be committed, the commit LSN does not show all that was once acknowledged.
     opened: AtomicU64,
@@ -171,7 +171,7 @@ impl Region {
     }
 
     /// The region is open here, before its first write.
-    pub(crate) fn serve(&self, engine: Arc<Lsm>) {
+    pub(crate) fn serve(&self, engine: Arc<Serving>) {
         self.opened.store(engine.last_lsn().0, Ordering::Relaxed);
         self.sweeper().opened();
         self.engine.store(Some(engine));
@@ -195,7 +195,7 @@ impl Region {
     }
 
     /// Whether everything that was there when the region was opened is known to be committed.
-    pub(crate) fn has_recommitted(&self, engine: &Lsm) -> bool {
+    pub(crate) fn has_recommitted(&self, engine: &Serving) -> bool {
         engine.committed_lsn().0 >= self.opened.load(Ordering::Relaxed)
     }
 
@@ -246,7 +246,7 @@ pub(crate) fn send_all(due: Vec<(ReplyTo, Response)>) {
 }
 
 /// The engine of a region that is open here.
-pub(crate) fn engine_of(region: &Region) -> Option<Arc<Lsm>> {
+pub(crate) fn engine_of(region: &Region) -> Option<Arc<Serving>> {
     region.engine.load_full()
 }
 

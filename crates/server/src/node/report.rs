@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{EditSeq, LogKind, Lsn};
-use argosy_engine::Store;
 use argosy_engine::stats::{LevelStats, LogStats, Stats};
 use argosy_replication::Primary;
 

@@ -17,12 +17,12 @@ use std::sync::atomic::Ordering;
 use argosy_base::{RegionId, ServerId};
 use argosy_device::Room;
 use argosy_engine::{BusyReason, Op, WriteBatch};
-use argosy_lsm::Lsm;
 use argosy_wire::message::Message;
 
 use super::Node;
 use super::context::Context;
 use super::region::{Driver, Region, engine_of};
+use super::serving::Serving;
 
 /// What is known of the room on devices.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Node {
     }
 
     /// Tells `engine` of the least room on the devices of the region's other members.
-    pub(super) fn set_room_of_members(&self, region: RegionId, engine: &Lsm) {
+    pub(super) fn set_room_of_members(&self, region: RegionId, engine: &Serving) {
         let context = Context { node: self };
         let least = {
             let rooms = self.rooms();
@@ -132,7 +132,12 @@ impl Node {
     }
 
     /// Why a region has no room for a write, and what next.
-    pub(super) fn busy_text(&self, region: &Region, engine: &Lsm, reason: BusyReason) -> String {
+    pub(super) fn busy_text(
+        &self,
+        region: &Region,
+        engine: &Serving,
+        reason: BusyReason,
+    ) -> String {
         if engine.is_full() || reason == BusyReason::DeviceFull {
             let who = self.who_is_full(region.id);
             let who = who.unwrap_or_else(|| "a device was full until a moment ago".to_owned());
@@ -150,7 +155,7 @@ impl Node {
     }
 
     /// Whether the region has been full for so long that waiting is of no use.
-    pub(super) fn full_for_long(&self, region: &Region, engine: &Lsm) -> bool {
+    pub(super) fn full_for_long(&self, region: &Region, engine: &Serving) -> bool {
         let now = self.now().as_nanos().max(1);
         if !engine.is_full() {
             region.full_since.store(0, Ordering::Relaxed);

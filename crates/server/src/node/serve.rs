@@ -7,10 +7,7 @@ use argosy_base::KeyRange;
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
 use argosy_engine::batch::check_key;
 use argosy_engine::long::{self, check_users};
-use argosy_engine::{
-    BusyReason, EngineError, Reach, Snapshot, Store, WriteBatch, WriteOptions, Written,
-};
-use argosy_lsm::Lsm;
+use argosy_engine::{BusyReason, EngineError, Reach, Snapshot, WriteBatch, WriteOptions, Written};
 
 use super::Node;
 use super::context::Context;
@@ -21,6 +18,7 @@ use super::page::{page, rest_of};
 use super::refuse::{failed, not_written, overloaded, too_many_answers};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
+use super::serving::Serving;
 use super::waiting::{Entry, Queued, ReplyTo, Shown};
 use crate::activity::{Activity, Place};
 use crate::service::{
@@ -233,7 +231,7 @@ impl Node {
     fn scan(
         &self,
         region: &Region,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         (range, paging): (&KeyRange, Paging),
         reply: ReplyTo,
     ) -> Option<Response> {
@@ -261,10 +259,10 @@ impl Node {
             }
         }
         let mut snapshot = engine.snapshot_of_all();
-        let mut shown = page(&snapshot);
+        let mut shown = page(&*snapshot);
         if snapshot.shows_overdue() && tells_time() {
             snapshot = engine.snapshot_of_all();
-            shown = page(&snapshot);
+            shown = page(&*snapshot);
         }
         match shown {
             Ok(response) => {
@@ -278,7 +276,7 @@ impl Node {
     fn get(
         &self,
         region: &Region,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         (key, tell): (&[u8], Tell),
         reply: ReplyTo,
     ) -> Option<Response> {
@@ -295,7 +293,7 @@ impl Node {
     pub(super) fn write(
         &self,
         region: &Region,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         (batch, options): (&WriteBatch, WriteOptions),
         (reply, reach): (ReplyTo, Reach),
     ) -> Begun {
@@ -340,7 +338,7 @@ impl Node {
     fn wrote(
         &self,
         region: &Region,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         written: Written,
         reply: ReplyTo,
     ) -> Option<Response> {
@@ -373,7 +371,7 @@ impl Node {
     pub(super) fn answer_once(
         &self,
         region: &Region,
-        engine: &Arc<Lsm>,
+        engine: &Arc<Serving>,
         Shown { wait, response }: Shown,
         reply: ReplyTo,
     ) -> Option<Response> {

@@ -3,9 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use argosy_base::{Incarnation, LogKind, Position, RegionId, SegmentNumber, ServerId};
+use argosy_base::{
+    EditSeq, Incarnation, LogKind, Position, RegionId, SegmentNumber, SegmentPart, ServerId,
+};
+use argosy_device::Buffer;
 use argosy_engine::source::{LogPlace, Next, Piece};
-use argosy_engine::{LogEnd, Source};
+use argosy_engine::{EngineError, LogEnd, Pin, PinnedCheckpoint, Source};
 use argosy_fabric::Fabric;
 use argosy_fabric::sim::SimWorld;
 use argosy_memory::SharedMemory;
@@ -47,6 +50,22 @@ impl Source for Scripted {
         assert_eq!((log, from, end), expected);
         *piece = filled;
         next
+    }
+
+    fn flushed_everywhere(&self, _: LogKind, _: SegmentNumber, _: u32) {}
+
+    fn edit_applied_everywhere(&self, _: EditSeq) {}
+
+    fn covers_flushed(&self) -> bool {
+        false
+    }
+
+    fn checkpoint(&self) -> PinnedCheckpoint {
+        unreachable!("an attachment ships the log alone")
+    }
+
+    fn read(&self, _: SegmentPart, _: &[Pin]) -> Option<Result<Buffer, EngineError>> {
+        None
     }
 }
 

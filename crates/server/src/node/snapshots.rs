@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Instant, Outcome};
-use argosy_lsm::Lsm;
-use argosy_lsm::read::snapshot::{Kept, LsmSnapshot};
+use argosy_engine::Snapshot;
+use argosy_engine::stats::Kept;
 
 use super::region::{Region, engine_of};
+use super::serving::Serving;
 use super::waiting::ReplyTo;
 use super::{Node, start_number};
 use crate::service::{InfoSection, Lease, ReplySink, Request, Response, ServiceError, SnapshotId};
@@ -33,7 +34,7 @@ pub(crate) const SNAPSHOTS_MAX: usize = 64;
 
 /// An open snapshot of a region.
 struct Open {
-    view: Arc<LsmSnapshot>,
+    view: Arc<dyn Snapshot>,
     opened: Instant,
     until: Instant,
 }
@@ -59,7 +60,7 @@ impl Snapshots {
     }
 
     /// The snapshot of this number, if it is open.
-    fn find(&self, id: SnapshotId, now: Instant) -> Option<Arc<LsmSnapshot>> {
+    fn find(&self, id: SnapshotId, now: Instant) -> Option<Arc<dyn Snapshot>> {
         let open = self.lock();
         let found = open.get(&id.0).filter(|open| open.until > now)?;
         Some(Arc::clone(&found.view))
@@ -76,7 +77,7 @@ impl Snapshots {
         drop(ended);
     }
 
-    fn views(&self) -> Vec<Arc<LsmSnapshot>> {
+    fn views(&self) -> Vec<Arc<dyn Snapshot>> {
         let open = self.lock();
         open.values().map(|open| Arc::clone(&open.view)).collect()
     }
@@ -88,7 +89,7 @@ impl Snapshots {
     }
 
     /// What they come to, in a region that `engine` serves.
-    pub(super) fn counts(&self, engine: &Lsm, now: Instant) -> SnapshotCounts {
+    pub(super) fn counts(&self, engine: &Serving, now: Instant) -> SnapshotCounts {
         let views = self.views();
         SnapshotCounts {
             open: views.len(),
@@ -104,7 +105,7 @@ impl Region {
     /// Opens, renews or closes snapshot `id` of this region, which `engine` serves.
     fn lease(
         &self,
-        engine: &Lsm,
+        engine: &Serving,
         (id, lease): (SnapshotId, Lease),
         now: Instant,
     ) -> Result<bool, ServiceError> {
@@ -116,7 +117,7 @@ impl Region {
                     let outcome = Outcome::NotApplied;
                     return Err(ServiceError::Unavailable { what, outcome });
                 }
-                let view = Arc::new(engine.snapshot_of_committed());
+                let view = Arc::from(engine.snapshot());
                 let mut open = self.snapshots.lock();
                 if open.len() >= SNAPSHOTS_MAX {
                     let what = format!(
@@ -198,7 +199,7 @@ impl Node {
     pub(super) fn lease_here(
         &self,
         region: &Region,
-        engine: &Lsm,
+        engine: &Serving,
         (id, lease): (Option<SnapshotId>, Lease),
     ) -> Response {
         let Some(id) = id else {
@@ -221,11 +222,11 @@ impl Node {
         &self,
         region: &Region,
         id: SnapshotId,
-    ) -> Result<Arc<LsmSnapshot>, Response> {
+    ) -> Result<Arc<dyn Snapshot>, Response> {
         let found = region.snapshots.find(id, self.now());
-        let planted = self.settings.engine.mutants.snapshot_of_now();
+        let planted = self.settings.mutants.snapshot_of_now();
         let found = match engine_of(region).filter(|_| planted) {
-            Some(engine) => found.map(|_| Arc::new(engine.snapshot_of_committed())),
+            Some(engine) => found.map(|_| Arc::from(engine.snapshot())),
             None => found,
         };
         found.ok_or_else(|| {

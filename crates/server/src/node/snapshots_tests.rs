@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use argosy_base::codec::Reader;
 use argosy_base::{Direction, Instant, KeyRange};
-use argosy_engine::{Store, Wanted, WriteBatch, WriteOptions};
+use argosy_engine::{Wanted, WriteBatch, WriteOptions};
 use argosy_wire::call::Call;
 
 use super::super::forward::{Forwarded, encode_request};

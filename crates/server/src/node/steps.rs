@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use argosy_base::{Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
-use argosy_engine::{EngineError, Progress, Store};
-use argosy_lsm::Lsm;
+use argosy_engine::{EngineError, Progress};
 use argosy_replication::primary::Event;
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
@@ -20,6 +19,7 @@ use super::link::{Admission, LinkEvent, SendError};
 use super::reading::Asked;
 use super::region::{Driver, Region, engine_of, send_all};
 use super::sending::Wanted;
+use super::serving::Serving;
 use crate::activity::Activity;
 use crate::service::{ReplySink, Response, ServiceError};
 
@@ -117,7 +117,7 @@ impl Node {
         progress
     }
 
-    fn step_engine(&self, engine: &Lsm, now: Instant) -> Result<Progress, EngineError> {
+    fn step_engine(&self, engine: &Serving, now: Instant) -> Result<Progress, EngineError> {
         let ledger = &self.world.ledger;
         ledger.turn_to(Activity::LogReplication);
         let flushed = engine.step_logs(now)?;

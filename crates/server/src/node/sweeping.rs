@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use argosy_base::Instant;
 use argosy_engine::long::SweepStats;
-use argosy_engine::{EngineError, Reach, Store, WriteBatch, WriteOptions, Written};
-use argosy_lsm::Lsm;
+use argosy_engine::{EngineError, Reach, WriteBatch, WriteOptions, Written};
 
 use super::Node;
 use super::region::{Region, engine_of};
+use super::serving::Serving;
 use crate::activity::Activity;
 use crate::service::KeyList;
 
@@ -23,7 +23,7 @@ impl Node {
         let before = sweeper.stats().swept;
         let store = &self.world.store;
         let mostly_used = u64::from(store.used()) * 4 >= u64::from(store.total()) * 3;
-        let stepped = sweeper.step(&*engine, now, engine.is_full() || mostly_used);
+        let stepped = sweeper.step(&**engine, now, engine.is_full() || mostly_used);
         if sweeper.stats().swept > before {
             region.mark_dirty();
         }
@@ -45,7 +45,7 @@ impl Node {
     pub(super) fn write_noted(
         &self,
         region: &Region,
-        engine: &Lsm,
+        engine: &Serving,
         (batch, options): (&WriteBatch, WriteOptions),
         reach: Reach,
     ) -> Result<Written, EngineError> {

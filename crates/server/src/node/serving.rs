@@ -1,0 +1,54 @@
+//! The engine of a region while the region is open here.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use argosy_base::Lsn;
+use argosy_engine::{Marks, Promoted, Source, Store};
+
+/// A store that serves a region. The methods of [`Store`] are called on it; those that are called all the time are
+/// answered from [`Marks`] instead.
+pub(crate) struct Serving {
+    store: Arc<dyn Store>,
+    source: Option<Arc<dyn Source>>,
+    marks: Arc<Marks>,
+}
+
+impl Deref for Serving {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.store
+    }
+}
+
+impl Serving {
+    /// What was `promoted`, and shows its state in `marks`.
+    pub(crate) fn new(promoted: Promoted, marks: Arc<Marks>) -> Self {
+        Self {
+            store: promoted.store,
+            source: promoted.source,
+            marks,
+        }
+    }
+
+    /// The highest LSN appended.
+    pub(crate) fn last_lsn(&self) -> Lsn {
+        self.marks.last_lsn()
+    }
+
+    /// The commit LSN.
+    pub(crate) fn committed_lsn(&self) -> Lsn {
+        self.marks.committed_lsn()
+    }
+
+    /// Whether writes of new data are refused because a device is full.
+    pub(crate) fn is_full(&self) -> bool {
+        self.marks.is_full()
+    }
+
+    /// The store, as other members copy it.
+    pub(crate) fn source(&self) -> Option<&dyn Source> {
+        self.source.as_deref()
+    }
+}
