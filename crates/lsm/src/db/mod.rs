@@ -184,10 +184,9 @@ impl Lsm {
         // What was replayed is on this device alone; with other members the driver says when it
         // is on theirs. What is in the levels was committed before it went there.
         let committed = if alone { parts.last } else { levels_lsn };
-        let marks = parts.marks;
-        marks.set_last(parts.last);
-        marks.set_committed(committed);
-        marks.set_full(parts.storage.store().room().is_full());
+        parts.marks.set_last(parts.last);
+        parts.marks.set_committed(committed);
+        parts.marks.set_full(parts.storage.store().room().is_full());
         writer.provide_spares(known.min(parts.storage.witnessed()));
         if let Some(observer) = &parts.observer {
             let notices = parts.edits.iter().map(|edit| &edit.notice);
@@ -203,7 +202,7 @@ impl Lsm {
             cut: parts.cut,
             reading,
             windows,
-            marks,
+            marks: parts.marks,
             time,
             closed: OnceLock::new(),
             flush_asked: AtomicBool::new(false),
