@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use argosy_base::{Epoch, Identity, Incarnation, Kind, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{Epoch, Identity, Incarnation, Kind, LogId, Lsn, RegionId, SegmentNumber};
 use argosy_log::feed::{Fed, Feed};
 use argosy_log::record::{Decoded, decode};
 use argosy_log::segment::{
@@ -13,6 +13,7 @@ use argosy_log::segment::{
 };
 use argosy_log::verify::visit_records;
 use argosy_log::{Client, Geometry, Record, RecordKind, Recovery, Writer, recover};
+use argosy_lsm::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use argosy_lsm::{LogPoint, LogSegment};
 use argosy_memory::{BootId, SharedMemory};
 
@@ -34,11 +35,11 @@ fn geometry() -> Geometry {
     Geometry::new(SEGMENT, WINDOW, 4)
 }
 
-fn segment(log: LogKind, sealed: bool) -> LogSegment {
+fn segment(log: LogId, sealed: bool) -> LogSegment {
     LogSegment {
         log,
         ordinal: 0,
-        number: SegmentNumber(1 + log as u64),
+        number: SegmentNumber(1 + u64::from(log.raw())),
         epoch: Epoch(1),
         base_lsn: Lsn(1),
         end: sealed.then_some(u32::try_from(SEGMENT).expect("segments are short")),
@@ -48,7 +49,7 @@ fn segment(log: LogKind, sealed: bool) -> LogSegment {
 /// Of a device with the recovery log's segment and then the large log's, which are `bytes`.
 fn reader(bytes: &[u8]) -> impl FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), ()> {
     |segment: &LogSegment, at: u32, out: &mut [u8]| {
-        let skip = at as usize + usize::from(segment.log == LogKind::Large) * SEGMENT;
+        let skip = at as usize + usize::from(segment.log == LARGE_LOG) * SEGMENT;
         let from = bytes.get(skip..).unwrap_or_default();
         let len = from.len().min(out.len());
         out[..len].copy_from_slice(&from[..len]);
@@ -72,7 +73,7 @@ fn run(data: &[u8]) -> bool {
                 found = true;
                 ControlFlow::Continue(())
             };
-            let segment = segment(LogKind::Recovery, which & 8 != 0);
+            let segment = segment(RECOVERY_LOG, which & 8 != 0);
             let of = (REGION, geometry());
             let _ = visit_records(of, &segment, &mut reader(bytes), &mut visit);
             found
@@ -90,7 +91,7 @@ fn run(data: &[u8]) -> bool {
 
 fn headers(bytes: &[u8]) -> bool {
     let window = decode_window_header(bytes);
-    let log = check_segment_header(bytes, REGION, &segment(LogKind::Recovery, false));
+    let log = check_segment_header(bytes, REGION, &segment(RECOVERY_LOG, false));
     let known = |error: HeaderError| !error.to_string().is_empty();
     assert!(window.is_ok() || window.is_err_and(known));
     named_by_header(bytes).is_some() || log.is_ok() || window.is_ok()
@@ -98,9 +99,9 @@ fn headers(bytes: &[u8]) -> bool {
 
 /// The two logs, one after the other, a range of each window.
 fn feed(bytes: &[u8]) -> bool {
-    let mut feed = Feed::new(REGION, geometry(), Lsn(0));
+    let mut feed = Feed::<{ LOGS.len() }>::new(REGION, geometry(), Lsn(0));
     let mut found = false;
-    for (log, bytes) in LogKind::ALL.into_iter().zip(bytes.chunks(SEGMENT)) {
+    for (log, bytes) in LOGS.into_iter().zip(bytes.chunks(SEGMENT)) {
         let segment = segment(log, false);
         for (window, bytes) in (0..).zip(bytes.chunks(WINDOW)) {
             let range = Fed {
@@ -124,7 +125,7 @@ fn feed(bytes: &[u8]) -> bool {
 fn windows(bytes: &[u8]) -> [Vec<Option<Arc<SharedMemory>>>; 2] {
     let mut pieces = bytes.chunks(WINDOW_INPUT);
     let slots = geometry().slots();
-    LogKind::ALL.map(|_| {
+    LOGS.map(|_| {
         let mut windows: Vec<_> = pieces
             .by_ref()
             .take(2)
@@ -143,8 +144,8 @@ fn windows(bytes: &[u8]) -> [Vec<Option<Arc<SharedMemory>>>; 2] {
 
 fn recovered(which: u8, device: &[u8], windows: [&[Option<Arc<SharedMemory>>]; 2]) -> bool {
     let sealed = which & 8 != 0;
-    let chains = LogKind::ALL.map(|log| [segment(log, sealed)]);
-    let points = LogKind::ALL.map(|log| LogPoint {
+    let chains = LOGS.map(|log| [segment(log, sealed)]);
+    let points = LOGS.map(|log| LogPoint {
         log,
         number: segment(log, sealed).number,
         to: 64 * u32::from(which),
@@ -168,13 +169,13 @@ fn recovered(which: u8, device: &[u8], windows: [&[Option<Arc<SharedMemory>>]; 2
 }
 
 /// The beginning of the segment of `log`: a header, and records of all kinds, every other of which is in the other log.
-fn log(log: LogKind) -> Vec<u8> {
+fn log(log: LogId) -> Vec<u8> {
     let segment = segment(log, false);
     let mut bytes = encode_segment_header(REGION, &segment).to_vec();
     assert_eq!(bytes.len(), SEGMENT_HEADER_BYTES as usize);
     for (at, record) in records().into_iter().enumerate() {
         let large = record.kind == RecordKind::Put && at % 2 == 1;
-        if large == (log == LogKind::Large) {
+        if large == (log == LARGE_LOG) {
             let here = Identity::of_server(Kind::LogRecord, 0);
             record.encode(here, segment.base_lsn, &mut bytes);
         }
@@ -216,7 +217,7 @@ fn seeds() -> Vec<Vec<u8>> {
         record.encode(here, Lsn(1), &mut bytes);
         seeds.push(input(0, &bytes));
     }
-    let logs = LogKind::ALL.map(log);
+    let logs = LOGS.map(log);
     let mut device = logs[0].clone();
     device.resize(SEGMENT, 0);
     device.extend_from_slice(&logs[1]);
@@ -225,7 +226,7 @@ fn seeds() -> Vec<Vec<u8>> {
         boot: BootId(5),
         incarnation: Incarnation(6),
     };
-    for (log, bytes) in LogKind::ALL.into_iter().zip(&logs) {
+    for (log, bytes) in LOGS.into_iter().zip(&logs) {
         let header = encode_window_header(REGION, &segment(log, false), 0, writer);
         windows.extend_from_slice(&header);
         windows.extend_from_slice(bytes);

@@ -3,7 +3,7 @@
 
 use argosy_base::codec::Reader;
 use argosy_base::{
-    Direction, EditSeq, Epoch, Incarnation, KeyRange, LogPosition, Lsn, Outcome, Position,
+    Direction, EditSeq, Epoch, Incarnation, KeyRange, LogId, LogPosition, Lsn, Outcome, Position,
     RegionId, SegmentNumber, ServerId, Standing,
 };
 use argosy_wire::call::{
@@ -205,7 +205,7 @@ fn messages() -> Vec<Message<'static>> {
     let position = Position {
         edit: EditSeq(9),
         lsn: Lsn(1 << 40),
-        logs: [Some(log), None],
+        logs: [(LogId::FIRST, log)].into_iter().collect(),
     };
     vec![
         Message::Report {

@@ -78,7 +78,7 @@ pub(crate) fn node_settings(
     };
     let fixed = MemoryParts {
         memtables: builders * engine.l0_bytes * engine.memtables_max,
-        windows: MemoryParts::windows_of(members, &engine),
+        windows: MemoryParts::windows_of(members, &engine.logs()),
         links: (map.servers().len() - 1) * link.memory_bytes(),
         buffers: engine.work_bytes(),
         ..MemoryParts::default()

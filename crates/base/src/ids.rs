@@ -194,48 +194,6 @@ impl fmt::Display for Pointer {
     }
 }
 
-/// Which of a region's logs. DO NOT CHANGE THE VALUES: they are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum LogKind {
-    /// Small and medium pairs until L0 is compacted.
-    Recovery = 1,
-    /// Large pairs, until they are collected as garbage.
-    Large = 2,
-    // 3 is kept for the medium log.
-}
-
-impl LogKind {
-    /// Every log that a region has, in the order of their stored values.
-    pub const ALL: [Self; 2] = [Self::Recovery, Self::Large];
-
-    /// The log stored as `raw`, or `None` where no log has that value.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        match raw {
-            1 => Some(Self::Recovery),
-            2 => Some(Self::Large),
-            _ => None,
-        }
-    }
-
-    /// A dense index, for arrays with a place per log.
-    #[inline]
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize - 1
-    }
-}
-
-impl fmt::Display for LogKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Recovery => "recovery log",
-            Self::Large => "large log",
-        })
-    }
-}
-
 const _: () = assert!(SEGMENT_SIZE.is_power_of_two() && SEGMENT_SIZE.is_multiple_of(BLOCK_SIZE));
 
 #[cfg(test)]
@@ -274,13 +232,5 @@ mod tests {
         let low = Pointer::new(SegmentNumber(1), 2_000_000);
         let high = Pointer::new(SegmentNumber(2), 0);
         assert!(low < high);
-    }
-
-    #[test]
-    fn every_log_keeps_its_stored_value() {
-        for log in LogKind::ALL {
-            assert_eq!(LogKind::from_raw(log as u8), Some(log));
-        }
-        assert_eq!(LogKind::from_raw(0), None, "0 is an invalid kind");
     }
 }

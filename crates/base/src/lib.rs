@@ -2,9 +2,9 @@
 //! checksum, and what an error asks of its caller.
 //!
 //! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers), [`limits`] (bounds), [`range`]
-//! (keys), [`logs`] (the progress of a member), [`checksum`], [`codec`] (numbers as bytes), [`outcome`] (remedies and
-//! the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`] (the names of a server's
-//! figures), [`mutants`](mod@mutants) (planted mistakes).
+//! (keys), [`logs`] (the logs of a region, and the progress of a member), [`checksum`], [`codec`] (numbers as bytes),
+//! [`outcome`] (remedies and the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`] (the
+//! names of a server's figures), [`mutants`](mod@mutants) (planted mistakes).
 //!
 //! This crate performs no I/O and needs no operating system: it is `no_std` with `alloc`.
 
@@ -31,11 +31,10 @@ pub use addresses::AddressMode;
 pub use checksum::{Identity, Kind};
 pub use clock::{Clock, Instant, Moment};
 pub use ids::{
-    DeviceSegment, EditSeq, Epoch, Incarnation, LogKind, Lsn, Pointer, RegionId, SegmentNumber,
-    ServerId,
+    DeviceSegment, EditSeq, Epoch, Incarnation, Lsn, Pointer, RegionId, SegmentNumber, ServerId,
 };
 pub use limits::{BLOCK_SIZE, SEGMENT_SIZE};
-pub use logs::{FlushRange, LogPosition, Position, SegmentPart};
+pub use logs::{FlushRange, LogId, LogPosition, PerLog, Position, SegmentPart};
 pub use outcome::{Outcome, Remedy};
 pub use range::{Direction, KeyRange};
 pub use shared::Shared;

@@ -6,6 +6,9 @@ pub const SEGMENT_SIZE: usize = 2 << 20;
 /// Bytes in a block, the unit of direct I/O and of padding.
 pub const BLOCK_SIZE: usize = 4096;
 
+/// Most logs that a region may have.
+pub const LOGS_MAX: usize = 4;
+
 /// Highest id of a region. Those above are of what a device's catalog keeps beside regions.
 pub const REGION_ID_MAX: u32 = (1 << 29) - 1;
 

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use argosy_base::{
-    Clock as _, DeviceSegment, EditSeq, Identity, KeyRange, Kind, LogKind, Lsn, RegionId,
-    SEGMENT_SIZE, SegmentNumber,
+    Clock as _, DeviceSegment, EditSeq, Identity, KeyRange, Kind, Lsn, RegionId, SEGMENT_SIZE,
+    SegmentNumber,
 };
 use argosy_device::{
     Buffer, Device, FileDevice, FileSettings, FormatOptions, Purpose, Store, StoreSettings,
@@ -30,6 +30,7 @@ use argosy_log::segment::encode_segment_header;
 use argosy_lsm::edit::{Edit, LevelSegment, LogSegment, Place, Reference, RunId};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::manifest::{self, Manifest};
+use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::AnonymousWindows;
 
@@ -259,22 +260,19 @@ fn begin_log(
 
 /// Adds the segments of `shape` to `edit`, with numbers from `first` on.
 fn fill(edit: &mut Edit, first: u64, shape: &Shape) {
-    let logs = edit
-        .logs_added
-        .iter()
-        .filter(|log| log.log == LogKind::Large);
+    let logs = edit.logs_added.iter().filter(|log| log.log == LARGE_LOG);
     let ordinal = logs.clone().map(|log| log.ordinal).min().unwrap_or(0);
     let base_lsn = logs.map(|log| log.base_lsn).min().unwrap_or_default();
     // They lie in front of the tail, which counts on from them.
     for log in &mut edit.logs_added {
-        if log.log == LogKind::Large {
+        if log.log == LARGE_LOG {
             log.ordinal += shape.log_segments;
         }
     }
     let whole = u32::try_from(SEGMENT_SIZE).expect("2 MiB");
     for n in 0..shape.log_segments {
         let segment = LogSegment {
-            log: LogKind::Large,
+            log: LARGE_LOG,
             ordinal: ordinal + n,
             number: SegmentNumber(first + n),
             epoch: edit.epoch,

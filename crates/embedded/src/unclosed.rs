@@ -17,9 +17,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use argosy_base::{LogKind, RegionId, Remedy};
+use argosy_base::{RegionId, Remedy};
 use argosy_lsm::Settings;
 use argosy_lsm::db::promote::window_name;
+use argosy_lsm::names::logs::LOGS;
 use argosy_memory::{BootId, SharedMemory};
 
 use crate::error::Error;
@@ -119,7 +120,7 @@ impl Unclosed {
         region: RegionId,
         settings: &Settings,
     ) -> Option<String> {
-        let names = LogKind::ALL
+        let names = LOGS
             .iter()
             .flat_map(|log| (0..settings.window_slots).map(|slot| window_name(region, *log, slot)));
         let trouble = |name: u64| {
@@ -140,7 +141,7 @@ impl Unclosed {
             "{} of {} log windows are not there or cannot be used, though the store was not closed and the \
              machine has not been restarted ({first}{elsewhere})",
             troubles.len(),
-            LogKind::ALL.len() * settings.window_slots,
+            LOGS.len() * settings.window_slots,
         ))
     }
 }

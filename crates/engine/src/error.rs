@@ -56,8 +56,8 @@ pub enum EngineError {
     /// The parts of a long value are not what was written.
     #[error(transparent)]
     Torn(#[from] Torn),
-    /// It would take a read from the device, which is out of [`Reach::Memory`]. Nothing was done. Ask again within
-    /// [`Reach::Device`].
+    /// It would take a read from the device, which is out of [`Reach::Memory`](crate::Reach::Memory). Nothing was
+    /// done. Ask again within [`Reach::Device`](crate::Reach::Device).
     #[error("not applied: it takes the device, and the request was not to wait for that")]
     NotInMemory,
     /// The engine cannot do this at all. Nothing was done.

@@ -5,9 +5,9 @@
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the
-//! contract), [`Marks`] (its state, to be read without a call), [`Observer`], [`source`] and [`Checkpoint`] (for other
-//! copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Service`] and [`Promoted`] (how
-//! a copy becomes a store), [`conformance`] (the tests that every engine passes).
+//! contract), [`Marks`] (its state, to be read without a call), [`Observer`], [`windows`], [`source`] and [`Checkpoint`]
+//! (for other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Service`] and
+//! [`Promoted`] (how a copy becomes a store), [`conformance`] (the tests that every engine passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
 //! (what happens to damaged data), [`ingest`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`]
@@ -37,7 +37,9 @@ mod snapshot;
 pub mod source;
 pub mod stats;
 mod store;
+pub mod stored;
 mod wait;
+pub mod windows;
 
 pub use batch::{BatchError, Expiry, Guard, Op, WriteBatch};
 pub use change::{Change, Changed, Only, Refusal, Was};
@@ -53,3 +55,4 @@ pub use source::{Pin, PinnedCheckpoint, Source};
 pub use store::{Capabilities, Store};
 pub use stored::Stored;
 pub use wait::WaitFor;
+pub use windows::{LogSlots, LogSpec, LogSurvivors, Survivors, Windows};

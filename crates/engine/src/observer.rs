@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, EditSeq, FlushRange, LogKind, Lsn, SegmentNumber};
+use argosy_base::{DeviceSegment, EditSeq, FlushRange, LogId, Lsn, SegmentNumber};
 use argosy_device::Buffer;
 
 /// How far a log has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEnd {
     /// Which log.
-    pub log: LogKind,
+    pub log: LogId,
     /// The segment's place in the chain of the log.
     pub ordinal: u64,
     /// The log segment.

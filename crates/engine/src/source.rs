@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, EditSeq, LogKind, SegmentNumber, SegmentPart};
+use argosy_base::{DeviceSegment, EditSeq, LogId, SegmentNumber, SegmentPart};
 use argosy_device::Buffer;
 
 use crate::{Checkpoint, EngineError};
@@ -91,12 +91,12 @@ pub trait Source: Send + Sync {
     /// Fills `piece` with bytes of `log`, from `from` up to `end` or the end of their window, whichever comes first.
     /// `end` is a place up to which the engine has told its [`Observer`](crate::Observer) that bytes were appended.
     /// `piece` means something only with the answer [`Next::Write`].
-    fn piece(&self, log: LogKind, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next;
+    fn piece(&self, log: LogId, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next;
 
     /// Every other member has made `log` durable up to byte `to` of `segment`. A window may be
     /// reused once its range is durable here and everywhere. Without an observer the engine does
     /// this by itself. Never blocks on a step under way.
-    fn flushed_everywhere(&self, log: LogKind, segment: SegmentNumber, to: u32);
+    fn flushed_everywhere(&self, log: LogId, segment: SegmentNumber, to: u32);
 
     /// Every other member has applied all edits up to `seq`. A log segment or a block of segment
     /// numbers is used only once the edit that declared it is durable here and everywhere, so that

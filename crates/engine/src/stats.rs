@@ -2,7 +2,7 @@
 //!
 //! Plain numbers, taken at one moment. Fields that do not apply to an engine stay 0.
 
-use argosy_base::LogKind;
+use argosy_base::LogId;
 
 /// Size of one level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,9 @@ pub struct LevelStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogStats {
     /// Which log.
-    pub log: LogKind,
+    pub log: LogId,
+    /// Its name, in one word.
+    pub name: &'static str,
     /// Segments of its chain.
     pub segments: usize,
     /// Bytes of records in its sealed segments.

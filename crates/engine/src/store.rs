@@ -8,6 +8,7 @@ use argosy_device::Room;
 use crate::batch::WriteBatch;
 use crate::ingest::{IngestError, Taken, Ticket};
 use crate::stats::{Kept, Stats};
+use crate::stored::Stored;
 use crate::{
     EngineError, Found, Outline, Progress, Reach, Snapshot, Wanted, WriteOptions, Written,
 };

@@ -1,6 +1,6 @@
 //! The stored data of a copy, as those see it who check and repair it.
 
-use argosy_base::{DeviceSegment, LogKind, SegmentNumber, SegmentPart};
+use argosy_base::{DeviceSegment, LogId, SegmentNumber, SegmentPart};
 use argosy_device::Buffer;
 
 use crate::EngineError;
@@ -19,7 +19,7 @@ pub struct StoredPart {
     /// Bytes of it that count.
     pub len: u32,
     /// The log that it belongs to; `None` for one of the levels.
-    pub log: Option<LogKind>,
+    pub log: Option<LogId>,
 }
 
 /// What a copy consists of at one moment. Everything that it names stays stored for as long as it is held (I1).

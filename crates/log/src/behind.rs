@@ -1,7 +1,7 @@
 //! Records in windows behind the end of the history: what tells a torn end from a damaged middle, where one
 //! process alone wrote the windows.
 //!
-//! Such a process writes its records one by one, in the order of their LSNs over both logs. A kill leaves all
+//! Such a process writes its records one by one, in the order of their LSNs over all logs. A kill leaves all
 //! of them up to an LSN, and perhaps a part of the next. So behind the end of the history there can be
 //! nothing but the first records of the group that was being written. Anything else was written when what is
 //! missing was there:
@@ -48,15 +48,15 @@ pub struct Behind {
 }
 
 /// A region's logs, and what survived of their windows.
-pub struct Left<'a> {
+pub struct Left<'a, const N: usize> {
     /// The region.
     pub region: RegionId,
     /// How its logs are cut.
     pub geometry: Geometry,
-    /// Per log ([`LogKind::index`](argosy_base::LogKind::index)), the chain in rising order.
-    pub chains: [&'a [LogSegment]; 2],
+    /// Per log ([`LogId::index`](argosy_base::LogId::index)), the chain in rising order.
+    pub chains: [&'a [LogSegment]; N],
     /// Per log, what survived of the windows, by slot.
-    pub windows: [&'a [Option<Arc<SharedMemory>>]; 2],
+    pub windows: [&'a [Option<Arc<SharedMemory>>]; N],
 }
 
 /// A record that was found.
@@ -68,12 +68,13 @@ struct Found {
     offset: u32,
 }
 
-impl Left<'_> {
+impl<const N: usize> Left<'_, N> {
     /// Looks for what the history cannot have ended before, where its last LSN is `last`.
     #[must_use]
     pub fn find_behind(&self, last: Lsn) -> Option<Behind> {
         let mut search = Search {
-            left: self,
+            region: self.region,
+            geometry: self.geometry,
             last,
             found: Vec::new(),
         };
@@ -107,16 +108,19 @@ impl Left<'_> {
 }
 
 /// Records behind the end of the history, as they are found.
-struct Search<'a> {
-    left: &'a Left<'a>,
+struct Search {
+    region: RegionId,
+    geometry: Geometry,
     last: Lsn,
     found: Vec<Found>,
 }
 
-impl Search<'_> {
+impl Search {
     /// Looks at each window of `chain` that `memory`, its slot `slot`, can hold.
     fn look_through(&mut self, chain: &[LogSegment], slot: usize, memory: &SharedMemory) {
-        let (region, geometry) = (self.left.region, self.left.geometry);
+        let Self {
+            region, geometry, ..
+        } = *self;
         if memory.len() < geometry.slot_bytes() {
             return;
         }
@@ -141,9 +145,9 @@ impl Search<'_> {
 
     /// Adds the records behind `last` in window `index` of `segment`.
     fn records(&mut self, segment: &LogSegment, index: u32, window: &[u8]) {
-        let Left {
+        let Self {
             region, geometry, ..
-        } = *self.left;
+        } = *self;
         let start = index * geometry.window_bytes();
         // What lies behind a seal was given up.
         let sealed_at = segment.end.unwrap_or(u32::MAX);
@@ -174,16 +178,17 @@ impl Search<'_> {
 
 #[cfg(test)]
 mod tests {
-    use argosy_base::LogKind;
+    use argosy_base::LogId;
 
     use super::super::testing::{Operation, REGION, Region};
     use super::*;
+    use crate::testing::{LARGE_LOG, RECOVERY_LOG};
 
     fn region() -> Region {
         Region::new(Geometry::new(32 << 10, 8 << 10, 4))
     }
 
-    fn put(log: LogKind, key: &str, len: usize) -> Operation {
+    fn put(log: LogId, key: &str, len: usize) -> Operation {
         Operation {
             log,
             key: key.into(),
@@ -204,7 +209,7 @@ mod tests {
         (recovered.last, left.find_behind(recovered.last))
     }
 
-    fn flip(region: &Region, log: LogKind, slot: usize, at: usize) {
+    fn flip(region: &Region, log: LogId, slot: usize, at: usize) {
         let memory = &region.memory[log.index()][slot];
         let byte = memory.read_vec(at, 1)[0];
         memory.write(at, &[byte ^ 0x10]);
@@ -219,27 +224,23 @@ mod tests {
     fn a_flipped_bit_anywhere_in_the_middle_is_told() {
         let mut region = region();
         for n in 0..12 {
-            let log = if n % 3 == 2 {
-                LogKind::Large
-            } else {
-                LogKind::Recovery
-            };
+            let log = if n % 3 == 2 { LARGE_LOG } else { RECOVERY_LOG };
             region.append(&[put(log, "key", 30)]).unwrap();
         }
         assert_eq!(behind(&region), (Lsn(12), None), "nothing is wrong");
         // The fifth write, in each of its bytes; key and value take 33, what is in front 8.
         let first = place(&region, 4);
-        assert_eq!(region.history[4].operation.log, LogKind::Recovery);
+        assert_eq!(region.history[4].operation.log, RECOVERY_LOG);
         for at in first..first + 41 {
-            flip(&region, LogKind::Recovery, 0, at);
+            flip(&region, RECOVERY_LOG, 0, at);
             let (last, found) = behind(&region);
             assert_eq!(last, Lsn(4), "byte {at}");
             let found = found.expect("records lie behind it");
             assert_eq!((found.missing, found.records), (Lsn(5), 7), "byte {at}");
-            flip(&region, LogKind::Recovery, 0, at);
+            flip(&region, RECOVERY_LOG, 0, at);
         }
         // The window's header: the slot could hold no other window.
-        flip(&region, LogKind::Recovery, 0, 20);
+        flip(&region, RECOVERY_LOG, 0, 20);
         let (last, found) = behind(&region);
         assert_eq!(last, Lsn(0));
         assert_eq!(found.map(|found| found.records), Some(12));
@@ -249,20 +250,20 @@ mod tests {
     fn a_torn_end_is_the_end() {
         let mut region = region();
         for _ in 0..3 {
-            region.append(&[put(LogKind::Recovery, "key", 30)]).unwrap();
+            region.append(&[put(RECOVERY_LOG, "key", 30)]).unwrap();
         }
-        let group: Vec<_> = [LogKind::Recovery, LogKind::Large, LogKind::Recovery]
+        let group: Vec<_> = [RECOVERY_LOG, LARGE_LOG, RECOVERY_LOG]
             .map(|log| put(log, "group", 30))
             .into();
         region.append(&group).unwrap();
         // The last record of all: as if it had not been written whole.
         let at = place(&region, 5);
-        flip(&region, LogKind::Recovery, 0, at + 20);
+        flip(&region, RECOVERY_LOG, 0, at + 20);
         assert_eq!(behind(&region), (Lsn(3), None));
-        flip(&region, LogKind::Recovery, 0, at + 20);
+        flip(&region, RECOVERY_LOG, 0, at + 20);
         // One before it in the group, in the other log: the group had been whole.
         let at = place(&region, 4);
-        flip(&region, LogKind::Large, 0, at + 20);
+        flip(&region, LARGE_LOG, 0, at + 20);
         let (last, found) = behind(&region);
         assert_eq!(last, Lsn(3));
         assert_eq!(

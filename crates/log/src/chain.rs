@@ -1,14 +1,12 @@
 //! A log as a chain of segments: what edits say of it.
 
-use std::fmt;
-
-use argosy_base::{BLOCK_SIZE, Epoch, LogKind, Lsn, SegmentNumber};
+use argosy_base::{BLOCK_SIZE, Epoch, LogId, Lsn, SegmentNumber};
 
 /// A segment of a log's chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSegment {
     /// The log.
-    pub log: LogKind,
+    pub log: LogId,
     /// Its place in the chain: 0, 1, 2, … for each log, without gaps.
     pub ordinal: u64,
     /// Its logical number.
@@ -31,7 +29,7 @@ impl AsRef<Self> for LogSegment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogPoint {
     /// The log.
-    pub log: LogKind,
+    pub log: LogId,
     /// The segment in it.
     pub number: SegmentNumber,
     /// The byte.
@@ -54,36 +52,5 @@ impl LogPoint {
     #[must_use]
     pub const fn is_in_blocks(&self) -> bool {
         (self.to as usize).is_multiple_of(BLOCK_SIZE)
-    }
-}
-
-impl fmt::Display for LogPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}@{}", log_word(self.log), self.number.0, self.to)
-    }
-}
-
-impl fmt::Display for LogSegment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let log = log_word(self.log);
-        let (ordinal, number, base) = (self.ordinal, self.number.0, self.base_lsn.0);
-        write!(
-            f,
-            "{log}#{ordinal}:{number} epoch {} base {base}",
-            self.epoch.0
-        )?;
-        match self.end {
-            Some(end) => write!(f, " end {end}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A log's name in one word.
-#[must_use]
-pub const fn log_word(log: LogKind) -> &'static str {
-    match log {
-        LogKind::Recovery => "recovery",
-        LogKind::Large => "large",
     }
 }

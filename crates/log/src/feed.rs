@@ -1,14 +1,14 @@
-//! A history that is gathered while it is written: from ranges of both logs, each of which comes
+//! A history that is gathered while it is written: from ranges of all logs, each of which comes
 //! when it is flushed.
 //!
 //! ```text
-//! recovery log   1 2 . . 5 6 7 . . 10 |  flushed every time a window is full, or after a while
-//! large log      . . 3 4 . . . 8 9 .  |  the same, at other times
+//! first log      1 2 . . 5 6 7 . . 10 |  flushed every time a window is full, or after a while
+//! second log     . . 3 4 . . . 8 9 .  |  the same, at other times
 //! ```
 //!
-//! LSNs have no gap over both logs together, but a range of one log has. A record whose LSN comes
-//! next goes to its group at once; one that is ahead is put aside until the other log has caught up.
-//! Of a large value the bytes are not kept, only where they are. Groups are handed out when they
+//! LSNs have no gap over all logs together, but a range of one log has. A record whose LSN comes
+//! next goes to its group at once; one that is ahead is put aside until the other logs have caught up.
+//! Of a value in another log than the first the bytes are not kept, only where they are. Groups are handed out when they
 //! are complete.
 //!
 //! Invariants: what is handed out is in LSN order without a gap; [`Feed::last`] is the last LSN of
@@ -17,9 +17,9 @@
 
 use std::collections::VecDeque;
 
-use argosy_base::{Kind, LogKind, Lsn, Pointer, RegionId};
+use argosy_base::{Kind, LogId, Lsn, Pointer, RegionId};
 
-use super::gather::Group;
+use super::gather::{Group, has_values};
 use super::record::{Decoded, Record, RecordKind, decode};
 use super::recover::Replayed;
 use super::segment::{BLOCK_BYTES, Geometry, SEGMENT_HEADER_BYTES, identity};
@@ -59,7 +59,7 @@ struct Aside {
     expiry: Option<u64>,
     at: Pointer,
     key: Box<[u8]>,
-    /// Empty in the large log.
+    /// Empty unless the log is the first.
     value: Box<[u8]>,
     value_len: usize,
 }
@@ -68,17 +68,17 @@ struct Aside {
 type Ahead = VecDeque<Aside>;
 
 /// See the module documentation.
-pub struct Feed {
+pub struct Feed<const N: usize> {
     region: RegionId,
     geometry: Geometry,
     next: Lsn,
     last: Lsn,
     group: Group,
-    ahead: [Ahead; LogKind::ALL.len()],
+    ahead: [Ahead; N],
     aside_bytes: usize,
 }
 
-impl Feed {
+impl<const N: usize> Feed<N> {
     /// A history that goes on behind `last`.
     #[must_use]
     pub fn new(region: RegionId, geometry: Geometry, last: Lsn) -> Self {
@@ -88,7 +88,7 @@ impl Feed {
             next: last.next(),
             last,
             group: Group::default(),
-            ahead: Default::default(),
+            ahead: std::array::from_fn(|_| Ahead::new()),
             aside_bytes: 0,
         }
     }
@@ -99,9 +99,9 @@ impl Feed {
         self.last
     }
 
-    /// Whether `log` is so far ahead of the other one that it has to wait.
+    /// Whether `log` is so far ahead of the others that it has to wait.
     #[must_use]
-    pub fn must_wait(&self, log: LogKind) -> bool {
+    pub fn must_wait(&self, log: LogId) -> bool {
         !self.ahead[log.index()].is_empty() && self.aside_bytes >= ASIDE_BYTES_MAX
     }
 
@@ -170,7 +170,7 @@ impl Feed {
         Ok(())
     }
 
-    fn put_aside(&mut self, log: LogKind, at: Pointer, record: &Record<'_>) {
+    fn put_aside(&mut self, log: LogId, at: Pointer, record: &Record<'_>) {
         let ahead = &mut self.ahead[log.index()];
         // At the end, as a rule; an older segment may come behind a newer one.
         let place = ahead.partition_point(|aside| aside.lsn < record.lsn);
@@ -180,9 +180,9 @@ impl Feed {
         {
             return;
         }
-        let value = match log {
-            LogKind::Recovery => record.value,
-            LogKind::Large => &[],
+        let value = match has_values(log) {
+            true => record.value,
+            false => &[],
         };
         let aside = Aside {
             kind: record.kind,
@@ -201,7 +201,7 @@ impl Feed {
 
     fn add(
         &mut self,
-        (log, at): (LogKind, Pointer),
+        (log, at): (LogId, Pointer),
         record: &Record<'_>,
         value_len: usize,
         visit: &mut impl FnMut(Replayed<'_>),
@@ -223,12 +223,11 @@ impl Feed {
     fn catch_up(&mut self, visit: &mut impl FnMut(Replayed<'_>)) -> Result<(), FeedError> {
         loop {
             let next = self.next;
-            let mut logs = LogKind::ALL.into_iter();
-            let Some(log) = logs.find(|log| is_at(&self.ahead[log.index()], next)) else {
+            let mut logs = LogId::all().zip(&mut self.ahead);
+            let Some((log, ahead)) = logs.find(|(_, ahead)| is_at(ahead, next)) else {
                 return Ok(());
             };
-            let first = self.ahead[log.index()].pop_front();
-            let aside = first.expect("it was looked at");
+            let aside = ahead.pop_front().expect("it was looked at");
             self.aside_bytes -= aside.bytes();
             // Otherwise a range that was fed again has brought it.
             if aside.lsn == next {
@@ -249,7 +248,7 @@ impl Aside {
         std::mem::size_of::<Self>() + self.key.len() + self.value.len()
     }
 
-    /// The record, without its value where that is in the large log.
+    /// The record, without its value unless the log is the first.
     fn record(&self) -> Record<'_> {
         Record {
             kind: self.kind,

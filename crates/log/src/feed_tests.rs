@@ -7,6 +7,7 @@ use argosy_base::FlushRange;
 use super::super::testing::{REGION, Random, Region, Seen};
 use super::*;
 use crate::Binding;
+use crate::testing::LOGS;
 
 fn seen(replayed: &Replayed<'_>) -> Seen {
     let what = match replayed.binding {
@@ -44,7 +45,7 @@ fn flushed(region: &mut Region, random: &Random, groups: usize) -> Vec<(FlushRan
 }
 
 fn take(region: &mut Region, force: bool, logs: &mut [VecDeque<(FlushRange, Vec<u8>)>; 2]) {
-    for log in LogKind::ALL {
+    for log in LOGS {
         while let Some(range) = region.logs.log_mut(log).take_flush(force) {
             let bytes = region.window_bytes(&range);
             let writer = region.logs.log_mut(log);
@@ -63,7 +64,7 @@ fn ranges_in_any_order_become_the_history() {
         let geometry = Geometry::new(64 << 10, 16 << 10, 3);
         let mut region = Region::new(geometry);
         let ranges = flushed(&mut region, &random, 60);
-        let mut feed = Feed::new(REGION, geometry, Lsn(0));
+        let mut feed = Feed::<2>::new(REGION, geometry, Lsn(0));
         let mut found = Vec::new();
         for (range, bytes) in &ranges {
             let chain = &region.chains[range.log.index()];
@@ -104,6 +105,6 @@ fn what_is_no_record_is_an_error() {
         from: range.from,
         bytes: &damaged,
     };
-    let error = Feed::new(REGION, geometry, Lsn(0)).feed(fed, |_| {});
+    let error = Feed::<2>::new(REGION, geometry, Lsn(0)).feed(fed, |_| {});
     assert_eq!(error.unwrap_err().offset, SEGMENT_HEADER_BYTES);
 }

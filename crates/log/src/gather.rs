@@ -3,24 +3,29 @@
 
 use std::ops::Range;
 
-use argosy_base::{LogKind, Lsn, Pointer};
+use argosy_base::{LogId, Lsn, Pointer};
 
 use super::record::{Client, Record, RecordKind};
 use super::recover::{Binding, Replayed};
+
+/// Whether values of `log` are handed out. Of values in other logs, only their places are.
+pub(super) fn has_values(log: LogId) -> bool {
+    log == LogId::FIRST
+}
 
 /// See the module documentation.
 #[derive(Default)]
 pub(super) struct Group {
     operations: Vec<Gathered>,
-    /// Keys and, of the recovery log, values.
+    /// Keys and, of the first log, values.
     bytes: Vec<u8>,
     /// The value of the last operation goes on in the next record of this log.
-    continues: Option<LogKind>,
+    continues: Option<LogId>,
 }
 
 struct Gathered {
     lsn: Lsn,
-    log: LogKind,
+    log: LogId,
     at: Pointer,
     kind: RecordKind,
     key: Range<usize>,
@@ -32,10 +37,10 @@ struct Gathered {
 
 impl Group {
     /// Adds the next record, which begins at `at` and has a value of `value_len` bytes (which, of
-    /// the large log, need not be in it), or tells why it cannot be one of this group.
+    /// another log than the first, need not be in it), or tells why it cannot be one of this group.
     pub(super) fn add(
         &mut self,
-        log: LogKind,
+        log: LogId,
         at: Pointer,
         record: &Record<'_>,
         value_len: usize,
@@ -68,7 +73,7 @@ impl Group {
         let operation = self.operations.last_mut().expect("there is one by now");
         operation.lsn = record.lsn;
         operation.value_len += value_len;
-        if log == LogKind::Recovery {
+        if has_values(log) {
             self.bytes.extend_from_slice(record.value);
             operation.value.end = self.bytes.len();
         }
@@ -79,14 +84,14 @@ impl Group {
     /// Hands the operations out, and begins the next group.
     pub(super) fn hand_out(&mut self, visit: &mut impl FnMut(Replayed<'_>)) {
         for operation in self.operations.drain(..) {
-            let binding = match (operation.kind, operation.log) {
-                (RecordKind::Put | RecordKind::DeleteRange, LogKind::Recovery) => {
+            let binding = match (operation.kind, has_values(operation.log)) {
+                (RecordKind::Put | RecordKind::DeleteRange, true) => {
                     Binding::Inline(&self.bytes[operation.value])
                 }
-                (RecordKind::Put, LogKind::Large) => Binding::Logged {
+                (RecordKind::Put, false) => Binding::Logged {
                     value_len: u32::try_from(operation.value_len).unwrap_or(u32::MAX),
                 },
-                // Deletes, and what says nothing: a range is never written to the large log.
+                // Deletes, and what says nothing: a range is never written to another log than the first.
                 _ => Binding::Nothing,
             };
             visit(Replayed {

@@ -1,4 +1,4 @@
-//! Groups: a batch becomes records in both logs, all of them or none.
+//! Groups: a batch becomes records in the logs, all of them or none.
 //!
 //! 1. Every operation becomes one record, or several where its value is cut into chunks; each takes
 //!    the next LSN, and all but the last say `more`.
@@ -9,7 +9,7 @@
 //! rest would take only a small part of its value. Otherwise the rest of the window takes as much
 //! of the value as fits. So at most a 16th of a window, and a key, is padding.
 
-use argosy_base::{LogKind, Lsn, Moment, Pointer};
+use argosy_base::{LogId, Lsn, Moment, Pointer};
 use argosy_engine::{Expiry, Op};
 
 use super::probe::Probe;
@@ -27,7 +27,7 @@ pub struct GroupOp<'a> {
     /// What is done.
     pub op: Op<'a>,
     /// The log of its records.
-    pub log: LogKind,
+    pub log: LogId,
 }
 
 /// An operation that was appended.
@@ -41,57 +41,68 @@ pub struct Appended<'a> {
     pub at: Pointer,
 }
 
-/// Both logs of a region.
-pub struct Logs {
-    /// The recovery log.
-    pub recovery: LogWriter,
-    /// The large log.
-    pub large: LogWriter,
+/// The `N` logs of a region.
+pub struct Logs<const N: usize> {
+    logs: [LogWriter; N],
 }
 
-impl Logs {
-    /// The writer of `log`.
+impl<const N: usize> Logs<N> {
+    /// These logs, by rising id. The ids have no gap, and begin with [`LogId::FIRST`].
     #[must_use]
-    pub const fn log(&self, log: LogKind) -> &LogWriter {
-        match log {
-            LogKind::Recovery => &self.recovery,
-            LogKind::Large => &self.large,
-        }
+    pub const fn new(logs: [LogWriter; N]) -> Self {
+        Self { logs }
     }
 
     /// The writer of `log`.
-    pub const fn log_mut(&mut self, log: LogKind) -> &mut LogWriter {
-        match log {
-            LogKind::Recovery => &mut self.recovery,
-            LogKind::Large => &mut self.large,
-        }
+    ///
+    /// # Panics
+    /// When the region has no such log. So does [`log_mut`](Self::log_mut).
+    #[must_use]
+    pub const fn log(&self, log: LogId) -> &LogWriter {
+        &self.logs[log.index()]
+    }
+
+    /// The writer of `log`.
+    pub const fn log_mut(&mut self, log: LogId) -> &mut LogWriter {
+        &mut self.logs[log.index()]
     }
 
     /// The highest LSN up to which everything is durable on every member, `last` being the highest
     /// that was appended. Always the last of a group.
     #[must_use]
     pub fn durable(&self, last: Lsn) -> Lsn {
-        let unflushed = LogKind::ALL.map(|log| self.log(log).first_unflushed());
-        let first = unflushed.into_iter().flatten().min();
+        let first = self
+            .logs
+            .iter()
+            .filter_map(LogWriter::first_unflushed)
+            .min();
         first.map_or(last, |first| Lsn(first.0 - 1))
     }
 
-    /// Bytes that were written to both logs: see [`LogWriter::bytes`].
+    /// Bytes that were written to all logs: see [`LogWriter::bytes`].
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.recovery.bytes() + self.large.bytes()
+        self.logs.iter().map(LogWriter::bytes).sum()
     }
 
-    /// What the last mark says that was appended to either log.
+    /// The highest LSN that the last mark of any log says was appended.
     #[must_use]
     pub fn last_mark(&self) -> Lsn {
-        self.recovery.last_mark().max(self.large.last_mark())
+        self.logs
+            .iter()
+            .map(LogWriter::last_mark)
+            .max()
+            .unwrap_or_default()
     }
 
-    /// What the last mark of either log says that is durable on every member.
+    /// The highest LSN that the last mark of any log says is durable on every member.
     #[must_use]
     pub fn marked(&self) -> Lsn {
-        self.recovery.marked().max(self.large.marked())
+        self.logs
+            .iter()
+            .map(LogWriter::marked)
+            .max()
+            .unwrap_or_default()
     }
 
     /// Whether [`append_group`](Self::append_group) would append this group.
@@ -105,11 +116,11 @@ impl Logs {
         ops: impl Iterator<Item = GroupOp<'a>> + Clone,
     ) -> Result<(), NoRoom> {
         let group = Group { first, client };
-        let mut now = LogKind::ALL.map(|log| self.log(log).probe());
+        let mut now = self.logs.each_ref().map(LogWriter::probe);
         if group.cut(&mut now, ops.clone(), |_| ()).is_some() {
             return Ok(());
         }
-        let mut flushed = LogKind::ALL.map(|log| self.log(log).probe_when_flushed());
+        let mut flushed = self.logs.each_ref().map(LogWriter::probe_when_flushed);
         match group.cut(&mut flushed, ops, |_| ()) {
             Some(_) => Err(NoRoom::Full),
             None => Err(NoRoom::TooLarge),
@@ -120,7 +131,7 @@ impl Logs {
     /// `client` goes to the first record. Calls `appended` for every operation, in order.
     ///
     /// # Errors
-    /// When there is no room for all of it in both logs. Nothing was appended then.
+    /// When there is no room for all of it in its logs. Nothing was appended then.
     ///
     /// # Panics
     /// When there is no operation.
@@ -133,24 +144,21 @@ impl Logs {
     ) -> Result<Lsn, NoRoom> {
         self.check_group(first, client, ops.clone())?;
         let group = Group { first, client };
-        let mut logs = [&mut self.recovery, &mut self.large];
+        let mut logs = self.logs.each_mut();
         logs.iter_mut().for_each(|log| log.set_group(Some(first)));
         let last = group.cut(&mut logs, ops, appended);
         logs.iter_mut().for_each(|log| log.set_group(None));
         Ok(last.expect("there was room for all of it"))
     }
-}
 
-impl Logs {
-    /// Appends that the region's time is `time`, in a record with this LSN.
+    /// Appends to the first log that the region's time is `time`, in a record with this LSN.
     ///
     /// # Errors
     /// When there is no room. Nothing was appended then.
     pub fn append_time(&mut self, lsn: Lsn, time: Moment) -> Result<(), NoRoom> {
         let record = Record::time(lsn, time.0);
-        let mut probe = self.recovery.probe();
-        cut_op(&mut probe, record).ok_or(NoRoom::Full)?;
-        let mut log = &mut self.recovery;
+        let mut log = self.log_mut(LogId::FIRST);
+        cut_op(&mut log.probe(), record).ok_or(NoRoom::Full)?;
         log.set_group(Some(lsn));
         let appended = cut_op(&mut log, record);
         log.set_group(None);
@@ -243,7 +251,7 @@ impl Group {
     /// room.
     fn cut<'a, T: Tail>(
         mut self,
-        tails: &mut [T; 2],
+        tails: &mut [T],
         ops: impl Iterator<Item = GroupOp<'a>>,
         mut appended: impl FnMut(Appended<'a>),
     ) -> Option<Lsn> {

@@ -5,8 +5,9 @@ use argosy_base::Lsn;
 use super::super::segment::Geometry;
 use super::super::testing::{Operation, Random, Region};
 use super::*;
+use crate::testing::{LARGE_LOG, LOGS, RECOVERY_LOG};
 
-fn put(log: LogKind, len: usize) -> Operation {
+fn put(log: LogId, len: usize) -> Operation {
     Operation {
         log,
         key: b"key".to_vec(),
@@ -18,9 +19,9 @@ fn put(log: LogKind, len: usize) -> Operation {
 fn lsns_follow_each_other_over_both_logs() {
     let mut region = Region::new(Geometry::new(32 << 10, 8 << 10, 4));
     let group = [
-        put(LogKind::Recovery, 10),
-        put(LogKind::Large, 12_000),
-        put(LogKind::Recovery, 10),
+        put(RECOVERY_LOG, 10),
+        put(LARGE_LOG, 12_000),
+        put(RECOVERY_LOG, 10),
     ];
     region.append(&group).unwrap();
     let lsns: Vec<_> = region.history.iter().map(|written| written.lsn.0).collect();
@@ -36,11 +37,11 @@ fn lsns_follow_each_other_over_both_logs() {
 #[test]
 fn a_group_without_room_in_one_log_leaves_both_alone() {
     let mut region = Region::new(Geometry::new(32 << 10, 8 << 10, 2));
-    region.append(&[put(LogKind::Large, 9000)]).unwrap();
-    let before = LogKind::ALL.map(|log| region.logs.log(log).end());
-    let group = [put(LogKind::Recovery, 10), put(LogKind::Large, 9000)];
+    region.append(&[put(LARGE_LOG, 9000)]).unwrap();
+    let before = LOGS.map(|log| region.logs.log(log).end());
+    let group = [put(RECOVERY_LOG, 10), put(LARGE_LOG, 9000)];
     assert_eq!(region.append(&group), Err(NoRoom::Full));
-    let after = LogKind::ALL.map(|log| region.logs.log(log).end());
+    let after = LOGS.map(|log| region.logs.log(log).end());
     assert_eq!(before, after);
     assert_eq!(region.last, Lsn(2));
     region.flush(true);
@@ -51,12 +52,12 @@ fn a_group_without_room_in_one_log_leaves_both_alone() {
 fn what_never_fits_is_told_apart() {
     let mut region = Region::new(Geometry::new(32 << 10, 8 << 10, 2));
     assert_eq!(
-        region.append(&[put(LogKind::Large, 20_000)]),
+        region.append(&[put(LARGE_LOG, 20_000)]),
         Err(NoRoom::TooLarge)
     );
-    assert_eq!(region.append(&[put(LogKind::Recovery, 10_000)]), Ok(()));
+    assert_eq!(region.append(&[put(RECOVERY_LOG, 10_000)]), Ok(()));
     assert_eq!(
-        region.append(&[put(LogKind::Recovery, 15_000)]),
+        region.append(&[put(RECOVERY_LOG, 15_000)]),
         Err(NoRoom::TooLarge)
     );
 }
@@ -68,17 +69,17 @@ fn only_long_values_are_cut() {
     let mut region = Region::new(Geometry::new(64 << 10, 32 << 10, 4));
     let window = 32 << 10;
     region
-        .append(&[put(LogKind::Large, window - 64 - 1000)])
+        .append(&[put(LARGE_LOG, window - 64 - 1000)])
         .unwrap();
     assert_eq!(region.last, Lsn(1));
-    region.append(&[put(LogKind::Large, 1500)]).unwrap();
+    region.append(&[put(LARGE_LOG, 1500)]).unwrap();
     assert_eq!(region.last, Lsn(2), "one record");
     assert_eq!(
         region.history[1].at.offset(),
         32 << 10,
         "in the next window"
     );
-    region.append(&[put(LogKind::Large, 40_000)]).unwrap();
+    region.append(&[put(LARGE_LOG, 40_000)]).unwrap();
     assert_eq!(region.last, Lsn(4), "two records");
     assert!(region.history[2].at.offset() < (32 << 10) + 1600);
 }

@@ -1,9 +1,11 @@
 //! A region's logs: every write is a record here before it is anything else. For any engine that wants logs.
 //!
-//! A region has a recovery log and a large log ([`LogKind`](argosy_base::LogKind)), each a [`chain`] of
-//! log segments whose tail lies in windows of shared memory. A write goes this way:
+//! A region has `N` logs, whose ids ([`LogId`](argosy_base::LogId)) are 1 to `N`. Each is a [`chain`] of log segments
+//! whose tail lies in windows of shared memory. The first log takes what is handed out whole when a history is
+//! followed: keys with values, deletes, removed ranges, and the region's time. Of a value in another log only the place
+//! is handed out. A write goes this way:
 //!
-//! 1. [`Logs::append_group`] cuts a batch into records, finds out whether both logs have room for
+//! 1. [`Logs::append_group`] cuts a batch into records, finds out whether all logs have room for
 //!    all of them, and only then appends the first one.
 //! 2. [`LogWriter`] puts each record behind the one before it in the window that belongs to its
 //!    place ([`LogWindows`]), and enters the next window or segment where one is full. From there other members'
@@ -15,8 +17,8 @@
 //! 6. After a stop [`recover()`] merges what the device and surviving windows hold into the one
 //!    history that is there without a gap.
 //!
-//! What an engine does with records is not known here: which of them become a memtable, and which pointers into the
-//! large log count.
+//! What an engine does with records is not known here: which of them become a memtable, and which pointers into
+//! logs count.
 //!
 //! Reading order: [`chain`], [`record`] and [`segment`] (the formats), [`windows`], [`writer`], [`group`],
 //! [`value`], [`feed`], [`scan`], [`recover`](mod@recover) (the decisions after a stop, as a table).

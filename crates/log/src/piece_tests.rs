@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{Epoch, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{Epoch, Lsn, RegionId, SegmentNumber};
 use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_memory::SharedMemory;
 
 use crate::segment::{WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header};
+use crate::testing::RECOVERY_LOG;
 use crate::{Geometry, LogSegment, LogWindows, WindowName};
 
 const REGION: RegionId = RegionId(1);
@@ -15,7 +16,7 @@ const BLOCK: u32 = 4096;
 
 const fn segment(ordinal: u64) -> LogSegment {
     LogSegment {
-        log: LogKind::Recovery,
+        log: RECOVERY_LOG,
         number: SegmentNumber(100 + ordinal),
         ordinal,
         epoch: Epoch(1),
@@ -36,7 +37,7 @@ fn geometry() -> Geometry {
 fn windows() -> (LogWindows, Vec<Arc<SharedMemory>>) {
     let memory = || Arc::new(SharedMemory::anonymous(geometry().slot_bytes()));
     let slots = vec![memory(), memory()];
-    let windows = LogWindows::new(REGION, LogKind::Recovery, geometry(), slots.clone());
+    let windows = LogWindows::new(REGION, RECOVERY_LOG, geometry(), slots.clone());
     (windows, slots)
 }
 

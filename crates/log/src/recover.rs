@@ -1,16 +1,16 @@
 //! What a region's history is after a stop.
 //!
-//! 1. Both logs are read in step ([`scan`](super::scan)), always on from the record with the lower LSN.
+//! 1. All logs are read in step ([`scan`](super::scan)), always on from the record with the lower LSN.
 //!    What lies below the start of replay is passed over.
-//! 2. From there on LSNs must follow each other without a gap over both logs. Records are gathered
+//! 2. From there on LSNs must follow each other without a gap over all logs. Records are gathered
 //!    until their group is complete, and only then handed out.
-//! 3. At the first LSN that is missing, neither log having it, it is decided what that means:
+//! 3. At the first LSN that is missing, no log having it, it is decided what that means:
 //!
 //! | the missing LSN                                                   | means                 |
 //! |--------------------------------------------------------------------|-----------------------|
 //! | a log cannot be read up to where it is known to be durable         | corruption            |
 //! | it is at or below an LSN that an edit or a mark declares durable   | corruption            |
-//! | both logs go on behind it in sealed segments                       | corruption            |
+//! | all logs go on behind it in sealed segments                        | corruption            |
 //! | otherwise                                                          | the end of the history|
 //!
 //!    A sealed segment is known to be durable as a whole. Of any other, edits state a point up to which it is durable;
@@ -29,7 +29,8 @@
 
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, LogKind, Lsn, Moment, Pointer, RegionId, SegmentNumber};
+use argosy_base::limits::LOGS_MAX;
+use argosy_base::{KeyRange, LogId, Lsn, Moment, Pointer, RegionId, SegmentNumber};
 use argosy_memory::SharedMemory;
 
 use super::gather::Group;
@@ -41,17 +42,17 @@ use crate::chain::{LogPoint, LogSegment};
 pub use super::scan::{CutSegment, Unflushed};
 
 /// What is known before the logs are read.
-pub struct Recovery<'a> {
+pub struct Recovery<'a, const N: usize> {
     /// The region.
     pub region: RegionId,
     /// How its logs are cut.
     pub geometry: Geometry,
-    /// Per log ([`LogKind::index`]), the chain in rising order; sealed segments have an `end`.
-    pub chains: [&'a [LogSegment]; 2],
+    /// Per log ([`LogId::index`]), the chain in rising order; sealed segments have an `end`.
+    pub chains: [&'a [LogSegment]; N],
     /// The log points of segments that are not sealed: what lies in front of one is durable.
     pub points: &'a [LogPoint],
     /// Per log, what survived of the windows, by slot. Empty: nothing.
-    pub windows: [&'a [Option<Arc<SharedMemory>>]; 2],
+    pub windows: [&'a [Option<Arc<SharedMemory>>]; N],
     /// Everything below this LSN is in the levels.
     pub replay_from: Lsn,
     /// The highest LSN that an edit declares durable.
@@ -63,9 +64,9 @@ pub struct Recovery<'a> {
 /// What an operation binds its key to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding<'a> {
-    /// This value, of the recovery log.
+    /// This value, of the first log.
     Inline(&'a [u8]),
-    /// A value of the large log.
+    /// A value of another log.
     Logged {
         /// Its bytes.
         value_len: u32,
@@ -135,28 +136,27 @@ pub struct LogTail {
 
 /// The outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered {
+pub struct Recovered<const N: usize> {
     /// The last LSN of the history; everything up to it is there, nothing beyond counts.
     pub last: Lsn,
     /// The highest LSN that is declared durable, by an edit or by a mark.
     pub durable: Lsn,
-    /// Per log ([`LogKind::index`]).
-    pub logs: [LogTail; 2],
-    /// Segments with records behind the end, of the recovery log first.
+    /// Per log ([`LogId::index`]).
+    pub logs: [LogTail; N],
+    /// Segments with records behind the end, of the first log first.
     pub cut: Vec<CutSegment>,
 }
 
-impl Recovered {
-    /// What is told of records behind the end, if there are any.
-    #[must_use]
-    pub fn cut_in_words(&self) -> Option<String> {
+impl<const N: usize> Recovered<N> {
+    /// What is told of records behind the end, if there are any. `name` is the name of a log.
+    pub fn cut_in_words(&self, name: impl Fn(LogId) -> &'static str) -> Option<String> {
         let records: u64 = self.cut.iter().map(|cut| cut.records).sum();
         let first = self.cut.iter().map(|cut| cut.first).min()?;
         let last = self.cut.iter().map(|cut| cut.last).max()?;
         let segments = self
             .cut
             .iter()
-            .map(|cut| format!("{} of the {}", cut.number, cut.log));
+            .map(|cut| format!("{} of the {}", cut.number, name(cut.log)));
         let segments: Vec<_> = segments.collect();
         Some(format!(
             "{records} whole records behind the end of the history, {first} to {last}, count for nothing, since {} is \
@@ -171,18 +171,18 @@ impl Recovered {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError<E> {
     /// The device failed.
-    #[error("the {log} could not be read")]
+    #[error("log {} could not be read", .log.raw())]
     Read {
         /// The log.
-        log: LogKind,
+        log: LogId,
         /// The error.
         source: E,
     },
     /// Records that were durable are damaged. Fetch the segment from another member.
-    #[error("{log}, {segment}, byte {offset}: {what}; {missing} is missing, which was durable")]
+    #[error("log {}, {segment}, byte {offset}: {what}; {missing} is missing, which was durable", .log.raw())]
     Corrupt {
         /// The log.
-        log: LogKind,
+        log: LogId,
         /// The segment.
         segment: SegmentNumber,
         /// Where in it.
@@ -199,18 +199,18 @@ pub enum RecoverError<E> {
 ///
 /// # Errors
 /// When the device fails, or what was durable is damaged. What was handed out means nothing then.
-pub fn recover<E>(
-    recovery: &Recovery<'_>,
+pub fn recover<E, const N: usize>(
+    recovery: &Recovery<'_, N>,
     mut read: impl FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E>,
     visit: impl FnMut(Replayed<'_>),
-) -> Result<Recovered, RecoverError<E>> {
+) -> Result<Recovered<N>, RecoverError<E>> {
     let mut history = History::begin(recovery, &mut read)?;
     history.follow(&mut read, visit)?;
     let missing = history.next;
     let durable = history.durable(&mut read)?;
     if !recovery.past_holes {
-        let ends = [0, 1].map(|log| history.log_end(log));
-        if let Verdict::Corrupt(log) = decide(missing <= durable, ends) {
+        let ends = history.scans.each_ref().map(log_end);
+        if let Verdict::Corrupt(log) = decide(missing <= durable, &ends) {
             return Err(history.corrupt(log));
         }
     }
@@ -236,51 +236,69 @@ enum Verdict {
     /// The history ends here.
     End,
     /// A record that was durable is damaged, most likely in this log.
-    Corrupt(usize),
+    Corrupt(LogId),
+}
+
+/// How the log of `scan` looks.
+fn log_end(scan: &Scan<'_>) -> LogEnd {
+    match (scan.head(), scan.stop()) {
+        (Some(head), _) => LogEnd::GoesOn {
+            sealed: head.segment.end.is_some(),
+        },
+        (
+            None,
+            Some(Stop {
+                what: Some(_),
+                durable,
+                ..
+            }),
+        ) => LogEnd::Stops { durable: *durable },
+        (None, _) => LogEnd::Ends,
+    }
 }
 
 /// The table of the module documentation.
-fn decide(was_durable: bool, ends: [LogEnd; 2]) -> Verdict {
-    let first = |wanted: &dyn Fn(LogEnd) -> bool| ends.iter().position(|end| wanted(*end));
+fn decide(was_durable: bool, ends: &[LogEnd]) -> Verdict {
+    let first = |wanted: &dyn Fn(LogEnd) -> bool| {
+        let mut logs = LogId::all().zip(ends);
+        logs.find(|(_, end)| wanted(**end)).map(|(log, _)| log)
+    };
     if let Some(log) = first(&|end| end == LogEnd::Stops { durable: true }) {
         return Verdict::Corrupt(log);
     }
     if was_durable {
         let stopped = first(&|end| matches!(end, LogEnd::Stops { .. }));
         let ended = first(&|end| end == LogEnd::Ends);
-        return Verdict::Corrupt(stopped.or(ended).unwrap_or(0));
+        return Verdict::Corrupt(stopped.or(ended).unwrap_or(LogId::FIRST));
     }
-    match ends {
-        [
-            LogEnd::GoesOn { sealed: true },
-            LogEnd::GoesOn { sealed: true },
-        ] => Verdict::Corrupt(0),
-        _ => Verdict::End,
+    match first(&|end| end != LogEnd::GoesOn { sealed: true }) {
+        Some(_) => Verdict::End,
+        None => Verdict::Corrupt(LogId::FIRST),
     }
 }
 
 /// The history as far as it has been followed.
-struct History<'a> {
-    recovery: &'a Recovery<'a>,
-    scans: [Scan<'a>; 2],
+struct History<'a, const N: usize> {
+    recovery: &'a Recovery<'a, N>,
+    scans: [Scan<'a>; N],
     /// The LSN that must come next.
     next: Lsn,
     /// The last LSN of a complete group.
     last: Lsn,
     /// Behind the last record of complete groups in each segment.
-    ends: [Ends; 2],
+    ends: [Ends; N],
     group: Group,
     /// Behind the last record of the group in each segment.
-    group_ends: [Ends; 2],
+    group_ends: [Ends; N],
 }
 
-impl<'a> History<'a> {
+impl<'a, const N: usize> History<'a, N> {
     fn begin<E>(
-        recovery: &'a Recovery<'a>,
+        recovery: &'a Recovery<'a, N>,
         read: &mut ReadDevice<'_, E>,
     ) -> Result<Self, RecoverError<E>> {
         let next = recovery.replay_from.max(Lsn(1));
-        let mut begin = |log: LogKind| {
+        let mut begin = |log: LogId| {
             let source = Source {
                 region: recovery.region,
                 geometry: recovery.geometry,
@@ -294,14 +312,19 @@ impl<'a> History<'a> {
             });
             scan.map_err(|source| RecoverError::Read { log, source })
         };
+        let scans = LogId::all().take(N).map(&mut begin);
+        let scans = scans.collect::<Result<Vec<_>, _>>()?;
+        let Ok(scans) = <[Scan<'a>; N]>::try_from(scans) else {
+            panic!("a region has at most {LOGS_MAX} logs");
+        };
         Ok(Self {
             recovery,
-            scans: [begin(LogKind::Recovery)?, begin(LogKind::Large)?],
+            scans,
             next,
             last: Lsn(next.0 - 1),
-            ends: <[Ends; 2]>::default(),
+            ends: no_ends(),
             group: Group::default(),
-            group_ends: <[Ends; 2]>::default(),
+            group_ends: no_ends(),
         })
     }
 
@@ -315,7 +338,7 @@ impl<'a> History<'a> {
             let head = *self.scans[log.index()].head().expect("it is the lower one");
             if head.lsn > self.next && self.recovery.past_holes {
                 self.group = Group::default();
-                self.group_ends = <[Ends; 2]>::default();
+                self.group_ends = no_ends();
                 self.next = head.lsn;
             }
             if head.lsn > self.next {
@@ -334,16 +357,16 @@ impl<'a> History<'a> {
     }
 
     /// The log whose next record has the lower LSN.
-    fn lower(&self) -> Option<LogKind> {
-        let heads =
-            LogKind::ALL.map(|log| self.scans[log.index()].head().map(|head| (head.lsn, log)));
-        heads.into_iter().flatten().min().map(|(_, log)| log)
+    fn lower(&self) -> Option<LogId> {
+        let logs = LogId::all().zip(&self.scans);
+        let heads = logs.filter_map(|(log, scan)| Some((scan.head()?.lsn, log)));
+        heads.min().map(|(_, log)| log)
     }
 
     /// Takes the record at which `log` stands, which is the next of the history.
     fn take<E>(
         &mut self,
-        log: LogKind,
+        log: LogId,
         head: &Head,
         visit: &mut impl FnMut(Replayed<'_>),
     ) -> Result<(), RecoverError<E>> {
@@ -373,8 +396,8 @@ impl<'a> History<'a> {
     /// The highest LSN that anything declares durable.
     fn durable<E>(&self, read: &mut ReadDevice<'_, E>) -> Result<Lsn, RecoverError<E>> {
         let mut durable = self.recovery.durable;
-        for log in LogKind::ALL {
-            let mark = self.scans[log.index()].find_marks(read);
+        for (log, scan) in LogId::all().zip(&self.scans) {
+            let mark = scan.find_marks(read);
             let mark = mark.map_err(|source| RecoverError::Read { log, source })?;
             durable = durable.max(mark);
         }
@@ -384,33 +407,15 @@ impl<'a> History<'a> {
     /// What lies behind the end.
     fn cut<E>(&self, read: &mut ReadDevice<'_, E>) -> Vec<CutSegment> {
         let mut cut = Vec::new();
-        for log in LogKind::ALL {
-            let end = self.ends[log.index()].last().copied();
-            cut.extend(self.scans[log.index()].cut_segments((end, self.next), read));
+        for (scan, ends) in self.scans.iter().zip(&self.ends) {
+            let end = ends.last().copied();
+            cut.extend(scan.cut_segments((end, self.next), read));
         }
         cut
     }
 
-    fn log_end(&self, log: usize) -> LogEnd {
-        let scan = &self.scans[log];
-        match (scan.head(), scan.stop()) {
-            (Some(head), _) => LogEnd::GoesOn {
-                sealed: head.segment.end.is_some(),
-            },
-            (
-                None,
-                Some(Stop {
-                    what: Some(_),
-                    durable,
-                    ..
-                }),
-            ) => LogEnd::Stops { durable: *durable },
-            (None, _) => LogEnd::Ends,
-        }
-    }
-
-    fn corrupt<E>(&self, log: usize) -> RecoverError<E> {
-        let scan = &self.scans[log];
+    fn corrupt<E>(&self, log: LogId) -> RecoverError<E> {
+        let scan = &self.scans[log.index()];
         let stop = scan.stop().copied();
         let stop = stop.filter(|stop| stop.durable).or(scan.trouble()).or(stop);
         let (segment, offset, what) = match (stop, scan.head()) {
@@ -427,7 +432,7 @@ impl<'a> History<'a> {
             (None, None) => (SegmentNumber(0), 0, "the log was not read"),
         };
         RecoverError::Corrupt {
-            log: LogKind::ALL[log],
+            log,
             segment,
             offset,
             what,
@@ -435,10 +440,10 @@ impl<'a> History<'a> {
         }
     }
 
-    fn into_recovered(self, durable: Lsn) -> Recovered {
+    fn into_recovered(self, durable: Lsn) -> Recovered<N> {
         let windows = self.recovery.windows;
         let slots = self.recovery.geometry.slots();
-        let mut logs = <[LogTail; 2]>::default();
+        let mut logs = std::array::from_fn(|_| LogTail::default());
         for (log, (scan, ends)) in self.scans.into_iter().zip(self.ends).enumerate() {
             let survived = windows[log].iter().flatten().count();
             let end = ends.last().copied();
@@ -464,6 +469,11 @@ impl<'a> History<'a> {
 
 /// Positions in rising order, one for each segment.
 type Ends = Vec<Position>;
+
+/// No ends yet.
+fn no_ends<const N: usize>() -> [Ends; N] {
+    std::array::from_fn(|_| Ends::new())
+}
 
 /// The log reaches to `end` now.
 fn note_end(ends: &mut Ends, end: Position) {

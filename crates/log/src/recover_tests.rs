@@ -10,12 +10,13 @@ use argosy_base::limits::BLOCK_SIZE;
 use super::super::NoRoom;
 use super::super::testing::{Operation, Random, Region};
 use super::*;
+use crate::testing::{LARGE_LOG, LOGS, RECOVERY_LOG};
 
 fn small() -> Geometry {
     Geometry::new(32 << 10, 8 << 10, 4)
 }
 
-fn put(log: LogKind, key: &str, len: usize) -> Operation {
+fn put(log: LogId, key: &str, len: usize) -> Operation {
     Operation {
         log,
         key: key.into(),
@@ -40,7 +41,7 @@ fn each_row_of_the_table() {
                 let cut_short = both.contains(&LogEnd::Stops { durable: true });
                 let enclosed = both == [LogEnd::GoesOn { sealed: true }; 2];
                 let expected = was_durable || cut_short || enclosed;
-                let verdict = decide(was_durable, both);
+                let verdict = decide(was_durable, &both);
                 assert_eq!(
                     matches!(verdict, Verdict::Corrupt(_)),
                     expected,
@@ -51,7 +52,7 @@ fn each_row_of_the_table() {
                     let Verdict::Corrupt(log) = verdict else {
                         panic!("{both:?}")
                     };
-                    assert_eq!(both[log], LogEnd::Stops { durable: true });
+                    assert_eq!(both[log.index()], LogEnd::Stops { durable: true });
                 }
             }
         }
@@ -80,9 +81,10 @@ fn decision_scripts() {
             let mut out = String::new();
             for line in case.input.lines() {
                 let (recovery, large) = line.split_once(' ').expect("both logs");
-                let verdict = match decide(was_durable, [end(recovery), end(large.trim())]) {
+                let verdict = match decide(was_durable, &[end(recovery), end(large.trim())]) {
                     Verdict::End => "the end of the history".to_owned(),
-                    Verdict::Corrupt(log) => format!("corruption of the {}", LogKind::ALL[log]),
+                    Verdict::Corrupt(RECOVERY_LOG) => "corruption of the recovery log".to_owned(),
+                    Verdict::Corrupt(_) => "corruption of the large log".to_owned(),
                 };
                 out.push_str(&format!("{line}: {verdict}\n"));
             }
@@ -107,12 +109,12 @@ fn nothing_written_is_an_empty_history() {
 #[test]
 fn windows_alone_hold_the_history() {
     let mut region = Region::new(small());
-    region.append(&[put(LogKind::Recovery, "a", 10)]).unwrap();
-    region.append(&[put(LogKind::Large, "b", 2000)]).unwrap();
+    region.append(&[put(RECOVERY_LOG, "a", 10)]).unwrap();
+    region.append(&[put(LARGE_LOG, "b", 2000)]).unwrap();
     let (recovered, seen) = region.recover(true, Lsn(0)).unwrap();
     assert_eq!(recovered.last, Lsn(2));
     assert_eq!(seen, region.expected(Lsn(0), Lsn(2)));
-    for log in LogKind::ALL {
+    for log in LOGS {
         let tail = &recovered.logs[log.index()];
         assert_eq!(
             tail.end.unwrap().offset,
@@ -135,10 +137,8 @@ fn windows_alone_hold_the_history() {
 fn a_hole_between_the_logs_ends_the_history() {
     let mut region = Region::new(small());
     for round in 0..3 {
-        region
-            .append(&[put(LogKind::Recovery, "r", round)])
-            .unwrap();
-        region.append(&[put(LogKind::Large, "l", round)]).unwrap();
+        region.append(&[put(RECOVERY_LOG, "r", round)]).unwrap();
+        region.append(&[put(LARGE_LOG, "l", round)]).unwrap();
     }
     // The large log's second record is LSN 4.
     let lost = region.history[3].at;
@@ -160,13 +160,11 @@ fn a_hole_between_the_logs_ends_the_history() {
 #[test]
 fn an_incomplete_group_never_was() {
     let mut region = Region::new(small());
-    region
-        .append(&[put(LogKind::Recovery, "first", 5)])
-        .unwrap();
+    region.append(&[put(RECOVERY_LOG, "first", 5)]).unwrap();
     let group = [
-        put(LogKind::Recovery, "a", 5),
-        put(LogKind::Large, "b", 5),
-        put(LogKind::Recovery, "c", 5),
+        put(RECOVERY_LOG, "a", 5),
+        put(LARGE_LOG, "b", 5),
+        put(RECOVERY_LOG, "c", 5),
     ];
     region.append(&group).unwrap();
     let last = region.history[3].at;
@@ -183,19 +181,17 @@ fn an_incomplete_group_never_was() {
 fn damage_in_front_of_a_point_is_corruption_and_behind_it_is_not() {
     let mut region = Region::new(small());
     for n in 0..8 {
-        region
-            .append(&[put(LogKind::Large, "large", 1500 + n)])
-            .unwrap();
+        region.append(&[put(LARGE_LOG, "large", 1500 + n)]).unwrap();
     }
     region.flush(true);
     let in_levels = region.history[5].clone();
     for n in 0..8 {
-        region.append(&[put(LogKind::Recovery, "key", n)]).unwrap();
+        region.append(&[put(RECOVERY_LOG, "key", n)]).unwrap();
     }
     region.flush(true);
     let replay_from = region.last;
     let point = LogPoint {
-        log: LogKind::Large,
+        log: LARGE_LOG,
         number: in_levels.at.segment(),
         to: region.history[6].at.offset(),
     };
@@ -214,7 +210,7 @@ fn damage_in_front_of_a_point_is_corruption_and_behind_it_is_not() {
         let error = region.recover(false, replay_from).unwrap_err();
         let offset = region.history[victim].at.offset();
         assert!(
-            matches!(error, RecoverError::Corrupt { log: LogKind::Large, offset: at, .. } if at == offset),
+            matches!(error, RecoverError::Corrupt { log: LARGE_LOG, offset: at, .. } if at == offset),
             "{error}"
         );
         flip(&region, victim);
@@ -230,20 +226,18 @@ fn damage_in_front_of_a_point_is_corruption_and_behind_it_is_not() {
 fn zeros_in_front_of_a_point_are_no_padding() {
     let mut region = Region::new(small());
     for n in 0..8 {
-        region
-            .append(&[put(LogKind::Large, "large", 500 + n)])
-            .unwrap();
+        region.append(&[put(LARGE_LOG, "large", 500 + n)]).unwrap();
         // Two or three to a block.
         region.flush(n % 3 == 2);
     }
     region.flush(true);
     let at = region.history[7].at;
     region.points = vec![LogPoint {
-        log: LogKind::Large,
+        log: LARGE_LOG,
         number: at.segment(),
         to: at.offset(),
     }];
-    region.append(&[put(LogKind::Recovery, "key", 1)]).unwrap();
+    region.append(&[put(RECOVERY_LOG, "key", 1)]).unwrap();
     region.flush(true);
     let replay_from = region.last;
     let whole = region.device.borrow()[&at.segment()].clone();
@@ -255,7 +249,7 @@ fn zeros_in_front_of_a_point_are_no_padding() {
             hurt[zeros.clone()].fill(0);
             region.device.borrow_mut().insert(at.segment(), hurt);
             let recovered = region.recover(false, replay_from);
-            let found = matches!(recovered, Err(RecoverError::Corrupt { log: LogKind::Large, offset, .. })
+            let found = matches!(recovered, Err(RecoverError::Corrupt { log: LARGE_LOG, offset, .. })
                 if offset as usize == zeros.start);
             assert!(found, "{zeros:?}: {recovered:?}");
         }
@@ -266,13 +260,11 @@ fn zeros_in_front_of_a_point_are_no_padding() {
 fn damage_below_a_mark_is_corruption_though_nothing_else_says_so() {
     let mut region = Region::new(small());
     for n in 0..50 {
-        region.append(&[put(LogKind::Recovery, "key", n)]).unwrap();
+        region.append(&[put(RECOVERY_LOG, "key", n)]).unwrap();
     }
     region.flush(true);
     let before = region.history.len();
-    region
-        .append(&[put(LogKind::Recovery, "marked", 1)])
-        .unwrap();
+    region.append(&[put(RECOVERY_LOG, "marked", 1)]).unwrap();
     region.flush(true);
     for victim in [0, 20, before - 1] {
         let at = region.history[victim].at;
@@ -283,7 +275,7 @@ fn damage_below_a_mark_is_corruption_though_nothing_else_says_so() {
         flip(&region);
         let error = region.recover(false, Lsn(0)).unwrap_err();
         let expected = RecoverError::Corrupt {
-            log: LogKind::Recovery,
+            log: RECOVERY_LOG,
             segment: at.segment(),
             offset: at.offset(),
             what: "no record",
@@ -315,8 +307,8 @@ fn what_is_below_the_start_of_replay_is_not_handed_out() {
             region.append(&group).unwrap();
         }
         if n % 90 == 0 {
-            region.logs.recovery.seal();
-            region.logs.large.seal();
+            region.logs.log_mut(RECOVERY_LOG).seal();
+            region.logs.log_mut(LARGE_LOG).seal();
             seals.push(region.last.next());
         }
     }
@@ -349,16 +341,16 @@ fn closing_mark_lost(others: usize) {
     let mut region = Region::new(Geometry::new(4 * window, window, 4));
     region.stale = 0;
     let put = |len: usize| Operation {
-        log: LogKind::Recovery,
+        log: RECOVERY_LOG,
         key: b"key".to_vec(),
         value: Some(vec![b'v'; len]),
     };
-    while region.logs.recovery.at() < u64::from(last) - 1000 {
+    while region.logs.log(RECOVERY_LOG).at() < u64::from(last) - 1000 {
         region.append(&[put(500)]).unwrap();
     }
     for n in 0..others {
         let other = Operation {
-            log: LogKind::Large,
+            log: LARGE_LOG,
             ..put(500 + n)
         };
         region.append(&[other]).unwrap();
@@ -369,7 +361,7 @@ fn closing_mark_lost(others: usize) {
         _ => region.last.next(),
     };
     region.append(&[put(5000)]).unwrap();
-    let mut ranges = std::iter::from_fn(|| region.logs.recovery.take_flush(true));
+    let mut ranges = std::iter::from_fn(|| region.logs.log_mut(RECOVERY_LOG).take_flush(true));
     let (mark, record) = (ranges.next().unwrap(), ranges.next().unwrap());
     assert_eq!(
         (mark.from, mark.to, record.from),
@@ -405,7 +397,7 @@ fn random_histories_recover_to_what_was_there() {
                 }
             }
             if random.below(10) == 0 {
-                region.logs.log_mut(LogKind::ALL[random.below(2)]).seal();
+                region.logs.log_mut(LOGS[random.below(2)]).seal();
             }
             if random.below(8) == 0 {
                 region.flush(random.below(2) == 0);
@@ -413,7 +405,7 @@ fn random_histories_recover_to_what_was_there() {
         }
         let flushed = region.logs.durable(region.last);
         // The last flush is under way: any of its blocks may be there.
-        for log in LogKind::ALL {
+        for log in LOGS {
             while let Some(range) = region.logs.log_mut(log).take_flush(true) {
                 pending.push(range);
             }
@@ -464,7 +456,7 @@ fn unflushed_bytes_complete_the_device() {
         }
         let mut pending = vec![];
         if random.below(2) == 0 {
-            for log in LogKind::ALL {
+            for log in LOGS {
                 pending.extend(std::iter::from_fn(|| {
                     region.logs.log_mut(log).take_flush(true)
                 }));
@@ -497,7 +489,7 @@ fn unflushed_bytes_complete_the_device() {
         let (second, again) = region.recover(false, Lsn(0)).unwrap();
         assert_eq!(second.last, first.last, "seed {seed}");
         assert_eq!(again, seen, "seed {seed}");
-        let ends = |r: &Recovered| [r.logs[0].end, r.logs[1].end];
+        let ends = |r: &Recovered<2>| [r.logs[0].end, r.logs[1].end];
         assert_eq!(ends(&second), ends(&first), "seed {seed}");
         let (third, _) = region.recover(true, Lsn(0)).unwrap();
         assert!(
@@ -559,7 +551,7 @@ fn a_cut_is_where_the_next_history_begins() {
     }
     region.flush(true);
     let (recovered, _) = region.recover(false, Lsn(0)).unwrap();
-    for log in LogKind::ALL {
+    for log in LOGS {
         let end = recovered.logs[log.index()].end.unwrap();
         let chain = &mut region.chains[log.index()];
         chain.retain(|segment| segment.ordinal <= end.ordinal);

@@ -33,7 +33,7 @@
 
 use argosy_base::codec::Reader;
 use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, SEGMENT_SIZE};
-use argosy_base::{Epoch, Identity, Incarnation, Kind, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{Epoch, Identity, Incarnation, Kind, LogId, Lsn, RegionId, SegmentNumber};
 use argosy_memory::{BootId, SharedMemory};
 
 use crate::chain::LogSegment;
@@ -214,7 +214,7 @@ pub struct WindowName {
     /// The region.
     pub region: RegionId,
     /// The log.
-    pub log: LogKind,
+    pub log: LogId,
     /// The segment.
     pub number: SegmentNumber,
     /// The epoch of the segment.
@@ -274,7 +274,7 @@ pub fn named_by_header(bytes: &[u8]) -> Option<(RegionId, SegmentNumber)> {
     let _version = from.u32().ok()?;
     from.take(4).ok()?;
     let name = WindowName {
-        log: LogKind::Recovery,
+        log: LogId::FIRST,
         region: RegionId(from.u32().ok()?),
         number: SegmentNumber(from.u64().ok()?),
         epoch: Epoch(from.u32().ok()?),
@@ -299,7 +299,7 @@ pub fn decode_segment_header(bytes: &[u8]) -> Result<(RegionId, LogSegment), Hea
     check_version(bytes, SEGMENT_MAGIC, |header| {
         let mut from = Reader::new("log header", header);
         from.take(12).ok()?;
-        let log = LogKind::from_raw(from.u8().ok()?)?;
+        let log = LogId::new(from.u8().ok()?)?;
         from.take(3).ok()?;
         let region = RegionId(from.u32().ok()?);
         let segment = LogSegment {
@@ -396,7 +396,7 @@ impl WindowName {
 fn put_name(bytes: &mut [u8; HEADER_BYTES], magic: u64, region: RegionId, segment: &LogSegment) {
     bytes[0..8].copy_from_slice(&magic.to_le_bytes());
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[12] = segment.log as u8;
+    bytes[12] = segment.log.raw();
     bytes[16..20].copy_from_slice(&region.0.to_le_bytes());
     bytes[20..28].copy_from_slice(&segment.number.0.to_le_bytes());
     bytes[28..32].copy_from_slice(&segment.epoch.0.to_le_bytes());
@@ -428,7 +428,7 @@ fn check_version(
 fn parse_window_header(bytes: &[u8]) -> Option<(WindowName, Writer)> {
     let mut from = Reader::new("window header", bytes);
     from.take(12).ok()?;
-    let log = LogKind::from_raw(from.u8().ok()?)?;
+    let log = LogId::new(from.u8().ok()?)?;
     from.take(3).ok()?;
     let name = WindowName {
         log,

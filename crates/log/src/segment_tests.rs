@@ -3,12 +3,13 @@
 use argosy_base::Lsn;
 
 use super::*;
+use crate::testing::{LARGE_LOG, RECOVERY_LOG};
 
 const REGION: RegionId = RegionId(3);
 
 fn segment() -> LogSegment {
     LogSegment {
-        log: LogKind::Large,
+        log: LARGE_LOG,
         ordinal: 5,
         number: SegmentNumber(77),
         epoch: Epoch(2),
@@ -60,7 +61,7 @@ fn a_segment_header_is_that_of_its_segment_alone() {
     assert_eq!(check_segment_header(&bytes, REGION, &segment()), Ok(()));
     let others = [
         LogSegment {
-            log: LogKind::Recovery,
+            log: RECOVERY_LOG,
             ..segment()
         },
         LogSegment {
@@ -126,7 +127,7 @@ fn a_window_header_returns() {
     let bytes = encode_window_header(REGION, &segment(), 3, writer);
     let name = WindowName::new(REGION, &segment(), 3);
     assert_eq!(decode_window_header(&bytes), Ok((name, writer)));
-    assert_eq!(name.log, LogKind::Large);
+    assert_eq!(name.log, LARGE_LOG);
     assert_eq!((name.number, name.epoch), (SegmentNumber(77), Epoch(2)));
 }
 

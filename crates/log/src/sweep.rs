@@ -1,4 +1,4 @@
-//! Goes through one sealed segment of the large log, for garbage collection: from the device, window
+//! Goes through one sealed segment of a log, for garbage collection: from the device, window
 //! by window, record by record, at whatever pace the caller takes them.
 //!
 //! What is sealed is on the device whole. Records are decoded under the identity of their place, as

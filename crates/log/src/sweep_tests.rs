@@ -2,12 +2,11 @@
 
 use std::convert::Infallible;
 
-use argosy_base::LogKind;
-
 use super::super::LogSource;
 use super::super::NoRoom;
 use super::super::testing::{Operation, REGION, Random, Region};
 use super::*;
+use crate::testing::LARGE_LOG;
 
 fn filled(seed: u64) -> Region {
     let random = Random::new(seed);
@@ -37,7 +36,7 @@ fn a_sweep_finds_every_value_where_it_begins() {
         let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
             LogSource::read(&region, *segment, offset, out)
         };
-        for segment in &region.chains[LogKind::Large.index()] {
+        for segment in &region.chains[LARGE_LOG.index()] {
             if segment.end.is_none() {
                 continue;
             }
@@ -75,7 +74,7 @@ fn segments_that_begin_with_the_rest_of_a_value_are_told_from_others() {
             LogSource::read(&region, *segment, offset, out)
         };
         let mut before: Option<LogSegment> = None;
-        for segment in &region.chains[LogKind::Large.index()] {
+        for segment in &region.chains[LARGE_LOG.index()] {
             if segment.end.is_none() {
                 continue;
             }
@@ -105,7 +104,7 @@ fn segments_that_begin_with_the_rest_of_a_value_are_told_from_others() {
 #[test]
 fn damage_ends_a_sweep() {
     let region = filled(3);
-    let chain = &region.chains[LogKind::Large.index()];
+    let chain = &region.chains[LARGE_LOG.index()];
     let segment = chain.iter().find(|segment| segment.end.is_some()).unwrap();
     let bytes = &mut region.device.borrow_mut();
     let bytes = bytes.get_mut(&segment.number).unwrap();
@@ -134,18 +133,18 @@ fn nothing_is_read_behind_a_closing_mark() {
     let (window, padding) = (512 << 10, 4 * BLOCK_BYTES as usize);
     let mut region = Region::new(Geometry::new(4 * window, window, 4));
     let put = |len: usize| Operation {
-        log: LogKind::Large,
+        log: LARGE_LOG,
         key: b"key".to_vec(),
         value: Some(vec![b'v'; len]),
     };
-    while region.logs.large.at() < (window - padding - 1000) as u64 {
+    while region.logs.log(LARGE_LOG).at() < (window - padding - 1000) as u64 {
         region.append(&[put(500)]).unwrap();
     }
     region.flush(true);
     region.append(&[put(padding + 2000)]).unwrap();
-    region.logs.large.seal();
+    region.logs.log_mut(LARGE_LOG).seal();
     region.flush(true);
-    let segment = region.chains[LogKind::Large.index()][0];
+    let segment = region.chains[LARGE_LOG.index()][0];
     let mut stale = 0;
     let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
         LogSource::read(&region, *segment, offset, out)?;

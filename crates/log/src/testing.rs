@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use argosy_base::{Epoch, FlushRange, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{Epoch, FlushRange, LogId, Lsn, RegionId, SegmentNumber};
 use argosy_engine::Op;
 use argosy_memory::SharedMemory;
 
@@ -19,6 +19,15 @@ use crate::Binding;
 use crate::chain::{LogPoint, LogSegment};
 
 pub(super) const REGION: RegionId = RegionId(7);
+
+/// The log of short pairs.
+pub(crate) const RECOVERY_LOG: LogId = LogId::FIRST;
+
+/// The log of long pairs.
+pub(crate) const LARGE_LOG: LogId = LogId::new(2).unwrap();
+
+/// Both logs.
+pub(crate) const LOGS: [LogId; 2] = [RECOVERY_LOG, LARGE_LOG];
 
 /// 64-bit mixing: every test's randomness comes from a counter through this.
 pub(super) fn mix(n: u64) -> u64 {
@@ -43,7 +52,7 @@ impl Random {
 /// An operation that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
-    pub(super) log: LogKind,
+    pub(super) log: LogId,
     pub(super) key: Vec<u8>,
     /// `None`: a delete.
     pub(super) value: Option<Vec<u8>>,
@@ -80,7 +89,7 @@ pub(super) type Seen = (Lsn, Vec<u8>, Vec<u8>);
 /// See the module documentation.
 pub(super) struct Region {
     pub(super) geometry: Geometry,
-    pub(super) logs: Logs,
+    pub(super) logs: Logs<2>,
     pub(super) memory: [Vec<Arc<SharedMemory>>; 2],
     pub(super) chains: [Vec<LogSegment>; 2],
     /// The log points of segments that are not sealed.
@@ -96,21 +105,18 @@ pub(super) struct Region {
 
 impl Region {
     pub(super) fn new(geometry: Geometry) -> Self {
-        let memory = LogKind::ALL.map(|_| -> Vec<_> {
+        let memory = LOGS.map(|_| -> Vec<_> {
             let slot = |_| Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
             (0..geometry.slots()).map(slot).collect()
         });
-        let writer = |log: LogKind| {
+        let writer = |log: LogId| {
             let slots = memory[log.index()].clone();
             let windows = LogWindows::new(REGION, log, geometry, slots);
             LogWriter::new(Arc::new(windows), Writer::default())
         };
         Self {
             geometry,
-            logs: Logs {
-                recovery: writer(LogKind::Recovery),
-                large: writer(LogKind::Large),
-            },
+            logs: Logs::new(LOGS.map(writer)),
             memory,
             chains: [vec![], vec![]],
             points: vec![],
@@ -124,14 +130,14 @@ impl Region {
 
     /// Provides segments until none is wanted.
     pub(super) fn provide(&mut self) {
-        for log in LogKind::ALL {
+        for log in LOGS {
             while self.logs.log(log).wants_segment(0) {
                 self.provide_one(log);
             }
         }
     }
 
-    pub(super) fn provide_one(&mut self, log: LogKind) {
+    pub(super) fn provide_one(&mut self, log: LogId) {
         let segment = LogSegment {
             log,
             ordinal: self.chains[log.index()].len() as u64,
@@ -195,7 +201,7 @@ impl Region {
     /// Flushes whatever there is to be flushed, here and everywhere. Returns what was written, in order.
     pub(super) fn flush(&mut self, force: bool) -> Vec<FlushRange> {
         let mut written = vec![];
-        for log in LogKind::ALL {
+        for log in LOGS {
             while let Some(range) = self.logs.log_mut(log).take_flush(force) {
                 let bytes = self.window_bytes(&range);
                 self.write_device(&range, &bytes);
@@ -212,14 +218,15 @@ impl Region {
     /// Has the next marks say what is durable.
     pub(super) fn note_durable(&mut self) {
         let durable = self.logs.durable(self.last);
-        self.logs.recovery.set_durable(durable);
-        self.logs.large.set_durable(durable);
+        for log in LOGS {
+            self.logs.log_mut(log).set_durable(durable);
+        }
         self.note_sealed();
     }
 
     /// Has the chains say what is sealed and flushed.
     pub(super) fn note_sealed(&mut self) {
-        for log in LogKind::ALL {
+        for log in LOGS {
             while let Some(point) = self.logs.log_mut(log).take_sealed() {
                 let chain = &mut self.chains[log.index()];
                 let sealed = chain.iter_mut().find(|s| s.number == point.number);
@@ -230,7 +237,7 @@ impl Region {
 
     /// Does what an opening does with what was `recovered`: makes it durable, and seals all segments behind it. Returns
     /// what is wrong with them then.
-    pub(super) fn cut(&mut self, recovered: &Recovered) -> Vec<LogFault> {
+    pub(super) fn cut(&mut self, recovered: &Recovered<2>) -> Vec<LogFault> {
         let mut faults = Vec::new();
         for (chain, tail) in self.chains.iter_mut().zip(&recovered.logs) {
             let mut device = self.device.borrow_mut();
@@ -258,7 +265,7 @@ impl Region {
         &self,
         survive: bool,
         replay_from: Lsn,
-    ) -> Result<(Recovered, Vec<Seen>), RecoverError<Infallible>> {
+    ) -> Result<(Recovered<2>, Vec<Seen>), RecoverError<Infallible>> {
         let slots = |log: usize| -> Vec<_> {
             let slots = self.memory[log].iter();
             slots.map(|m| survive.then(|| Arc::clone(m))).collect()
@@ -308,10 +315,8 @@ impl Region {
                 let operation = &written.operation;
                 let what = match (&operation.value, operation.log) {
                     (None, _) => b"deleted".to_vec(),
-                    (Some(value), LogKind::Recovery) => [b"inline ", &value[..]].concat(),
-                    (Some(value), LogKind::Large) => {
-                        format!("{} {}", written.at, value.len()).into_bytes()
-                    }
+                    (Some(value), RECOVERY_LOG) => [b"inline ", &value[..]].concat(),
+                    (Some(value), _) => format!("{} {}", written.at, value.len()).into_bytes(),
                 };
                 (written.lsn, operation.key.clone(), what)
             })
@@ -341,8 +346,8 @@ impl Region {
             let delete = random.below(6) == 0;
             Operation {
                 log: match random.below(3) {
-                    0 if !delete => LogKind::Large,
-                    _ => LogKind::Recovery,
+                    0 if !delete => LARGE_LOG,
+                    _ => RECOVERY_LOG,
                 },
                 key: key.collect(),
                 value: (!delete).then(|| value.collect()),

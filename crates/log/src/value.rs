@@ -19,7 +19,7 @@ use super::segment::{BLOCK_BYTES, Geometry, SEGMENT_HEADER_BYTES, identity};
 use super::windows::LogWindows;
 use crate::chain::LogSegment;
 
-/// How many segments of the large log a value may reach into behind the one in which it begins:
+/// How many segments of a log a value may reach into behind the one in which it begins:
 /// its bytes, a 16th for padding at the ends of windows, and headers.
 pub const fn reach(segment_bytes: usize) -> u64 {
     (VALUE_BYTES_MAX + VALUE_BYTES_MAX / 8).div_ceil(segment_bytes) as u64

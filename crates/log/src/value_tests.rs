@@ -2,12 +2,11 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "tests use small numbers")]
 
-use argosy_base::LogKind;
-
 use super::super::NoRoom;
 use super::super::segment::Geometry;
 use super::super::testing::{Random, Region, Written};
 use super::*;
+use crate::testing::LARGE_LOG;
 
 fn value_of<'a>(written: &'a Written) -> Option<(ValueRef<'a>, &'a [u8])> {
     let value = written.operation.value.as_ref()?;
@@ -130,7 +129,7 @@ fn damage_is_an_error_or_harmless() {
 fn readers_and_the_writer_meet_in_a_window() {
     let geometry = Geometry::new(32 << 10, 8 << 10, 2);
     let mut region = Region::new(geometry);
-    let windows = std::sync::Arc::clone(region.logs.large.windows());
+    let windows = std::sync::Arc::clone(region.logs.log(LARGE_LOG).windows());
     let source = std::sync::Mutex::new((Vec::<Written>::new(), Snapshot::default()));
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -141,7 +140,7 @@ fn readers_and_the_writer_meet_in_a_window() {
                 group.retain(|operation| operation.value.is_some());
                 group
                     .iter_mut()
-                    .for_each(|operation| operation.log = LogKind::Large);
+                    .for_each(|operation| operation.log = LARGE_LOG);
                 if group.is_empty() || region.append(&group) == Err(NoRoom::TooLarge) {
                     continue;
                 }

@@ -2,10 +2,11 @@
 
 use std::convert::Infallible;
 
-use argosy_base::{FlushRange, LogKind};
+use argosy_base::FlushRange;
 
 use super::super::testing::{Operation, REGION, Random, Region};
 use super::*;
+use crate::testing::LARGE_LOG;
 
 /// The segment that `range` is in.
 fn segment_of<'a>(region: &'a Region, range: &FlushRange) -> &'a LogSegment {
@@ -66,17 +67,17 @@ fn copies_that_differ_behind_a_record_only_in_closing_marks_hold_the_same() {
     let window = 512 << 10;
     let mut region = Region::new(Geometry::new(4 * window, window, 4));
     let put = |len: usize| Operation {
-        log: LogKind::Large,
+        log: LARGE_LOG,
         key: b"key".to_vec(),
         value: Some(vec![b'v'; len]),
     };
-    while region.logs.large.at() < window as u64 - 20_000 {
+    while region.logs.log(LARGE_LOG).at() < window as u64 - 20_000 {
         region.append(&[put(500)]).unwrap();
     }
     region.flush(true);
     region.append(&[put(20_000)]).unwrap();
     region.flush(true);
-    let segment = region.chains[LogKind::Large.index()][0];
+    let segment = region.chains[LARGE_LOG.index()][0];
     let level = |bytes: &[u8]| {
         let mut bytes = bytes.to_vec();
         level_closing_marks(REGION, region.geometry, &segment, &mut bytes);

@@ -17,7 +17,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use argosy_base::{LogKind, RegionId};
+use argosy_base::{LogId, RegionId};
 
 use super::segment::{
     Geometry, HEADER_BYTES, WINDOW_HEADER_BYTES, WindowName, Writer, decode_window_header,
@@ -32,7 +32,7 @@ const NONE: u64 = u64::MAX;
 /// See the module documentation.
 pub struct LogWindows {
     region: RegionId,
-    log: LogKind,
+    log: LogId,
     geometry: Geometry,
     slots: Vec<Slot>,
 }
@@ -52,7 +52,7 @@ impl LogWindows {
     #[must_use]
     pub fn new(
         region: RegionId,
-        log: LogKind,
+        log: LogId,
         geometry: Geometry,
         slots: Vec<Arc<SharedMemory>>,
     ) -> Self {
@@ -100,7 +100,7 @@ impl LogWindows {
 
     /// The log.
     #[must_use]
-    pub const fn log(&self) -> LogKind {
+    pub const fn log(&self) -> LogId {
         self.log
     }
 

@@ -4,21 +4,22 @@
 
 use std::collections::BTreeMap;
 
+use argosy_base::Epoch;
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{Epoch, LogKind};
 use argosy_memory::SharedMemory;
 
 use super::super::record::{Decoded, RecordKind, decode};
 use super::super::segment::{Geometry, decode_window_header};
 use super::super::testing::{REGION, Random};
 use super::*;
+use crate::testing::RECOVERY_LOG;
 
 const W: u32 = 8 << 10;
 const S: u32 = 32 << 10;
 
 fn segment(ordinal: u64) -> LogSegment {
     LogSegment {
-        log: LogKind::Recovery,
+        log: RECOVERY_LOG,
         ordinal,
         number: SegmentNumber(100 + ordinal),
         epoch: Epoch(1),
@@ -31,7 +32,7 @@ fn writer(slots: usize, first: u64) -> LogWriter {
     let geometry = Geometry::new(S as usize, W as usize, slots);
     let memory = |_| Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
     let memories = (0..slots).map(memory).collect();
-    let windows = LogWindows::new(REGION, LogKind::Recovery, geometry, memories);
+    let windows = LogWindows::new(REGION, RECOVERY_LOG, geometry, memories);
     let mut log = LogWriter::new(Arc::new(windows), Writer::default());
     log.provide_segment(segment(first));
     log
@@ -39,7 +40,7 @@ fn writer(slots: usize, first: u64) -> LogWriter {
 
 fn range(ordinal: u64, from: u32, to: u32) -> FlushRange {
     FlushRange {
-        log: LogKind::Recovery,
+        log: RECOVERY_LOG,
         ordinal,
         segment: SegmentNumber(100 + ordinal),
         from,
@@ -168,7 +169,7 @@ fn sealing_ends_a_segment_behind_its_last_record() {
     let behind = log.end().unwrap().end;
     log.seal();
     let point = LogPoint {
-        log: LogKind::Recovery,
+        log: RECOVERY_LOG,
         number: SegmentNumber(100),
         to: behind,
     };

@@ -79,7 +79,7 @@ mod log {
 
     use std::sync::Arc;
 
-    use argosy_base::{Epoch, LogKind, Lsn, RegionId, SegmentNumber};
+    use argosy_base::{Epoch, LogId, Lsn, RegionId, SegmentNumber};
 
     use super::chain::LogSegment;
 
@@ -100,9 +100,9 @@ mod log {
             let geometry = segment::Geometry::new(4 * WINDOW as usize, WINDOW as usize, 2);
             let slot = |_| Arc::new(sync::SharedMemory::new(geometry.slot_bytes()));
             let slots = (0..geometry.slots()).map(slot).collect();
-            let windows = windows::LogWindows::new(RegionId(1), LogKind::Large, geometry, slots);
+            let windows = windows::LogWindows::new(RegionId(1), LogId::FIRST, geometry, slots);
             let segment = LogSegment {
-                log: LogKind::Large,
+                log: LogId::FIRST,
                 ordinal: 0,
                 number: SegmentNumber(1),
                 epoch: Epoch(1),

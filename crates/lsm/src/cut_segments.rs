@@ -30,13 +30,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use argosy_base::limits::REGION_ID_MAX;
-use argosy_base::{BLOCK_SIZE, DeviceSegment, LogKind, Lsn, RegionId};
+use argosy_base::{BLOCK_SIZE, DeviceSegment, LogId, Lsn, RegionId};
 use argosy_device::{Buffer, CatalogChange, DeviceError, RegionEntry, Store};
 use argosy_log::scan::visit_behind;
 use argosy_log::segment::{HeaderError, decode_segment_header};
 use argosy_log::{Geometry, Record};
 
 use crate::edit::LogSegment;
+use crate::names::logs::LOGS;
 use crate::version::Version;
 
 /// Most segments of a log that are kept.
@@ -50,7 +51,7 @@ const REGION_BITS: u32 = (1 << LOG_AT) - 1;
 const _: () = assert!(REGION_ID_MAX == REGION_BITS);
 
 /// The catalog's id of the cut segments of `log`; `None` where the id of the region leaves no room.
-pub(crate) fn id_of(region: RegionId, log: LogKind) -> Option<RegionId> {
+pub(crate) fn id_of(region: RegionId, log: LogId) -> Option<RegionId> {
     let log = u32::try_from(log.index()).expect("there are two logs");
     let fits = region.0 & !REGION_BITS == 0;
     fits.then_some(RegionId(KIND | log << LOG_AT | region.0))
@@ -58,9 +59,9 @@ pub(crate) fn id_of(region: RegionId, log: LogKind) -> Option<RegionId> {
 
 /// Whose cut segments `entry` names; `None` where it is an entry of something else.
 #[must_use]
-pub fn log_of(entry: &RegionEntry) -> Option<(RegionId, LogKind)> {
+pub fn log_of(entry: &RegionEntry) -> Option<(RegionId, LogId)> {
     let id = entry.region.0;
-    let log = LogKind::ALL[(id >> LOG_AT & 1) as usize];
+    let log = LOGS[(id >> LOG_AT & 1) as usize];
     (id & KIND_BITS == KIND).then_some((RegionId(id & REGION_BITS), log))
 }
 
@@ -148,7 +149,7 @@ fn give_up(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The log.
-    pub log: LogKind,
+    pub log: LogId,
     /// Where it lies.
     pub place: DeviceSegment,
     /// The first LSN that was cut off.
@@ -209,7 +210,7 @@ fn named(
     version: Option<&Version>,
     place: DeviceSegment,
 ) -> Result<LogSegment, String> {
-    let logs = LogKind::ALL.iter();
+    let logs = LOGS.iter();
     let mut chains = logs.flat_map(|log| version.into_iter().flat_map(|of| of.log(*log)));
     if let Some(found) = chains.find(|entry| entry.stored.place() == place) {
         return Ok(LogSegment {

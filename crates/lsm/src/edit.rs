@@ -44,10 +44,12 @@ mod show;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{KEY_BYTES_MAX, SEGMENT_SIZE};
-use argosy_base::{EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
+use argosy_base::{EditSeq, Epoch, KeyRange, LogId, Lsn, Moment, Pointer, SegmentNumber};
 
 pub use argosy_log::{LogPoint, LogSegment};
+pub use show::log_segment_in_words;
 
+use crate::names::logs::stored_log;
 use crate::names::{Form, Tree};
 
 /// The format that is written, and the only one that is read.
@@ -171,7 +173,7 @@ pub struct Edit {
     /// Tails that end: `to` is the byte behind the last record.
     pub logs_sealed: Vec<LogPoint>,
     /// Sealed log segments that no longer belong to the version.
-    pub logs_removed: Vec<(LogKind, SegmentNumber)>,
+    pub logs_removed: Vec<(LogId, SegmentNumber)>,
     /// Those of them that levels point into still: newer entries of the levels hide every such pointer.
     /// In a checkpoint: all such segments that are gone.
     pub evacuated: Vec<SegmentNumber>,
@@ -230,7 +232,7 @@ impl Edit {
             put_segment(out, segment);
         });
         put_list(&mut out, &self.logs_added, |out, log| {
-            out.push(log.log as u8);
+            out.push(log.log.raw());
             put_varint(out, log.ordinal);
             put_varint(out, log.number.0);
             put_varint(out, u64::from(log.epoch.0));
@@ -239,7 +241,7 @@ impl Edit {
         });
         put_list(&mut out, &self.logs_sealed, |out, at| put_point(out, *at));
         put_list(&mut out, &self.logs_removed, |out, (log, number)| {
-            out.push(*log as u8);
+            out.push(log.raw());
             put_varint(out, number.0);
         });
         put_list(&mut out, &self.log_points, |out, at| put_point(out, *at));
@@ -374,7 +376,7 @@ fn put_tree(out: &mut Vec<u8>, tree: Tree) {
 }
 
 fn put_point(out: &mut Vec<u8>, point: LogPoint) {
-    out.push(point.log as u8);
+    out.push(point.log.raw());
     put_varint(out, point.number.0);
     put_varint(out, u64::from(point.to));
 }
@@ -418,8 +420,8 @@ fn get_level(from: &mut Reader<'_>) -> Result<u8, Malformed> {
     Ok(level)
 }
 
-fn get_log(from: &mut Reader<'_>) -> Result<LogKind, Malformed> {
-    LogKind::from_raw(from.u8()?).ok_or_else(|| from.malformed())
+fn get_log(from: &mut Reader<'_>) -> Result<LogId, Malformed> {
+    stored_log(from.u8()?).ok_or_else(|| from.malformed())
 }
 
 /// A byte position in a segment, its end included.

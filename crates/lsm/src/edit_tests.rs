@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::names::form::HEIGHT_MAX;
+use crate::names::logs::{LARGE_LOG, RECOVERY_LOG};
 
 fn number() -> impl Strategy<Value = SegmentNumber> {
     prop_oneof![1u64..200, Just(SegmentNumber::MAX.0)].prop_map(SegmentNumber)
@@ -26,8 +27,8 @@ fn place() -> impl Strategy<Value = Place> {
     })
 }
 
-fn log() -> impl Strategy<Value = LogKind> {
-    prop_oneof![Just(LogKind::Recovery), Just(LogKind::Large)]
+fn log() -> impl Strategy<Value = LogId> {
+    prop_oneof![Just(RECOVERY_LOG), Just(LARGE_LOG)]
 }
 
 fn point() -> impl Strategy<Value = LogPoint> {
@@ -219,7 +220,7 @@ fn sample() -> Edit {
             },
         )],
         logs_added: vec![LogSegment {
-            log: LogKind::Recovery,
+            log: RECOVERY_LOG,
             ordinal: 2,
             number: SegmentNumber(5),
             epoch: Epoch(1),
@@ -227,13 +228,13 @@ fn sample() -> Edit {
             end: None,
         }],
         logs_sealed: vec![LogPoint {
-            log: LogKind::Recovery,
+            log: RECOVERY_LOG,
             number: SegmentNumber(3),
             to: 4000,
         }],
-        logs_removed: vec![(LogKind::Recovery, SegmentNumber(2))],
+        logs_removed: vec![(RECOVERY_LOG, SegmentNumber(2))],
         log_points: vec![LogPoint {
-            log: LogKind::Large,
+            log: LARGE_LOG,
             number: SegmentNumber(4),
             to: 8192,
         }],

@@ -20,12 +20,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::codec::{Reader, put_string};
-use argosy_base::{DeviceSegment, LogKind, Lsn, Moment, RegionId, SegmentNumber};
+use argosy_base::{DeviceSegment, Lsn, Moment, RegionId, SegmentNumber};
 use argosy_device::{DeviceError, RegionEntry, Store};
 use argosy_log::value::reach;
 
 use crate::edit::Edit;
 use crate::manifest::{self, Manifest, ManifestError, Record};
+use crate::names::logs::LARGE_LOG;
 use crate::segments::StoredSegment;
 use crate::set_aside::region_of;
 use crate::settings::Settings;
@@ -271,7 +272,7 @@ impl Pins {
     fn edit_of(&self, version: &Version) -> Edit {
         let reach = reach(self.segment_bytes);
         let mut needed = BTreeSet::new();
-        for entry in version.log(LogKind::Large) {
+        for entry in version.log(LARGE_LOG) {
             if version.log_refs(entry.segment.number) > 0 {
                 let ordinal = entry.segment.ordinal;
                 needed.extend(ordinal..=ordinal + reach);
@@ -279,7 +280,7 @@ impl Pins {
         }
         let mut edit = version.checkpoint();
         edit.logs_added
-            .retain(|log| log.log == LogKind::Large && needed.contains(&log.ordinal));
+            .retain(|log| log.log == LARGE_LOG && needed.contains(&log.ordinal));
         edit
     }
 }

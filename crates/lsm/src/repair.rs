@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{LogKind, SegmentNumber, SegmentPart};
+use argosy_base::{SegmentNumber, SegmentPart};
 use argosy_device::Buffer;
 use argosy_log::Geometry;
 use argosy_log::verify::verify_sealed;
@@ -29,6 +29,7 @@ use crate::edit::LogSegment;
 use crate::level::form_and_refs;
 use crate::level::pointers::keep_whole_nodes;
 use crate::level::verify::paired_children;
+use crate::names::logs::LARGE_LOG;
 use crate::names::{Form, LevelError, SegmentName};
 use crate::scrub::{check_segment, faults_of};
 use crate::segments::StoredSegment;
@@ -149,7 +150,7 @@ fn read_own(stored: &StoredSegment, len: usize) -> Buffer {
 
 /// What pointers into logs begin with here, by number.
 fn logs_here(version: &Version) -> Vec<(SegmentNumber, SegmentNumber)> {
-    let large = version.log(LogKind::Large).iter();
+    let large = version.log(LARGE_LOG).iter();
     let large = large.map(|entry| entry.segment.number);
     let logs = large.chain(version.medium_log().keys().copied());
     logs.filter_map(|number| Some((number, version.high_bits_of(number)?)))

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{KeyRange, LogKind, Pointer, SegmentNumber};
+use argosy_base::{KeyRange, Pointer, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 use argosy_log::Geometry;
 use argosy_log::verify::verify_sealed;
@@ -20,6 +20,7 @@ use crate::addresses::Addressing;
 use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
 use crate::level::verify::{Fault, FoundLeaf, leaves_of, verify_index_segment, verify_segment};
+use crate::names::logs::{LOGS, log_name};
 use crate::names::{Form, SegmentName};
 use crate::problem::{MEDIUM_LOG, ProblemKind};
 use crate::version::{LevelEntry, LogEntry, Version};
@@ -37,7 +38,7 @@ enum Target<'a> {
 /// A pass over what `version` has, and nothing that comes later: it ends, however much is written meanwhile.
 pub(crate) fn pass_over(version: &Version) -> Pass {
     let finished = version.finished().map(|entry| entry.segment.len);
-    let logs = LogKind::ALL.into_iter().flat_map(|log| version.log(log));
+    let logs = LOGS.into_iter().flat_map(|log| version.log(log));
     let sealed = logs.filter_map(|entry| entry.segment.end);
     let bytes = finished.chain(sealed).map(u64::from).sum();
     Pass::over(version.table().keys().copied(), bytes)
@@ -255,7 +256,7 @@ fn check_log(version: &Version, entry: &LogEntry, geometry: Geometry) -> Scrubbe
         }
     };
     let read = (segment.number, bytes);
-    scrubbed(version, &segment.log.to_string(), read, found)
+    scrubbed(version, log_name(segment.log), read, found)
 }
 
 fn scrubbed(

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use argosy_base::AddressMode;
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+use argosy_engine::LogSpec;
 
 use crate::level::format::segment_bytes_min;
+use crate::names::logs::{LOGS, log_name};
 
 /// Most segments that a merge has finished and holds the bytes of: one that is being written, one that is being
 /// shipped, and one that was just finished. A medium segment may come on top that ends with the last.
@@ -240,6 +242,19 @@ impl Settings {
         argosy_log::Geometry::new(self.segment_bytes, self.window_bytes, self.window_slots)
     }
 
+    /// The logs of a region.
+    #[must_use]
+    pub fn logs(&self) -> [LogSpec; LOGS.len()] {
+        let geometry = self.log_geometry();
+        LOGS.map(|id| LogSpec {
+            id,
+            name: log_name(id),
+            slots: geometry.slots(),
+            window_bytes: geometry.window_bytes() as usize,
+            slot_bytes: geometry.slot_bytes(),
+        })
+    }
+
     /// Small sizes for tests: little data fills many windows and segments.
     #[must_use]
     pub fn small() -> Self {
@@ -288,7 +303,7 @@ impl Settings {
     /// Bytes of the log windows.
     #[must_use]
     pub const fn windows_bytes(&self) -> usize {
-        argosy_base::LogKind::ALL.len() * self.window_slots * self.window_bytes
+        LOGS.len() * self.window_slots * self.window_bytes
     }
 
     /// Gives the cache what is left of `memory` bytes beside windows, merges, `kept` bytes of buffers that are

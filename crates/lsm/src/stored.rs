@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{LogKind, SegmentNumber, SegmentPart};
+use argosy_base::{SegmentNumber, SegmentPart};
 use argosy_device::Buffer;
 use argosy_engine::EngineError;
 use argosy_engine::damage::{DamagedSegment, Miscount};
@@ -13,6 +13,7 @@ pub use argosy_engine::stored::{Stored, StoredPart};
 use argosy_log::Geometry;
 
 use crate::damage::Damages;
+use crate::names::logs::LOGS;
 use crate::recount::recount;
 use crate::settings::Settings;
 use crate::version::Version;
@@ -50,9 +51,7 @@ impl Stored for StoredVersion {
             len: entry.segment.len,
             log: None,
         });
-        let logs = LogKind::ALL
-            .into_iter()
-            .flat_map(|log| self.version.log(log));
+        let logs = LOGS.into_iter().flat_map(|log| self.version.log(log));
         let sealed = logs.filter_map(|entry| {
             Some(StoredPart {
                 number: entry.segment.number,

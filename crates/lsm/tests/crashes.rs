@@ -20,13 +20,12 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{
-    AddressMode, DeviceSegment, Direction, KeyRange, LogKind, Lsn, Remedy, SEGMENT_SIZE,
-};
+use argosy_base::{AddressMode, DeviceSegment, Direction, KeyRange, Lsn, Remedy, SEGMENT_SIZE};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{EngineError, Store, WriteBatch, WriteOptions};
 use argosy_lsm::db::Stats;
+use argosy_lsm::names::logs::{LOGS, log_name};
 use argosy_lsm::{Lsm, Placement, Settings};
 use common::judge::{Verdict, judge, problems};
 use common::watched::fork;
@@ -389,7 +388,7 @@ fn owner(machine: &Machine, engine: &Lsm, at: u64) -> String {
     let place = DeviceSegment(u32::try_from(at / SEGMENT_SIZE as u64).unwrap());
     let regions = machine.store.as_ref().unwrap().regions();
     let version = engine.version();
-    let logs = LogKind::ALL.into_iter().flat_map(|log| version.log(log));
+    let logs = LOGS.into_iter().flat_map(|log| version.log(log));
     let mut logs = logs.filter(|entry| entry.stored.place() == place);
     let mut finished = version.finished();
     let finished = finished.find(|entry| entry.stored.place() == place);
@@ -398,7 +397,7 @@ fn owner(machine: &Machine, engine: &Lsm, at: u64) -> String {
     } else if regions.iter().any(|entry| entry.manifest.contains(&place)) {
         "manifest".to_owned()
     } else if let Some(entry) = logs.next() {
-        entry.segment.log.to_string()
+        log_name(entry.segment.log).to_owned()
     } else if let Some(entry) = finished {
         format!("{:?}", entry.segment.form)
     } else {

@@ -9,17 +9,19 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, LogKind, Lsn};
+use argosy_base::{DeviceSegment, LogId, Lsn};
 use argosy_device::{Crash, Device, Store, StoreSettings};
 use argosy_engine::conformance::Host;
 use argosy_engine::{BusyReason, EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::cut_segments::{self, KEPT_MAX, Kept, log_of};
 use argosy_lsm::db::promote::fresh_windows;
 use argosy_lsm::inspect::Region;
+use argosy_lsm::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use argosy_lsm::replica::Replica;
 use argosy_lsm::set_aside::SetAside;
 use argosy_lsm::{Lsm, Mutants, Settings};
 use argosy_memory::WindowStore;
+
 use common::judge::{Pairs, errors, problems};
 use common::watched::{Memory, Watched};
 use common::{Machine, REGION, tiny};
@@ -142,7 +144,7 @@ impl Rig {
 /// Where the log segments of `engine` lie.
 fn places(engine: &Lsm) -> Vec<DeviceSegment> {
     let version = engine.version();
-    let logs = LogKind::ALL.iter().flat_map(|log| version.log(*log));
+    let logs = LOGS.iter().flat_map(|log| version.log(*log));
     logs.map(|entry| entry.stored.place()).collect()
 }
 
@@ -175,7 +177,7 @@ fn records(machine: &Machine) -> BTreeMap<Lsn, (Vec<u8>, Vec<u8>)> {
 }
 
 /// What is kept of `log`: how many segments, and the LSNs of the records in each.
-fn of_log(kept: &[Kept], log: LogKind) -> Vec<(Lsn, Lsn)> {
+fn of_log(kept: &[Kept], log: LogId) -> Vec<(Lsn, Lsn)> {
     let of_log = kept.iter().filter(|kept| kept.log == log);
     of_log.map(|kept| kept.lsns.unwrap()).collect()
 }
@@ -219,7 +221,7 @@ fn a_damaged_header_takes_nothing_from_what_is_kept() {
     }
     for _ in 0..3 {
         rig.reopen("without a header");
-        assert_eq!(of_log(&rig.kept(), LogKind::Recovery), [(Lsn(1), Lsn(500))]);
+        assert_eq!(of_log(&rig.kept(), RECOVERY_LOG), [(Lsn(1), Lsn(500))]);
         assert_eq!(records(&rig.machine).len(), 500);
     }
 }
@@ -250,12 +252,12 @@ fn of_many_segments_of_each_log_the_first_and_the_last_are_kept() {
     rig.lose_power(1200, &lens, 4);
     rig.reopen("cut");
     let kept = rig.kept();
-    for log in LogKind::ALL {
+    for log in LOGS {
         let lsns = of_log(&kept, log);
         let [(first, _), (_, last)] = lsns[..] else {
-            panic!("{log}: {lsns:?}");
+            panic!("{log:?}: {lsns:?}");
         };
-        assert!(first <= Lsn(8) && last >= Lsn(1198), "{log}: {lsns:?}");
+        assert!(first <= Lsn(8) && last >= Lsn(1198), "{log:?}: {lsns:?}");
     }
     assert_eq!(kept.len(), 2 * KEPT_MAX);
     let records: u64 = kept.iter().map(|kept| kept.records).sum();
@@ -274,13 +276,13 @@ fn a_later_cut_takes_the_place_of_an_earlier_one() {
     rig.reopen("second");
     let kept = rig.kept();
     let expected = (Lsn(last.0 + 22), Lsn(last.0 + 300));
-    assert_eq!(of_log(&kept, LogKind::Recovery), [expected]);
+    assert_eq!(of_log(&kept, RECOVERY_LOG), [expected]);
     assert!(before[0].place != kept[0].place);
     // One of the other log leaves them, too.
     rig.lose_power(20, &[1200], 5);
     rig.reopen("third");
-    assert_eq!(of_log(&rig.kept(), LogKind::Recovery), [expected]);
-    assert_eq!(of_log(&rig.kept(), LogKind::Large).len(), 1);
+    assert_eq!(of_log(&rig.kept(), RECOVERY_LOG), [expected]);
+    assert_eq!(of_log(&rig.kept(), LARGE_LOG).len(), 1);
 }
 
 /// Without that there are more and more of them.
@@ -354,7 +356,7 @@ fn a_crash_leaves_what_is_kept_or_what_is_not_cut() {
         };
         again.reopen(&what);
         let kept = again.kept();
-        for log in LogKind::ALL {
+        for log in LOGS {
             let lsns = of_log(&kept, log);
             assert!((1..=KEPT_MAX).contains(&lsns.len()), "{what}: {lsns:?}");
         }

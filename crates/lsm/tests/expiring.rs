@@ -8,13 +8,14 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{Clock, Direction, KeyRange, LogKind, Moment};
+use argosy_base::{Clock, Direction, KeyRange, Moment};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{
     Change, Changed, Condition, EngineError, Expiry, Only, Reach, Snapshot, Store, WriteBatch,
     WriteOptions, Written,
 };
+use argosy_lsm::names::logs::RECOVERY_LOG;
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};
 use common::counting::Counting;
 use common::wall::Wall;
@@ -341,7 +342,7 @@ fn tell_only_time(machine: &mut Machine, engine: &Lsm, wall: &Wall) {
 fn recovery_bytes(engine: &Lsm) -> u64 {
     let logs = engine.stats().logs;
     let mut logs = logs.iter();
-    let recovery = logs.find(|log| log.log == LogKind::Recovery);
+    let recovery = logs.find(|log| log.log == RECOVERY_LOG);
     recovery.map_or(0, |log| log.bytes)
 }
 

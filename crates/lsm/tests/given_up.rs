@@ -8,12 +8,13 @@ mod common;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use argosy_base::{AddressMode, LogKind, SegmentNumber};
+use argosy_base::{AddressMode, SegmentNumber};
 use argosy_device::{Crash, Purpose};
 use argosy_engine::conformance::Host;
 use argosy_engine::{EngineError, Store, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::contents::{Content, contents};
 use argosy_lsm::inspect::recount;
+use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};
 use common::judge::{Pairs, problems};
 use common::{Machine, tiny};
@@ -110,7 +111,7 @@ impl Rig {
     /// takes the whole segment for garbage.
     fn halves(&self) -> Vec<Vec<u8>> {
         let version = self.engine.version();
-        let log = version.log(LogKind::Large).iter();
+        let log = version.log(LARGE_LOG).iter();
         let sealed = log.filter(|entry| entry.segment.end.is_some());
         let mut halves = Vec::new();
         for number in sealed.map(|entry| entry.segment.number) {
@@ -275,7 +276,7 @@ fn what_is_counted_right_is_freed_although_it_is_looked_up() {
         rig.rest();
         // Those keys are in newer segments now, whose records the same levels point to.
         let after = rig.engine.version();
-        let log = before.log(LogKind::Large).iter();
+        let log = before.log(LARGE_LOG).iter();
         let numbers = log.map(|entry| entry.segment.number);
         let freed = numbers.filter(|number| after.log_segment(*number).is_none());
         assert!(freed.count() > 10, "{what}");

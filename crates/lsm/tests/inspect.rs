@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, DeviceSegment, LogKind, SegmentNumber};
+use argosy_base::{AddressMode, DeviceSegment, LogId, SegmentNumber};
 use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Host;
 use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
@@ -17,6 +17,7 @@ use argosy_lsm::inspect::{
     verify_owners, verify_region,
 };
 use argosy_lsm::manifest::{Manifest, Record};
+use argosy_lsm::names::logs::{LARGE_LOG, LOGS, log_name};
 use argosy_lsm::{Settings, Version};
 use common::{Machine, tiny, tiny_whole};
 
@@ -102,7 +103,7 @@ fn level_segments(version: &Version) -> Vec<(SegmentNumber, u32)> {
         .collect()
 }
 
-fn sealed(version: &Version, log: LogKind) -> Vec<(SegmentNumber, u32)> {
+fn sealed(version: &Version, log: LogId) -> Vec<(SegmentNumber, u32)> {
     let sealed = version.log(log).iter().map(|entry| entry.segment);
     sealed
         .filter_map(|s| Some((s.number, s.end.filter(|end| *end > 64)?)))
@@ -161,7 +162,7 @@ fn flipped_bits_are_found(settings: Settings) {
             assert!(found.iter().any(here), "{number}, byte {within}: {found:?}");
         }
     }
-    for log in LogKind::ALL {
+    for log in LOGS {
         let sealed = sealed(&version, log);
         for (number, end) in sealed.iter().take(8) {
             for within in [3, 61, 70, end - 1] {
@@ -169,9 +170,9 @@ fn flipped_bits_are_found(settings: Settings) {
                 hurt.flip_bit(on_device(&version, *number, within), 2);
                 let found = problems(&hurt, &settings);
                 let first = found.iter().find(|p| p.number == Some(*number));
-                let first = first.unwrap_or_else(|| panic!("{log} {number} {within}: {found:?}"));
+                let first = first.unwrap_or_else(|| panic!("{log:?} {number} {within}: {found:?}"));
                 assert!(first.offset <= within, "{first}");
-                assert_eq!(first.part, log.to_string());
+                assert_eq!(first.part, log_name(log));
             }
         }
     }
@@ -258,7 +259,7 @@ fn a_stale_block_is_found_and_said_to_be_stale() {
     );
 
     // The head of another log segment.
-    let logs = sealed(&version, LogKind::Large);
+    let logs = sealed(&version, LARGE_LOG);
     let [(first, _), (second, _), ..] = logs.as_slice() else {
         panic!("too few log segments: {version}");
     };
@@ -275,7 +276,7 @@ fn a_missing_segment_is_found() {
     let (device, settings) = loaded(5, 4000);
     let version = version_of(&device, &settings);
     let level = level_segments(&version)[0].0;
-    let log = sealed(&version, LogKind::Large)[0].0;
+    let log = sealed(&version, LARGE_LOG)[0].0;
     for number in [level, log] {
         let hurt = copy(&device);
         let zeros = vec![0; settings.segment_bytes];
@@ -470,7 +471,7 @@ fn copies_are_equal_or_differ_where_they_do() {
     both[1].flip_bit(on_device(version, number, len / 2), 3);
     assert_eq!(compare_now().unwrap(), equal);
 
-    let (number, _) = sealed(version, LogKind::Large)[0];
+    let (number, _) = sealed(version, LARGE_LOG)[0];
     both[0].flip_bit(on_device(version, number, 100), 3);
     let different = compare_now().unwrap_err();
     assert_eq!(

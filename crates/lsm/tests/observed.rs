@@ -10,13 +10,14 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, SegmentNumber};
+use argosy_base::{EditSeq, FlushRange, Lsn, SegmentNumber};
 use argosy_device::Room;
 use argosy_engine::conformance::Host;
 use argosy_engine::{
     BusyReason, EditNotice, EngineError, LogEnd, Observer, SealedSegment, Source as _, Store,
     WriteBatch, WriteOptions,
 };
+use argosy_lsm::names::logs::{LOGS, RECOVERY_LOG};
 use argosy_lsm::{Edit, Lsm, Settings};
 use common::{Machine, tiny};
 
@@ -25,7 +26,7 @@ const SEGMENTS: u64 = 1024;
 #[derive(Default)]
 struct Heard {
     /// By log: ordinal and byte.
-    ends: [(u64, u32); LogKind::ALL.len()],
+    ends: [(u64, u32); LOGS.len()],
     last: Lsn,
     flushes: Vec<FlushRange>,
     edits: Vec<Edit>,
@@ -204,10 +205,7 @@ fn windows_wait_for_every_member() {
     watched.settle_with_edits();
     assert!(watched.put(0, 100).is_err(), "durable here is not enough");
     let ranges = std::mem::take(&mut watched.listener.heard().flushes);
-    let recovery: Vec<_> = ranges
-        .iter()
-        .filter(|r| r.log == LogKind::Recovery)
-        .collect();
+    let recovery: Vec<_> = ranges.iter().filter(|r| r.log == RECOVERY_LOG).collect();
     assert!(recovery.len() >= 4, "{ranges:?}");
     assert_eq!(watched.engine.durable_lsn(), Lsn(0));
     let first = recovery[0];
@@ -344,9 +342,7 @@ fn the_log_of_deletes_leaves_a_full_member_room_for_merges() {
         watched.settle_with_edits();
         let declared = |heard: &Heard| {
             let added = heard.edits.iter().flat_map(|edit| &edit.logs_added);
-            added
-                .filter(|segment| segment.log == LogKind::Recovery)
-                .count()
+            added.filter(|segment| segment.log == RECOVERY_LOG).count()
         };
         let before = declared(&watched.listener.heard());
         for number in 0..2000_u32 {

@@ -8,15 +8,17 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, KeyRange, LogKind, SegmentNumber, SegmentPart};
+use argosy_base::{AddressMode, KeyRange, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, Crash, Device, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{EngineError, Source as _, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::{ProblemKind, Region, Windows, recount, verify_region};
 use argosy_lsm::level::form_and_refs;
 use argosy_lsm::level::pointers::for_each_pointer_mut;
+use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_lsm::repair::{RepairError, wanted};
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};
+
 use common::{Machine, mixed, tiny, tiny_whole};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -86,7 +88,7 @@ fn hurt(machine: &Machine, engine: &Lsm) -> BTreeMap<SegmentNumber, Buffer> {
     }
     let medium = version.medium_log().values().next();
     let finished = chosen.into_values().chain(medium);
-    let log = version.log(LogKind::Large).iter();
+    let log = version.log(LARGE_LOG).iter();
     let log = log.filter(|entry| entry.segment.end.is_some_and(|end| end > 4096));
     let numbers = finished.map(|entry| entry.segment.number);
     let numbers = numbers.chain(log.take(1).map(|entry| entry.segment.number));

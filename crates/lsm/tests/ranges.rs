@@ -4,11 +4,12 @@
 
 mod common;
 
-use argosy_base::{Direction, KeyRange, LogKind};
+use argosy_base::{Direction, KeyRange};
 use argosy_engine::conformance::Host;
 use argosy_engine::long::LongWriter;
 use argosy_engine::{BusyReason, EngineError, Expiry, Store, WriteBatch, WriteOptions};
 use argosy_lsm::db::Stats;
+use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_lsm::{Compaction, Lsm, Settings};
 use common::{Machine, tiny};
 
@@ -62,7 +63,7 @@ fn erase(machine: &mut Machine, engine: &Lsm, range: &KeyRange) {
 /// Bytes of sealed segments of the large log.
 fn logged(engine: &Lsm) -> u64 {
     let logs = engine.stats().logs;
-    let large = logs.iter().filter(|log| log.log == LogKind::Large);
+    let large = logs.iter().filter(|log| log.log == LARGE_LOG);
     large.map(|log| log.bytes).sum()
 }
 

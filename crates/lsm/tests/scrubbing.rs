@@ -10,15 +10,17 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{AddressMode, Instant, LogKind, RegionId, SegmentNumber};
+use argosy_base::{AddressMode, Instant, RegionId, SegmentNumber};
 use argosy_device::{Crash, Device, MemoryDevice, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::salvage::{Salvage, salvage};
 use argosy_lsm::inspect::{Region, Windows};
+use argosy_lsm::names::logs::LOGS;
 use argosy_lsm::scrub::{Damage, Pace, Pass, ScrubStats, Scrubber, next};
 use argosy_lsm::stored::StoredVersion;
 use argosy_lsm::{Placement, Settings, Version};
+
 use common::{Machine, mixed, tiny, tiny_whole};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -123,7 +125,7 @@ fn segments(version: &Version) -> Vec<(SegmentNumber, u32)> {
     let mut all: BTreeMap<_, _> = finished
         .map(|entry| (entry.segment.number, entry.segment.len))
         .collect();
-    for log in LogKind::ALL {
+    for log in LOGS {
         let sealed = version.log(log).iter().map(|entry| entry.segment);
         all.extend(sealed.filter_map(|s| Some((s.number, s.end.filter(|end| *end > 64)?))));
     }

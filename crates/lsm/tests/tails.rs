@@ -7,12 +7,12 @@ mod common;
 
 use std::sync::Arc;
 
-use argosy_base::LogKind;
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::Settings;
 use argosy_lsm::inspect::Region;
+use argosy_lsm::names::logs::LARGE_LOG;
 use common::{Machine, tiny};
 
 /// Segments that are filled.
@@ -56,7 +56,7 @@ fn one_edit_declares_several_segments_of_a_log_that_is_written_fast() {
     // What was declared beside what is used is little: a segment takes 15 records.
     let used = SEGMENTS * 16 / 15;
     let version = region.version.unwrap();
-    let declared = version.log(LogKind::Large).len();
+    let declared = version.log(LARGE_LOG).len();
     assert!(declared <= used + 8 + 1, "{declared}");
 }
 

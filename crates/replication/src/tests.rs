@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use std::str::FromStr;
 
 use argosy_base::{
-    EditSeq, FlushRange, LogKind, LogPosition, Lsn, Position, SegmentNumber, SegmentPart, ServerId,
-    Standing,
+    EditSeq, FlushRange, LogId, LogPosition, Lsn, PerLog, Position, SegmentNumber, SegmentPart,
+    ServerId, Standing,
 };
 use datadriven::TestCase;
 
@@ -54,7 +54,7 @@ fn position(case: &mut TestCase) -> Position {
     Position {
         edit: EditSeq(at[0].into()),
         lsn: Lsn(at[1].into()),
-        logs: [log, None],
+        logs: log.map(|log| (LogId::FIRST, log)).into_iter().collect(),
     }
 }
 
@@ -65,7 +65,7 @@ fn range(case: &mut TestCase) -> FlushRange {
     let (from, to) = bytes.split_once('-').expect("from-to");
     let ordinal: u64 = ordinal.parse().expect("an ordinal");
     FlushRange {
-        log: LogKind::Recovery,
+        log: LogId::FIRST,
         ordinal,
         segment: SegmentNumber(ordinal + 100),
         from: from.parse().expect("a byte"),
@@ -211,8 +211,8 @@ fn lines<T: core::fmt::Debug>(actions: &[T]) -> String {
         ("EditSeq(", "("),
         ("SegmentNumber(", "("),
         ("ServerId(", "("),
-        ("FlushRange { log: Recovery, ordinal: ", "log { ordinal: "),
-        ("logs: [None, None] ", ""),
+        ("FlushRange { log: LogId(1), ordinal: ", "log { ordinal: "),
+        ("logs: {} ", ""),
         ("LogPosition { ", "{ "),
     ] {
         text = text.replace(long, short);
@@ -280,7 +280,7 @@ fn the_commit_lsn_is_what_every_backup_holds() {
         let own = Position {
             edit: EditSeq(1),
             lsn: Lsn(0),
-            logs: [None; 2],
+            logs: PerLog::default(),
         };
         let copy = OwnCopy::Opened {
             position: own,

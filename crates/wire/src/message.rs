@@ -29,10 +29,14 @@
 //!   24  Failed             attempt damaged: flag why
 //!   25  Whole              attempt
 //!
-//! position := edit lsn log log                  log := 0 | 1 ordinal segment end flushed
-//! range    := log: u8  ordinal segment from to  flag := 0: u8 | 1: u8
+//! position := edit lsn count (log ordinal segment end flushed)[count]
+//! range    := log ordinal segment from to       flag := 0: u8 | 1: u8
 //! call     := tag: u8 …                         answer := tag: u8 …      (see `call`)
+//! log      := id: u8
 //! ```
+//!
+//! The id of a log is 1 to [`LOGS_MAX`](argosy_base::limits::LOGS_MAX). In a position the ids rise. Which logs a region
+//! has depends on the engine. A backup refuses to flush a log that it does not have, and a primary ignores it.
 //!
 //! Numbers are variable-length integers unless a width is given; byte strings are a length and
 //! bytes. `crc32c` (fixed, 4 bytes) covers bytes that were written one-sided into a landing slot

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use argosy_base::codec::Reader;
 use argosy_base::{
-    AddressMode, DeviceSegment, Direction, EditSeq, FlushRange, LogKind, LogPosition, Lsn, Outcome,
+    AddressMode, DeviceSegment, Direction, EditSeq, FlushRange, LogId, LogPosition, Lsn, Outcome,
     Position, SegmentNumber, Standing,
 };
 
@@ -20,13 +20,17 @@ fn samples() -> Vec<Message<'static>> {
         end: 5000,
         flushed: 4096,
     };
+    let highest = LogId::all().last().unwrap();
     let position = Position {
         edit: EditSeq(9),
         lsn: Lsn(1 << 40),
-        logs: [Some(log), None],
+        logs: [LogId::FIRST, highest]
+            .map(|id| (id, log))
+            .into_iter()
+            .collect(),
     };
     let range = FlushRange {
-        log: LogKind::Large,
+        log: highest,
         ordinal: 1,
         segment: SegmentNumber(8),
         from: 4096,

@@ -28,7 +28,6 @@ use std::path::{Path, PathBuf};
 
 use argosy_log::segment::holds_records;
 use argosy_memory::{SharedMemory, own_directory};
-
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -281,11 +280,12 @@ mod tests {
 
     /// A window that holds a record, or only the header that it begins with.
     fn window(shm: &Path, has_record: bool) -> PathBuf {
-        use argosy_base::{Epoch, Incarnation, LogKind, Lsn, RegionId, SegmentNumber};
-        use argosy_log::segment::{WINDOW_HEADER_BYTES, Writer, encode_window_header};
+        use argosy_base::{Epoch, Incarnation, Lsn, RegionId, SegmentNumber};
         use argosy_lsm::LogSegment;
+        use argosy_log::segment::{WINDOW_HEADER_BYTES, Writer, encode_window_header};
+        use argosy_lsm::names::logs::RECOVERY_LOG;
         let segment = LogSegment {
-            log: LogKind::Recovery,
+            log: RECOVERY_LOG,
             number: SegmentNumber(1),
             epoch: Epoch(1),
             ordinal: 0,

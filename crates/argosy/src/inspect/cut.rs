@@ -6,10 +6,10 @@ use argosy_base::RegionId;
 use argosy_device::{Store, StoreSettings};
 use argosy_lsm::cut_segments::{self, Kept, log_of};
 use argosy_lsm::inspect::Region;
+use argosy_lsm::names::logs::{log_name, log_word};
 use clap::Args;
 use serde::Serialize;
 
-use super::view::log_name;
 use super::{Opened, of_device, open_to_write, say};
 use crate::failure::Failure;
 
@@ -43,7 +43,10 @@ impl DiscardCut {
             for entry in &dump.regions {
                 if let Some((region, log)) = log_of(entry) {
                     let count = entry.manifest.len();
-                    say(&format!("{region}, {log}: {count} cut segments"));
+                    say(&format!(
+                        "{region}, {}: {count} cut segments",
+                        log_name(log)
+                    ));
                 }
             }
             return Ok(());
@@ -84,7 +87,7 @@ pub(super) struct CutView {
 impl From<&Kept> for CutView {
     fn from(kept: &Kept) -> Self {
         Self {
-            log: log_name(kept.log),
+            log: log_word(kept.log),
             number: kept.segment.as_ref().ok().map(|segment| segment.number.0),
             device_segment: kept.place.0,
             cut_at: kept.cut_at.0,

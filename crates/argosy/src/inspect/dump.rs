@@ -7,11 +7,12 @@ use std::path::PathBuf;
 
 use argosy_base::SegmentNumber;
 use argosy_log::{Record, RecordKind};
-use argosy_lsm::Version;
-use argosy_lsm::cut_segments;
+use argosy_lsm::edit::log_segment_in_words;
 use argosy_lsm::inspect::Region;
 use argosy_lsm::inspect::contents::{Content, contents};
+use argosy_lsm::names::logs::log_name;
 use argosy_lsm::names::{Entry, Lasting};
+use argosy_lsm::{Version, cut_segments};
 use clap::Args;
 use serde::Serialize;
 
@@ -223,7 +224,10 @@ impl Dump {
                 device_segment: Some(kept.place.0),
                 text: format!(
                     "{id}, {name} at {}: cut segment of the {}, from {} on: {} whole records",
-                    kept.place, kept.log, kept.cut_at, kept.records
+                    kept.place,
+                    log_name(kept.log),
+                    kept.cut_at,
+                    kept.records
                 ),
                 ..Item::default()
             })?;
@@ -358,7 +362,7 @@ fn bad(offset: u32, text: String) -> Item {
 /// What segment `number` is.
 fn what(version: &Version, number: SegmentNumber) -> String {
     if let Some(entry) = version.log_segment(number) {
-        return entry.segment.to_string();
+        return log_segment_in_words(&entry.segment);
     }
     if let Some(entry) = version.medium_log().get(&number) {
         return format!("medium log, {}", entry.segment);

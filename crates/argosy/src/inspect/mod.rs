@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, LogKind, RegionId};
+use argosy_base::{DeviceSegment, RegionId};
 use argosy_device::{
     Device, DeviceError, FileDevice, FileSettings, ReadOnlyFile, RegionEntry, Store,
 };
@@ -29,7 +29,9 @@ use argosy_lsm::db::promote::window_name;
 use argosy_lsm::inspect::{
     Owner, Problem, ProblemKind, Region, Windows, add_cut, add_pin, owners, verify_windows,
 };
+use argosy_lsm::names::logs::LOGS;
 use argosy_lsm::pins::{PinError, is_pin};
+use argosy_lsm::replica::survivors_of;
 use argosy_lsm::set_aside::region_of;
 use argosy_lsm::shape::Shape;
 use argosy_lsm::{Settings, Version};
@@ -245,10 +247,10 @@ impl Opened {
 
     /// What is left of a region's log windows.
     fn windows(&self, region: RegionId) -> Windows {
-        let geometry = self.settings.log_geometry();
+        let logs = self.settings.logs();
         match boot_id() {
             Ok(boot) if self.is_embedded => self.embedded_windows(region, boot),
-            Ok(boot) => left_windows(&self.windows, region, &geometry, boot),
+            Ok(boot) => survivors_of(left_windows(&self.windows, region, &logs, boot)),
             Err(_) => Windows::default(),
         }
     }
@@ -256,7 +258,7 @@ impl Opened {
     /// What is left of the windows of a single program's store, which have names and a stamp of their own.
     fn embedded_windows(&self, region: RegionId, boot: BootId) -> Windows {
         let device = self.store.superblock().device_id;
-        LogKind::ALL.map(|log| {
+        LOGS.map(|log| {
             let open = |slot| {
                 let name = format!("{:016x}.window", window_name(region, log, slot));
                 let at = |directory: &PathBuf| SharedMemory::open(&directory.join(&name)).ok();

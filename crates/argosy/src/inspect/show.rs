@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use argosy_base::{DeviceSegment, LogKind, SEGMENT_SIZE};
+use argosy_base::{DeviceSegment, SEGMENT_SIZE};
 use argosy_device::Store;
 use argosy_lsm::inspect::{LogEnds, Owner, Region, log_ends};
+use argosy_lsm::names::logs::LOGS;
 use serde::Serialize;
 
 use super::cut::{CutView, cut_of, print_cut};
@@ -137,7 +138,7 @@ fn checkpoints_of(pins: &[Pinned], owners: &Owners) -> Vec<CheckpointView> {
                         device_segment: stored.place().0,
                     })
                     .collect();
-                let logs = LogKind::ALL.iter().map(|log| version.log(*log).len());
+                let logs = LOGS.iter().map(|log| version.log(*log).len());
                 let (log_segments, medium_segments) = (logs.sum(), version.medium_log().len());
                 let segments = version.table().len();
                 CheckpointView {

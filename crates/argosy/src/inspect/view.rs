@@ -1,8 +1,9 @@
 //! What of a store and its regions is printed: plain data, for people and for programs.
 
-use argosy_base::{KeyRange, LogKind, RegionId};
+use argosy_base::{KeyRange, RegionId};
 use argosy_device::{HeadBlock, Superblock};
 use argosy_lsm::inspect::{LogEnds, Owner, Problem, Region};
+use argosy_lsm::names::logs::{LOGS, log_word};
 use argosy_lsm::scrub::Damage;
 use argosy_lsm::shape::Shape;
 use serde::Serialize;
@@ -342,14 +343,6 @@ impl From<&Owner> for OwnerView {
     }
 }
 
-/// A log's name for programs.
-pub(super) const fn log_name(log: LogKind) -> &'static str {
-    match log {
-        LogKind::Recovery => "recovery",
-        LogKind::Large => "large",
-    }
-}
-
 impl RegionView {
     /// The region, and where its logs end if that is known.
     pub(super) fn new(region: &Region, ends: Option<&LogEnds>) -> Self {
@@ -459,12 +452,12 @@ fn tree_views(version: &argosy_lsm::Version) -> Vec<TreeView> {
 }
 
 fn log_views(version: &argosy_lsm::Version, ends: Option<&LogEnds>) -> Vec<LogView> {
-    let entries = LogKind::ALL.into_iter().flat_map(|log| version.log(log));
+    let entries = LOGS.into_iter().flat_map(|log| version.log(log));
     entries
         .map(|entry| {
             let segment = &entry.segment;
             LogView {
-                log: log_name(segment.log),
+                log: log_word(segment.log),
                 ordinal: segment.ordinal,
                 number: segment.number.0,
                 device_segment: entry.stored.place().0,

@@ -10,7 +10,7 @@
 
 use std::ops::ControlFlow;
 
-use argosy_base::{Kind, LogKind, Lsn, RegionId, SegmentNumber};
+use argosy_base::{Kind, LogId, Lsn, RegionId, SegmentNumber};
 
 use super::super::record::{Record, record_at};
 use super::super::segment::{BLOCK_BYTES, Geometry, Position, SEGMENT_HEADER_BYTES, identity};
@@ -21,7 +21,7 @@ use crate::chain::LogSegment;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutSegment {
     /// The log.
-    pub log: LogKind,
+    pub log: LogId,
     /// The segment.
     pub number: SegmentNumber,
     /// How many records.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{EditSeq, FlushRange, Instant, LogKind, Lsn, SegmentNumber};
+use argosy_base::{EditSeq, FlushRange, Instant, Lsn, SegmentNumber};
 use argosy_engine::{EngineError, LogEnd, Progress};
 
 use super::Lsm;
@@ -34,6 +34,7 @@ use super::logflush::LogFlusher;
 use super::upkeep::Upkeep;
 use super::write::{Appender, mark_as_asked};
 use crate::edit::{Edit, LogSegment};
+use crate::names::logs::{LOGS, RECOVERY_LOG};
 use crate::storage::{Committed, Storage};
 use crate::work::admission::Worked;
 use crate::work::freed::pointed_to;
@@ -209,7 +210,7 @@ impl Background {
         let marks: Vec<_> = {
             let writer = lsm.lock();
             let last = writer.last();
-            let logs = LogKind::ALL.map(|log| writer.logs.log(log));
+            let logs = LOGS.map(|log| writer.logs.log(log));
             let written = logs.iter().any(|log| log.end().is_some());
             let logs = logs.iter().filter(|_| written);
             logs.filter_map(|log| log.mark_behind_end(last)).collect()
@@ -259,7 +260,7 @@ impl Background {
             let cache = &lsm.reading.cache;
             let bytes = self.logs.submit(range, &windows, &version, cache);
             Counts::add(&lsm.counts.log_write_bytes, bytes);
-            if range.log == LogKind::Recovery {
+            if range.log == RECOVERY_LOG {
                 Counts::add(&lsm.counts.recovery_log_write_bytes, bytes);
             }
             any = true;

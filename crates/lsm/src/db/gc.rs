@@ -42,7 +42,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{EditSeq, LogKind, Lsn, Moment, Pointer, SegmentNumber};
+use argosy_base::{EditSeq, LogId, Lsn, Moment, Pointer, SegmentNumber};
 use argosy_device::Purpose;
 use argosy_engine::{BatchError, EngineError, Expiry, WriteBatch};
 use argosy_log::sweep::{Sweep, SweepError};
@@ -53,6 +53,7 @@ use super::background::Ground;
 use super::write::Appender;
 use crate::edit::{Edit, LogSegment};
 use crate::names::OwnedEntry;
+use crate::names::logs::LARGE_LOG;
 use crate::read::ReadView;
 use crate::segments::StoredSegment;
 use crate::segments::fetch::Fetch;
@@ -168,9 +169,9 @@ impl Gc {
 
     /// What a segment of the large log is wanted for, in place of `otherwise`: what is moved comes out
     /// of the reserve.
-    pub(super) const fn tail_purpose(&self, log: LogKind, otherwise: Purpose) -> Purpose {
+    pub(super) const fn tail_purpose(&self, log: LogId, otherwise: Purpose) -> Purpose {
         match (log, &self.victim) {
-            (LogKind::Large, Some(_)) => Purpose::Flush,
+            (LARGE_LOG, Some(_)) => Purpose::Flush,
             _ => otherwise,
         }
     }

@@ -12,12 +12,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{FlushRange, LogKind};
+use argosy_base::{FlushRange, LogId};
 use argosy_device::{Buffer, DeviceError, Store, Ticket};
 use argosy_engine::EngineError;
 use argosy_log::LogWindows;
 
 use crate::cache::NodeCache;
+use crate::names::logs::{LARGE_LOG, LOGS};
 use crate::version::Version;
 
 /// See the module documentation.
@@ -28,7 +29,7 @@ pub(super) struct LogFlusher {
     /// The sync under way, and the ranges that it covers.
     syncing: Option<(Ticket, Vec<FlushRange>)>,
     /// Per log, up to where it is durable here: ordinal and byte.
-    durable: [Option<(u64, u32)>; LogKind::ALL.len()],
+    durable: [Option<(u64, u32)>; LOGS.len()],
 }
 
 impl LogFlusher {
@@ -52,7 +53,7 @@ impl LogFlusher {
         let in_memory = windows.read(&entry.segment, range.from, &mut bytes[..len]);
         assert!(in_memory, "a window stays in memory until it is flushed");
         let bytes = Arc::new(bytes);
-        if range.log == LogKind::Large {
+        if range.log == LARGE_LOG {
             let window = windows.geometry().window_bytes();
             let of = (window, cache);
             entry.stored.keep_flushed(range.from, &bytes, of);
@@ -118,7 +119,7 @@ impl LogFlusher {
     }
 
     /// Whether byte `to` of the segment with `ordinal` of `log`, and all before, is durable here.
-    pub(super) fn is_durable(&self, log: LogKind, ordinal: u64, to: u32) -> bool {
+    pub(super) fn is_durable(&self, log: LogId, ordinal: u64, to: u32) -> bool {
         self.durable[log.index()] >= Some((ordinal, to))
     }
 }

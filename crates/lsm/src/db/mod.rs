@@ -44,21 +44,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
-use argosy_base::{Clock, EditSeq, Epoch, LogKind, Lsn, RegionId};
+use argosy_base::{Clock, EditSeq, Epoch, Lsn, RegionId};
 use argosy_device::{Store, Waker};
 use argosy_engine::{EngineError, Marks, Observer, Service};
 use argosy_log::segment::Writer as WriterName;
-use argosy_log::{LogWindows, LogWriter, Logs};
+use argosy_log::{LogWindows, LogWriter};
 use argosy_memory::WindowStore;
 
 use crate::cache::NodeCache;
 use crate::edit::LogSegment;
+use crate::names::logs::{LARGE_LOG, LOGS, Logs};
 use crate::read::{FilterCounts, ReadView, Reading};
 use crate::replica::{Replica, ReplicaError};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::work::stats::Counts;
 use background::Background;
+use bulk::{Taken, Ticket};
 use edits::EditProgress;
 use ingest::{Ingest, IngestError};
 use space::Fullness;
@@ -79,8 +81,8 @@ pub struct Parts {
     pub storage: Storage,
     /// The epoch in which this engine writes.
     pub epoch: Epoch,
-    /// The windows, by [`LogKind::index`]; nothing in them is needed any more.
-    pub windows: [Arc<LogWindows>; LogKind::ALL.len()],
+    /// The windows, by [`LogId::index`](argosy_base::LogId::index); nothing in them is needed any more.
+    pub windows: [Arc<LogWindows>; LOGS.len()],
     /// Who writes them.
     pub writer: WriterName,
     /// The history that is not in the levels.
@@ -109,8 +111,8 @@ pub struct Lsm {
     observer: Option<Arc<dyn Observer>>,
     cut: Option<Cut>,
     reading: Arc<Reading>,
-    /// By [`LogKind::index`].
-    windows: [Arc<LogWindows>; LogKind::ALL.len()],
+    /// By [`LogId::index`](argosy_base::LogId::index).
+    windows: [Arc<LogWindows>; LOGS.len()],
     /// What readers see. Replaced under the writer lock only.
     view: ArcSwap<ReadView>,
     writer: Mutex<Writer>,
@@ -151,22 +153,22 @@ impl Lsm {
         assert_eq!(settings.validate(), Ok(()), "settings are validated before");
         settings.fit_device(parts.storage.store().total());
         let windows = parts.windows;
-        let [recovery, large] = windows.clone();
+        let large = Arc::clone(&windows[LARGE_LOG.index()]);
         let share = settings.memtable_share_bytes;
         let share = share.unwrap_or(settings.memtables_max * settings.l0_bytes);
         let kept = kept::KeptTables::new(&parts.cache, share);
         let reading = Arc::new(Reading {
             region: parts.storage.region(),
             cache: parts.cache,
-            windows: Arc::clone(&large),
+            windows: large,
             filters: FilterCounts::default(),
             damages: Arc::clone(parts.storage.damages()),
         });
         let mutants = settings.mutants.of_logs();
-        let logs = Logs {
-            recovery: LogWriter::new(recovery, parts.writer).with_mutants(mutants),
-            large: LogWriter::new(large, parts.writer).with_mutants(mutants),
-        };
+        let logs = windows
+            .clone()
+            .map(|windows| LogWriter::new(windows, parts.writer).with_mutants(mutants));
+        let logs = Logs::new(logs);
         let version = Arc::clone(parts.storage.current());
         let told = time::told_at_opening(version.time(), parts.tables.time(), parts.last);
         let time = RegionTime::new(version.time(), told);

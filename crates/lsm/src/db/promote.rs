@@ -13,13 +13,13 @@
 
 use std::sync::Arc;
 
-use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogKind, Lsn, Position, RegionId, SegmentNumber};
+use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogId, Lsn, Position, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, Store};
-use argosy_engine::{CopyError, Observer, Promoted, Service, Source};
+use argosy_engine::{CopyError, Observer, Promoted, Service};
 use argosy_log::behind::{Behind, Left};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::value::reach;
-use argosy_log::{Geometry, LogTail, LogWindows, Recovered, Recovery, Replayed, recover};
+use argosy_log::{Geometry, LogTail, LogWindows, Recovery, Replayed, recover};
 use argosy_memory::{MemoryError, SharedMemory, WindowStore};
 
 use super::replay::Tables;
@@ -27,6 +27,7 @@ use super::upkeep::tail_purpose;
 use super::{Lsm, Parts};
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogSegment};
+use crate::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG, Recovered, log_name};
 use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
 use crate::set_aside::SetAside;
 use crate::settings::Settings;
@@ -53,7 +54,7 @@ impl Lsm {
         replica: Replica,
         cache: &Arc<NodeCache>,
         service: Service,
-    ) -> Result<Promoted, NotPromoted> {
+    ) -> Result<Promoted, Box<NotPromoted>> {
         let version = Arc::clone(replica.version());
         let store = Arc::clone(replica.store());
         let promoted = promote(replica, cache, service);
@@ -63,7 +64,7 @@ impl Lsm {
                 true => SetAside::of_version(&store, &version),
                 false => None,
             };
-            NotPromoted { error, left }
+            Box::new(NotPromoted { error, left })
         })
     }
 
@@ -117,7 +118,7 @@ pub(super) fn promote(
         },
         tables,
         last: recovered.last,
-        cut: recovered.cut_in_words().map(|words| Cut {
+        cut: recovered.cut_in_words(log_name).map(|words| Cut {
             records: recovered.cut.iter().map(|cut| cut.records).sum(),
             kept,
             words,
@@ -169,7 +170,7 @@ pub(super) fn open(
     let cache = Arc::new(NodeCache::new(settings.cache_bytes));
     let lsm = promote(replica, &cache, service)?;
     // Everything that survived is durable now, and new windows were begun.
-    for log in LogKind::ALL {
+    for log in LOGS {
         for slot in 0..settings.window_slots {
             windows.forget_survivors(window_name(region, log, slot))?;
         }
@@ -179,15 +180,15 @@ pub(super) fn open(
 
 /// The name under which a region's window is kept.
 #[must_use]
-pub fn window_name(region: RegionId, log: LogKind, slot: usize) -> u64 {
+pub fn window_name(region: RegionId, log: LogId, slot: usize) -> u64 {
     let slot = u16::try_from(slot).expect("a log has few windows");
-    u64::from(region.0) << 32 | u64::from(log as u8) << 16 | u64::from(slot)
+    u64::from(region.0) << 32 | u64::from(log.raw()) << 16 | u64::from(slot)
 }
 
 /// What an earlier process left of a region's windows.
 #[must_use]
 pub fn survivors(windows: &dyn WindowStore, region: RegionId, settings: &Settings) -> Survivors {
-    LogKind::ALL.map(|log| {
+    LOGS.map(|log| {
         (0..settings.window_slots)
             .map(|slot| windows.survivors(window_name(region, log, slot)))
             .collect()
@@ -205,7 +206,7 @@ pub fn fresh_windows(
 ) -> Result<Slots, MemoryError> {
     let len = settings.log_geometry().slot_bytes();
     let mut slots = Slots::default();
-    for log in LogKind::ALL {
+    for log in LOGS {
         for slot in 0..settings.window_slots {
             slots[log.index()].push(windows.create(window_name(region, log, slot), len)?);
         }
@@ -238,15 +239,15 @@ fn refuse_less(position: &Position, recovered: &Recovered) -> Result<(), Replica
     if recovered.last >= position.lsn {
         return Ok(());
     }
-    let found = |log: LogKind| {
+    let found = |log: LogId| {
         let end = recovered.logs[log.index()].end;
         end.map_or((0, 0), |end| (end.ordinal, end.offset))
     };
-    let mut ends = LogKind::ALL
+    let mut ends = LOGS
         .into_iter()
-        .filter_map(|log| Some((log, position.logs[log.index()]?)));
+        .filter_map(|log| Some((log, position.logs.get(log)?)));
     let was = ends.find(|(log, was)| found(*log) < (was.ordinal, was.end));
-    let unknown = (LogKind::Recovery, SegmentNumber(0), 0);
+    let unknown = (RECOVERY_LOG, SegmentNumber(0), 0);
     let (log, segment, offset) = was.map_or(unknown, |(log, was)| (log, was.segment, was.end));
     Err(ReplicaError::CorruptLog {
         log,
@@ -264,7 +265,7 @@ pub fn find_behind(
     windows: &Survivors,
     last: Lsn,
 ) -> Option<Behind> {
-    let chains = LogKind::ALL.map(|log| -> Vec<LogSegment> {
+    let chains = LOGS.map(|log| -> Vec<LogSegment> {
         version.log(log).iter().map(|entry| entry.segment).collect()
     });
     let left = Left {
@@ -283,10 +284,10 @@ fn replay(
     tables: &mut Tables,
 ) -> Result<Recovered, ReplicaError> {
     let version = Arc::clone(storage.current());
-    let chains = LogKind::ALL.map(|log| -> Vec<LogSegment> {
+    let chains = LOGS.map(|log| -> Vec<LogSegment> {
         version.log(log).iter().map(|entry| entry.segment).collect()
     });
-    let windows = LogKind::ALL.map(|log| -> Vec<Option<Arc<SharedMemory>>> {
+    let windows = LOGS.map(|log| -> Vec<Option<Arc<SharedMemory>>> {
         windows[log.index()].iter().cloned().map(Some).collect()
     });
     let points = storage.log_points(&version);
@@ -340,7 +341,7 @@ fn cut(
 ) -> Result<Vec<Committed>, ReplicaError> {
     let version = Arc::clone(storage.current());
     let mut edit = storage.next_edit(epoch);
-    for log in LogKind::ALL {
+    for log in LOGS {
         let tail = &recovered.logs[log.index()];
         write_unflushed(&version, tail);
         edit.logs_sealed.extend(&tail.seals);
@@ -372,7 +373,7 @@ fn begin_logs(
     let in_use = !tables.is_empty();
     let mut edit = storage.next_edit(epoch);
     let mut tails = Vec::new();
-    for log in LogKind::ALL {
+    for log in LOGS {
         let number = storage
             .allocate_number()
             .expect("a block was just reserved");
@@ -403,17 +404,12 @@ fn begin_logs(
     Ok(tails)
 }
 
-fn log_windows(storage: &Storage, windows: Slots) -> [Arc<LogWindows>; LogKind::ALL.len()] {
+fn log_windows(storage: &Storage, windows: Slots) -> [Arc<LogWindows>; LOGS.len()] {
     let geometry = storage.settings().log_geometry();
     let region = storage.region();
     let [recovery, large] = windows;
     [
-        Arc::new(LogWindows::new(
-            region,
-            LogKind::Recovery,
-            geometry,
-            recovery,
-        )),
-        Arc::new(LogWindows::new(region, LogKind::Large, geometry, large)),
+        Arc::new(LogWindows::new(region, RECOVERY_LOG, geometry, recovery)),
+        Arc::new(LogWindows::new(region, LARGE_LOG, geometry, large)),
     ]
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{DeviceSegment, EditSeq, LogKind, Lsn, Moment, SegmentNumber, SegmentPart};
+use argosy_base::{DeviceSegment, EditSeq, LogId, Lsn, Moment, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, buffer};
 use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_engine::{Checkpoint, EngineError, Pin, PinnedCheckpoint, Source, Store};
@@ -20,6 +20,7 @@ use crate::excess::Excess;
 use crate::memory::Memory;
 use crate::memtable::allocated;
 use crate::names::LevelError;
+use crate::names::logs::{LARGE_LOG, LOGS, has_log};
 use crate::read::snapshot::LsmSnapshot;
 use crate::read::{ReadView, ScanTime};
 use crate::segments::StoredSegment;
@@ -27,8 +28,8 @@ use crate::version::Version;
 use crate::version::outgoing::{goes_out, send_out};
 
 impl Source for Lsm {
-    fn piece(&self, log: LogKind, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next {
-        if from >= end {
+    fn piece(&self, log: LogId, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next {
+        if from >= end || !has_log(log) {
             return Next::End;
         }
         match self.segment_in_chain(log, from.ordinal) {
@@ -38,7 +39,10 @@ impl Source for Lsm {
         }
     }
 
-    fn flushed_everywhere(&self, log: LogKind, segment: SegmentNumber, to: u32) {
+    fn flushed_everywhere(&self, log: LogId, segment: SegmentNumber, to: u32) {
+        if !has_log(log) {
+            return;
+        }
         let mut writer = self.lock();
         let log = writer.logs.log_mut(log);
         log.flushed_everywhere(segment, to);
@@ -61,9 +65,7 @@ impl Source for Lsm {
 
     fn covers_flushed(&self) -> bool {
         let writer = self.lock();
-        LogKind::ALL
-            .iter()
-            .all(|log| writer.logs.log(*log).keeps_up())
+        LOGS.iter().all(|log| writer.logs.log(*log).keeps_up())
     }
 
     fn checkpoint(&self) -> PinnedCheckpoint {
@@ -103,11 +105,7 @@ impl Source for Lsm {
             let mut pinned = pins.iter().filter_map(Pin::get::<Version>);
             pinned.find(|version| version.stored(number).is_some())
         };
-        let version = match view.version.addresses() {
-            AddressMode::Logical => own.or_else(pinned),
-            // It has what its pointers lead to.
-            AddressMode::Rewrite => pinned().or(own),
-        }?;
+        let version = view.version.addresses().sender(own, pinned)?;
         if !goes_out(version, number, &(from..to)) {
             return None;
         }
@@ -129,17 +127,12 @@ impl Source for Lsm {
     }
 
     fn places(&self) -> Vec<(SegmentNumber, DeviceSegment)> {
-        if self.settings.addresses == AddressMode::Logical {
-            return Vec::new();
-        }
         let view = self.view.load();
-        let large = view.version.log(LogKind::Large).iter();
+        let large = view.version.log(LARGE_LOG).iter();
         let medium = view.version.medium_log().values();
-        large
-            .map(|entry| &entry.stored)
-            .chain(medium.map(|entry| &entry.stored))
-            .map(|stored| (stored.number(), stored.place()))
-            .collect()
+        let large = large.map(|entry| &entry.stored);
+        let logs = large.chain(medium.map(|entry| &entry.stored));
+        self.settings.addresses.log_map(logs)
     }
 }
 
@@ -235,14 +228,14 @@ impl Lsm {
         LsmSnapshot::new(Arc::new(view), lsn, Arc::clone(&self.reading), time)
     }
 
-    /// The windows of each log, by [`LogKind::index`].
+    /// The windows of each log, by [`LogId::index`].
     #[must_use]
-    pub fn windows(&self) -> [Arc<LogWindows>; LogKind::ALL.len()] {
+    pub fn windows(&self) -> [Arc<LogWindows>; LOGS.len()] {
         self.windows.clone()
     }
 
     /// The segment of `log` with this place in its chain, if it belongs to the version.
-    fn segment_in_chain(&self, log: LogKind, ordinal: u64) -> Option<LogSegment> {
+    fn segment_in_chain(&self, log: LogId, ordinal: u64) -> Option<LogSegment> {
         let view = self.view.load();
         let chain = view.version.log(log);
         let at = chain.partition_point(|segment| segment.ordinal < ordinal);

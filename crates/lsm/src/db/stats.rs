@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{LogKind, Lsn};
+use argosy_base::Lsn;
 
 use super::Lsm;
 use crate::cache::CacheKey;
+use crate::names::logs::LOGS;
 use crate::read::Reading;
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Version};
@@ -80,10 +81,7 @@ pub(super) fn gather(lsm: &Lsm) -> Stats {
         memtable_bytes: bytes,
         memtable_entries: view.memtables.iter().map(|table| table.len()).sum(),
         memtables_frozen: frozen,
-        log_segments: LogKind::ALL
-            .iter()
-            .map(|log| view.version.log(*log).len())
-            .sum(),
+        log_segments: LOGS.iter().map(|log| view.version.log(*log).len()).sum(),
         cache: lsm.reading.cache.stats(),
         filter_spared: lsm.reading.filters.spared.load(Ordering::Relaxed),
         filter_misled: lsm.reading.filters.misled.load(Ordering::Relaxed),

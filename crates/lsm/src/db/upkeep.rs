@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, LogKind, SegmentNumber};
+use argosy_base::{EditSeq, LogId, SegmentNumber};
 use argosy_device::Purpose;
 use argosy_engine::EngineError;
 use argosy_log::value::reach;
@@ -21,17 +21,18 @@ use super::gc::Gc;
 use super::logflush::LogFlusher;
 use super::writer::Ended;
 use crate::edit::{Edit, LogSegment};
+use crate::names::logs::{LOGS, RECOVERY_LOG};
 use crate::storage::Storage;
 use crate::version::Version;
 use crate::work::trim::trim;
 
 /// What a segment of `log` is wanted for. Where the device is full only deletes are written, and
 /// these go to the recovery log. `in_use`: it has a segment, or memtables depend on older ones.
-pub(super) const fn tail_purpose(log: LogKind, in_use: bool) -> Purpose {
-    match log {
-        LogKind::Recovery if in_use => Purpose::Log,
-        LogKind::Recovery => Purpose::Opening,
-        LogKind::Large => Purpose::Write,
+pub(super) fn tail_purpose(log: LogId, in_use: bool) -> Purpose {
+    match (log == RECOVERY_LOG, in_use) {
+        (true, true) => Purpose::Log,
+        (true, false) => Purpose::Opening,
+        (false, _) => Purpose::Write,
     }
 }
 
@@ -111,7 +112,7 @@ impl Upkeep {
     ) -> Result<(), EngineError> {
         let lsm = at.lsm;
         let (segment_bytes, most) = (lsm.settings.segment_bytes as u64, tails_max(at));
-        for log in LogKind::ALL {
+        for log in LOGS {
             let (wanted, base_lsn) = {
                 let mut writer = lsm.lock();
                 let wanted = writer.ask_for_segments(log, segment_bytes, most);
@@ -141,7 +142,7 @@ impl Upkeep {
         &mut self,
         at: &mut Ground<'_>,
         gc: &Gc,
-        log: LogKind,
+        log: LogId,
     ) -> Result<Option<SegmentNumber>, EngineError> {
         let kept = self.unused_number.take();
         let Some(number) = kept.or_else(|| at.storage.allocate_number()) else {
@@ -175,7 +176,7 @@ fn seal_ended(at: &mut Ground<'_>, logs: &LogFlusher, edit: &mut Edit, effect: &
     let head = at.storage.head();
     let writer = at.lsm.lock();
     let durable = writer.logs.durable(writer.last());
-    for log in LogKind::ALL {
+    for log in LOGS {
         let ended = writer.ended().filter(|ended| ended.point.log == log);
         for Ended { point, last } in ended {
             let entry = head.log_segment(point.number);
@@ -203,7 +204,7 @@ fn tails_max(at: &Ground<'_>) -> u64 {
 }
 
 /// The ordinal of the segment with which `log` continues behind its last one and those that `edit` adds to it.
-fn next_ordinal(head: &Version, edit: &Edit, log: LogKind) -> u64 {
+fn next_ordinal(head: &Version, edit: &Edit, log: LogId) -> u64 {
     let last = head.log(log).last().map(|last| last.segment.ordinal);
     let mut added = edit.logs_added.iter().rev();
     let added = added.find(|added| added.log == log);

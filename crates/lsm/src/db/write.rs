@@ -3,7 +3,7 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{LogKind, Lsn, Moment};
+use argosy_base::{Lsn, Moment};
 use argosy_engine::{
     BusyReason, EngineError, LogEnd, Observer, Op, WaitFor, WriteBatch, WriteOptions, Written,
 };
@@ -11,6 +11,7 @@ use argosy_engine::{
 use super::Lsm;
 use super::condition::{self, Looked};
 use super::writer::{Touched, Writer};
+use crate::names::logs::LOGS;
 use crate::work::stats::Counts;
 
 /// An engine whose writer lock is held, to append to its logs.
@@ -113,7 +114,7 @@ impl<'a> Appender<'a> {
         let Self { lsm, writer } = self;
         let flushes = writer.queue_flushes(true);
         if let Some(observer) = &lsm.observer {
-            for log in LogKind::ALL {
+            for log in LOGS {
                 let padded = flushes.iter().any(|range| range.log == log);
                 let end: Option<LogEnd> = writer.logs.log(log).end().filter(|_| padded);
                 if let Some(end) = end {
@@ -204,7 +205,7 @@ pub(super) fn write(
 /// Tells where the logs end now. Only the last call names the new LSN: before it, not all of
 /// the group's bytes have been announced.
 fn tell_appended(observer: &dyn Observer, writer: &Writer, touched: Touched, before: Lsn) {
-    let ends = LogKind::ALL.map(|log| {
+    let ends = LOGS.map(|log| {
         let end = writer.logs.log(log).end();
         end.filter(|_| touched.logs[log.index()])
     });

@@ -16,11 +16,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, FlushRange, KeyRange, LogKind, Lsn, Moment, Pointer, SegmentNumber};
+use argosy_base::{EditSeq, FlushRange, KeyRange, LogId, Lsn, Moment, Pointer, SegmentNumber};
 use argosy_engine::{BatchError, BusyReason, EngineError, Op, WriteBatch};
 use argosy_log::group::moment_of;
 use argosy_log::writer::NoRoom;
-use argosy_log::{Appended, GroupOp, Logs};
+use argosy_log::{Appended, GroupOp};
 
 use super::demand::Demand;
 use super::time::ToldTime;
@@ -29,6 +29,7 @@ use crate::edit::{LogPoint, LogSegment};
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
 use crate::names::Entry;
+use crate::names::logs::{LARGE_LOG, LOGS, Logs, RECOVERY_LOG};
 use crate::settings::{Mutants, Placement, Settings};
 use crate::version::Version;
 use crate::work::admission::{Admission, Owed, Share};
@@ -73,7 +74,7 @@ pub(super) struct Writer {
     /// Log segments whose edit is durable here, by the edit that declared them.
     spare: VecDeque<(EditSeq, LogSegment)>,
     /// By log: what is known of how fast it goes through its segments.
-    demand: [Demand; LogKind::ALL.len()],
+    demand: [Demand; LOGS.len()],
     /// Which writes are taken while the background is behind.
     pub(super) admission: Admission,
     /// What of the region is damaged: runs that merges cannot take down do not count.
@@ -83,8 +84,8 @@ pub(super) struct Writer {
 /// What a write did to the logs, for the observer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Touched {
-    /// Which logs were appended to, by [`LogKind::index`].
-    pub(super) logs: [bool; LogKind::ALL.len()],
+    /// Which logs were appended to, by [`LogId::index`].
+    pub(super) logs: [bool; LOGS.len()],
 }
 
 impl Writer {
@@ -118,7 +119,7 @@ impl Writer {
             flushes: VecDeque::new(),
             ended: VecDeque::new(),
             spare: VecDeque::new(),
-            demand: [Demand::default(); LogKind::ALL.len()],
+            demand: [Demand::default(); LOGS.len()],
             admission: Admission::default(),
             damages: Arc::default(),
         }
@@ -150,7 +151,7 @@ impl Writer {
         self.time = ToldTime { time, lsn };
         self.note_ended();
         let mut touched = Touched::default();
-        touched.logs[LogKind::Recovery.index()] = true;
+        touched.logs[RECOVERY_LOG.index()] = true;
         Ok(touched)
     }
 
@@ -214,11 +215,11 @@ impl Writer {
         let table = new_table(settings, needed, self.active.shared());
         let unsealed = self.ended.iter().map(|ended| ended.point);
         let told = !self.mutants.forget_unsealed();
-        let unsealed = unsealed.filter(|point| point.log == LogKind::Large && told);
+        let unsealed = unsealed.filter(|point| point.log == LARGE_LOG && told);
         self.frozen.push_back(Frozen {
             table: std::mem::replace(&mut self.active, table),
             last: self.last,
-            large: self.logs.large.end(),
+            large: self.logs.log(LARGE_LOG).end(),
             unsealed: unsealed.collect(),
             time: self.time.time,
         });
@@ -303,7 +304,7 @@ impl Writer {
 
     /// Takes over which log segments have ended.
     fn note_ended(&mut self) {
-        for log in LogKind::ALL {
+        for log in LOGS {
             while let Some(point) = self.logs.log_mut(log).take_sealed() {
                 // A group may straddle the end: then its last LSN is in the next segment.
                 self.ended.push_back(Ended {
@@ -318,7 +319,7 @@ impl Writer {
     /// `force`, the present windows' too, padded.
     pub(super) fn queue_flushes(&mut self, force: bool) -> Vec<FlushRange> {
         let mut ranges = Vec::new();
-        for log in LogKind::ALL {
+        for log in LOGS {
             while let Some(range) = self.logs.log_mut(log).take_flush(force) {
                 ranges.push(range);
             }
@@ -340,7 +341,7 @@ impl Writer {
     /// Something became durable on every member: the marks to come say so.
     pub(super) fn note_durable(&mut self) {
         let durable = self.logs.durable(self.last);
-        for log in LogKind::ALL {
+        for log in LOGS {
             self.logs.log_mut(log).set_durable(durable);
         }
     }
@@ -348,7 +349,7 @@ impl Writer {
     /// Whether everything that was appended is durable on every member, and a log does not end in a mark that
     /// says so.
     pub(super) fn lacks_mark(&self) -> bool {
-        let lacks = LogKind::ALL.map(|log| self.logs.log(log).lacks_mark());
+        let lacks = LOGS.map(|log| self.logs.log(log).lacks_mark());
         lacks.contains(&true) && self.logs.durable(self.last) == self.last
     }
 
@@ -360,7 +361,7 @@ impl Writer {
         }
         self.note_durable();
         let mut appended = 0;
-        for log in LogKind::ALL {
+        for log in LOGS {
             let log = self.logs.log_mut(log);
             if !log.lacks_mark() {
                 continue;
@@ -476,12 +477,12 @@ impl Writer {
     }
 
     /// Whether `log` has a segment to write to, now or soon.
-    pub(super) fn has_segment(&self, log: LogKind) -> bool {
+    pub(super) fn has_segment(&self, log: LogId) -> bool {
         self.spare.iter().any(|(_, spare)| spare.log == log) || self.logs.log(log).has_segment()
     }
 
     /// How many segments `log` needs, where none are on their way to it: at most `most`. They are asked for with that.
-    pub(super) fn ask_for_segments(&mut self, log: LogKind, segment_bytes: u64, most: u64) -> u64 {
+    pub(super) fn ask_for_segments(&mut self, log: LogId, segment_bytes: u64, most: u64) -> u64 {
         let coming = self.spare.iter().any(|(_, spare)| spare.log == log);
         let writer = self.logs.log(log);
         let demand = &mut self.demand[log.index()];
@@ -499,9 +500,9 @@ fn new_table(settings: &Settings, needed: usize, shared: &[u8]) -> Arc<Memtable>
 }
 
 /// The log in which an operation's record goes.
-pub(super) fn log_of(op: &Op<'_>, settings: &Settings) -> LogKind {
+pub(super) fn log_of(op: &Op<'_>, settings: &Settings) -> LogId {
     let Op::Put { key, value, .. } = op else {
-        return LogKind::Recovery;
+        return RECOVERY_LOG;
     };
     let pair = key.len() + value.len();
     let large = pair > settings.node_bytes / 4
@@ -510,21 +511,17 @@ pub(super) fn log_of(op: &Op<'_>, settings: &Settings) -> LogKind {
             Placement::Separated => true,
             Placement::Hybrid => pair >= settings.large_bytes,
         };
-    if large {
-        LogKind::Large
-    } else {
-        LogKind::Recovery
-    }
+    if large { LARGE_LOG } else { RECOVERY_LOG }
 }
 
 /// What an operation whose record went to `log`, at `at`, binds its key to.
-fn entry_of<'a>(op: &Op<'a>, log: LogKind, at: Pointer) -> Entry<'a> {
+fn entry_of<'a>(op: &Op<'a>, log: LogId, at: Pointer) -> Entry<'a> {
     match (*op, log) {
         (Op::Delete { .. } | Op::DeleteRange { .. }, _) => Entry::Tombstone,
-        (Op::Put { value, expiry, .. }, LogKind::Recovery) => {
+        (Op::Put { value, expiry, .. }, RECOVERY_LOG) => {
             Entry::Inline(value).until(moment_of(expiry))
         }
-        (Op::Put { value, expiry, .. }, LogKind::Large) => {
+        (Op::Put { value, expiry, .. }, _) => {
             let value_len = u32::try_from(value.len()).expect("a value is short");
             Entry::Pointer { at, value_len }.until(moment_of(expiry))
         }
@@ -553,21 +550,20 @@ mod tests {
                 &settings,
             )
         };
-        use LogKind::{Large, Recovery};
-        assert_eq!(put(998, Placement::Hybrid), Recovery);
-        assert_eq!(put(999, Placement::Hybrid), Large);
-        assert_eq!(put(2047, Placement::InPlace), Recovery);
+        assert_eq!(put(998, Placement::Hybrid), RECOVERY_LOG);
+        assert_eq!(put(999, Placement::Hybrid), LARGE_LOG);
+        assert_eq!(put(2047, Placement::InPlace), RECOVERY_LOG);
         assert_eq!(
             put(2048, Placement::InPlace),
-            Large,
+            LARGE_LOG,
             "over a quarter of a node"
         );
-        assert_eq!(put(0, Placement::Separated), Large);
+        assert_eq!(put(0, Placement::Separated), LARGE_LOG);
         let delete = Op::Delete { key: b"k" };
         let settings = Settings {
             placement: Placement::Separated,
             ..Settings::default()
         };
-        assert_eq!(log_of(&delete, &settings), Recovery);
+        assert_eq!(log_of(&delete, &settings), RECOVERY_LOG);
     }
 }

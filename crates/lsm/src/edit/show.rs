@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use argosy_log::chain::log_word;
+use argosy_log::{LogPoint, LogSegment};
 
 use super::{Edit, LevelSegment, MEDIUM_LOG, Place, Reference, RunId, UNCOUNTED};
 use crate::names::Form;
+use crate::names::logs::log_word;
 
 /// A run of a level, the medium log, or what is not counted yet.
 struct Home(u8, RunId);
@@ -58,6 +59,24 @@ impl fmt::Display for Reference {
     }
 }
 
+/// A log segment as text.
+#[must_use]
+pub fn log_segment_in_words(segment: &LogSegment) -> String {
+    let (ordinal, number, base) = (segment.ordinal, segment.number.0, segment.base_lsn.0);
+    let end = segment
+        .end
+        .map_or_else(String::new, |end| format!(" end {end}"));
+    format!(
+        "{}#{ordinal}:{number} epoch {} base {base}{end}",
+        log_word(segment.log),
+        segment.epoch.0
+    )
+}
+
+fn log_point_in_words(point: LogPoint) -> String {
+    format!("{}:{}@{}", log_word(point.log), point.number.0, point.to)
+}
+
 /// One line for what the edit is, then one line for each change.
 impl fmt::Display for Edit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,10 +119,10 @@ impl fmt::Display for Edit {
             write!(f, " len {} height {}", tree.len, tree.height)?;
         }
         for log in &self.logs_added {
-            write!(f, "\n  + {log}")?;
+            write!(f, "\n  + {}", log_segment_in_words(log))?;
         }
         for at in &self.logs_sealed {
-            write!(f, "\n  seal {at}")?;
+            write!(f, "\n  seal {}", log_point_in_words(*at))?;
         }
         for (log, number) in &self.logs_removed {
             write!(f, "\n  - {}:{}", log_word(*log), number.0)?;
@@ -112,7 +131,7 @@ impl fmt::Display for Edit {
             write!(f, "\n  evacuated {}", number.0)?;
         }
         for at in &self.log_points {
-            write!(f, "\n  need {at}")?;
+            write!(f, "\n  need {}", log_point_in_words(*at))?;
         }
         for reference in &self.references {
             write!(f, "\n  references {reference}")?;

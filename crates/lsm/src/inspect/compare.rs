@@ -14,7 +14,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, LogKind, RegionId, SegmentNumber};
+use argosy_base::{EditSeq, RegionId, SegmentNumber};
 use argosy_device::{Buffer, Store};
 use argosy_log::verify::level_closing_marks;
 
@@ -22,8 +22,9 @@ use super::ends::{LogEnds, log_ends};
 use super::pairs::{Copy, compare_pairs};
 use super::references::COUNTS;
 use super::{Region, Windows};
-use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId};
+use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId, log_segment_in_words};
 use crate::names::Tree;
+use crate::names::logs::{LOGS, log_name};
 use crate::recount::recount;
 use crate::settings::Settings;
 use crate::version::Version;
@@ -396,15 +397,15 @@ impl Pair<'_> {
             })?);
         }
         let whole = u32::try_from(settings.segment_bytes).unwrap_or(u32::MAX);
-        for log in LogKind::ALL {
-            let part = log.to_string();
+        for log in LOGS {
+            let part = log_name(log);
             let [first, second] = self.now;
             for entry in first.log(log) {
                 let a = entry.segment;
                 let Some(b) = second.log_segment(a.number) else {
                     continue;
                 };
-                self.same_log_segment(&part, [&a, &b.segment])?;
+                self.same_log_segment(part, [&a, &b.segment])?;
                 let len = ends[0].held(&a).min(ends[1].held(&b.segment)).min(whole);
                 if len > 0 {
                     let mut both = [
@@ -416,7 +417,7 @@ impl Pair<'_> {
                             level_closing_marks(self.region, settings.log_geometry(), &a, bytes);
                         }
                     }
-                    self.equal(&part, a.number, [&both[0], &both[1]])?;
+                    self.equal(part, a.number, [&both[0], &both[1]])?;
                     self.found.log_segments += 1;
                     self.found.log_bytes += u64::from(len);
                 }
@@ -465,7 +466,8 @@ impl Pair<'_> {
         if facts(a) == facts(b) && ends.is_none_or(|(first, second)| first == second) {
             return Ok(());
         }
-        let what = format!("the first has {a}, the second {b}");
+        let [first, second] = both.map(log_segment_in_words);
+        let what = format!("the first has {first}, the second {second}");
         Err(self.differ(part, a.number, None, what))
     }
 
@@ -477,8 +479,8 @@ impl Pair<'_> {
         len: u32,
         ends: &LogEnds,
     ) -> Result<Vec<u8>, Box<Difference>> {
-        let part = segment.log.to_string();
-        let mut bytes = self.read(which, &part, segment.number, len)?;
+        let part = log_name(segment.log);
+        let mut bytes = self.read(which, part, segment.number, len)?;
         ends.overlay(segment.number, &mut bytes);
         Ok(bytes[..len as usize].to_vec())
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{LogKind, Lsn, SegmentNumber};
+use argosy_base::{Lsn, SegmentNumber};
 use argosy_log::Binding;
 use argosy_log::segment::Position;
 use argosy_log::{Replayed, Unflushed};
@@ -11,6 +11,7 @@ use argosy_log::{Replayed, Unflushed};
 use super::Windows;
 use super::verify::recover_logs;
 use crate::edit::LogSegment;
+use crate::names::logs::{LARGE_LOG, LOGS};
 use crate::settings::Settings;
 use crate::version::Version;
 
@@ -21,8 +22,8 @@ pub struct LogEnds {
     pub last: Lsn,
     /// The highest LSN that is declared durable.
     pub durable: Lsn,
-    /// By [`LogKind::index`]: behind the last record; `None` where there is none.
-    pub ends: [Option<Position>; LogKind::ALL.len()],
+    /// By [`LogId::index`](argosy_base::LogId::index): behind the last record; `None` where there is none.
+    pub ends: [Option<Position>; LOGS.len()],
     /// Bytes of the history that are in windows only, and closing marks that are nowhere: opening writes them.
     pub unflushed: Vec<Unflushed>,
     /// Bytes of pairs in segments of the large log that are not in the levels yet: opening binds them.
@@ -48,7 +49,7 @@ impl LogEnds {
         let unsettled = self.unsettled.get(&segment.number);
         let lives = version.log_refs(segment.number) + unsettled.unwrap_or(&0);
         let held = u64::from(self.held(segment)).min(SEGMENT_SIZE as u64);
-        (segment.log == LogKind::Large).then(|| held.saturating_sub(lives))
+        (segment.log == LARGE_LOG).then(|| held.saturating_sub(lives))
     }
 
     /// Puts what only windows have of segment `number` into `bytes`, which begin it.

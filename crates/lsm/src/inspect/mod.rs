@@ -25,13 +25,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, LogKind, RegionId, SegmentNumber};
+use argosy_base::{DeviceSegment, LogId, RegionId, SegmentNumber};
 use argosy_device::{RegionEntry, Store};
 use argosy_memory::SharedMemory;
 
 use crate::cut_segments::log_of;
 use crate::edit::{Edit, RunId};
 use crate::manifest::{self, ManifestError};
+use crate::names::logs::{LOGS, log_name};
 use crate::segments::StoredSegment;
 use crate::settings::Settings;
 use crate::shape::Shape;
@@ -46,8 +47,8 @@ pub use ends::{LogEnds, log_ends};
 pub use left::verify_windows;
 pub use verify::{verify_pin, verify_region};
 
-/// What is left of a stopped server's log windows, by [`LogKind::index`] and slot.
-pub type Windows = [Vec<Option<Arc<SharedMemory>>>; LogKind::ALL.len()];
+/// What is left of a stopped server's log windows, by [`LogId::index`] and slot.
+pub type Windows = [Vec<Option<Arc<SharedMemory>>>; LOGS.len()];
 
 /// An edit of a manifest, and where this member put the segments that it adds.
 #[derive(Clone, Debug)]
@@ -216,12 +217,12 @@ pub enum Owner {
     /// The medium log: the region, the segment's number.
     Medium(RegionId, SegmentNumber),
     /// A log's chain: the region, the log, the place in the chain, the segment's number.
-    Log(RegionId, LogKind, u64, SegmentNumber),
+    Log(RegionId, LogId, u64, SegmentNumber),
     /// A pinned version, by the id under which the catalog names it: the segment's number. Beside the
     /// region that it is of, or alone.
     Pin(RegionId, SegmentNumber),
     /// The cut segments of a region's log. Beside the log, or alone.
-    Cut(RegionId, LogKind),
+    Cut(RegionId, LogId),
 }
 
 impl Owner {
@@ -257,9 +258,9 @@ impl Owner {
             Self::Manifest(..) => "manifest".to_owned(),
             Self::Level(_, level, ..) => format!("L{level}"),
             Self::Medium(..) => MEDIUM_LOG.to_owned(),
-            Self::Log(_, log, ..) => log.to_string(),
+            Self::Log(_, log, ..) => log_name(*log).to_owned(),
             Self::Pin(..) => "checkpoint".to_owned(),
-            Self::Cut(_, log) => format!("cut segments of the {log}"),
+            Self::Cut(_, log) => format!("cut segments of the {}", log_name(*log)),
         }
     }
 }
@@ -303,7 +304,7 @@ pub fn owners(regions: &[Region]) -> BTreeMap<DeviceSegment, Vec<Owner>> {
             let owner = Owner::Medium(id, *number);
             owners.entry(entry.stored.place()).or_default().push(owner);
         }
-        for log in LogKind::ALL {
+        for log in LOGS {
             for entry in version.log(log) {
                 let owner = Owner::Log(id, log, entry.segment.ordinal, entry.segment.number);
                 owners.entry(entry.stored.place()).or_default().push(owner);

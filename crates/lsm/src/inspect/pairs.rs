@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Direction, KeyRange, LogKind, Lsn, Moment};
+use argosy_base::{Direction, KeyRange, Lsn, Moment};
 use argosy_engine::{EngineError, Scan, Snapshot};
 use argosy_log::{Geometry, LogWindows};
 use argosy_memory::SharedMemory;
@@ -14,6 +14,7 @@ use crate::cache::NodeCache;
 use crate::db::replay::Tables;
 use crate::memtable::Memtable;
 use crate::names::OwnedEntry;
+use crate::names::logs::LARGE_LOG;
 use crate::read::snapshot::LsmSnapshot;
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
 use crate::settings::Settings;
@@ -54,15 +55,15 @@ impl Copy {
         if memtables.is_empty() {
             memtables.push(Arc::new(Memtable::new(0)));
         }
-        let large = &windows[LogKind::Large.index()];
+        let large = &windows[LARGE_LOG.index()];
         let slot = |slot: usize| match large.get(slot).and_then(Option::as_ref) {
             Some(memory) => Arc::clone(memory),
             None => Arc::new(SharedMemory::anonymous(geometry.slot_bytes())),
         };
         let slots = (0..geometry.slots()).map(slot).collect();
-        let windows = LogWindows::new(version.region(), LogKind::Large, geometry, slots);
+        let windows = LogWindows::new(version.region(), LARGE_LOG, geometry, slots);
         // What was written and not flushed is in windows only.
-        let windows = windows.as_found(chain_of(version, LogKind::Large));
+        let windows = windows.as_found(chain_of(version, LARGE_LOG));
         let copy = Self::of(version, memtables, windows);
         Ok(Self {
             last: last.max(copy.last),
@@ -74,7 +75,7 @@ impl Copy {
     pub(super) fn of_levels(version: &Version, geometry: Geometry) -> Self {
         let memory = || Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
         let slots = (0..geometry.slots()).map(|_| memory()).collect();
-        let windows = LogWindows::new(version.region(), LogKind::Large, geometry, slots);
+        let windows = LogWindows::new(version.region(), LARGE_LOG, geometry, slots);
         Self::of(version, vec![Arc::new(Memtable::new(0))], windows)
     }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_base::{LogKind, Pointer, RegionId, SegmentNumber};
+use argosy_base::{Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 use argosy_log::segment::Geometry;
 use argosy_log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
@@ -19,6 +19,7 @@ use super::ProblemKind;
 use super::pairs::Copy;
 use super::verify::Verifier;
 use crate::edit::LogSegment;
+use crate::names::logs::{LARGE_LOG, log_name};
 use crate::read::medium::MediumRef;
 use crate::version::{LevelEntry, Version};
 
@@ -51,7 +52,7 @@ impl Pointers {
         Self {
             keys: Vec::new(),
             gathered: Vec::new(),
-            windows: LogWindows::new(region, LogKind::Large, geometry, slots),
+            windows: LogWindows::new(region, LARGE_LOG, geometry, slots),
         }
     }
 
@@ -95,7 +96,7 @@ impl Pointers {
                 }
                 continue;
             }
-            let part = LogKind::Large.to_string();
+            let part = log_name(LARGE_LOG).to_owned();
             match read_value(&wanted, &self.windows, &source) {
                 Ok(_) => verifier.note_farthest(pointer),
                 Err(ReadError::Source(error)) => {
@@ -161,7 +162,7 @@ impl Pointers {
                     "it was evacuated, and {} has the only pointer of key {key}",
                     batch[place].from
                 );
-                let part = LogKind::Large.to_string();
+                let part = log_name(LARGE_LOG).to_owned();
                 let at = (at.segment(), at.offset());
                 verifier.report(ProblemKind::Missing, part, at, what);
             }
@@ -202,7 +203,7 @@ impl Verifier<'_> {
                 let what = format!(
                     "{from} points to it, and edits declare durable only what lies in front of byte {durable}"
                 );
-                let part = LogKind::Large.to_string();
+                let part = log_name(LARGE_LOG).to_owned();
                 self.report(ProblemKind::Reference, part, (number, offset), what);
             }
         }

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::LogKind;
-
 use super::ProblemKind;
 use super::verify::Verifier;
+use crate::names::logs::{LOGS, log_name};
 
 /// What pointers count, as part of a region.
 pub(super) const COUNTS: &str = "references";
@@ -16,10 +15,10 @@ const NAMED_MAX: usize = 16;
 impl Verifier<'_> {
     /// Whether as many pointers count as there are. Where a leaf cannot be read nobody knows, and a note says so.
     pub(super) fn references(&mut self) {
-        let damaged = self.problems.iter().any(|problem| {
-            let is_log = |log: &LogKind| problem.part == log.to_string();
-            !LogKind::ALL.iter().any(is_log)
-        });
+        let damaged = self
+            .problems
+            .iter()
+            .any(|problem| !LOGS.iter().any(|log| problem.part == log_name(*log)));
         let mut all = self.version.finished();
         if damaged || !all.all(|entry| self.is_inside(entry.segment.number)) {
             return self.note_unknown();

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use argosy_base::range::successor;
-use argosy_base::{KeyRange, LogKind, Moment, SegmentNumber};
+use argosy_base::{KeyRange, LogId, Moment, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 use argosy_log::verify::verify_sealed;
 use argosy_log::{
@@ -28,6 +28,7 @@ use super::verify::{chain_of, read_log};
 use super::{MEDIUM_LOG, ProblemKind, Windows};
 use crate::edit::LogSegment;
 use crate::level::verify::{FoundLeaf, leaves_of};
+use crate::names::logs::{LARGE_LOG, LOGS, log_name};
 use crate::names::{Entry, Form, Lasting};
 use crate::scrub::{Damage, Pass, RANGES_MAX, next};
 use crate::settings::Settings;
@@ -102,18 +103,18 @@ struct Salvager<'a> {
 impl<'a> Salvager<'a> {
     fn new(version: &'a Version, windows: &Windows, settings: &Settings) -> Self {
         let geometry = settings.log_geometry();
-        let left = &windows[LogKind::Large.index()];
+        let left = &windows[LARGE_LOG.index()];
         let slot = |slot: usize| match left.get(slot).and_then(Option::as_ref) {
             Some(memory) => Arc::clone(memory),
             None => Arc::new(SharedMemory::anonymous(geometry.slot_bytes())),
         };
         let slots = (0..geometry.slots()).map(slot).collect();
-        let large = LogWindows::new(version.region(), LogKind::Large, geometry, slots);
+        let large = LogWindows::new(version.region(), LARGE_LOG, geometry, slots);
         Self {
             version,
             geometry,
             source: Source::new(version),
-            large: large.as_found(chain_of(version, LogKind::Large)),
+            large: large.as_found(chain_of(version, LARGE_LOG)),
             found: Salvage::default(),
         }
     }
@@ -183,7 +184,7 @@ impl<'a> Salvager<'a> {
     fn value(&mut self, part: &str, key: &[u8], entry: Entry<'_>) -> Option<Vec<u8>> {
         let (pointer, value_len) = entry.pointer()?;
         // Pointers of memtables name segments already.
-        let at = match part == LOGS {
+        let at = match part == ALL_LOGS {
             true => Some(pointer),
             false => self.version.resolve(pointer),
         };
@@ -209,7 +210,7 @@ impl<'a> Salvager<'a> {
         let number = at.map(|at| at.segment()).unwrap_or_default();
         let of = match self.version.medium_log().contains_key(&number) {
             true => MEDIUM_LOG.to_owned(),
-            false => LogKind::Large.to_string(),
+            false => log_name(LARGE_LOG).to_owned(),
         };
         let range = KeyRange::new(key, Some(successor(key)));
         let damage = self.damage(&of, (number, offset), what, vec![range]);
@@ -247,7 +248,7 @@ impl<'a> Salvager<'a> {
         give: &mut dyn FnMut(Salvaged<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let version = self.version;
-        let chains = LogKind::ALL.map(|log| self.sound_chain(log));
+        let chains = LOGS.map(|log| self.sound_chain(log));
         let recovery = Recovery {
             region: version.region(),
             geometry: self.geometry,
@@ -274,7 +275,7 @@ impl<'a> Salvager<'a> {
                         value: None,
                     })
                 }
-                None => self.pair(LOGS, replayed.key, Entry::of(&replayed), give),
+                None => self.pair(ALL_LOGS, replayed.key, Entry::of(&replayed), give),
             };
         };
         let recovered = recover(&recovery, read, visit);
@@ -282,14 +283,14 @@ impl<'a> Salvager<'a> {
         if let Err(error) = recovered {
             let what = format!("{error}: what was written later is lost");
             let number = chains[0].last().map(|last| last.number);
-            let damage = self.damage(LOGS, (number.unwrap_or_default(), 0), what, Vec::new());
+            let damage = self.damage(ALL_LOGS, (number.unwrap_or_default(), 0), what, Vec::new());
             self.tell(damage);
         }
         Ok(())
     }
 
     /// The chain of `log`, in which segments that are damaged end in front of the damage, or are left out.
-    fn sound_chain(&self, log: LogKind) -> Vec<LogSegment> {
+    fn sound_chain(&self, log: LogId) -> Vec<LogSegment> {
         let version = self.version;
         let mut chain = chain_of(version, log);
         chain.retain_mut(|segment| {
@@ -327,7 +328,7 @@ impl<'a> Salvager<'a> {
 }
 
 /// The logs together, as part of a region.
-const LOGS: &str = "logs";
+const ALL_LOGS: &str = "logs";
 
 fn in_words(error: ReadError<DeviceError>) -> (u32, String) {
     match error {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::range::successor;
-use argosy_base::{KeyRange, LogKind, Pointer, RegionId, SegmentNumber};
+use argosy_base::{KeyRange, LogId, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 use argosy_log::segment::Geometry;
 use argosy_log::verify::{LogFault, find_torn, verify_sealed};
-use argosy_log::{RecoverError, Recovered, Recovery, Replayed, recover};
+use argosy_log::{RecoverError, Recovery, Replayed, recover};
 
 use super::checked::Checked;
 use super::pointers::{Farthest, Pointers};
@@ -23,6 +23,7 @@ use crate::level::verify::{
 };
 use crate::level::{ReadAt, SegmentReader};
 use crate::merge::Source as _;
+use crate::names::logs::{LOGS, Recovered, log_name};
 use crate::names::{Entry, Form, LevelError, SegmentName};
 use crate::read::ReadAhead;
 use crate::read::tree_cursor::{Path, TreeCursor, Way};
@@ -366,10 +367,10 @@ impl Verifier<'_> {
 
     fn logs(&mut self, windows: &Windows) {
         let version = self.version;
-        let all = LogKind::ALL.iter().flat_map(|log| version.log(*log));
+        let all = LOGS.iter().flat_map(|log| version.log(*log));
         let all_inside = all.clone().all(|e| self.is_inside(e.segment.number));
         self.checked.log_segments += all.count() as u64;
-        for log in LogKind::ALL {
+        for log in LOGS {
             let chain = chain_of(version, log);
             let inside: Vec<_> = chain
                 .iter()
@@ -381,7 +382,12 @@ impl Verifier<'_> {
                     .first()
                     .map_or(SegmentNumber(0), |first| first.number);
                 let what = error.to_string();
-                self.report(ProblemKind::Unreadable, log.to_string(), (number, 0), what);
+                self.report(
+                    ProblemKind::Unreadable,
+                    log_name(log).to_owned(),
+                    (number, 0),
+                    what,
+                );
             }
             if all_inside {
                 self.torn(log, &chain, windows);
@@ -392,7 +398,7 @@ impl Verifier<'_> {
         }
     }
 
-    fn sealed(&mut self, log: LogKind, chain: &[LogSegment]) -> Result<(), DeviceError> {
+    fn sealed(&mut self, log: LogId, chain: &[LogSegment]) -> Result<(), DeviceError> {
         let version = self.version;
         let mut bytes = 0;
         let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
@@ -404,7 +410,12 @@ impl Verifier<'_> {
         self.checked.bytes += bytes;
         for fault in found.faults {
             let (kind, what) = self.explain(chain, &fault)?;
-            self.report(kind, log.to_string(), (fault.number, fault.offset), what);
+            self.report(
+                kind,
+                log_name(log).to_owned(),
+                (fault.number, fault.offset),
+                what,
+            );
         }
         Ok(())
     }
@@ -436,7 +447,7 @@ impl Verifier<'_> {
     }
 
     /// What stands behind the last record of a log, if that is neither a record nor nothing.
-    fn torn(&mut self, log: LogKind, chain: &[LogSegment], windows: &Windows) {
+    fn torn(&mut self, log: LogId, chain: &[LogSegment], windows: &Windows) {
         let version = self.version;
         let mut read =
             |segment: &LogSegment, at: u32, out: &mut [u8]| read_log(version, segment, at, out);
@@ -444,9 +455,12 @@ impl Verifier<'_> {
         let torn = find_torn(self.region, self.geometry, chain, slots, &mut read);
         if let Ok(Some(torn)) = torn {
             self.notes.push(format!(
-                "{}, {log}, {}, byte {}: behind the last record stands something that is none: torn \
-                 by a loss of power, or damaged",
-                self.region, torn.number, torn.offset
+                "{}, {}, {}, byte {}: behind the last record stands something that is none: torn by a loss of power, \
+                 or damaged",
+                self.region,
+                log_name(log),
+                torn.number,
+                torn.offset
             ));
         }
     }
@@ -454,11 +468,16 @@ impl Verifier<'_> {
     /// Whether everything that was declared durable is there.
     fn tails(&mut self, windows: &Windows) {
         match recover_logs(self.version, self.geometry, windows, |_| {}) {
-            Ok(recovered) => self.notes.extend(recovered.cut_in_words()),
+            Ok(recovered) => self.notes.extend(recovered.cut_in_words(log_name)),
             Err(RecoverError::Read { log, source }) => {
                 let what = source.to_string();
                 let number = SegmentNumber(0);
-                self.report(ProblemKind::Unreadable, log.to_string(), (number, 0), what);
+                self.report(
+                    ProblemKind::Unreadable,
+                    log_name(log).to_owned(),
+                    (number, 0),
+                    what,
+                );
             }
             Err(RecoverError::Corrupt {
                 log,
@@ -474,7 +493,7 @@ impl Verifier<'_> {
                 let what = format!("{what}; {missing} is missing, which was durable");
                 self.report(
                     ProblemKind::Damaged,
-                    log.to_string(),
+                    log_name(log).to_owned(),
                     (segment, offset),
                     what,
                 );
@@ -514,7 +533,7 @@ fn entries_through(
 }
 
 /// The chain of `log`.
-pub(super) fn chain_of(version: &Version, log: LogKind) -> Vec<LogSegment> {
+pub(super) fn chain_of(version: &Version, log: LogId) -> Vec<LogSegment> {
     version.log(log).iter().map(|entry| entry.segment).collect()
 }
 
@@ -537,7 +556,7 @@ pub(super) fn recover_logs(
     windows: &Windows,
     visit: impl FnMut(Replayed<'_>),
 ) -> Result<Recovered, RecoverError<DeviceError>> {
-    let chains = LogKind::ALL.map(|log| chain_of(version, log));
+    let chains = LOGS.map(|log| chain_of(version, log));
     let points: Vec<_> = version.log_points().collect();
     let recovery = Recovery {
         region: version.region(),

@@ -1,19 +1,19 @@
-//! What the modules of this crate say to each other: what a key is bound to, what a level segment is called and what
+//! What the modules of this crate say to each other: which logs a region has, what a key is bound to, what a level segment is called and what
 //! form it has, and why it could not be read.
 //!
-//! This is the lowest floor: it knows no other module. Reading order: [`entry`], [`form`].
+//! This is the lowest floor: it knows no other module. Reading order: [`logs`], [`entry`], [`form`].
 
 pub(crate) mod entry;
 pub(crate) mod form;
+pub mod logs;
 
 use argosy_base::{Epoch, Identity, Kind, RegionId, SegmentNumber};
 use argosy_device::DeviceError;
 use argosy_engine::EngineError;
 
 pub use entry::{Entry, Lasting, OwnedEntry};
-pub(crate) use form::can_be_node;
 pub use form::{Form, Tree};
-pub(crate) use form::{LEAF_BYTES_MAX, NODE_BYTES_MIN};
+pub(crate) use form::{LEAF_BYTES_MAX, NODE_BYTES_MIN, can_be_node};
 
 /// Which segment: its number, and the region and the epoch that wrote it. Part of the identity of
 /// every byte in it.

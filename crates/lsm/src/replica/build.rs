@@ -31,16 +31,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, Epoch, Instant, LogKind, Lsn, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, Epoch, Instant, Lsn, SegmentNumber, ServerId};
 use argosy_engine::{EngineError, Snapshot};
 use argosy_log::feed::Feed;
-use argosy_log::{LogWindows, Recovered, Replayed};
+use argosy_log::{LogWindows, Replayed};
 
 use super::tables::Tables;
 use super::{Replica, ReplicaError};
 use crate::cache::NodeCache;
 use crate::damage::{DamagedSegment, Damages};
 use crate::edit::{Edit, LogPoint, LogSegment};
+use crate::names::logs::{LARGE_LOG, LOGS, Recovered};
 use crate::read::snapshot::LsmSnapshot;
 use crate::read::{FilterCounts, ReadView, Reading, ScanTime};
 use crate::storage::Storage;
@@ -83,7 +84,7 @@ pub(super) struct Builder {
     pub(super) jobs: Jobs,
     watch: Watch,
     counts: Counts,
-    pub(super) feed: Feed,
+    pub(super) feed: Feed<{ LOGS.len() }>,
     pub(super) tables: Tables,
     pub(super) fed: BTreeMap<SegmentNumber, FedTo>,
     /// What applied edits brought, and no flush.
@@ -184,7 +185,7 @@ impl Builder {
         });
         self.in_windows = in_windows.collect();
         let head = storage.head();
-        let sealed = LogKind::ALL.into_iter().flat_map(|log| head.log(log));
+        let sealed = LOGS.into_iter().flat_map(|log| head.log(log));
         let sealed = sealed.filter_map(|entry| Some((entry.segment.number, entry.segment.end?)));
         let open = recovered.logs.iter().flat_map(|tail| &tail.seals);
         let open = open.map(|seal| (seal.number, seal.to));
@@ -329,10 +330,10 @@ impl Replica {
             expired_lsn: Lsn(0),
             ingests: 0,
         };
-        let windows = self.logs.windows[LogKind::Large.index()].clone();
-        let windows = LogWindows::new(self.region(), LogKind::Large, self.logs.geometry, windows);
+        let windows = self.logs.windows[LARGE_LOG.index()].clone();
+        let windows = LogWindows::new(self.region(), LARGE_LOG, self.logs.geometry, windows);
         // Of what was not flushed, a memtable may know from the last look at the logs.
-        let chain = version.log(LogKind::Large).iter();
+        let chain = version.log(LARGE_LOG).iter();
         let windows = windows.as_found(chain.map(|entry| entry.segment));
         let reading = Reading {
             region: self.region(),

@@ -1,6 +1,7 @@
 //! A closing mark that a loss of power has taken from a backup's log.
 
 use super::*;
+use crate::names::logs::RECOVERY_LOG;
 
 const WINDOW: u32 = 128 << 10;
 /// Where the last block of the first window begins.
@@ -32,7 +33,7 @@ fn put(pair: &Pair, len: usize) {
 
 /// Where the recovery log ends, as far as the primary has told.
 fn end(pair: &Pair) -> Option<LogEnd> {
-    pair.recorder.0.lock().unwrap().2[LogKind::Recovery.index()]
+    pair.recorder.0.lock().unwrap().2[RECOVERY_LOG.index()]
 }
 
 /// Everything is on both devices.

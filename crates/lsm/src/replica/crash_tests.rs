@@ -348,7 +348,7 @@ impl Pair {
                 Some(end) if end.ordinal > ordinal => self.settings.log_geometry().segment_bytes(),
                 _ => 0,
             };
-            let flushed = at.logs[log.index()].filter(|at| at.segment == number);
+            let flushed = at.logs.get(log).filter(|at| at.segment == number);
             let from = flushed.map_or(0, |at| at.flushed);
             if from < to {
                 replica.flush(FlushRange {

@@ -2,6 +2,7 @@
 //! that crash a backup at every request look at that; here are the mistakes that they have to find.
 
 use super::*;
+use crate::names::logs::LOGS;
 
 /// The planted mistake: the log goes on in a segment that the backup does not know. The records are in the backup's
 /// windows, but an opening does not look for that segment there.
@@ -77,7 +78,7 @@ fn used_twice(number_early: bool) -> BTreeSet<SegmentNumber> {
             ..Service::default()
         };
         let heir = Lsm::promote(heir, &cache, service).unwrap().version();
-        let logs = LogKind::ALL.iter().flat_map(|log| heir.log(*log));
+        let logs = LOGS.iter().flat_map(|log| heir.log(*log));
         let numbers = logs.map(|entry| entry.segment.number);
         let begun = numbers.filter(|number| found.stored(*number).is_none());
         twice.extend(begun.filter(|number| *number <= pair.given_out));

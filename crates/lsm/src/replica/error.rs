@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, LogKind, RegionId, Remedy, SegmentNumber};
-use argosy_device::{DeviceError, OpKind};
+use argosy_base::{EditSeq, LogId, RegionId, Remedy, SegmentNumber};
+use argosy_device::DeviceError;
 use argosy_engine::CopyError;
 use argosy_log::RecoverError;
 use argosy_log::behind::Behind;
@@ -11,6 +11,7 @@ use argosy_memory::MemoryError;
 
 use crate::manifest::ManifestError;
 use crate::names::LevelError;
+use crate::names::logs::log_name;
 use crate::storage::StorageError;
 
 /// Why a replica did not do what it was asked.
@@ -24,10 +25,10 @@ pub enum ReplicaError {
     #[error(transparent)]
     Windows(#[from] MemoryError),
     /// Durable log records are damaged. Give this copy up, or fetch the segment.
-    #[error("{log}, {segment}, byte {offset}: {what}")]
+    #[error("{}, {segment}, byte {offset}: {what}", log_name(*.log))]
     CorruptLog {
         /// The log.
-        log: LogKind,
+        log: LogId,
         /// The segment.
         segment: SegmentNumber,
         /// Where in it.

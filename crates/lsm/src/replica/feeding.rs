@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use argosy_base::LogKind;
 use argosy_device::Buffer;
 use argosy_log::feed::Fed;
 use argosy_log::segment::WINDOW_HEADER_BYTES;
@@ -15,6 +14,7 @@ use super::build::{Builder, FedTo};
 use super::logs::Logs;
 use super::{ReplicaError, block_down, block_up};
 use crate::edit::LogSegment;
+use crate::names::logs::LOGS;
 use crate::segments::StoredSegment;
 use crate::storage::Storage;
 
@@ -25,7 +25,7 @@ impl Builder {
         storage: &Storage,
         logs: &mut Logs,
     ) -> Result<(), ReplicaError> {
-        let mut waits = [false; LogKind::ALL.len()];
+        let mut waits = [false; LOGS.len()];
         for index in 0..logs.flights.len() {
             let flight = &logs.flights[index];
             if flight.fed {

@@ -19,6 +19,7 @@ use super::fill::Fill;
 use super::logs::Logs;
 use super::{FLUSHES_MAX, ReplicaError, ReplicaEvent, block_up};
 use crate::edit::LogSegment;
+use crate::names::logs::has_log;
 use crate::segments::StoredSegment;
 use crate::storage::Storage;
 
@@ -43,6 +44,10 @@ impl Logs {
         storage: &Storage,
         events: &mut Vec<ReplicaEvent>,
     ) {
+        if !has_log(range.log) {
+            events.push(ReplicaEvent::FlushRefused(range));
+            return;
+        }
         if !self.waiting.is_empty() || !self.start_flush(&range, storage, events) {
             if self.waiting.len() < FLUSHES_MAX {
                 self.waiting.push_back(range);

@@ -12,10 +12,11 @@
 //! segments have numbers of this server's own range, and the present copy would use the same numbers again. Therefore
 //! the copy continues behind the highest of these numbers, and its version records that.
 
-use argosy_base::{LogKind, Lsn};
+use argosy_base::Lsn;
 
 use super::logs::Logs;
 use crate::edit::{Edit, LogSegment};
+use crate::names::logs::LOGS;
 use crate::storage::Storage;
 use crate::version::Version;
 
@@ -85,7 +86,7 @@ fn kept_logs(checkpoint: &Edit, head: &Version, logs: &Logs) -> Option<Vec<LogSe
         return None;
     }
     let mut kept = checkpoint.logs_added.clone();
-    for log in LogKind::ALL {
+    for log in LOGS {
         for entry in head.log(log) {
             let segment = entry.segment;
             let named = kept.iter().find(|other| other.number == segment.number);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use argosy_base::{FlushRange, LogKind, LogPosition, Lsn, RegionId, SegmentNumber};
+use argosy_base::{FlushRange, LogId, LogPosition, Lsn, PerLog, RegionId, SegmentNumber};
 use argosy_device::Ticket;
 use argosy_log::Geometry;
 use argosy_memory::SharedMemory;
@@ -12,6 +12,7 @@ use super::fill::Fill;
 use super::flush::Flight;
 use super::{Slots, Survivors, block_up};
 use crate::edit::LogPoint;
+use crate::names::logs::LOGS;
 use crate::version::Version;
 
 /// See the module documentation.
@@ -21,8 +22,8 @@ pub(super) struct Logs {
     pub(super) windows: Slots,
     /// Found by the last scan of the logs.
     pub(super) lsn: Lsn,
-    /// By [`LogKind::index`]: the segment in which the log ended at the last scan, or goes on.
-    pub(super) ends: [Option<SegmentNumber>; LogKind::ALL.len()],
+    /// By [`LogId::index`](argosy_base::LogId::index): the segment in which the log ended at the last scan, or goes on.
+    pub(super) ends: [Option<SegmentNumber>; LOGS.len()],
     /// Log segments that are not known to be complete, those of a checkpoint to come included.
     pub(super) fills: BTreeMap<SegmentNumber, Fill>,
     /// Flushes of segments that are not known yet.
@@ -43,7 +44,7 @@ impl Logs {
             geometry,
             windows,
             lsn: Lsn(0),
-            ends: [None; LogKind::ALL.len()],
+            ends: [None; LOGS.len()],
             fills: BTreeMap::new(),
             waiting: VecDeque::new(),
             flights: Vec::new(),
@@ -71,19 +72,21 @@ impl Logs {
     }
 
     /// Where each log ended at the last scan.
-    pub(super) fn positions(&self, version: &Version) -> [Option<LogPosition>; LogKind::ALL.len()] {
-        LogKind::ALL.map(|log| {
+    pub(super) fn positions(&self, version: &Version) -> PerLog<LogPosition> {
+        let position = |log: LogId| {
             let number = self.ends[log.index()]?;
             let segment = version.log_segment(number)?.segment;
             let fill = self.fills.get(&number);
             let complete = segment.end.unwrap_or(self.geometry.segment_bytes());
-            Some(LogPosition {
+            let at = LogPosition {
                 ordinal: segment.ordinal,
                 segment: number,
                 end: fill.map_or(complete, |fill| fill.end.max(fill.durable)),
                 flushed: fill.map_or(block_up(complete), |fill| fill.durable),
-            })
-        })
+            };
+            Some((log, at))
+        };
+        LOGS.into_iter().filter_map(position).collect()
     }
 
     /// The log points of `version` for a checkpoint, none behind the bytes that this member holds. An edit may declare

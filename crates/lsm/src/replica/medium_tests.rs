@@ -2,6 +2,7 @@
 //! or built by each by itself.
 
 use super::*;
+use crate::names::logs::LOGS;
 
 /// Several levels of little data, and most pairs medium.
 pub(super) fn medium(settings: Settings) -> Settings {
@@ -116,7 +117,7 @@ fn the_log_map_has_the_medium_log() {
         let more: Vec<_> = known.filter(|number| !named(number)).collect();
         // After a checkpoint, what comes behind the last log segment may have been told of edits to come.
         let head = pair.backup.version();
-        let logs = LogKind::ALL.iter().flat_map(|log| head.log(*log));
+        let logs = LOGS.iter().flat_map(|log| head.log(*log));
         let last = logs.map(|entry| entry.segment.number).max().unwrap();
         assert!(more.iter().all(|number| **number > last), "{more:?}");
         for (number, place) in places {

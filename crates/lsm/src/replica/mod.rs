@@ -38,14 +38,14 @@ mod needs;
 mod places;
 mod tables;
 mod tail;
+mod windows;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{
-    AddressMode, DeviceSegment, EditSeq, FlushRange, LogKind, Position, RegionId, SegmentNumber,
-    Standing,
+    AddressMode, DeviceSegment, EditSeq, FlushRange, Position, RegionId, SegmentNumber, Standing,
 };
 use argosy_device::{Buffer, Store};
 use argosy_engine::{Checkpoint, Stored};
@@ -53,6 +53,7 @@ use argosy_memory::SharedMemory;
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
+use crate::names::logs::LOGS;
 use crate::set_aside::SetAside;
 use crate::settings::Settings;
 use crate::storage::{Storage, StorageError};
@@ -65,12 +66,13 @@ use places::Incoming;
 
 pub use error::ReplicaError;
 pub use places::{Rewritten, Shipment};
+pub use windows::{slots_of, survivors_of};
 
-/// Window memory of each log, by [`LogKind::index`], one for each slot.
-pub type Slots = [Vec<Arc<SharedMemory>>; LogKind::ALL.len()];
+/// Window memory of each log, by [`LogId::index`](argosy_base::LogId::index), one for each slot.
+pub type Slots = [Vec<Arc<SharedMemory>>; LOGS.len()];
 
 /// What an earlier process left of window memory, likewise; `None` where a slot did not survive.
-pub type Survivors = [Vec<Option<Arc<SharedMemory>>>; LogKind::ALL.len()];
+pub type Survivors = [Vec<Option<Arc<SharedMemory>>>; LOGS.len()];
 
 /// Most flushes that wait for the edit that adds their segment.
 pub const FLUSHES_MAX: usize = 64;

@@ -1,6 +1,7 @@
 //! Numbers of a member's own range that come back to it in another member's levels.
 
 use super::*;
+use crate::names::logs::LARGE_LOG;
 
 const SERVER: ServerId = ServerId(2);
 
@@ -165,7 +166,7 @@ fn log_points_of_others_ask_a_copy_with_own_levels_for_nothing() {
         let mut pair = Pair::with_backup(1, settings(), builds);
         pair.go_on(100);
         let version = Arc::clone(pair.backup.storage.head());
-        let segment = version.tail(LogKind::Large).unwrap().segment;
+        let segment = version.tail(LARGE_LOG).unwrap().segment;
         let mut edit = Edit::new(version.group_edit().next(), EPOCH);
         edit.log_points.push(LogPoint {
             log: segment.log,

@@ -46,6 +46,7 @@ use crate::level::pointers::{
 };
 use crate::level::verify::verify_index_segment;
 use crate::level::{SegmentReader, form_and_refs};
+use crate::names::logs::LOGS;
 use crate::names::{Form, LevelError, SegmentName};
 use crate::segments::StoredSegment;
 use crate::storage::Storage;
@@ -120,9 +121,7 @@ impl Incoming {
     /// Forgets log segments that are in no version any more. Those that come behind the last of the
     /// head are still to be added.
     pub(super) fn trim_log_map(&mut self, head: &Version) {
-        let logs = argosy_base::LogKind::ALL
-            .iter()
-            .flat_map(|log| head.log(*log));
+        let logs = LOGS.iter().flat_map(|log| head.log(*log));
         let medium = head.medium_log();
         let last = logs.map(|entry| entry.segment.number).max();
         let last = last.unwrap_or_default();

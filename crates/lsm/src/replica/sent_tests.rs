@@ -1,11 +1,12 @@
 //! Damaged logs do not spread: who is asked for one looks at the records first.
 
 use super::*;
+use crate::names::logs::LOGS;
 use crate::settings::Placement;
 
 /// Sealed log segments of the backup, with where on its device a record's byte lies.
 fn sealed(version: &Version) -> Vec<(LogSegment, u64)> {
-    let logs = LogKind::ALL.iter().flat_map(|log| version.log(*log));
+    let logs = LOGS.iter().flat_map(|log| version.log(*log));
     let sealed = logs.filter(|entry| entry.segment.end > Some(200));
     let at = |place: DeviceSegment| u64::from(place.0) * SEGMENT_SIZE as u64 + 100;
     sealed

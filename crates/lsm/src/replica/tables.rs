@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{LogKind, Lsn, Moment, Pointer};
+use argosy_base::{Lsn, Moment, Pointer};
 use argosy_log::Binding;
 use argosy_log::Replayed;
 
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
 use crate::names::Entry;
+use crate::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use crate::settings::Settings;
 use crate::work::frozen::Frozen;
 
@@ -20,7 +21,7 @@ pub(super) struct Tables {
     /// Bytes of both logs that the active one stands for, padding included, up to its last records.
     active_log_bytes: u64,
     /// Where the last record of each log begins.
-    at: [Option<Pointer>; LogKind::ALL.len()],
+    at: [Option<Pointer>; LOGS.len()],
     /// The last LSN in any of them.
     pub(super) last: Lsn,
     /// The last LSN in front of the active one.
@@ -71,8 +72,8 @@ impl Tables {
     /// Bytes of its log from the record before to this one. Segments that hold only marks do not count.
     fn log_bytes_to(&mut self, replayed: &Replayed<'_>) -> u64 {
         let log = match replayed.binding {
-            Binding::Logged { .. } => LogKind::Large,
-            _ => LogKind::Recovery,
+            Binding::Logged { .. } => LARGE_LOG,
+            _ => RECOVERY_LOG,
         };
         let at = replayed.at;
         match self.at[log.index()].replace(at) {

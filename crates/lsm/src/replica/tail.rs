@@ -15,7 +15,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use argosy_base::LogKind;
+use argosy_base::LogId;
 use argosy_device::Buffer;
 use argosy_log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
@@ -29,6 +29,7 @@ use super::fill::Fill;
 use super::logs::Logs;
 use super::{ReplicaError, Survivors, block_down, block_up};
 use crate::edit::LogSegment;
+use crate::names::logs::LOGS;
 use crate::segments::StoredSegment;
 use crate::storage::Storage;
 
@@ -43,10 +44,10 @@ impl Logs {
     ) -> Result<(), ReplicaError> {
         let survivors: &Survivors = &std::array::from_fn(|log| private_copies(&survivors[log]));
         let version = Arc::clone(storage.head());
-        let chain = |log: LogKind| -> Vec<LogSegment> {
+        let chain = |log: LogId| -> Vec<LogSegment> {
             version.log(log).iter().map(|entry| entry.segment).collect()
         };
-        let chains = LogKind::ALL.map(chain);
+        let chains = LOGS.map(chain);
         let points = storage.log_points(&version);
         let recovery = Recovery {
             region: self.region,
@@ -78,7 +79,7 @@ impl Logs {
             self.flights.iter_mut().for_each(|flight| flight.fed = true);
         }
         self.lsn = recovered.last;
-        for (log, tail) in LogKind::ALL.into_iter().zip(&recovered.logs) {
+        for (log, tail) in LOGS.into_iter().zip(&recovered.logs) {
             self.take_tail(log, tail, &survivors[log.index()], storage)?;
         }
         Ok(())
@@ -87,7 +88,7 @@ impl Logs {
     /// Takes over what a scan found of one log.
     fn take_tail(
         &mut self,
-        log: LogKind,
+        log: LogId,
         tail: &LogTail,
         old: &[Option<Arc<SharedMemory>>],
         storage: &Storage,
@@ -143,7 +144,7 @@ impl Logs {
     /// Makes durable what was just written of open segments in front of `ordinal`.
     fn finish_earlier(
         &mut self,
-        log: LogKind,
+        log: LogId,
         ordinal: u64,
         storage: &Storage,
     ) -> Result<(), ReplicaError> {

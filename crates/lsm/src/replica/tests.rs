@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Epoch, Instant, KeyRange, Lsn, Remedy, SegmentPart, ServerId};
+use argosy_base::{Epoch, Instant, KeyRange, LogId, Lsn, Remedy, SegmentPart, ServerId};
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
+use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_engine::{
     Checkpoint, EditNotice, EngineError, LogEnd, Observer, Pin, PinnedCheckpoint, SealedSegment,
     Source as _, Store as _, WriteBatch, WriteOptions,
@@ -23,6 +24,7 @@ use crate::addresses::has_pointers;
 use crate::cache::NodeCache;
 use crate::db::Lsm;
 use crate::level::SegmentReader;
+use crate::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use crate::settings::{Compaction, Mutants, Placement};
 use crate::version::outgoing::translate_out;
 
@@ -343,7 +345,7 @@ impl Pair {
         self.ship();
         let position = self.backup.position();
         for range in std::mem::take(&mut self.flushes) {
-            let at = position.logs[range.log.index()].unwrap();
+            let at = position.logs.get(range.log).unwrap();
             if (range.ordinal, range.to) <= (at.ordinal, at.flushed) {
                 self.acknowledge(range);
             } else {
@@ -397,7 +399,7 @@ impl Pair {
 
     fn copy_windows(&self, slots: &Slots) {
         let windows = self.primary.windows();
-        for log in LogKind::ALL {
+        for log in LOGS {
             for (slot, to) in slots[log.index()].iter().enumerate() {
                 let from = windows[log.index()].memory(slot);
                 let bytes = from.read_vec(0, self.settings.log_geometry().slot_bytes());
@@ -845,7 +847,7 @@ fn an_adopted_log_goes_on_in_the_block_in_which_it_ended() {
         assert_eq!((own.position().lsn, pair.backup.position().lsn), (lsn, lsn));
         pair.catch_up();
     }
-    assert_eq!(own.position().logs[0].unwrap().ordinal, 0);
+    assert_eq!(own.position().logs.get(RECOVERY_LOG).unwrap().ordinal, 0);
 }
 
 /// A member that comes back fetches the difference, not everything.
@@ -989,9 +991,9 @@ fn a_flush_of_what_is_not_in_memory_is_refused() {
     for _ in 0..100 {
         pair.pump();
     }
-    let tail = pair.backup.version().tail(LogKind::Large).unwrap().segment;
+    let tail = pair.backup.version().tail(LARGE_LOG).unwrap().segment;
     let range = FlushRange {
-        log: LogKind::Large,
+        log: LARGE_LOG,
         ordinal: tail.ordinal,
         segment: tail.number,
         from: 0,
@@ -1000,6 +1002,31 @@ fn a_flush_of_what_is_not_in_memory_is_refused() {
     pair.backup.flush(range);
     let events = pair.backup.step().unwrap();
     assert_eq!(events, [ReplicaEvent::FlushRefused(range)]);
+}
+
+/// The other side may have logs that this engine does not have.
+#[test]
+fn a_log_that_does_not_exist_is_refused_by_a_backup_and_ignored_by_a_primary() {
+    let mut pair = Pair::new(1, settings());
+    for log in LogId::all().skip(LOGS.len()) {
+        let range = FlushRange {
+            log,
+            ordinal: 0,
+            segment: SegmentNumber(1),
+            from: 0,
+            to: 4096,
+        };
+        pair.backup.flush(range);
+        let events = pair.backup.step().unwrap();
+        assert_eq!(events, [ReplicaEvent::FlushRefused(range)]);
+        pair.primary
+            .flushed_everywhere(log, range.segment, range.to);
+        let (from, end) = (LogPlace::default(), LogPlace::default().next_segment());
+        let next = pair.primary.piece(log, from, end, &mut Piece::default());
+        assert_eq!(next, Next::End);
+    }
+    pair.write();
+    pair.pump();
 }
 
 /// A log point in the middle of a block: what follows in the block may still be on its way into the
@@ -1015,12 +1042,12 @@ fn a_block_is_not_taken_from_a_window_before_all_of_it_is_there() {
             }
             pair.ship();
             pair.detach_backup();
-            let at = pair.backup.position().logs[LogKind::Recovery.index()]?;
+            let at = *pair.backup.position().logs.get(RECOVERY_LOG)?;
             (at.end > at.flushed && at.end % 4096 > 0).then_some((pair, at))
         })
         .expect("a log ends somewhere in a block");
     let point = LogPoint {
-        log: LogKind::Recovery,
+        log: RECOVERY_LOG,
         number: at.segment,
         to: at.end,
     };

@@ -23,7 +23,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, LogKind, SegmentNumber};
+use argosy_base::{EditSeq, SegmentNumber};
 use argosy_device::{DeviceError, Ticket};
 use argosy_engine::EditNotice;
 
@@ -31,6 +31,7 @@ use super::{Committed, QUEUE_MAX, Storage, StorageError, checkpoint_record};
 use crate::addresses::Addressing;
 use crate::edit::{Edit, MEDIUM_LOG};
 use crate::manifest::{ManifestError, Moved, Record};
+use crate::names::logs::LARGE_LOG;
 use crate::segments::StoredSegment;
 use crate::version::Version;
 
@@ -342,10 +343,7 @@ impl Storage {
 
 /// The segments of the large and the medium log that `edit` adds.
 fn logs_of(edit: &Edit) -> impl Iterator<Item = SegmentNumber> {
-    let large = edit
-        .logs_added
-        .iter()
-        .filter(|log| log.log == LogKind::Large);
+    let large = edit.logs_added.iter().filter(|log| log.log == LARGE_LOG);
     let large = large.map(|log| log.number);
     let added = edit.added.iter();
     let medium = added.filter(|(level, ..)| *level == MEDIUM_LOG);

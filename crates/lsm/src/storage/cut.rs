@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use argosy_base::{BLOCK_SIZE, LogKind};
+use argosy_base::BLOCK_SIZE;
 use argosy_device::{Buffer, DeviceError, RegionEntry};
+use argosy_log::CutSegment;
 use argosy_log::segment::{HeaderError, check_segment_header, encode_segment_header};
-use argosy_log::{CutSegment, Recovered};
 
 use super::Storage;
 use crate::cut_segments;
 use crate::edit::LogSegment;
+use crate::names::logs::{LOGS, Recovered};
 use crate::shape::Shape;
 
 impl Storage {
@@ -29,7 +30,7 @@ impl Storage {
         }
         let shape = Shape::of(self.settings()).to_word();
         let mut kept = 0;
-        for log in LogKind::ALL {
+        for log in LOGS {
             let Some(id) = cut_segments::id_of(self.region(), log) else {
                 continue;
             };
@@ -73,10 +74,7 @@ impl Storage {
             return Ok(());
         }
         let mut any = false;
-        for entry in LogKind::ALL
-            .into_iter()
-            .flat_map(|log| self.current().log(log))
-        {
+        for entry in LOGS.into_iter().flat_map(|log| self.current().log(log)) {
             let (segment, stored) = (&entry.segment, &entry.stored);
             if segment.end != Some(0) || !places.contains(&stored.place()) {
                 continue;

@@ -7,13 +7,14 @@
 )]
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_base::{EditSeq, Instant, KeyRange, LogKind, Lsn, ServerId};
+use argosy_base::{EditSeq, Instant, KeyRange, Lsn, ServerId};
 use argosy_device::io::OpKind;
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, Purpose, StoreSettings};
 
 use super::*;
 use crate::edit::{LevelSegment, LogPoint, LogSegment, Place, RunId};
 use crate::manifest::tests::{damage_last_append, overwrite_free};
+use crate::names::logs::RECOVERY_LOG;
 use crate::settings::Mutants;
 
 const REGION: RegionId = RegionId(3);
@@ -161,7 +162,7 @@ fn random_edit(rig: &mut Rig, random: &mut Random) -> Edit {
     if random.below(5) == 0 {
         let number = rig.storage.allocate_number().unwrap();
         let _ = rig.storage.allocate(number, Purpose::Write).unwrap();
-        let last = head.log(LogKind::Recovery).last().map(|last| last.segment);
+        let last = head.log(RECOVERY_LOG).last().map(|last| last.segment);
         if let Some(last) = last {
             let (log, number) = (last.log, last.number);
             edit.logs_sealed.push(LogPoint {
@@ -171,16 +172,15 @@ fn random_edit(rig: &mut Rig, random: &mut Random) -> Edit {
             });
         }
         edit.logs_added.push(LogSegment {
-            log: LogKind::Recovery,
+            log: RECOVERY_LOG,
             ordinal: last.map_or(0, |last| last.ordinal + 1),
             number,
             epoch: Epoch(1),
             base_lsn: Lsn(1),
             end: None,
         });
-        for old in head.log(LogKind::Recovery).iter().rev().skip(2) {
-            edit.logs_removed
-                .push((LogKind::Recovery, old.segment.number));
+        for old in head.log(RECOVERY_LOG).iter().rev().skip(2) {
+            edit.logs_removed.push((RECOVERY_LOG, old.segment.number));
         }
     } else if runs < 4 {
         for from in 0..1 + random.below(3) {

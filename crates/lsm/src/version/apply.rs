@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, KeyRange, LogKind, SegmentNumber};
+use argosy_base::{EditSeq, KeyRange, LogId, SegmentNumber};
 
 use super::counts::{CutOff, cut_off};
 use super::memory::piece_bytes;
@@ -15,6 +15,7 @@ use crate::addresses::Addressing;
 use crate::edit::{
     Edit, LEVELS_MAX, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Place, RunId, UNCOUNTED,
 };
+use crate::names::logs::LARGE_LOG;
 use crate::names::{Form, Tree};
 use crate::segments::StoredSegment;
 use crate::shared::List;
@@ -460,7 +461,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    const fn log_mut(&mut self, log: LogKind) -> &mut List<LogEntry> {
+    const fn log_mut(&mut self, log: LogId) -> &mut List<LogEntry> {
         &mut self.next.logs[log.index()]
     }
 
@@ -509,7 +510,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    fn remove_log(&mut self, log: LogKind, number: SegmentNumber) -> Result<(), EditError> {
+    fn remove_log(&mut self, log: LogId, number: SegmentNumber) -> Result<(), EditError> {
         let missing = self.unfit("no such sealed log segment to remove", number);
         let found = self.next.log_segment(number).map(|entry| entry.segment);
         let found = found.filter(|segment| segment.log == log && segment.end.is_some());
@@ -528,7 +529,7 @@ impl Step<'_> {
     fn evacuate(&mut self) -> Result<(), EditError> {
         for number in &self.edit.evacuated {
             let mut removed = self.edit.logs_removed.iter();
-            let goes = self.edit.checkpoint || removed.any(|at| *at == (LogKind::Large, *number));
+            let goes = self.edit.checkpoint || removed.any(|at| *at == (LARGE_LOG, *number));
             let fits = goes && self.next.stored(*number).is_none();
             self.ensure(fits, "what is evacuated is not removed", *number)?;
             let fits = self.next.addresses().evacuates();

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::LogKind;
-
 use super::{LevelEntry, LogEntry, Run, Version};
 use crate::addresses::Addressing;
 use crate::edit::LEVELS_MAX;
 use crate::names::Form;
+use crate::names::logs::{LARGE_LOG, LOGS};
 
 /// A rule that a version breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,7 +135,7 @@ fn trees_whole(version: &Version) -> bool {
 }
 
 fn chains_rise(version: &Version) -> bool {
-    LogKind::ALL.iter().all(|log| {
+    LOGS.iter().all(|log| {
         let chain = version.log(*log).iter().map(|entry| &entry.segment);
         chain.clone().all(|segment| segment.log == *log)
             && chain.is_sorted_by(|a, b| {
@@ -226,7 +225,7 @@ fn uncounted_apart(version: &Version) -> bool {
 }
 
 fn refs_held(version: &Version) -> bool {
-    let large = version.log(LogKind::Large).iter();
+    let large = version.log(LARGE_LOG).iter();
     let held: BTreeSet<_> = large.map(|entry| entry.segment.number).collect();
     version.log_uses.iter().all(|(number, used)| {
         version.medium.contains_key(number)
@@ -242,7 +241,7 @@ fn refs_added_up(version: &Version) -> bool {
 }
 
 fn unreferenced_exact(version: &Version) -> bool {
-    let large = version.log(LogKind::Large).iter();
+    let large = version.log(LARGE_LOG).iter();
     let numbers = large.map(|entry| entry.segment.number);
     let wanted: BTreeSet<_> = numbers
         .filter(|number| version.log_refs(*number) == 0)

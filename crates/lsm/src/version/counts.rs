@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, LogKind, SegmentNumber};
+use argosy_base::{KeyRange, SegmentNumber};
 
 use super::apply::{EditError, Step};
 use super::{LevelEntry, Uncounted, Version};
 use crate::edit::{Edit, LevelSegment, MEDIUM_LOG, UNCOUNTED};
 use crate::names::Form;
+use crate::names::logs::LARGE_LOG;
 use crate::segments::StoredSegment;
 
 /// What happens to a level segment of which the edit keeps parts uncounted.
@@ -185,7 +186,7 @@ impl Step<'_> {
             let is_medium = self.next.medium.contains_key(&number);
             let unused = is_medium && live == 0;
             self.ensure(!unused, "nothing points into a medium segment", number)?;
-            let held = is_medium || log == Some(LogKind::Large);
+            let held = is_medium || log == Some(LARGE_LOG);
             let known = held || self.next.is_evacuated(number) || live == 0;
             self.ensure(
                 known,
@@ -209,7 +210,7 @@ impl Step<'_> {
         let after = self.next.refs_into(number);
         self.next.refs = self.next.refs.without(before).with(after);
         let log = self.next.log_segment(number);
-        let is_large = log.is_some_and(|entry| entry.segment.log == LogKind::Large);
+        let is_large = log.is_some_and(|entry| entry.segment.log == LARGE_LOG);
         if is_large && after.large == 0 {
             self.next.unreferenced.insert(number, ());
         } else {

@@ -10,6 +10,7 @@ use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
 use super::*;
 use crate::edit::{LogPoint, Place};
 use crate::names::Form;
+use crate::names::logs::{LARGE_LOG, RECOVERY_LOG};
 use crate::shared::work::{self, Work};
 use crate::work::trim::{LastLsns, trim, unknown_beginning};
 
@@ -40,7 +41,7 @@ fn segment(number: u64, n: u64, step: u64) -> LevelSegment {
     }
 }
 
-fn log(log: LogKind, ordinal: u64, number: u64, end: Option<u32>) -> LogSegment {
+fn log(log: LogId, ordinal: u64, number: u64, end: Option<u32>) -> LogSegment {
     LogSegment {
         log,
         ordinal,
@@ -84,10 +85,10 @@ impl Bench {
         let mut edit = Edit::new(EditSeq(1), Epoch(1));
         edit.checkpoint = true;
         edit.mark = Some(SegmentNumber(10 * ABOVE));
-        edit.logs_added.push(log(LogKind::Recovery, 0, 1, None));
-        let large = (0..half).map(|n| log(LogKind::Large, n, 10 + n, Some(1 << 20)));
+        edit.logs_added.push(log(RECOVERY_LOG, 0, 1, None));
+        let large = (0..half).map(|n| log(LARGE_LOG, n, 10 + n, Some(1 << 20)));
         edit.logs_added.extend(large);
-        edit.logs_added.push(log(LogKind::Large, half, 2, None));
+        edit.logs_added.push(log(LARGE_LOG, half, 2, None));
         edit.added = (0..half)
             .map(|n| (LEVEL, RunId(0), segment(10 + half + n, n, 1000)))
             .chain((0..half / 8).map(|n| (LEVEL - 1, RunId(0), segment(ABOVE + n, n, 8000))))
@@ -181,14 +182,14 @@ impl Bench {
     pub(crate) fn upkeep(&self) -> Edit {
         let mut edit = self.next();
         edit.logs_sealed = vec![LogPoint {
-            log: LogKind::Large,
+            log: LARGE_LOG,
             number: SegmentNumber(2),
             to: 1 << 20,
         }];
         edit.logs_added = (1..5)
-            .map(|n| log(LogKind::Large, self.half + n, 5 * MANY + n, None))
+            .map(|n| log(LARGE_LOG, self.half + n, 5 * MANY + n, None))
             .collect();
-        edit.logs_removed = vec![(LogKind::Large, SegmentNumber(10))];
+        edit.logs_removed = vec![(LARGE_LOG, SegmentNumber(10))];
         edit
     }
 }

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use argosy_base::{LogKind, SegmentNumber};
+use argosy_base::SegmentNumber;
 
 use super::{LevelEntry, LogEntry, LogUse, Run, Uncounted, Version};
 use crate::cache::{Charge, NodeCache};
 use crate::edit::LevelSegment;
+use crate::names::logs::{LARGE_LOG, LOGS};
 use crate::segments::StoredSegment;
 use crate::shared::slot_bytes;
 
@@ -57,12 +58,12 @@ impl Version {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let runs: usize = self.runs().map(|(_, run)| Run::memory_bytes(run)).sum();
-        let logs: usize = LogKind::ALL.iter().map(|log| self.log(*log).len()).sum();
+        let logs: usize = LOGS.iter().map(|log| self.log(*log).len()).sum();
         let upper = self.runs().map(|(_, run)| run.segments.len());
         let upper =
             upper.sum::<usize>() - self.runs().last().map_or(0, |(_, run)| run.segments.len());
-        let kept = self.log(LogKind::Large).len() * SETTLED + upper * HIDES;
-        let referenced = (self.log(LogKind::Large).len() + self.medium.len()) * REFERENCED;
+        let kept = self.log(LARGE_LOG).len() * SETTLED + upper * HIDES;
+        let referenced = (self.log(LARGE_LOG).len() + self.medium.len()) * REFERENCED;
         let medium = self.medium_memory + self.medium.len() * size_of::<SegmentNumber>();
         let cut = self.uncounted.len() * UNCOUNTED + self.evacuated.len() * REFERENCED;
         let logs = logs * slot_bytes::<LogEntry>();

@@ -45,7 +45,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use argosy_base::{
-    AddressMode, EditSeq, Epoch, KeyRange, LogKind, Lsn, Moment, Pointer, RegionId, SegmentNumber,
+    AddressMode, EditSeq, Epoch, KeyRange, LogId, Lsn, Moment, Pointer, RegionId, SegmentNumber,
 };
 
 use crate::addresses::Places;
@@ -149,7 +149,7 @@ pub struct Version {
     own_mark: SegmentNumber,
     /// L1 first; the last one is not empty.
     levels: Vec<Arc<Level>>,
-    /// By [`LogKind::index`], each by ordinal.
+    /// By [`LogId::index`], each by ordinal.
     logs: Logs,
     /// Which of them has a number.
     log_numbers: LogNumbers,
@@ -293,13 +293,13 @@ impl Version {
 
     /// The chain of `log`, oldest first.
     #[must_use]
-    pub const fn log(&self, log: LogKind) -> &List<LogEntry> {
+    pub const fn log(&self, log: LogId) -> &List<LogEntry> {
         &self.logs[log.index()]
     }
 
     /// The first segment of `log` that is not sealed.
     #[must_use]
-    pub fn tail(&self, log: LogKind) -> Option<&LogEntry> {
+    pub fn tail(&self, log: LogId) -> Option<&LogEntry> {
         let chain = self.log(log);
         chain.get(chain.partition_point(|segment| segment.end.is_some()))
     }

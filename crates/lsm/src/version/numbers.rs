@@ -4,21 +4,22 @@
 //! has to be kept: a search in the log finds one. Once a segment came whose number is below that of the last in its
 //! log, every number is kept with the log and the ordinal, from then on.
 
-use argosy_base::{LogKind, SegmentNumber};
+use argosy_base::{LogId, SegmentNumber};
 
 use super::LogEntry;
 use crate::edit::LogSegment;
+use crate::names::logs::LOGS;
 use crate::shared::{List, Map};
 
-/// All logs of a version, by [`LogKind::index`], each by ordinal.
-pub(super) type Logs = [List<LogEntry>; LogKind::ALL.len()];
+/// All logs of a version, by [`LogId::index`], each by ordinal.
+pub(super) type Logs = [List<LogEntry>; LOGS.len()];
 
 /// See the module documentation. Belongs to the logs of one version. Clones share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogNumbers(Map<SegmentNumber, Named>);
 
 /// The log and the ordinal of a segment.
-type Named = (LogKind, u64);
+type Named = (LogId, u64);
 
 impl LogNumbers {
     /// The segment `number` in `logs`, if it is in one.
@@ -67,6 +68,7 @@ mod tests {
     use argosy_device::Purpose;
 
     use super::*;
+    use crate::names::logs::{LARGE_LOG, RECOVERY_LOG};
     use crate::segments::StoredSegment;
     use crate::version::tests::store;
 
@@ -84,7 +86,7 @@ mod tests {
                 assert_eq!(found, expected, "{number}");
             }
         };
-        for (kind, list) in [(LogKind::Recovery, recovery), (LogKind::Large, large)] {
+        for (kind, list) in [(RECOVERY_LOG, recovery), (LARGE_LOG, large)] {
             for (ordinal, number) in (0..).zip(list) {
                 let segment = LogSegment {
                     log: kind,

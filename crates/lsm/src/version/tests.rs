@@ -17,6 +17,7 @@ use super::*;
 use crate::compaction::cut::Cut;
 use crate::edit::{LogPoint, MEDIUM_LOG, Place};
 use crate::memtable::erased::{left_of, union};
+use crate::names::logs::{LARGE_LOG, RECOVERY_LOG};
 use crate::names::{Form, Tree};
 
 /// A store with room for everything that a test names.
@@ -59,11 +60,11 @@ fn stored_for(store: &Arc<Store>, edit: &Edit) -> New {
 
 // --- Scripts ---
 
-fn parse_log(word: &str) -> (LogKind, &str) {
+fn parse_log(word: &str) -> (LogId, &str) {
     let (log, rest) = word.split_at(word.find([':', '#']).unwrap());
     let log = match log {
-        "recovery" => LogKind::Recovery,
-        "large" => LogKind::Large,
+        "recovery" => RECOVERY_LOG,
+        "large" => LARGE_LOG,
         other => panic!("no log: {other}"),
     };
     (log, &rest[1..])
@@ -540,7 +541,7 @@ impl Model {
 
     /// Seals the tail of the large log, adds another, and removes what nothing points into.
     fn turn_log(&mut self, edit: &mut Edit) {
-        let log = LogKind::Large;
+        let log = LARGE_LOG;
         if let Some((_, number, sealed)) = self.chain.last_mut() {
             *sealed = true;
             edit.logs_sealed.push(LogPoint {
@@ -593,7 +594,7 @@ impl Model {
         });
         let expected = self.trees.iter().map(|(run, (index, _))| (*run, *index));
         assert_eq!(trees.collect::<BTreeMap<_, _>>(), expected.collect());
-        let chain = version.log(LogKind::Large).iter().map(|e| e.segment);
+        let chain = version.log(LARGE_LOG).iter().map(|e| e.segment);
         let chain: Vec<_> = chain
             .map(|s| (s.ordinal, s.number.0, s.end.is_some()))
             .collect();

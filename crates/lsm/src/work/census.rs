@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use argosy_base::{LogKind, SegmentNumber};
+use argosy_base::SegmentNumber;
 
 use super::admission::Share;
 use super::hides::{Hidden, Hides, Lowering};
 use super::settled::{Settled, SettledLogs, unsettled};
 use super::trim::LastLsns;
 use crate::addresses::Addressing;
+use crate::names::logs::RECOVERY_LOG;
 use crate::settings::Settings;
 use crate::version::Version;
 
@@ -59,7 +60,7 @@ impl Census {
         let segment_bytes = settings.segment_bytes as u64;
         let medium_refs = version.medium_refs();
         let refs = version.large_refs() + medium_refs;
-        let unsettled = unsettled(version, lasts) + version.log(LogKind::Recovery).len();
+        let unsettled = unsettled(version, lasts) + version.log(RECOVERY_LOG).len();
         let levels = version.levels().iter();
         Self {
             segment_bytes,

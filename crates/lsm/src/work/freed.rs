@@ -9,12 +9,13 @@
 use std::sync::Arc;
 
 use argosy_base::range::successor;
-use argosy_base::{KeyRange, LogKind, Pointer};
+use argosy_base::{KeyRange, Pointer};
 use argosy_log::sweep::Sweep;
 
 use crate::edit::{Edit, LogSegment};
 use crate::merge::Source as _;
 use crate::names::LevelError;
+use crate::names::logs::LARGE_LOG;
 use crate::read::ReadAhead;
 use crate::read::sources::{Input, RunInput, RunReading, RunSource};
 use crate::settings::Settings;
@@ -30,7 +31,7 @@ pub(crate) fn pointed_to(
 ) -> Option<(Vec<u8>, Pointer)> {
     let freed = edit.logs_removed.iter();
     let mut freed = freed
-        .filter(|(log, number)| *log == LogKind::Large && !edit.evacuated.contains(number))
+        .filter(|(log, number)| *log == LARGE_LOG && !edit.evacuated.contains(number))
         .filter_map(|(_, number)| before.log_segment(*number));
     freed.find_map(|entry| {
         let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| entry.stored.read(offset, out);

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::{EditSeq, LogKind, SegmentNumber};
+use argosy_base::{EditSeq, SegmentNumber};
 
 use super::trim::LastLsns;
 use crate::edit::{Edit, LogSegment};
+use crate::names::logs::LARGE_LOG;
 use crate::shared::work;
 use crate::version::Version;
 
@@ -45,7 +46,7 @@ pub(crate) fn is_settled(segment: &LogSegment, version: &Version, lasts: &LastLs
 
 /// How many segments of the large log, at its end, are not settled. Takes time by how many these are.
 pub(crate) fn unsettled(version: &Version, lasts: &LastLsns) -> usize {
-    let chain = version.log(LogKind::Large);
+    let chain = version.log(LARGE_LOG);
     let behind = chain.iter().rev().enumerate();
     let mut settled =
         behind.filter(|(back, entry)| *back > 0 && is_settled(&entry.segment, version, lasts));
@@ -67,7 +68,7 @@ impl SettledLogs {
             return;
         }
         for (log, number) in &edit.logs_removed {
-            if *log == LogKind::Large {
+            if *log == LARGE_LOG {
                 self.take(*number);
             }
         }
@@ -102,7 +103,7 @@ impl SettledLogs {
 
     /// Takes in what has settled behind.
     fn settle(&mut self, version: &Version, lasts: &LastLsns) {
-        let chain = version.log(LogKind::Large);
+        let chain = version.log(LARGE_LOG);
         let first = chain.partition_point(|segment| segment.ordinal < self.end);
         let more = chain.range(first..chain.len().saturating_sub(1));
         let more = more.map(|entry| entry.segment);

@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::LogKind;
 use argosy_engine::BusyReason;
 pub use argosy_engine::stats::{LevelStats, LogStats, Stats};
 
+use crate::names::logs::{LARGE_LOG, LOGS, log_word};
 use crate::version::{Run, Version};
 
 /// Counters that rise while the engine runs.
@@ -119,6 +119,7 @@ pub fn log_stats(version: &Version) -> Vec<LogStats> {
         let chain = version.log(log);
         let mut stats = LogStats {
             log,
+            name: log_word(log),
             segments: chain.len(),
             bytes: 0,
             dead_bytes: 0,
@@ -131,12 +132,12 @@ pub fn log_stats(version: &Version) -> Vec<LogStats> {
             // All of it is in the levels where the next one begins below what would be replayed.
             let next = chain.get(at + 1);
             let in_levels = next.is_some_and(|n| n.segment.base_lsn <= version.replay_from());
-            if log == LogKind::Large && in_levels {
+            if log == LARGE_LOG && in_levels {
                 let live = version.log_refs(entry.segment.number);
                 stats.dead_bytes += u64::from(end).saturating_sub(live);
             }
         }
         stats
     };
-    LogKind::ALL.into_iter().map(of).collect()
+    LOGS.into_iter().map(of).collect()
 }

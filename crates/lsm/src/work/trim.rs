@@ -13,10 +13,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::{LogKind, Lsn, SegmentNumber};
+use argosy_base::{Lsn, SegmentNumber};
 
 use crate::addresses::Addressing;
 use crate::edit::{Edit, LogSegment, MEDIUM_LOG, Place, Reference, RunId};
+use crate::names::logs::{LARGE_LOG, RECOVERY_LOG};
 use crate::version::{LogEntry, Version};
 
 /// The highest LSN in each sealed log segment, as far as it is known.
@@ -116,13 +117,13 @@ impl<'a> Kept<'a> {
     /// Those of the segments that `more` names, and of all that levels may not keep, that are sealed and not the
     /// last of the large log; in its order.
     fn candidates(&self, more: impl Iterator<Item = SegmentNumber>) -> Vec<LogSegment> {
-        let chain = self.version.log(LogKind::Large);
+        let chain = self.version.log(LARGE_LOG);
         let last = chain.last().map(|last| last.segment.number);
         let moved = self.lasts.moved.keys().copied();
         let all = self.version.unreferenced().chain(moved).chain(more);
         let mut found: Vec<_> = all
             .filter_map(|number| Some(self.version.log_segment(number)?.segment))
-            .filter(|segment| segment.log == LogKind::Large && segment.end.is_some())
+            .filter(|segment| segment.log == LARGE_LOG && segment.end.is_some())
             .filter(|segment| Some(segment.number) != last)
             .collect();
         found.sort_unstable_by_key(|segment| segment.ordinal);
@@ -138,7 +139,7 @@ impl<'a> Kept<'a> {
     /// Whether a value that begins in a segment that levels keep may reach into `segment`: those between are there,
     /// and none of them begins with a record.
     fn is_entered(&self, segment: &LogSegment, refs: impl Fn(SegmentNumber) -> u64) -> bool {
-        let chain = self.version.log(LogKind::Large);
+        let chain = self.version.log(LARGE_LOG);
         let place = chain.partition_point(|other| other.ordinal < segment.ordinal);
         let reach = usize::try_from(self.reach).unwrap_or(usize::MAX);
         let before = chain.range(place.saturating_sub(reach)..place).rev();
@@ -189,10 +190,10 @@ pub(crate) fn trim(version: &Version, reach: u64, lasts: &mut LastLsns, edit: &m
     let refs = |number| refs_after(version, edit, number);
     let (mut gone, mut evacuated, mut medium) = (Vec::new(), Vec::new(), Vec::new());
     // It is as long as memtables need it.
-    let chain = version.log(LogKind::Recovery);
+    let chain = version.log(RECOVERY_LOG);
     for LogEntry { segment, .. } in chain.range(0..chain.len().saturating_sub(1)) {
         if segment.end.is_some() && lasts.get(segment.number) < replay_from {
-            gone.push((LogKind::Recovery, segment.number));
+            gone.push((RECOVERY_LOG, segment.number));
         }
     }
     let kept = Kept {
@@ -206,7 +207,7 @@ pub(crate) fn trim(version: &Version, reach: u64, lasts: &mut LastLsns, edit: &m
         let number = segment.number;
         let referenced = kept.is_referenced(number, refs(number));
         if lasts.get(number) < replay_from && !referenced && !kept.is_entered(&segment, refs) {
-            gone.push((LogKind::Large, number));
+            gone.push((LARGE_LOG, number));
             evacuated.extend((refs(number) > 0).then_some(number));
         }
     }

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{AddressMode, DeviceSegment, EditSeq, Epoch, KeyRange, RegionId, ServerId};
+use argosy_base::{
+    AddressMode, DeviceSegment, EditSeq, Epoch, KeyRange, LogId, RegionId, ServerId,
+};
 use argosy_device::{FormatOptions, MemoryDevice, Store, StoreSettings};
 use proptest::prelude::*;
 
 use super::*;
 use crate::edit::LevelSegment;
 use crate::names::Form;
+use crate::names::logs::{LARGE_LOG, RECOVERY_LOG};
 use crate::segments::StoredSegment;
 
 const REACH: u64 = 3;
@@ -48,7 +51,7 @@ fn walked(
 ) {
     let mut walk = Walk::default();
     let (mut gone, mut evacuated, mut unknown) = (vec![], vec![], None);
-    let chain = version.log(LogKind::Large);
+    let chain = version.log(LARGE_LOG);
     for LogEntry { segment, .. } in chain.range(0..chain.len() - 1) {
         let number = segment.number;
         let inside = lasts.inside_value.get(&number).copied();
@@ -115,7 +118,7 @@ fn level_segment(number: u64, from: &[u8]) -> LevelSegment {
     }
 }
 
-fn log_segment(log: LogKind, ordinal: u64, number: u64, end: Option<u32>) -> LogSegment {
+fn log_segment(log: LogId, ordinal: u64, number: u64, end: Option<u32>) -> LogSegment {
     LogSegment {
         log,
         ordinal,
@@ -149,18 +152,17 @@ fn version(logs: &[Log]) -> Version {
     edit.checkpoint = true;
     edit.mark = Some(SegmentNumber(1000));
     edit.replay_from = Some(Lsn(10));
-    edit.logs_added
-        .push(log_segment(LogKind::Recovery, 0, 1, None));
+    edit.logs_added.push(log_segment(RECOVERY_LOG, 0, 1, None));
     let mut ordinal = 0;
     for (number, log) in (100..).zip(logs) {
         ordinal += 1 + u64::from(log.gap);
         edit.logs_added
-            .push(log_segment(LogKind::Large, ordinal, number, Some(4096)));
+            .push(log_segment(LARGE_LOG, ordinal, number, Some(4096)));
         let points = log.referenced.then(|| counted(number, 7, 0));
         edit.references.extend(points);
     }
     edit.logs_added
-        .push(log_segment(LogKind::Large, ordinal + 1, 2, None));
+        .push(log_segment(LARGE_LOG, ordinal + 1, 2, None));
     edit.added = vec![(1, RunId(3), level_segment(3, b"a"))];
     let levels_stored = [SegmentNumber(3)].into_iter();
     let logs_stored = edit.logs_added.iter().map(|log| log.number);
@@ -211,7 +213,7 @@ proptest! {
         };
         let (gone, evacuated, _) = walked(&version, &lasts, replay_from, refs);
         trim(&version, REACH, &mut lasts, &mut edit);
-        let gone: Vec<_> = gone.into_iter().map(|number| (LogKind::Large, number)).collect();
+        let gone: Vec<_> = gone.into_iter().map(|number| (LARGE_LOG, number)).collect();
         prop_assert_eq!(&edit.logs_removed, &gone);
         prop_assert_eq!(&edit.evacuated, &evacuated);
         prop_assert!(gone.iter().all(|(_, number)| lasts.moved(*number).is_none()));

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, LogKind, Lsn, RegionId};
+use argosy_base::{DeviceSegment, Lsn, RegionId};
 use argosy_device::{Buffer, Device, MemoryDevice, RegionEntry, Store};
 use argosy_lsm::edit::LevelSegment;
 use argosy_lsm::inspect::Region;
 use argosy_lsm::inspect::contents::{Content, contents};
 use argosy_lsm::names::Form;
+use argosy_lsm::names::logs::{LOGS, RECOVERY_LOG};
 use argosy_lsm::pins::{self, FIRST_PIN};
 use argosy_lsm::{Settings, Version};
 
@@ -156,17 +157,17 @@ fn manifest(device: &MemoryDevice, entry: &RegionEntry, settings: &Settings, fou
 
 /// See `log/segment.rs` and `log/record.rs`.
 fn logs(version: &Version, replay_from: Lsn, settings: &Settings, found: &mut Blocks) {
-    for log in LogKind::ALL {
+    for log in LOGS {
         let (header, record) = match log {
-            LogKind::Recovery => (
+            RECOVERY_LOG => (
                 "header of a recovery log segment",
                 "record of the recovery log",
             ),
-            LogKind::Large => ("header of a large log segment", "record of the large log"),
+            _ => ("header of a large log segment", "record of the large log"),
         };
         for entry in version.log(log) {
             let start = entry.stored.place().start();
-            let (mut records, mut replayed) = (Vec::new(), log == LogKind::Recovery);
+            let (mut records, mut replayed) = (Vec::new(), log == RECOVERY_LOG);
             let number = entry.segment.number;
             let _ = contents(version, number, settings, &mut |content| {
                 if let Content::Record(at, record) = content {

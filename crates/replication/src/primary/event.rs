@@ -1,6 +1,6 @@
 //! What a primary hears, and what it has its driver do.
 
-use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, Position, SegmentNumber, ServerId, Standing};
+use argosy_base::{EditSeq, FlushRange, LogId, Lsn, Position, SegmentNumber, ServerId, Standing};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +194,7 @@ pub enum Action {
     /// Every backup has the log durable up to byte `to` of `segment`.
     FlushedEverywhere {
         /// Which log.
-        log: LogKind,
+        log: LogId,
         /// The log segment.
         segment: SegmentNumber,
         /// Byte behind the last.

@@ -7,7 +7,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use argosy_base::{FlushRange, Position, ServerId};
+use argosy_base::{FlushRange, PerLog, Position, ServerId};
 
 use super::{Action, Phase, Primary};
 
@@ -16,6 +16,15 @@ use super::{Action, Phase, Primary};
 pub(super) struct Flush {
     pub(super) range: FlushRange,
     pub(super) done: BTreeSet<ServerId>,
+}
+
+/// Up to where a log is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Flushed {
+    /// The segment's place in the chain.
+    ordinal: u64,
+    /// Byte behind the last that is durable.
+    to: u32,
 }
 
 impl Primary {
@@ -61,7 +70,8 @@ impl Primary {
             let FlushRange {
                 log, segment, to, ..
             } = done;
-            self.flushed[log.index()] = Some((done.ordinal, to));
+            let ordinal = done.ordinal;
+            self.flushed.insert(log, Flushed { ordinal, to });
             actions.push(Action::FlushedEverywhere { log, segment, to });
         }
     }
@@ -80,11 +90,12 @@ impl Primary {
 /// Whether a member at `at` lacks log bytes that every backup had durable once. A log ends where
 /// the other lacks a write, so that durable bytes behind it do not count any more; and what was
 /// flushed everywhere is never flushed again.
-pub(super) fn lacks(at: &Position, flushed: &[Option<(u64, u32)>]) -> bool {
-    let ends = at
-        .logs
-        .iter()
-        .map(|log| log.map(|at| (at.ordinal, at.flushed)));
-    ends.zip(flushed)
-        .any(|(end, flushed)| end.is_some_and(|end| flushed.is_some_and(|flushed| end < flushed)))
+pub(super) fn lacks(at: &Position, flushed: &PerLog<Flushed>) -> bool {
+    at.logs.iter().any(|(log, at)| {
+        let end = Flushed {
+            ordinal: at.ordinal,
+            to: at.flushed,
+        };
+        flushed.get(log).is_some_and(|flushed| end < *flushed)
+    })
 }

@@ -53,13 +53,13 @@ mod view;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, Position, ServerId, Standing};
+use argosy_base::{EditSeq, FlushRange, Lsn, PerLog, Position, ServerId, Standing};
 
 pub use event::{Action, Event};
 pub use opening::OwnCopy;
 pub use view::MemberView;
 
-use self::flushing::{Flush, lacks};
+use self::flushing::{Flush, Flushed, lacks};
 use crate::mode::Mutants;
 
 /// How far a backup is on its way to live.
@@ -148,8 +148,8 @@ pub struct Primary {
     /// Up to here every backup has applied.
     applied: EditSeq,
     flushes: VecDeque<Flush>,
-    /// Up to where every backup has had each log durable: segment's place in the chain, and byte.
-    flushed: [Option<(u64, u32)>; LogKind::ALL.len()],
+    /// Up to where every backup has had each log durable.
+    flushed: PerLog<Flushed>,
     mutants: Mutants,
 }
 
@@ -192,7 +192,7 @@ impl Primary {
             committed: position.edit,
             applied: EditSeq(0),
             flushes: VecDeque::new(),
-            flushed: [None; LogKind::ALL.len()],
+            flushed: PerLog::default(),
             mutants,
         };
         primary.open(actions);

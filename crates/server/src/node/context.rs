@@ -11,7 +11,6 @@ use super::Node;
 use super::link::{Link, SendError};
 use super::region::Region;
 use super::serving::Serving;
-use super::shipper::WindowSlots;
 use crate::activity::Ledger;
 
 /// A node, as its drivers see it.
@@ -46,14 +45,6 @@ impl<'a> Context<'a> {
 
     pub(crate) fn is_replicated(&self, region: RegionId) -> bool {
         self.backups(region).next().is_some()
-    }
-
-    pub(crate) fn window_slots(&self) -> WindowSlots {
-        let geometry = self.node.settings.engine.log_geometry();
-        WindowSlots {
-            count: geometry.slots(),
-            bytes: geometry.slot_bytes(),
-        }
     }
 
     /// Bytes of a landing slot.

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::limits::BLOCK_SIZE;
-use argosy_base::{DeviceSegment, LogKind, Lsn, RegionId, SegmentNumber, ServerId, Standing};
+use argosy_base::{DeviceSegment, Lsn, RegionId, SegmentNumber, ServerId, Standing};
 use argosy_coordinator::Replication;
 use argosy_device::Purpose;
 use argosy_fabric::sim::SimSettings;
+use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_lsm::set_aside::{id_of, put_back};
+use argosy_wire::message::{FetchStatus, Message};
 
 use super::context::Context;
 use super::copies_tests::{Pair, REGIONS, settings};
@@ -19,7 +21,6 @@ use super::refilling::Unusable;
 use super::region::{Driver, copy_of};
 use super::{Mutants, Node};
 use crate::service::Service;
-use argosy_wire::message::{FetchStatus, Message};
 
 const BROKEN: RegionId = REGIONS[0];
 const OTHER: RegionId = REGIONS[1];
@@ -437,7 +438,7 @@ fn a_damaged_log_segment_of_a_backup_that_builds_levels_is_repaired() {
     let sealed = |pair: &Pair| {
         let region = pair.nodes[1].region(BROKEN).expect("a member");
         let parts = copy_of(region).expect("it is open").parts();
-        let sealed = parts.iter().find(|part| part.log == Some(LogKind::Large));
+        let sealed = parts.iter().find(|part| part.log == Some(LARGE_LOG));
         sealed.map(|part| part.place)
     };
     let mut keys = 300..9000;

@@ -24,7 +24,6 @@ use super::follower::Follower;
 use super::primary::{PrimaryDriver, Stage};
 use super::refilling::Refill;
 use super::shipper::ShipError;
-use super::windows::window_keys;
 
 impl Follower {
     /// The copy fails because of an error of its storage.
@@ -53,10 +52,7 @@ impl Follower {
         if context.node.settings.mutants.fail_silently() {
             return;
         }
-        let geometry = context.node.settings.engine.log_geometry();
-        for key in window_keys(self.region, &geometry) {
-            context.fabric().revoke(key);
-        }
+        self.revoke_windows(context);
         let attempt = self.machine.attempt();
         self.begin_again(context);
         self.forget_work();

@@ -20,7 +20,7 @@ use argosy_base::{
 };
 use argosy_device::Buffer;
 use argosy_engine::{CopyError, Progress};
-use argosy_lsm::replica::{Replica, ReplicaEvent};
+use argosy_lsm::replica::{Replica, ReplicaEvent, slots_of, survivors_of};
 use argosy_replication::backup::{Action, Backup, Event};
 use argosy_wire::message::{FetchStatus, Message};
 
@@ -33,7 +33,7 @@ use super::refilling::Refill;
 use super::renewing::OwedReport;
 use super::sending::{Sending, Wanted};
 use super::whole::WholeMark;
-use super::windows::{fresh_windows, keep_windows, survivors};
+use super::windows::WindowsOf;
 use super::{NodeSettings, World, convert};
 use crate::activity::Activity;
 
@@ -107,21 +107,24 @@ impl Follower {
         settings: &NodeSettings,
         world: &World,
     ) -> Result<Self, CopyError> {
-        let geometry = settings.engine.log_geometry();
-        let survivors = survivors(region.id, &geometry, world);
+        let of_region = WindowsOf {
+            region: region.id,
+            logs: &settings.engine.logs(),
+        };
+        let survivors = of_region.survivors(world);
         let mark = WholeMark::open(region.id, &survivors, world)?;
-        let windows = fresh_windows(region.id, &geometry, world)?;
+        let windows = slots_of(of_region.fresh(world)?);
         let mut replica = Replica::open(
             &world.store,
             region.id,
             windows,
-            &survivors,
+            &survivors_of(survivors),
             &settings.engine,
         )?;
         if let Some(server) = own_levels {
             replica.build_levels(server)?;
         }
-        keep_windows(region.id, &geometry, world)?;
+        of_region.keep(world)?;
         let mark = match replica.standing() {
             // The mark may be that of the other copy.
             Standing::PutBack => WholeMark::renew(region.id, false, world)?,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{
     AddressMode, DeviceSegment, Direction, EditSeq, Epoch, FlushRange, Incarnation, Instant,
-    KeyRange, LogKind, LogPosition, Lsn, Position, RegionId, SegmentNumber, ServerId, Standing,
+    KeyRange, LogId, LogPosition, Lsn, Position, RegionId, SegmentNumber, ServerId, Standing,
 };
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::{FormatOptions, MemoryDevice, Store};
@@ -311,7 +311,7 @@ impl Scene {
     /// Random bytes anywhere: in the words of an inbox, in its ring, in landing slots and windows.
     fn scribble(&mut self) {
         let peer = ServerId(self.random.small() % 2);
-        let log = self.random.pick(&LogKind::ALL);
+        let log = log(&mut self.random);
         let window = keys::window(REGIONS[2], log, self.random.below(4));
         let inbox = keys::inbox(HOSTILE);
         let key = self
@@ -397,6 +397,12 @@ impl Scene {
     }
 }
 
+/// A log, which the engine may have or not.
+fn log(random: &mut Random) -> LogId {
+    let all: Vec<LogId> = LogId::all().collect();
+    random.pick(&all)
+}
+
 fn position(random: &mut Random) -> Position {
     let end = LogPosition {
         ordinal: random.number(),
@@ -407,13 +413,13 @@ fn position(random: &mut Random) -> Position {
     Position {
         edit: EditSeq(random.number()),
         lsn: Lsn(random.number()),
-        logs: random.pick(&[[None, None], [Some(end), None], [Some(end), Some(end)]]),
+        logs: (0..random.below(4)).map(|_| (log(random), end)).collect(),
     }
 }
 
 fn range(random: &mut Random) -> FlushRange {
     FlushRange {
-        log: random.pick(&LogKind::ALL),
+        log: log(random),
         ordinal: random.number(),
         segment: SegmentNumber(random.number()),
         from: random.small(),

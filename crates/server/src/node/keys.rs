@@ -10,7 +10,8 @@
 
 use std::ops::RangeInclusive;
 
-use argosy_base::{LogKind, RegionId, ServerId};
+use argosy_base::limits::LOGS_MAX;
+use argosy_base::{LogId, RegionId, ServerId};
 use argosy_fabric::MemoryKey;
 
 const INBOX: u64 = 1;
@@ -18,6 +19,7 @@ const LANDING: u64 = 2;
 const WINDOW: u64 = 3;
 /// Stands for the log in the name of the mark that says that a copy is whole.
 const WHOLE: u8 = 0xff;
+const _: () = assert!(LOGS_MAX < WHOLE as usize);
 
 const fn key(kind: u64, region: u32, log: u8, last: u16) -> MemoryKey {
     MemoryKey(kind << 56 | (region as u64) << 24 | (log as u64) << 16 | last as u64)
@@ -38,9 +40,9 @@ pub(crate) fn landing(peer: ServerId) -> MemoryKey {
 }
 
 /// One slot of the windows of a region's log.
-pub(crate) fn window(region: RegionId, log: LogKind, slot: usize) -> MemoryKey {
+pub(crate) fn window(region: RegionId, log: LogId, slot: usize) -> MemoryKey {
     let slot = u16::try_from(slot).expect("a log has a handful of window slots");
-    key(WINDOW, region.0, log as u8, slot)
+    key(WINDOW, region.0, log.raw(), slot)
 }
 
 /// What says that this server's copy of a region is whole. It goes the way of the windows.
@@ -88,7 +90,7 @@ mod tests {
             names.push(landing(ServerId(server)).0);
         }
         for region in [1, u32::MAX] {
-            for log in LogKind::ALL {
+            for log in LogId::all() {
                 for slot in 0..3 {
                     let name = window(RegionId(region), log, slot).0;
                     assert!(is_window(name) && is_log_window(name));

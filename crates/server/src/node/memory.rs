@@ -6,8 +6,9 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{Instant, LogKind, ServerId};
+use argosy_base::{Instant, ServerId};
 use argosy_device::buffer;
+use argosy_engine::LogSpec;
 use argosy_lsm::cache::flushed;
 use argosy_lsm::db::bulk;
 use argosy_lsm::excess::Excess;
@@ -46,11 +47,11 @@ pub struct MemoryParts {
 }
 
 impl MemoryParts {
-    /// Bytes of shared memory that the copies of `regions` regions take.
+    /// Bytes of shared memory that the copies of `regions` regions with these logs take.
     #[must_use]
-    pub const fn windows_of(regions: usize, engine: &argosy_lsm::Settings) -> usize {
-        let of_log = engine.window_slots * engine.window_bytes;
-        regions * (LogKind::ALL.len() * of_log + MARK_BYTES)
+    pub fn windows_of(regions: usize, logs: &[LogSpec]) -> usize {
+        let of_logs = logs.iter().map(|log| log.slots * log.window_bytes);
+        regions * (of_logs.sum::<usize>() + MARK_BYTES)
     }
 
     /// Bytes that answers may take of the `limit` of a server: a 64th, within bounds.
@@ -109,13 +110,13 @@ impl Node {
     /// front end.
     pub(super) fn memory_taken(&self) -> MemoryParts {
         let cache = self.cache.stats();
-        let engine = &self.settings.engine;
+        let logs = self.settings.engine.logs();
         let messages = |peer: &ServerId| self.link(*peer).held_bytes();
         let edits = self.edits_arriving.held_bytes() + self.edits_sending.held_bytes();
         let held = edits + self.links.keys().map(messages).sum::<usize>();
         MemoryParts {
             memtables: allocated::bytes(),
-            windows: MemoryParts::windows_of(self.regions.len(), engine),
+            windows: MemoryParts::windows_of(self.regions.len(), &logs),
             links: self.links.len() * self.settings.link.memory_bytes() + held,
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use argosy_base::{FlushRange, LogKind, Lsn};
+use argosy_base::{FlushRange, Lsn, PerLog};
 use argosy_engine::{EditNotice, LogEnd, Observer, SealedSegment};
 
 /// Finished segments that wait to be shipped.
@@ -17,8 +17,8 @@ const SEGMENTS_MAX: usize = 2;
 /// What has happened since it was last taken.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// How far each log is written, where it went on; by [`LogKind::index`].
-    pub(crate) ends: [Option<LogEnd>; LogKind::ALL.len()],
+    /// How far each log is written, where it went on.
+    pub(crate) ends: PerLog<LogEnd>,
     /// The highest LSN written, if any was.
     pub(crate) last: Option<Lsn>,
     /// Flushes begun, in order.
@@ -32,7 +32,7 @@ impl News {
         self.last.is_none()
             && self.flushes.is_empty()
             && self.edits.is_empty()
-            && self.ends.iter().all(Option::is_none)
+            && self.ends.iter().next().is_none()
     }
 }
 
@@ -90,7 +90,7 @@ impl Outbox {
 impl Observer for Outbox {
     fn appended(&self, end: LogEnd, last: Lsn) {
         let mut state = self.lock();
-        state.news.ends[end.log.index()] = Some(end);
+        state.news.ends.insert(end.log, end);
         state.news.last = Some(last);
     }
 

@@ -14,11 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{EditSeq, FlushRange, LogKind, Lsn, Position, RegionId, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, FlushRange, Lsn, PerLog, Position, RegionId, SegmentNumber, ServerId};
 use argosy_engine::{EditNotice, LogEnd, Pin, Source};
 use argosy_replication::Primary;
-use argosy_replication::primary::OwnCopy;
-use argosy_replication::primary::{Action, Event};
+use argosy_replication::primary::{Action, Event, OwnCopy};
 use argosy_wire::message::Message;
 
 use super::context::Context;
@@ -62,7 +61,7 @@ pub(crate) struct PrimaryDriver {
     pub(super) stage: Stage,
     pub(super) outbox: Arc<Outbox>,
     /// How far each log is written, and the highest LSN in it; taken together from the outbox.
-    ends: [Option<LogEnd>; LogKind::ALL.len()],
+    ends: PerLog<LogEnd>,
     pub(super) last: Lsn,
     attached: BTreeMap<ServerId, Attachment>,
     /// The last ship to each backup, attached or not.
@@ -124,7 +123,7 @@ impl PrimaryDriver {
             actions,
             stage,
             outbox: Arc::new(Outbox::new(!builds)),
-            ends: [None; LogKind::ALL.len()],
+            ends: PerLog::default(),
             last: Lsn(0),
             attached: BTreeMap::new(),
             ships: BTreeMap::new(),
@@ -274,8 +273,8 @@ impl PrimaryDriver {
         }
         let news = self.outbox.take();
         made |= !news.is_empty();
-        for log in LogKind::ALL {
-            self.ends[log.index()] = news.ends[log.index()].or(self.ends[log.index()]);
+        for (log, end) in news.ends.iter() {
+            self.ends.insert(log, *end);
         }
         self.last = news.last.unwrap_or(self.last);
         for flush in &news.flushes {
@@ -321,7 +320,7 @@ impl PrimaryDriver {
             return;
         };
         let last = self.last;
-        match attachment.ship(context.fabric(), source, self.ends) {
+        match attachment.ship(context.fabric(), source, &self.ends) {
             // The fabric takes no more for now.
             Ok(None) => {}
             Ok(Some(ship)) => {
@@ -477,8 +476,8 @@ impl PrimaryDriver {
 
     fn attach(&mut self, member: ServerId, position: &Position, context: &Context<'_>) {
         let ship = self.ships.get(&member).copied().unwrap_or(0);
-        let slots = context.window_slots();
-        let attachment = Attachment::new(self.region, member, slots, position, ship);
+        let logs = context.node.settings.engine.logs();
+        let attachment = Attachment::new(self.region, member, &logs, position, ship);
         // None is left, unless a mistake is planted.
         self.attached.entry(member).or_insert(attachment);
         self.ship(member, context);

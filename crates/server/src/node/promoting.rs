@@ -42,7 +42,7 @@ impl Follower {
         self,
         context: &Context<'_>,
         observer: Option<Arc<dyn Observer>>,
-    ) -> Result<Promotion, NotPromoted> {
+    ) -> Result<Promotion, Box<NotPromoted>> {
         let world = &context.node.world;
         let marks = Arc::<Marks>::default();
         let service = Service {
@@ -128,10 +128,12 @@ impl PrimaryDriver {
                 self.machine
                     .step(Event::Opened { position }, &mut self.actions);
             }
-            Err(NotPromoted { error, left }) if error.is_damage() => {
+            Err(not) if not.error.is_damage() => {
+                let NotPromoted { error, left } = *not;
                 self.own_damaged(Unusable::damaged(error.to_string(), left), context);
             }
-            Err(NotPromoted { error, .. }) => {
+            Err(not) => {
+                let error = not.error;
                 tracing::error!(region = self.region.0, %error, "the region cannot be opened");
                 self.stage = Stage::Closed(format!("the region cannot be opened: {error}"));
             }

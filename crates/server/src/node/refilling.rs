@@ -15,7 +15,7 @@ use argosy_coordinator::Replication;
 use argosy_device::Store;
 use argosy_engine::CopyError;
 use argosy_lsm::cut_segments;
-use argosy_lsm::replica::Replica;
+use argosy_lsm::replica::{Replica, slots_of};
 use argosy_lsm::set_aside::SetAside;
 use argosy_replication::backup;
 use argosy_replication::primary::Event;
@@ -29,7 +29,7 @@ use super::primary::{PrimaryDriver, Stage};
 use super::promoting::Due;
 use super::region::{Driver, Region};
 use super::whole::WholeMark;
-use super::windows::{fresh_windows, keep_windows};
+use super::windows::WindowsOf;
 
 /// Pause between two attempts to begin a copy anew, where there is no room for it.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -181,13 +181,16 @@ impl Follower {
                 ),
             }
         }
-        let geometry = settings.engine.log_geometry();
-        let windows = fresh_windows(id, &geometry, world)?;
+        let of_region = WindowsOf {
+            region: id,
+            logs: &settings.engine.logs(),
+        };
+        let windows = slots_of(of_region.fresh(world)?);
         let mut replica = Replica::create(&world.store, id, windows, &settings.engine)?;
         if node.map.replication() == Replication::BuildIndex && region.primary != node.id {
             replica.build_levels(node.id)?;
         }
-        keep_windows(id, &geometry, world)?;
+        of_region.keep(world)?;
         replica.charge_to(&context.node.cache);
         let refilled = &node.counters.refilled_copies;
         refilled.fetch_add(1, Ordering::Relaxed);

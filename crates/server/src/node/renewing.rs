@@ -6,18 +6,17 @@
 //! growing intervals, until the attempt is over. Nobody can write to the copy meanwhile, and the old
 //! windows stay what a restart finds.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Instant, LogKind, Standing};
+use argosy_base::{Instant, Standing};
+use argosy_lsm::replica::slots_of;
 use argosy_memory::MemoryError;
 use argosy_replication::backup::Event;
 use argosy_wire::message::Message;
 
 use super::context::Context;
 use super::follower::Follower;
-use super::keys;
-use super::windows::{fresh_windows, keep_windows, window_keys};
+use super::windows::WindowsOf;
 
 /// First and longest pause before memory is asked for again.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -61,14 +60,20 @@ impl Follower {
         if self.keeps_grant(context) {
             return self.send_report(attempt, context);
         }
-        let geometry = context.node.settings.engine.log_geometry();
-        for key in window_keys(self.region, &geometry) {
-            context.fabric().revoke(key);
-        }
+        self.revoke_windows(context);
         let at = context.node.now();
         let pause = None;
         self.owed = Some(OwedReport { attempt, at, pause });
         (context.node.world.waker)();
+    }
+
+    /// Takes the windows back: from now on the primary cannot write to them.
+    pub(super) fn revoke_windows(&self, context: &Context<'_>) {
+        let logs = &context.node.settings.engine.logs();
+        let region = self.region;
+        for key in (WindowsOf { region, logs }).keys() {
+            context.fabric().revoke(key);
+        }
     }
 
     /// Whether a report is due at `now`.
@@ -90,27 +95,25 @@ impl Follower {
         let Some(OwedReport { attempt, .. }) = self.owed else {
             return;
         };
-        let geometry = context.node.settings.engine.log_geometry();
+        let of_region = WindowsOf {
+            region: self.region,
+            logs: &context.node.settings.engine.logs(),
+        };
         let world = &context.node.world;
-        let fresh = match fresh_windows(self.region, &geometry, world) {
+        let fresh = match of_region.fresh(world) {
             Ok(fresh) => fresh,
             Err(error) => return self.report_later(attempt, &error, context),
         };
-        if let Err(error) = self.replica.detach(fresh) {
+        if let Err(error) = self.replica.detach(slots_of(fresh.clone())) {
             return self.fail_by(&error.into(), context);
         }
-        if let Err(error) = keep_windows(self.region, &geometry, world) {
+        if let Err(error) = of_region.keep(world) {
             return self.report_later(attempt, &error, context);
         }
         self.owed = None;
-        for (log, slots) in LogKind::ALL.into_iter().zip(self.replica.windows()) {
-            for (slot, memory) in slots.iter().enumerate() {
-                let key = keys::window(self.region, log, slot);
-                if let Err(error) = context.fabric().register(key, Arc::clone(memory)) {
-                    tracing::error!(region = self.region.0, %error, "a window cannot be offered");
-                    return context.reset_link(self.primary, "a window cannot be offered");
-                }
-            }
+        if let Err(error) = of_region.register(&fresh, context.fabric()) {
+            tracing::error!(region = self.region.0, %error, "a window cannot be offered");
+            return context.reset_link(self.primary, "a window cannot be offered");
         }
         self.send_report(attempt, context);
     }

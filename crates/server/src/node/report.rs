@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{EditSeq, LogKind, Lsn};
+use argosy_base::{EditSeq, Lsn};
 use argosy_engine::stats::{LevelStats, LogStats, Stats};
 use argosy_replication::Primary;
 
@@ -354,10 +354,7 @@ fn level_status(level: &LevelStats) -> LevelStatus {
 
 fn log_status(log: &LogStats) -> LogStatus {
     LogStatus {
-        log: match log.log {
-            LogKind::Recovery => "recovery",
-            LogKind::Large => "large",
-        },
+        log: log.name,
         segments: log.segments,
         bytes: log.bytes,
         dead_bytes: log.dead_bytes,

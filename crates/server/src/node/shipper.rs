@@ -15,9 +15,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use argosy_base::{LogKind, Position, RegionId, ServerId};
+use argosy_base::{PerLog, Position, RegionId, ServerId};
 use argosy_engine::source::{LogPlace, Next, Piece};
-use argosy_engine::{LogEnd, SealedSegment, Source};
+use argosy_engine::{LogEnd, LogSpec, SealedSegment, Source};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
 use argosy_wire::message::Message;
 
@@ -35,8 +35,8 @@ pub(crate) enum ShipError {
     /// It lacks bytes that the primary's windows no longer hold.
     #[error("the backup's {log} ends at {segment}, byte {end}, before the primary's windows")]
     TooFarBehind {
-        /// The log.
-        log: LogKind,
+        /// The name of the log.
+        log: &'static str,
         /// Where it ends: the segment's place in the chain.
         segment: u64,
         /// And the byte in it.
@@ -44,24 +44,35 @@ pub(crate) enum ShipError {
     },
 }
 
-/// The slots for the windows of one log.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WindowSlots {
-    /// How many there are.
-    pub(crate) count: usize,
-    /// Bytes of one.
-    pub(crate) bytes: usize,
+/// A log that is written to a backup.
+struct ShippedLog {
+    spec: LogSpec,
+    /// The backup's windows by slot, connected when they are first written.
+    windows: Vec<Option<Box<dyn RemoteMemory>>>,
+    /// Up to where the log has been written.
+    at: LogPlace,
+}
+
+impl ShippedLog {
+    /// A log of which the backup has what `position` says.
+    fn new(spec: &LogSpec, position: &Position) -> Self {
+        let at = position.logs.get(spec.id);
+        Self {
+            spec: *spec,
+            windows: std::iter::repeat_with(|| None).take(spec.slots).collect(),
+            at: at.map_or_else(LogPlace::default, |at| LogPlace {
+                ordinal: at.ordinal,
+                offset: at.end,
+            }),
+        }
+    }
 }
 
 /// A backup that is being written to. See the module documentation.
 pub(crate) struct Attachment {
     region: RegionId,
     member: ServerId,
-    /// The backup's windows by log and slot, connected when they are first written.
-    windows: [Vec<Option<Box<dyn RemoteMemory>>>; LogKind::ALL.len()],
-    slot_bytes: usize,
-    /// Up to where each log has been written.
-    at: [LogPlace; LogKind::ALL.len()],
+    logs: Vec<ShippedLog>,
     /// Numbers the writes.
     write: u64,
     under_way: BTreeSet<u64>,
@@ -77,27 +88,19 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// A backup whose copy of the log ends at `position`; `ship` was the last ship to it.
+    /// A backup whose copy of each of `logs` ends at `position`; `ship` was the last ship to it.
     pub(crate) fn new(
         region: RegionId,
         member: ServerId,
-        slots: WindowSlots,
+        logs: &[LogSpec],
         position: &Position,
         ship: u64,
     ) -> Self {
-        let place = |log: LogKind| {
-            position.logs[log.index()].map_or_else(LogPlace::default, |at| LogPlace {
-                ordinal: at.ordinal,
-                offset: at.end,
-            })
-        };
-        let windows = || std::iter::repeat_with(|| None).take(slots.count).collect();
+        let shipped = |spec: &LogSpec| ShippedLog::new(spec, position);
         Self {
             region,
             member,
-            windows: [windows(), windows()],
-            slot_bytes: slots.bytes,
-            at: LogKind::ALL.map(place),
+            logs: logs.iter().map(shipped).collect(),
             write: 0,
             under_way: BTreeSet::new(),
             ships: VecDeque::new(),
@@ -125,11 +128,14 @@ impl Attachment {
         &mut self,
         fabric: &dyn Fabric,
         source: &dyn Source,
-        ends: [Option<LogEnd>; LogKind::ALL.len()],
+        ends: &PerLog<LogEnd>,
     ) -> Result<Option<u64>, ShipError> {
         (self.behind, self.has_room) = (false, false);
-        for end in ends.into_iter().flatten() {
-            match self.ship_log(fabric, source, end) {
+        for index in 0..self.logs.len() {
+            let Some(end) = ends.get(self.logs[index].spec.id) else {
+                continue;
+            };
+            match self.ship_log(index, *end, fabric, source) {
                 Err(ShipError::Fabric(FabricError::Full)) => {
                     self.behind = true;
                     return Ok(None);
@@ -142,29 +148,31 @@ impl Attachment {
         Ok(Some(self.ship))
     }
 
+    /// Writes the log with this index up to `end`.
     fn ship_log(
         &mut self,
+        index: usize,
+        end: LogEnd,
         fabric: &dyn Fabric,
         source: &dyn Source,
-        end: LogEnd,
     ) -> Result<(), ShipError> {
-        let log = end.log;
         let end = LogPlace {
             ordinal: end.ordinal,
             offset: end.end,
         };
         loop {
-            let from = self.at[log.index()];
-            match source.piece(log, from, end, &mut self.piece) {
+            let log = &mut self.logs[index];
+            let from = log.at;
+            match source.piece(log.spec.id, from, end, &mut self.piece) {
                 Next::End => return Ok(()),
-                Next::Skip(next) => self.at[log.index()] = next,
+                Next::Skip(next) => log.at = next,
                 Next::Write => {
-                    self.write_piece(fabric, log)?;
-                    self.at[log.index()] = self.piece.next;
+                    self.write_piece(index, fabric)?;
+                    self.logs[index].at = self.piece.next;
                 }
                 Next::Gone => {
                     return Err(ShipError::TooFarBehind {
-                        log,
+                        log: log.spec.name,
                         segment: from.ordinal,
                         end: from.offset,
                     });
@@ -173,13 +181,14 @@ impl Attachment {
         }
     }
 
-    /// Writes the piece, and the window's header in front of its first.
-    fn write_piece(&mut self, fabric: &dyn Fabric, log: LogKind) -> Result<(), ShipError> {
+    /// Writes the piece to the log with this index, and the window's header in front of its first.
+    fn write_piece(&mut self, index: usize, fabric: &dyn Fabric) -> Result<(), ShipError> {
         let piece = &self.piece;
-        let remote = &mut self.windows[log.index()][piece.slot];
+        let ShippedLog { spec, windows, .. } = &mut self.logs[index];
+        let remote = &mut windows[piece.slot];
         if remote.is_none() {
-            let key = keys::window(self.region, log, piece.slot);
-            *remote = Some(fabric.connect(self.member, key, self.slot_bytes)?);
+            let key = keys::window(self.region, spec.id, piece.slot);
+            *remote = Some(fabric.connect(self.member, key, spec.slot_bytes)?);
         }
         let remote = remote.as_mut().expect("connected above");
         if !piece.header.is_empty() {
@@ -196,7 +205,8 @@ impl Attachment {
 
     /// The highest ship that is complete, if that has changed.
     pub(crate) fn poll(&mut self) -> Result<Option<u64>, ShipError> {
-        for remote in self.windows.iter_mut().flatten().flatten() {
+        let windows = self.logs.iter_mut().flat_map(|log| &mut log.windows);
+        for remote in windows.flatten() {
             while let Some(done) = remote.poll() {
                 done.result?;
                 self.has_room = true;

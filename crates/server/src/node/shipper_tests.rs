@@ -4,26 +4,29 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use argosy_base::{
-    EditSeq, Incarnation, LogKind, Position, RegionId, SegmentNumber, SegmentPart, ServerId,
+    EditSeq, Incarnation, LogId, PerLog, Position, RegionId, SegmentNumber, SegmentPart, ServerId,
 };
 use argosy_device::Buffer;
 use argosy_engine::source::{LogPlace, Next, Piece};
-use argosy_engine::{EngineError, LogEnd, Pin, PinnedCheckpoint, Source};
+use argosy_engine::{EngineError, LogEnd, LogSpec, Pin, PinnedCheckpoint, Source};
 use argosy_fabric::Fabric;
 use argosy_fabric::sim::SimWorld;
 use argosy_memory::SharedMemory;
 
-use super::{Attachment, ShipError, WindowSlots};
+use super::{Attachment, ShipError};
 use crate::node::keys;
 
 const REGION: RegionId = RegionId(1);
 const IDS: [ServerId; 2] = [ServerId(0), ServerId(1)];
-const SLOTS: WindowSlots = WindowSlots {
-    count: 2,
-    bytes: 8192,
+const LOG: LogSpec = LogSpec {
+    id: LogId::FIRST,
+    name: "log",
+    slots: 2,
+    window_bytes: 4096,
+    slot_bytes: 8192,
 };
 const END: LogEnd = LogEnd {
-    log: LogKind::Recovery,
+    log: LOG.id,
     ordinal: 3,
     segment: SegmentNumber(103),
     end: 500,
@@ -31,6 +34,14 @@ const END: LogEnd = LogEnd {
 
 const fn place(ordinal: u64, offset: u32) -> LogPlace {
     LogPlace { ordinal, offset }
+}
+
+/// What is written: the log, and one that no backup has.
+fn ends() -> PerLog<LogEnd> {
+    let other = LogId::all().last().expect("there are several");
+    [(LOG.id, END), (other, LogEnd { log: other, ..END })]
+        .into_iter()
+        .collect()
 }
 
 /// A log that is asked for these places, and answers so.
@@ -43,16 +54,16 @@ impl Scripted {
 }
 
 impl Source for Scripted {
-    fn piece(&self, log: LogKind, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next {
+    fn piece(&self, log: LogId, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next {
         let answer = self.0.lock().expect("nobody panics").pop_front();
         let (asked, next, filled) = answer.expect("there is an answer");
-        let expected = (LogKind::Recovery, asked, place(END.ordinal, END.end));
+        let expected = (LOG.id, asked, place(END.ordinal, END.end));
         assert_eq!((log, from, end), expected);
         *piece = filled;
         next
     }
 
-    fn flushed_everywhere(&self, _: LogKind, _: SegmentNumber, _: u32) {}
+    fn flushed_everywhere(&self, _: LogId, _: SegmentNumber, _: u32) {}
 
     fn edit_applied_everywhere(&self, _: EditSeq) {}
 
@@ -73,8 +84,8 @@ impl Source for Scripted {
 fn pieces_are_written_where_they_belong() {
     let world = SimWorld::new(1);
     let backup = world.fabric(IDS[1], Incarnation(1));
-    let theirs = Arc::new(SharedMemory::anonymous(SLOTS.bytes));
-    let key = keys::window(REGION, LogKind::Recovery, 1);
+    let theirs = Arc::new(SharedMemory::anonymous(LOG.slot_bytes));
+    let key = keys::window(REGION, LOG.id, 1);
     let registered = backup.register(key, Arc::clone(&theirs));
     registered.expect("it is fresh");
 
@@ -99,8 +110,8 @@ fn pieces_are_written_where_they_belong() {
         (place(3, 500), Next::End, Piece::default()),
     ]);
     let fabric = world.fabric(IDS[0], Incarnation(1));
-    let mut attachment = Attachment::new(REGION, IDS[1], SLOTS, &Position::default(), 0);
-    let shipped = attachment.ship(&*fabric, &source, [Some(END), None]);
+    let mut attachment = Attachment::new(REGION, IDS[1], &[LOG], &Position::default(), 0);
+    let shipped = attachment.ship(&*fabric, &source, &ends());
     assert_eq!(shipped.expect("it is reached"), Some(1));
     world.settle();
     assert_eq!(attachment.poll().expect("it is reached"), Some(1));
@@ -117,8 +128,8 @@ fn a_backup_that_needs_what_is_gone_is_too_far_behind() {
         (place(2, 0), Next::Gone, Piece::default()),
     ]);
     let fabric = SimWorld::new(1).fabric(IDS[0], Incarnation(1));
-    let mut attachment = Attachment::new(REGION, IDS[1], SLOTS, &Position::default(), 0);
-    let shipped = attachment.ship(&*fabric, &source, [Some(END), None]);
+    let mut attachment = Attachment::new(REGION, IDS[1], &[LOG], &Position::default(), 0);
+    let shipped = attachment.ship(&*fabric, &source, &ends());
     assert!(matches!(
         shipped,
         Err(ShipError::TooFarBehind {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use argosy_base::{Epoch, Identity, Kind, RegionId, SegmentNumber};
 use argosy_device::Store;
-use argosy_lsm::replica::Survivors;
+use argosy_engine::Survivors;
 use argosy_memory::{MemoryError, SharedMemory};
 
 use super::{World, keys};
@@ -45,7 +45,8 @@ impl WholeMark {
         survivors: &Survivors,
         world: &World,
     ) -> Result<Self, MemoryError> {
-        let all = survivors.iter().flatten().all(Option::is_some);
+        let mut slots = survivors.iter().flat_map(|log| &log.slots);
+        let all = slots.all(Option::is_some);
         let is_set = all && Self::is_left(region, world);
         Self::renew(region, is_set, world)
     }

@@ -8,54 +8,75 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use argosy_base::{LogKind, RegionId};
-use argosy_log::Geometry;
-use argosy_lsm::replica::{Slots, Survivors};
+use argosy_base::RegionId;
+use argosy_engine::{LogSlots, LogSpec, LogSurvivors, Survivors, Windows};
+use argosy_fabric::{Fabric, FabricError, MemoryKey};
 use argosy_memory::{BootId, MemoryError, SharedMemory};
 
 use super::{World, keys};
 
-pub(super) fn window_keys(
-    region: RegionId,
-    geometry: &Geometry,
-) -> impl Iterator<Item = argosy_fabric::MemoryKey> {
-    let slots = geometry.slots();
-    LogKind::ALL
-        .into_iter()
-        .flat_map(move |log| (0..slots).map(move |slot| keys::window(region, log, slot)))
+/// The windows of one region's logs.
+#[derive(Clone, Copy)]
+pub(super) struct WindowsOf<'a> {
+    pub(super) region: RegionId,
+    pub(super) logs: &'a [LogSpec],
 }
 
-pub(super) fn survivors(region: RegionId, geometry: &Geometry, world: &World) -> Survivors {
-    LogKind::ALL.map(|log| {
-        (0..geometry.slots())
-            .map(|slot| world.windows.survivors(keys::window(region, log, slot).0))
-            .collect()
-    })
-}
-
-/// Fresh memory for the windows. What is there keeps its name until [`keep_windows`].
-pub(super) fn fresh_windows(
-    region: RegionId,
-    geometry: &Geometry,
-    world: &World,
-) -> Result<Slots, MemoryError> {
-    let mut slots = Slots::default();
-    for log in LogKind::ALL {
-        for slot in 0..geometry.slots() {
-            let key = keys::window(region, log, slot);
-            slots[log.index()].push(world.windows.create(key.0, geometry.slot_bytes())?);
-        }
+impl WindowsOf<'_> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = MemoryKey> {
+        let logs = self.logs.iter();
+        logs.flat_map(|log| self.keys_of(log))
     }
-    Ok(slots)
-}
 
-/// From now on a restart finds the fresh windows.
-pub(super) fn keep_windows(
-    region: RegionId,
-    geometry: &Geometry,
-    world: &World,
-) -> Result<(), MemoryError> {
-    window_keys(region, geometry).try_for_each(|key| world.windows.forget_survivors(key.0))
+    /// The keys of one log's windows, in the order of the slots.
+    fn keys_of(&self, log: &LogSpec) -> impl Iterator<Item = MemoryKey> + use<> {
+        let (region, id) = (self.region, log.id);
+        (0..log.slots).map(move |slot| keys::window(region, id, slot))
+    }
+
+    /// What an earlier process left.
+    pub(super) fn survivors(&self, world: &World) -> Survivors {
+        self.find(|key| world.windows.survivors(key.0))
+    }
+
+    fn find(&self, find: impl Fn(MemoryKey) -> Option<Arc<SharedMemory>>) -> Survivors {
+        let left = |log: &LogSpec| LogSurvivors {
+            log: log.id,
+            slots: self.keys_of(log).map(&find).collect(),
+        };
+        self.logs.iter().map(left).collect()
+    }
+
+    /// Fresh memory. What is there keeps its name until [`keep`](Self::keep).
+    pub(super) fn fresh(&self, world: &World) -> Result<Windows, MemoryError> {
+        let fresh = |log: &LogSpec| {
+            let slots = self.keys_of(log);
+            let slots = slots.map(|key| world.windows.create(key.0, log.slot_bytes));
+            Ok(LogSlots {
+                log: log.id,
+                slots: slots.collect::<Result<_, MemoryError>>()?,
+            })
+        };
+        self.logs.iter().map(fresh).collect()
+    }
+
+    /// From now on a restart finds the fresh windows.
+    pub(super) fn keep(&self, world: &World) -> Result<(), MemoryError> {
+        self.keys()
+            .try_for_each(|key| world.windows.forget_survivors(key.0))
+    }
+
+    /// Lets peers write to `windows`.
+    pub(super) fn register(
+        &self,
+        windows: &Windows,
+        fabric: &dyn Fabric,
+    ) -> Result<(), FabricError> {
+        let memories = windows.iter().flat_map(|log| &log.slots);
+        self.keys()
+            .zip(memories)
+            .try_for_each(|(key, memory)| fabric.register(key, Arc::clone(memory)))
+    }
 }
 
 /// What a stopped server left in `directories` of the windows of `region` since `boot`, to be looked
@@ -64,19 +85,15 @@ pub(super) fn keep_windows(
 pub fn left_windows(
     directories: &[PathBuf],
     region: RegionId,
-    geometry: &Geometry,
+    logs: &[LogSpec],
     boot: BootId,
 ) -> Survivors {
-    LogKind::ALL.map(|log| {
-        let open = |slot| {
-            let name = keys::window(region, log, slot).0;
-            let path = |directory: &PathBuf| directory.join(format!("{name:016x}.window"));
-            let found = directories.iter().map(path);
-            let found = found.filter_map(|path| SharedMemory::open(&path).ok());
-            let of_this_boot = found.filter(|memory| memory.stamp().boot == boot);
-            let last = of_this_boot.max_by_key(|memory| memory.stamp().serial);
-            last.map(Arc::new)
-        };
-        (0..geometry.slots()).map(open).collect()
+    WindowsOf { region, logs }.find(|key| {
+        let path = |directory: &PathBuf| directory.join(format!("{:016x}.window", key.0));
+        let found = directories.iter().map(path);
+        let found = found.filter_map(|path| SharedMemory::open(&path).ok());
+        let of_this_boot = found.filter(|memory| memory.stamp().boot == boot);
+        let last = of_this_boot.max_by_key(|memory| memory.stamp().serial);
+        last.map(Arc::new)
     })
 }

@@ -1,8 +1,9 @@
 //! Reading what messages consist of.
 
 use argosy_base::codec::{Malformed, Reader};
+use argosy_base::limits::LOGS_MAX;
 use argosy_base::{
-    DeviceSegment, EditSeq, FlushRange, LogKind, LogPosition, Lsn, Position, SEGMENT_SIZE,
+    DeviceSegment, EditSeq, FlushRange, LogId, LogPosition, Lsn, Position, SEGMENT_SIZE,
     SegmentNumber,
 };
 
@@ -119,25 +120,32 @@ pub(super) fn position(r: &mut Reader<'_>) -> Result<Position, Malformed> {
         lsn: Lsn(r.varint()?),
         ..Position::default()
     };
-    for log in &mut position.logs {
-        *log = match r.varint()? {
-            0 => None,
-            1 => Some(LogPosition {
-                ordinal: r.varint()?,
-                segment: segment(r)?,
-                end: offset(r)?,
-                flushed: offset(r)?,
-            }),
-            _ => return Err(r.malformed()),
+    let mut before = None;
+    for _ in 0..r.length(LOGS_MAX)? {
+        let log = log(r)?;
+        if before >= Some(log) {
+            return Err(r.malformed());
+        }
+        before = Some(log);
+        let at = LogPosition {
+            ordinal: r.varint()?,
+            segment: segment(r)?,
+            end: offset(r)?,
+            flushed: offset(r)?,
         };
+        position.logs.insert(log, at);
     }
     Ok(position)
 }
 
+/// Which log. Whether the region has such a log is for the engine to say.
+fn log(r: &mut Reader<'_>) -> Result<LogId, Malformed> {
+    LogId::new(r.u8()?).ok_or_else(|| r.malformed())
+}
+
 pub(super) fn range(r: &mut Reader<'_>) -> Result<FlushRange, Malformed> {
-    let log = LogKind::from_raw(r.u8()?).ok_or_else(|| r.malformed())?;
     Ok(FlushRange {
-        log,
+        log: log(r)?,
         ordinal: r.varint()?,
         segment: segment(r)?,
         from: offset(r)?,

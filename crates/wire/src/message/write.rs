@@ -13,19 +13,16 @@ pub(super) fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
 
 pub(super) fn put_position(out: &mut Vec<u8>, position: &Position) {
     put_all(out, &[position.edit.0, position.lsn.0]);
-    for log in &position.logs {
-        match log {
-            None => put_varint(out, 0),
-            Some(at) => {
-                let (end, flushed) = (u64::from(at.end), u64::from(at.flushed));
-                put_all(out, &[1, at.ordinal, at.segment.0, end, flushed]);
-            }
-        }
+    put_varint(out, position.logs.iter().count() as u64);
+    for (log, at) in position.logs.iter() {
+        out.push(log.raw());
+        let (end, flushed) = (u64::from(at.end), u64::from(at.flushed));
+        put_all(out, &[at.ordinal, at.segment.0, end, flushed]);
     }
 }
 
 pub(super) fn put_range(out: &mut Vec<u8>, range: &FlushRange) {
-    out.push(range.log as u8);
+    out.push(range.log.raw());
     put_all(
         out,
         &[

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Instant, LogKind};
+use argosy_base::{EditSeq, Instant};
 use argosy_device::{Purpose, Room};
 
 use super::{Jobs, Wish};
 use crate::compaction::medium::{MediumExtent, is_apart};
 use crate::compaction::values::{Apart, Values};
 use crate::memtable::Memtable;
+use crate::names::logs::LOGS;
 use crate::storage::Storage;
 use crate::work::site::Site;
 
@@ -27,7 +28,7 @@ impl Jobs {
         let shape = settings.compaction.shape(!space.is_full());
         let segments = segments + shape.index_segments(segments);
         let head = storage.head();
-        let logs = LogKind::ALL.iter().flat_map(|log| head.log(*log));
+        let logs = LOGS.iter().flat_map(|log| head.log(*log));
         let sealed = logs.filter(|entry| entry.segment.end.is_some()).count();
         let wins = sealed > segments;
         if space.is_full() && !wins && (merging || !self.at_rest && space.narrower == 0) {
