@@ -1,4 +1,4 @@
-//! The stored data of a copy, as those see it who check and repair it.
+//! The stored data of a copy, for those who check, repair and describe it.
 
 use argosy_base::{DeviceSegment, LogId, SegmentNumber, SegmentPart};
 use argosy_device::Buffer;
@@ -24,7 +24,7 @@ pub struct StoredPart {
 
 /// What a copy consists of at one moment. Everything that it names stays stored for as long as it is held (I1).
 ///
-/// What is known of damage is not of one moment: every `Stored` of a copy has the same.
+/// What is known of damage is of now: all `Stored` of a copy share it.
 pub trait Stored: Send + Sync {
     /// Whether it has this segment.
     fn holds(&self, number: SegmentNumber) -> bool;

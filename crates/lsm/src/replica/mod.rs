@@ -193,7 +193,7 @@ impl Replica {
         self.storage.become_ordinary();
     }
 
-    /// As it was opened.
+    /// The settings with which it was opened.
     #[must_use]
     pub(crate) const fn settings(&self) -> &Settings {
         self.storage.settings()
@@ -247,9 +247,9 @@ impl Replica {
         }
     }
 
-    /// The checkpoint that brings this replica to what another member has, from `theirs`, that member's
-    /// checkpoint, encoded. Where the own version is the later one, it is the own checkpoint with the ends
-    /// of the logs as they have them.
+    /// The checkpoint with which this replica comes to hold what another member has, encoded. `theirs` is that
+    /// member's checkpoint, encoded. It is the result, unless this replica's version is later. Then the result is this
+    /// replica's own checkpoint, with the ends of the logs that `theirs` states.
     ///
     /// # Errors
     /// [`StorageError::Malformed`] when the bytes are no edit.
