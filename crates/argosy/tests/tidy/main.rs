@@ -155,7 +155,7 @@ fn sources() -> Vec<Source> {
             let (path, name) = (entry.path(), entry.file_name());
             let name = name.to_string_lossy();
             let hidden = name.starts_with('.') && name != ".ci" && name != ".gitignore";
-            if hidden || name == "target" || name == "shared" {
+            if hidden || name == "target" || (name == "shared" && dir == root) {
                 continue;
             }
             if path.is_dir() {
