@@ -7,6 +7,7 @@ use argosy_base::limits::SEGMENT_SIZE;
 
 use super::Node;
 use super::context::Context;
+use super::gate::Gate;
 use super::region::{Driver, Region, engine_of};
 use super::report::primary_state;
 use crate::service::InfoSection;
@@ -110,7 +111,9 @@ fn describe_region(region: &Region, context: &Context<'_>) -> (String, String) {
     let (role, state, lsn, edit, digest) = match &*region.driver() {
         Driver::Primary(driver) => {
             let (state, _) = primary_state(driver, region, context);
-            let lsn = engine.as_ref().map_or(0, |engine| engine.committed_lsn().0);
+            let lsn = engine
+                .as_ref()
+                .map_or(0, |engine| Gate::committed(engine).0);
             let digest = engine.as_ref().map_or(0, |engine| engine.stored().digest());
             ("primary", state, lsn, driver.edit(), digest)
         }

@@ -167,7 +167,11 @@ impl Node {
         if let Err(error) = check_part(pairs, max) {
             return Some(refused(&error));
         }
-        match engine.is_unbound(&range_of(pairs)) {
+        let range = range_of(pairs);
+        if self.finds_early(engine, &range) {
+            return Some(answer(Taken::NotEmpty));
+        }
+        match engine.is_unbound(&range) {
             Ok(true) => {}
             Ok(false) => return Some(answer(Taken::NotEmpty)),
             Err(error) => return Some(failed(&error)),

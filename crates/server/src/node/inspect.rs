@@ -10,6 +10,7 @@ use argosy_lsm::db::Stats;
 
 use super::Node;
 use super::context::Context;
+use super::gate::{Gate, Reveals, Verdict};
 use super::region::{Driver, copy_of, engine_of};
 
 /// Why a copy has failed that was [made to](Node::fail_copy).
@@ -61,7 +62,8 @@ impl Node {
     pub fn snapshot(&self, region: RegionId) -> Option<Box<dyn Snapshot>> {
         let region = self.region(region)?;
         let engine = engine_of(region)?;
-        region.has_recommitted(&engine).then(|| engine.snapshot())
+        let shown = region.gate.show_committed(&engine, Reveals::Snapshot);
+        (shown == Verdict::Now).then(|| engine.snapshot())
     }
 
     /// What the engine of a region that is open here has done and holds.
@@ -73,7 +75,7 @@ impl Node {
     /// Up to where a region is committed that is open here.
     #[must_use]
     pub fn committed(&self, region: RegionId) -> Option<Lsn> {
-        Some(engine_of(self.region(region)?)?.committed_lsn())
+        Some(Gate::committed(&*engine_of(self.region(region)?)?))
     }
 
     /// What this server's copy does about a device that is full, in words for a report.

@@ -11,7 +11,7 @@ use argosy_engine::batch::check_key;
 use argosy_engine::{EngineError, Found, Reach, WaitFor, Wanted};
 
 use super::Node;
-use super::now::value_of;
+use super::now::{reveals, value_of};
 use super::refuse::{failed, overloaded};
 use super::region::Region;
 use super::serve::PAGE_BYTES_MAX;
@@ -83,7 +83,7 @@ impl Node {
             return waits;
         }
         match look_up(engine, keys, wanted, Reach::Device) {
-            Ok(found) => self.found_many(region, engine, found, reply),
+            Ok(found) => self.show(region, engine, values_of(found, Reach::Device), reply),
             Err(error) => Some(failed(&error)),
         }
     }
@@ -132,7 +132,10 @@ impl Node {
             return waits.into();
         }
         match look_up(engine, keys, wanted, Reach::Memory) {
-            Ok(found) => self.found_many(region, engine, found, reply).into(),
+            Ok(found) => {
+                let shown = values_of(found, Reach::Memory);
+                self.show(region, engine, shown, reply).into()
+            }
             Err(EngineError::NotInMemory) => Begun::Blocks,
             Err(error) => Begun::Answered(failed(&error)),
         }
@@ -170,7 +173,8 @@ impl Node {
             };
             for (found, token) in found.into_iter().zip(&tokens[told..]) {
                 let reply = ReplyTo::new(sink, *token);
-                if let Some(response) = self.found(region, engine, value_of(found), reply) {
+                let shown = value_of(found, Reach::Device);
+                if let Some(response) = self.show(region, engine, shown, reply) {
                     sink.deliver(*token, response);
                 }
                 told += 1;
@@ -200,27 +204,24 @@ impl Node {
         };
         Some(waiting.queue(entry).err().map(|_| overloaded(region)))
     }
-
-    /// Answers what was found, once what all of it waits for is over.
-    pub(super) fn found_many(
-        &self,
-        region: &Region,
-        engine: &Arc<Serving>,
-        found: Vec<Found>,
-        reply: ReplyTo,
-    ) -> Option<Response> {
-        let waits = found.iter().map(|found| found.wait);
-        let wait = waits.fold(WaitFor::Nothing, WaitFor::and);
-        let values = found.into_iter().map(|found| found.value).collect();
-        let response = Response::Values(values);
-        self.found(region, engine, Shown { wait, response }, reply)
-    }
 }
 
 /// Refuses keys that are none.
 fn check(keys: &KeyList) -> Result<(), Response> {
     let checked = keys.iter().try_for_each(check_key);
     checked.map_err(|error| Response::Failed(ServiceError::Invalid(error.to_string())))
+}
+
+/// The values of several keys, once what all of them wait for is over.
+pub(super) fn values_of(found: Vec<Found>, reach: Reach) -> Shown {
+    let waits = found.iter().map(|found| found.wait);
+    let wait = waits.fold(WaitFor::Nothing, WaitFor::and);
+    let values = found.into_iter().map(|found| found.value).collect();
+    Shown {
+        reveals: reveals(reach),
+        wait,
+        response: Response::Values(values),
+    }
 }
 
 /// What is `wanted` of the first of `keys`, within what one answer may hold.

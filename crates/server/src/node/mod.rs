@@ -5,8 +5,8 @@
 //! [`Service`](crate::service::Service) that a node is; the simulator calls all of them from one
 //! thread. No step waits for anything but the device.
 //!
-//! Reading order: this file and `serve` (requests find their region), `waiting`, `forward` and
-//! `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch`
+//! Reading order: this file and `serve` (requests find their region), `gate` (whether an
+//! answer may be given), `waiting`, `forward` and `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch`
 //! (what is not as it should be, and what the log is told of it), `link` (messages),
 //! `primary` with `shipper` and `outbox`, and `follower` (the two sides of replication), `steps`
 //! (what moves all of it).
@@ -27,6 +27,7 @@ mod failing;
 mod fetching;
 mod follower;
 mod forward;
+mod gate;
 mod gather;
 mod held;
 mod holdings;
@@ -90,10 +91,11 @@ use crate::native;
 use crate::service::ReplySink;
 use calls::Calls;
 use edit_memory::EditMemory;
+use gate::Gate;
 use link::Link;
 use opening::{Opened, Opener};
 use refilling::SetAsides;
-use region::Region;
+use region::{Care, Region};
 use room::Rooms;
 use waiting::Allowance;
 
@@ -255,9 +257,14 @@ impl Node {
         };
         let Opened { drivers, set_aside } = opener.open()?;
         let regions = drivers.into_iter().map(|(region, driver)| {
-            let place = world.ledger.place_of(region);
+            let care = Care {
+                place: world.ledger.place_of(region),
+                scrub,
+                sweep: settings.sweep,
+            };
             let region = map.region(region).expect("it is in the map");
-            let region = Region::new(region, driver, (place, scrub, settings.sweep), &answers);
+            let gate = Gate::new(settings.mutants);
+            let region = Region::new(region, driver, care, gate, &answers);
             (region.id, Arc::new(region))
         });
         let regions = regions.collect();
@@ -374,6 +381,8 @@ mod copies_tests;
 mod damaged_tests;
 #[cfg(test)]
 mod deadline_tests;
+#[cfg(test)]
+mod gate_tests;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]

@@ -1,7 +1,14 @@
 //! Planted mistakes of a node: of what it answers, of windows, of links, and of what arrives.
 
+use super::serving::Serving;
+use argosy_base::{Direction, KeyRange};
+use argosy_engine::Reach;
+
+use super::Node;
 use super::context::Context;
 use super::follower::Follower;
+use super::region::{Region, engine_of};
+use crate::service::{Request, Response};
 
 argosy_base::mutants! {
     /// Mistakes that the simulator plants to show that its checkers find them. All off otherwise.
@@ -12,6 +19,18 @@ argosy_base::mutants! {
         fail_uncommitted,
         /// Reads of a snapshot show what is committed by now.
         snapshot_of_now,
+        /// A read that finds its key in memory is answered although what it shows is not committed (breaks I5).
+        hit_uncommitted,
+        /// A page of a scan is answered although what it shows is not committed (breaks I5).
+        page_uncommitted,
+        /// A snapshot is opened although less is known to be committed than was once acknowledged (breaks I5).
+        snapshot_uncommitted,
+        /// The number of keys is answered although some are not committed (breaks I5).
+        count_uncommitted,
+        /// A read that another server has passed on is answered although what it shows is not committed (breaks I5).
+        forward_uncommitted,
+        /// Pairs are not ingested because of a key that is not committed, and that is answered (breaks I5).
+        ingest_uncommitted,
         /// A backup that is prepared keeps its windows, and whoever wrote to them may go on (breaks I6).
         keep_grant,
         /// A primary goes on with a backup's windows where it was when their link broke (breaks I4, I6).
@@ -38,6 +57,29 @@ argosy_base::mutants! {
         forget_ring,
         /// A server opens whatever device it finds. Asked by whoever starts a node on a device.
         take_any_device,
+    }
+}
+
+impl Node {
+    /// Where that is planted: what a peer has passed on of a read, as it is now.
+    pub(super) fn passes_early(&self, region: &Region, request: Request<'_>) -> Option<Response> {
+        let planted = self.settings.mutants.forward_uncommitted();
+        let engine = engine_of(region).filter(|_| planted)?;
+        let Request::Get { key } = request else {
+            return None;
+        };
+        let found = engine.get_within(key, Reach::Device).ok()?;
+        Some(Response::Value(found.value))
+    }
+
+    /// Where that is planted: whether a key of `range` is bound, committed or not.
+    pub(super) fn finds_early(&self, engine: &Serving, range: &KeyRange) -> bool {
+        let planted = self.settings.mutants.ingest_uncommitted();
+        let bound = || {
+            let scan = engine.snapshot_of_all().scan(range, Direction::Up);
+            scan.is_ok_and(|mut scan| scan.next().is_ok_and(|pair| pair.is_some()))
+        };
+        planted && bound()
     }
 }
 

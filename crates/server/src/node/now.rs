@@ -8,6 +8,7 @@ use argosy_engine::long::check_users;
 use argosy_engine::{EngineError, Found, Op, Outline, Reach, WriteBatch, WriteOptions};
 
 use super::Node;
+use super::gate::Reveals;
 use super::refuse::{failed, overloaded};
 use super::region::Region;
 use super::serving::Serving;
@@ -34,39 +35,55 @@ impl Tell {
         reach: Reach,
     ) -> Result<Shown, EngineError> {
         Ok(match self {
-            Self::Value => value_of(engine.get_within(key, reach)?),
-            Self::Version => versioned(engine.get_within(key, reach)?),
-            Self::Expiry => outline_of(engine, engine.outline(key, reach)?),
+            Self::Value => value_of(engine.get_within(key, reach)?, reach),
+            Self::Version => versioned(engine.get_within(key, reach)?, reach),
+            Self::Expiry => outline_of(engine, engine.outline(key, reach)?, reach),
         })
     }
 }
 
-pub(super) fn value_of(found: Found) -> Shown {
+/// What an answer reveals that is read within `reach`.
+pub(super) const fn reveals(reach: Reach) -> Reveals {
+    match reach {
+        Reach::Memory => Reveals::Hit,
+        Reach::Device => Reveals::Values,
+    }
+}
+
+pub(super) fn value_of(found: Found, reach: Reach) -> Shown {
     Shown {
+        reveals: reveals(reach),
         wait: found.wait,
         response: Response::Value(found.value),
     }
 }
 
-fn versioned(found: Found) -> Shown {
+fn versioned(found: Found, reach: Reach) -> Shown {
     let Found {
         value,
         version,
         wait,
         ..
     } = found;
-    let response = Response::Versioned { value, version };
-    Shown { wait, response }
+    Shown {
+        reveals: reveals(reach),
+        wait,
+        response: Response::Versioned { value, version },
+    }
 }
 
-fn outline_of(engine: &Serving, outline: Outline) -> Shown {
+fn outline_of(engine: &Serving, outline: Outline, reach: Reach) -> Shown {
     let Outline { len, wait, expiry } = outline;
     let response = Response::Expiry {
         len: len.map(|len| len as u64),
         at: expiry,
         now: engine.time(),
     };
-    Shown { wait, response }
+    Shown {
+        reveals: reveals(reach),
+        wait,
+        response,
+    }
 }
 
 impl Node {
@@ -146,7 +163,7 @@ impl Node {
             return waits.into();
         }
         match tell.of(engine, key, Reach::Memory) {
-            Ok(found) => self.found(region, engine, found, reply).into(),
+            Ok(shown) => self.show(region, engine, shown, reply).into(),
             Err(EngineError::NotInMemory) => Begun::Blocks,
             Err(error) => Begun::Answered(failed(&error)),
         }
@@ -186,22 +203,5 @@ impl Node {
             deadline: self.deadline(),
         };
         Some(waiting.queue(entry).err().map(|_| overloaded(region)))
-    }
-
-    /// Answers what was found, once what that waits for is over.
-    pub(super) fn found(
-        &self,
-        region: &Region,
-        engine: &Arc<Serving>,
-        shown: Shown,
-        reply: ReplyTo,
-    ) -> Option<Response> {
-        let is_over = shown.wait.is_over(engine.committed_lsn());
-        if is_over || self.settings.mutants.read_uncommitted() {
-            return Some(shown.response);
-        }
-        // That a pair has expired may just have been written down.
-        region.mark_dirty();
-        self.answer_once(region, engine, shown, reply)
     }
 }

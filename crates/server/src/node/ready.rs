@@ -9,6 +9,7 @@ use argosy_engine::BusyReason;
 
 use super::Node;
 use super::context::Context;
+use super::gate::{Reveals, Verdict};
 use super::primary::PrimaryDriver;
 use super::region::{Driver, Region, copy_of, engine_of};
 use crate::service::Readiness;
@@ -213,7 +214,7 @@ impl Node {
             let what = format!("its engine takes no more writes: {error}");
             add(Kind::Failed, Stops::Writes, what);
         }
-        if !region.has_recommitted(&engine) {
+        if region.gate.show_committed(&engine, Reveals::Page) == Verdict::Later {
             let why = lacks.clone();
             let why = why.unwrap_or_else(|| "members have just been attached".to_owned());
             let what = format!("not everything that was acknowledged is shown yet: {why}");

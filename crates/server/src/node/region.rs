@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use argosy_base::{Epoch, KeyRange, Lsn, RegionId, ServerId};
+use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
 use argosy_engine::{EngineError, Stored};
 
 use super::follower::Follower;
+use super::gate::Gate;
 use super::held::Holding;
 use super::ingest::Ingests;
 use super::maintenance::Maintained;
@@ -44,7 +45,15 @@ pub(crate) enum Closed {
     ForGood(String),
 }
 
-/// See the module documentation.
+/// Where a region's work is charged, and how fast what it stores is looked after.
+#[derive(Clone, Copy)]
+pub(crate) struct Care {
+    pub(crate) place: Place,
+    pub(crate) scrub: ScrubPace,
+    pub(crate) sweep: SweepPace,
+}
+
+/// One region. See the module documentation.
 pub(crate) struct Region {
     pub(crate) id: RegionId,
     pub(crate) range: KeyRange,
@@ -55,9 +64,8 @@ pub(crate) struct Region {
     pub(crate) place: Place,
     /// There while the region is open here.
     pub(crate) engine: ArcSwapOption<Serving>,
-    /// The LSN up to which the history went when the region was opened here. While less than that
-    /// is known to be committed, the commit LSN does not show all that was once acknowledged.
-    opened: AtomicU64,
+    /// What every answer passes that shows data.
+    pub(super) gate: Gate,
     driver: Mutex<Driver>,
     /// What has come for the driver while it was at the device.
     holding: Mutex<Holding>,
@@ -88,12 +96,12 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// What its answers hold while they wait is taken from `allowance`. Its work is charged to a place, and it
-    /// is scrubbed at a pace.
+    /// What its answers hold while they wait is taken from `allowance`.
     pub(crate) fn new(
         map: &argosy_coordinator::Region,
         driver: Driver,
-        (place, scrub, sweep): (Place, ScrubPace, SweepPace),
+        care: Care,
+        gate: Gate,
         allowance: &Arc<Allowance>,
     ) -> Self {
         let closed = match &driver {
@@ -109,9 +117,9 @@ impl Region {
             epoch: map.epoch,
             primary: map.primary,
             members: map.members.clone(),
-            place,
+            place: care.place,
             engine: ArcSwapOption::empty(),
-            opened: AtomicU64::new(0),
+            gate,
             driver: Mutex::new(driver),
             holding: Mutex::default(),
             closed: ArcSwap::from_pointee(closed),
@@ -121,9 +129,9 @@ impl Region {
             snapshots: Snapshots::default(),
             dirty: AtomicBool::new(false),
             broken: OnceLock::new(),
-            scrubber: Mutex::new(Scrubber::new(scrub)),
+            scrubber: Mutex::new(Scrubber::new(care.scrub)),
             repairing: Mutex::default(),
-            sweeper: Mutex::new(Sweeper::new(sweep, Arc::clone(&uses))),
+            sweeper: Mutex::new(Sweeper::new(care.sweep, Arc::clone(&uses))),
             uses,
             full_since: AtomicU64::new(0),
             gave_up_at: AtomicU64::new(0),
@@ -172,7 +180,7 @@ impl Region {
 
     /// The region is open here, before its first write.
     pub(crate) fn serve(&self, engine: Arc<Serving>) {
-        self.opened.store(engine.last_lsn().0, Ordering::Relaxed);
+        self.gate.open(engine.last_lsn());
         self.sweeper().opened();
         self.engine.store(Some(engine));
     }
@@ -192,11 +200,6 @@ impl Region {
         if **self.closed.load() != closed {
             self.closed.store(Arc::new(closed));
         }
-    }
-
-    /// Whether everything that was there when the region was opened is known to be committed.
-    pub(crate) fn has_recommitted(&self, engine: &Serving) -> bool {
-        engine.committed_lsn().0 >= self.opened.load(Ordering::Relaxed)
     }
 
     pub(crate) fn mark_dirty(&self) {
@@ -225,12 +228,8 @@ impl Region {
         let Some(engine) = &*self.engine.load() else {
             return;
         };
-        self.release_up_to(engine.committed_lsn());
-    }
-
-    fn release_up_to(&self, committed: Lsn) {
         let mut due = Vec::new();
-        self.waiting().release(committed, &mut due);
+        self.waiting().release(Gate::committed(engine), &mut due);
         if !due.is_empty() {
             self.gave_up_at.store(0, Ordering::Relaxed);
         }

@@ -9,6 +9,7 @@ use argosy_replication::Primary;
 
 use super::Node;
 use super::context::Context;
+use super::gate::Gate;
 use super::primary::PrimaryDriver;
 use super::region::{Driver, Region, engine_of};
 use super::snapshots::kept_bytes;
@@ -252,7 +253,7 @@ impl Node {
                 (status.role, status.state, status.waits_for) = ("primary", state, why);
                 status.edit = driver.edit().0;
                 if let (Some(engine), Some(stats)) = (&engine, stats) {
-                    status.commit_lsn = engine.committed_lsn().0;
+                    status.commit_lsn = Gate::committed(engine).0;
                     status.last_lsn = engine.last_lsn().0;
                     status.digest = digest(engine.stored().digest());
                     status.levels = stats.levels.iter().map(level_status).collect();

@@ -7,19 +7,22 @@ use argosy_base::KeyRange;
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
 use argosy_engine::batch::check_key;
 use argosy_engine::long::{self, check_users};
-use argosy_engine::{BusyReason, EngineError, Reach, Snapshot, WriteBatch, WriteOptions, Written};
+use argosy_engine::{
+    BusyReason, EngineError, Reach, Snapshot, WaitFor, WriteBatch, WriteOptions, Written,
+};
 
 use super::Node;
 use super::context::Context;
+use super::gate::{Reveals, Verdict};
 use super::gather::{CountParts, ScanParts};
-use super::many::look_up;
+use super::many::{look_up, values_of};
 use super::now::Tell;
 use super::page::{page, rest_of};
 use super::refuse::{failed, not_written, overloaded, too_many_answers};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
 use super::serving::Serving;
-use super::waiting::{Entry, Queued, ReplyTo, Shown};
+use super::waiting::{Entry, Queued, ReplyTo, Shown, Unkept};
 use crate::activity::{Activity, Place};
 use crate::service::{
     Begun, InfoSection, KeyList, Paging, Readiness, ReplySink, Request, Response, Service,
@@ -218,7 +221,15 @@ impl Node {
                 self.pump_dirty();
                 self.scan(region, engine, (range, paging), ReplyTo::new(sink, token))
             }
-            Request::Count => Some(Response::Count(engine.count_estimate())),
+            Request::Count => {
+                let shown = Shown {
+                    reveals: Reveals::Count,
+                    // Everything that was appended counts.
+                    wait: WaitFor::committed(engine.last_lsn()),
+                    response: Response::Count(engine.count_estimate()),
+                };
+                self.show(region, engine, shown, ReplyTo::new(sink, token))
+            }
             Request::Maintain { what } => {
                 self.maintain_here(region, engine, what, ReplyTo::new(sink, token))
             }
@@ -251,7 +262,7 @@ impl Node {
             }
             told
         };
-        if region.has_recommitted(engine) {
+        if region.gate.show_committed(engine, Reveals::Page) == Verdict::Now {
             let snapshot = engine.snapshot();
             let shown = page(&*snapshot);
             if !snapshot.shows_overdue() || !tells_time() {
@@ -266,8 +277,12 @@ impl Node {
         }
         match shown {
             Ok(response) => {
-                let wait = snapshot.wait();
-                self.answer_once(region, engine, Shown { wait, response }, reply)
+                let shown = Shown {
+                    reveals: Reveals::Page,
+                    wait: snapshot.wait(),
+                    response,
+                };
+                self.show(region, engine, shown, reply)
             }
             Err(error) => Some(failed(&error)),
         }
@@ -284,7 +299,7 @@ impl Node {
             return waits;
         }
         match tell.of(engine, key, Reach::Device) {
-            Ok(found) => self.found(region, engine, found, reply),
+            Ok(shown) => self.show(region, engine, shown, reply),
             Err(error) => Some(failed(&error)),
         }
     }
@@ -359,39 +374,61 @@ impl Node {
                 changed,
             },
         };
-        let early = !applied && self.settings.mutants.fail_uncommitted();
-        if wait.is_over(engine.committed_lsn()) || early {
-            return Some(response);
-        }
-        region.mark_dirty();
-        self.answer_once(region, engine, Shown { wait, response }, reply)
+        let reveals = match applied {
+            true => Reveals::Write,
+            false => Reveals::FailedCondition,
+        };
+        let shown = Shown {
+            reveals,
+            wait,
+            response,
+        };
+        self.show(region, engine, shown, reply)
     }
 
-    /// Answers once what the answer waits for is over (I5).
-    pub(super) fn answer_once(
+    /// Answers now where the gate says so, and otherwise once what the answer waits for is over.
+    pub(super) fn show(
         &self,
         region: &Region,
         engine: &Arc<Serving>,
-        Shown { wait, response }: Shown,
+        shown: Shown,
         reply: ReplyTo,
     ) -> Option<Response> {
-        let keep = |response, reply: ReplyTo| {
+        if region.gate.show(engine, shown.reveals, shown.wait) == Verdict::Now {
+            return Some(shown.response);
+        }
+        // A read, too, may just have written something: that a pair has expired.
+        region.mark_dirty();
+        self.answer_once(region, engine, shown, reply)
+    }
+
+    /// Answers once what the answer waits for is over (I5).
+    fn answer_once(
+        &self,
+        region: &Region,
+        engine: &Arc<Serving>,
+        shown: Shown,
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let (reveals, wait) = (shown.reveals, shown.wait);
+        let is_over = || region.gate.show(engine, reveals, wait) == Verdict::Now;
+        let keep = |shown: Shown, reply: ReplyTo| {
             let deadline = reply.deadline.unwrap_or_else(|| self.deadline());
-            let shown = Shown { wait, response };
             region.waiting().answer_once(shown, reply, deadline)
         };
-        if let Err((response, reply)) = keep(response, reply) {
+        if let Err(unkept) = keep(shown, reply) {
+            let Unkept { shown, reply } = *unkept;
             // What this thread has written itself may be all that the others wait for.
             self.pump(region);
-            if wait.is_over(engine.committed_lsn()) {
-                return Some(response);
+            if is_over() {
+                return Some(shown.response);
             }
-            if let Err((response, _)) = keep(response, reply) {
-                return Some(too_many_answers(region, &response));
+            if let Err(unkept) = keep(shown, reply) {
+                return Some(too_many_answers(region, &unkept.shown.response));
             }
         }
         // It may have been committed before the answer was there to be released.
-        if wait.is_over(engine.committed_lsn()) {
+        if is_over() {
             region.release();
         }
         None
@@ -428,7 +465,7 @@ impl Node {
                     let found = tell.of(&engine, key, Reach::Device);
                     region.waiting().carried_out();
                     match found {
-                        Ok(found) => self.found(region, &engine, found, reply),
+                        Ok(shown) => self.show(region, &engine, shown, reply),
                         Err(error) => Some(failed(&error)),
                     }
                 }
@@ -436,7 +473,10 @@ impl Node {
                     let found = look_up(&engine, keys, *wanted, Reach::Device);
                     region.waiting().carried_out();
                     match found {
-                        Ok(found) => self.found_many(region, &engine, found, reply),
+                        Ok(found) => {
+                            let shown = values_of(found, Reach::Device);
+                            self.show(region, &engine, shown, reply)
+                        }
                         Err(error) => Some(failed(&error)),
                     }
                 }

@@ -23,6 +23,7 @@ use argosy_base::{Instant, Outcome};
 use argosy_engine::Snapshot;
 use argosy_engine::stats::Kept;
 
+use super::gate::{Reveals, Verdict};
 use super::region::{Region, engine_of};
 use super::serving::Serving;
 use super::waiting::ReplyTo;
@@ -112,7 +113,7 @@ impl Region {
         self.snapshots.sweep(Some(now));
         match lease {
             Lease::Open(span) => {
-                if !self.has_recommitted(engine) {
+                if self.gate.show_committed(engine, Reveals::Snapshot) == Verdict::Later {
                     let what = format!("{}: what it had is not committed yet; retry", self.id);
                     let outcome = Outcome::NotApplied;
                     return Err(ServiceError::Unavailable { what, outcome });

@@ -260,7 +260,12 @@ impl Node {
         }
     }
 
-    fn answer_call(&self, peer: ServerId, header: Header, call: argosy_wire::call::Call<'_>) {
+    pub(super) fn answer_call(
+        &self,
+        peer: ServerId,
+        header: Header,
+        call: argosy_wire::call::Call<'_>,
+    ) {
         let Some(sink) = self.answerer(peer) else {
             return;
         };
@@ -270,9 +275,9 @@ impl Node {
             (Ok(_), Some(region)) if region.epoch != header.epoch || region.primary != self.id => {
                 Some(self.wrong_region(header.region))
             }
-            (Ok(forwarded), Some(region)) => {
-                self.call_here(region, forwarded.request(), &sink, header.request)
-            }
+            (Ok(forwarded), Some(region)) => self
+                .passes_early(region, forwarded.request())
+                .or_else(|| self.call_here(region, forwarded.request(), &sink, header.request)),
         };
         if let Some(response) = response {
             sink.deliver(header.request, response);

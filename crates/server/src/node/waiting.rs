@@ -20,6 +20,7 @@ use argosy_base::{Instant, Lsn, Outcome};
 use argosy_engine::long::Uses;
 use argosy_engine::{BusyReason, WaitFor, Wanted, WriteBatch, WriteOptions};
 
+use super::gate::Reveals;
 use super::now::Tell;
 
 use crate::service::{KeyList, ReplySink, Response, ServiceError};
@@ -95,11 +96,18 @@ impl Allowance {
     }
 }
 
-/// What is answered, and what that waits for.
+/// What is answered, what that reveals, and what it waits for.
 #[derive(Debug)]
 pub(crate) struct Shown {
+    pub(crate) reveals: Reveals,
     pub(crate) wait: WaitFor,
     pub(crate) response: Response,
+}
+
+/// An answer for which there is no room, and where it goes.
+pub(crate) struct Unkept {
+    pub(crate) shown: Shown,
+    pub(crate) reply: ReplyTo,
 }
 
 /// An answer that waits.
@@ -208,12 +216,12 @@ impl Waiting {
         shown: Shown,
         reply: ReplyTo,
         deadline: Instant,
-    ) -> Result<(), (Response, ReplyTo)> {
-        let Shown { wait, response } = shown;
+    ) -> Result<(), Box<Unkept>> {
         let kept = self.answers.len() < ANSWERS_MAX;
-        if !kept || !self.allowance.take(&response) {
-            return Err((response, reply));
+        if !kept || !self.allowance.take(&shown.response) {
+            return Err(Box::new(Unkept { shown, reply }));
         }
+        let Shown { wait, response, .. } = shown;
         let answer = Answer {
             wait,
             response,
@@ -423,7 +431,11 @@ mod tests {
             let reply = ReplyTo::new(&self.sink, lsn);
             let deadline = Instant::from_nanos(1000 + lsn);
             let wait = WaitFor::committed(Lsn(lsn));
-            let shown = Shown { wait, response };
+            let shown = Shown {
+                reveals: Reveals::Values,
+                wait,
+                response,
+            };
             let kept = self.regions[region].answer_once(shown, reply, deadline);
             kept.is_ok()
         }
