@@ -1,7 +1,7 @@
 //! The command line: what there is, and how it ends.
 //!
 //! What a user asked for goes to stdout, everything else to stderr. Exit codes are in
-//! [`failure`](crate::failure).
+//! `failure`.
 
 use std::process::ExitCode;
 

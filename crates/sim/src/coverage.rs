@@ -97,7 +97,7 @@ pub const NEEDED: [&str; 83] = [
     crate::budget::USED,
 ];
 
-/// The modes that regions may be kept in, which [`Mode`] counts: how copies come to be, how levels are compacted
+/// The modes that regions may be kept in, which `Mode` counts: how copies come to be, how levels are compacted
 /// and what pointers hold.
 pub const MODES: [&str; 10] = [
     "send-index, partial, logical",

@@ -5,12 +5,12 @@
 //! are asked, many at a time; at the end the answers, the copies and the devices are judged.
 //! `make simulate SEED=7` replays a seed with a log in words.
 //!
-//! Reading order: [`plan`] (what a seed decides) and [`profile`] (what seeds stand for), [`run`](mod@run) and
-//! `finish` (what happens), [`small`] and `full` (devices that have no room), `failing` (devices that fail), `lone`
+//! Reading order: `plan` (what a seed decides) and `profile` (what seeds stand for), `run` and
+//! `finish` (what happens), `small` and `full` (devices that have no room), `failing` (devices that fail), `lone`
 //! (devices that are lost), `rotting` (windows that are damaged), `slow` (devices that take their time), `budget`
-//! (memory), [`wire`] (bits that flip), [`cluster`], [`windows`] and [`mortal`] (servers, and how they die),
-//! [`planted`] (mistakes that have to be found), [`objects`], [`asks`], [`load`], [`long`], [`bulk`], [`changes`],
-//! [`leases`], [`maintain`], [`many`] and [`judge`] (what clients do), [`check`] (what is possible), [`coverage`]
+//! (memory), `wire` (bits that flip), `cluster`, `windows` and `mortal` (servers, and how they die),
+//! `planted` (mistakes that have to be found), `objects`, `asks`, `load`, `long`, `bulk`, `changes`,
+//! `leases`, `maintain`, `many` and `judge` (what clients do), `check` (what is possible), [`coverage`]
 //! (that it was not for nothing).
 
 #![forbid(unsafe_code)]

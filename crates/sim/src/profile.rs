@@ -13,10 +13,10 @@ pub enum Profile {
     /// What a seed stands for where nothing else is said.
     #[default]
     Usual,
-    /// Regions of ten thousand segments and more, the smallest that there can be (see [`many`](crate::many)).
+    /// Regions of ten thousand segments and more, the smallest that there can be (see `many`).
     ManySegments,
     /// Servers are stepped when a step is due or something rang for them, and at no other time (see
-    /// [`cluster::parked`](crate::cluster::parked)).
+    /// `cluster::parked`).
     WhenDue,
     /// Bits flip in windows (see `rotting.rs`).
     DamagedWindows,

@@ -3,11 +3,11 @@
 //!
 //! Starting, in steps:
 //!
-//! 1. Make or take over the directories ([`layout`]); take the lock on a data directory that is to
+//! 1. Make or take over the directories (`layout`); take the lock on a data directory that is to
 //!    stay, or make one that goes away ([`scratch`]).
 //! 2. Choose ports ([`ports`]), and put the region map, with the addresses in it, into the
 //!    coordinator.
-//! 3. Write each server's configuration and start it ([`child`]).
+//! 3. Write each server's configuration and start it (`child`).
 //! 4. Ask each until it is ready ([`ready`]): then all its regions are open. Filling a copy may take
 //!    hours. So the user sees what the start waits for, and can end it with Ctrl-C.
 //!

@@ -5,7 +5,7 @@
 //! gets its final name, `argosy-scratch-<number>`. So whoever finds a directory of that name whose
 //! file is not locked knows that its owner died without cleaning up, and removes it.
 //!
-//! The shared memory of a data directory that stays is no such directory; see [`memory`].
+//! The shared memory of a data directory that stays is no such directory; see `memory`.
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;

@@ -14,7 +14,7 @@
 //!
 //! Relative paths begin at the directory of the file, so that a data directory can be moved. What
 //! is left out has the default of [`ServerConfig`]; environment and flags go before the file
-//! ([`layers`]). A key that is not in [`KEYS`] is
+//! ([`layers`]). A key that is not in `KEYS` is
 //! an error that names the nearest one: a misspelt key never means a default in silence.
 
 pub(crate) mod command;
