@@ -3,8 +3,8 @@
 //!
 //! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers), [`limits`] (bounds), [`range`]
 //! (keys), [`logs`] (the logs of a region, and the progress of a member), [`checksum`], [`codec`] (numbers as bytes),
-//! [`outcome`] (remedies and the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`] (the
-//! names of a server's figures), [`mutants`](mod@mutants) (planted mistakes).
+//! [`outcome`] (remedies and the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`]
+//! (the names of a server's figures), [`mutants`](mod@mutants) (planted mistakes).
 //!
 //! This crate performs no I/O and needs no operating system: it is `no_std` with `alloc`.
 

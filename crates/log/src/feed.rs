@@ -8,8 +8,8 @@
 //!
 //! LSNs have no gap over all logs together, but a range of one log has. A record whose LSN comes
 //! next goes to its group at once; one that is ahead is put aside until the other logs have caught up.
-//! Of a value in another log than the first the bytes are not kept, only where they are. Groups are handed out when they
-//! are complete.
+//! Of a value in another log than the first the bytes are not kept, only where they are. Groups are handed out when
+//! they are complete.
 //!
 //! Invariants: what is handed out is in LSN order without a gap; [`Feed::last`] is the last LSN of
 //! a group that was handed out; a record at or below it is passed over, so that a range may be fed

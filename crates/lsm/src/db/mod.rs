@@ -285,7 +285,8 @@ impl Lsm {
     }
 
     /// Begins to ingest pairs that hide what is bound in their range, any number of them as one part. They become
-    /// segments on the calling thread; a region with copies elsewhere takes [parts](Self::ingest_part) only.
+    /// segments on the calling thread; a region with copies elsewhere takes
+    /// [parts](argosy_engine::Store::ingest_part) only.
     ///
     /// # Errors
     /// [`IngestError::Replicated`]; [`EngineError::Closed`].

@@ -1,5 +1,5 @@
-//! What the modules of this crate say to each other: which logs a region has, what a key is bound to, what a level segment is called and what
-//! form it has, and why it could not be read.
+//! What the modules of this crate say to each other: which logs a region has, what a key is bound to, what a level
+//! segment is called and what form it has, and why it could not be read.
 //!
 //! This is the lowest floor: it knows no other module. Reading order: [`logs`], [`entry`], [`form`].
 

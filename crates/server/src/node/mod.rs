@@ -6,8 +6,9 @@
 //! thread. No step waits for anything but the device.
 //!
 //! Reading order: this file and `serve` (requests find their region), `gate` (whether an
-//! answer may be given), `waiting`, `forward` and `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch`
-//! (what is not as it should be, and what the log is told of it), `link` (messages),
+//! answer may be given), `waiting`, `forward` and `gather` (answers that come later), `refuse` and
+//! `room` (those that say no), `ready` and `watch` (what is not as it should be, and what the log is
+//! told of it), `link` (messages),
 //! `primary` with `shipper` and `outbox`, and `follower` (the two sides of replication), `steps`
 //! (what moves all of it).
 //!
