@@ -121,6 +121,16 @@ fn ingest(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     node.call(Request::Ingest { batch: &batch }, sink, 1)
 }
 
+/// The same, where the background looks whether a key is in the way.
+fn ingest_in_background(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+    let answer = ingest(node, sink);
+    for _ in 0..10 {
+        node.step_background(node.now());
+        node.step_fabric(node.now());
+    }
+    answer
+}
+
 fn page(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let range = KeyRange::new(b"a".to_vec(), Some(b"b".to_vec()));
     let paging = Paging {
@@ -187,6 +197,7 @@ fn a_forwarded_answer_does_not_show_what_is_not_committed() {
 fn an_ingest_does_not_show_what_is_not_committed() {
     let plant = |m: &mut Mutants| m.ingest_uncommitted = true;
     assert_waits(Replication::BuildIndex, ingest, plant);
+    assert_waits(Replication::SendIndex, ingest_in_background, plant);
 }
 
 #[test]

@@ -17,15 +17,16 @@ use argosy_base::range::successor;
 use argosy_base::{Instant, KeyRange, Outcome};
 use argosy_coordinator::Replication;
 use argosy_engine::ingest::{IngestError, Taken, Ticket, check_part};
-use argosy_engine::{Condition, Reach, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, Reach, WaitFor, WriteBatch, WriteOptions};
 
 use super::Node;
 use super::forward::pairs_of;
+use super::gate::{Reveals, Verdict};
 use super::gather::WriteParts;
-use super::refuse::{failed, not_written};
+use super::refuse::{failed, not_written, too_many_answers};
 use super::region::{Region, engine_of, send_all};
 use super::serving::Serving;
-use super::waiting::ReplyTo;
+use super::waiting::{ReplyTo, Shown, Unkept};
 use crate::service::{ReplySink, Request, Response, ServiceError};
 
 /// Keys and values.
@@ -53,14 +54,43 @@ impl Region {
         let Some(engine) = engine_of(self) else {
             return;
         };
-        let mut due = Vec::new();
+        let mut ended = Vec::new();
         for (ticket, taken) in engine.ingested() {
             // One that is past its deadline has been answered.
-            let reply = waiting.remove(&ticket);
-            due.extend(reply.map(|(reply, _)| (reply, answer(taken))));
+            let asked = waiting.remove(&ticket);
+            ended.extend(asked.map(|(reply, deadline)| (taken, reply, deadline)));
         }
         drop(waiting);
+        let mut due = Vec::new();
+        for (taken, reply, deadline) in ended {
+            let shown = shown(&engine, taken);
+            due.extend(self.show_or_keep(&engine, shown, reply, deadline));
+        }
         send_all(due);
+    }
+
+    /// An answer that may be given now; others are kept until what they wait for is over.
+    fn show_or_keep(
+        &self,
+        engine: &Serving,
+        shown: Shown,
+        reply: ReplyTo,
+        deadline: Instant,
+    ) -> Option<(ReplyTo, Response)> {
+        let Shown { reveals, wait, .. } = shown;
+        let is_over = || self.gate.show(engine, reveals, wait) == Verdict::Now;
+        if is_over() {
+            return Some((reply, shown.response));
+        }
+        if let Err(unkept) = self.waiting().answer_once(shown, reply, deadline) {
+            let Unkept { shown, reply } = *unkept;
+            return Some((reply, too_many_answers(self, &shown.response)));
+        }
+        // It may have been committed before the answer was there to be released.
+        if is_over() {
+            self.release();
+        }
+        None
     }
 
     /// Gives up what is past its deadline.
@@ -167,13 +197,9 @@ impl Node {
         if let Err(error) = check_part(pairs, max) {
             return Some(refused(&error));
         }
-        let range = range_of(pairs);
-        if self.finds_early(engine, &range) {
-            return Some(answer(Taken::NotEmpty));
-        }
-        match engine.is_unbound(&range) {
+        match engine.is_unbound(&range_of(pairs)) {
             Ok(true) => {}
-            Ok(false) => return Some(answer(Taken::NotEmpty)),
+            Ok(false) => return self.show(region, engine, shown(engine, Taken::NotEmpty), reply),
             Err(error) => return Some(failed(&error)),
         }
         // Whoever binds one of the keys from here on is noticed.
@@ -221,6 +247,19 @@ fn told(response: Response) -> Response {
         Response::Written { applied: false, .. } => answer(Taken::NotEmpty),
         Response::Written { .. } => answer(Taken::Done),
         failed => failed,
+    }
+}
+
+/// The same, and what it waits for: a key that is in the way may not be committed.
+fn shown(engine: &Serving, taken: Taken) -> Shown {
+    let wait = match taken {
+        Taken::NotEmpty => WaitFor::committed(engine.last_lsn()),
+        _ => WaitFor::Nothing,
+    };
+    Shown {
+        reveals: Reveals::Ingest,
+        wait,
+        response: answer(taken),
     }
 }
 

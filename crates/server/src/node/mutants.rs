@@ -1,7 +1,5 @@
 //! Planted mistakes of a node: of what it answers, of windows, of links, and of what arrives.
 
-use super::serving::Serving;
-use argosy_base::{Direction, KeyRange};
 use argosy_engine::Reach;
 
 use super::Node;
@@ -70,16 +68,6 @@ impl Node {
         };
         let found = engine.get_within(key, Reach::Device).ok()?;
         Some(Response::Value(found.value))
-    }
-
-    /// Where that is planted: whether a key of `range` is bound, committed or not.
-    pub(super) fn finds_early(&self, engine: &Serving, range: &KeyRange) -> bool {
-        let planted = self.settings.mutants.ingest_uncommitted();
-        let bound = || {
-            let scan = engine.snapshot_of_all().scan(range, Direction::Up);
-            scan.is_ok_and(|mut scan| scan.next().is_ok_and(|pair| pair.is_some()))
-        };
-        planted && bound()
     }
 }
 
