@@ -146,7 +146,12 @@ const FENCES: [Fence; 3] = [
         ],
     },
     Fence {
-        words: &["hold_places", "Pointers::"],
+        words: &[
+            "hold_places",
+            "Pointers::Numbers",
+            "Pointers::ToPlaces",
+            "Pointers::Places",
+        ],
         files: &[
             "addresses.rs",
             "compaction/build.rs",
