@@ -164,7 +164,7 @@ impl Background {
     /// Steps of collecting that are due.
     fn moves_due(&self, lsm: &Lsm) -> usize {
         // What is moved goes through memtables, which hide what is being ingested.
-        if self.jobs.is_ingesting() {
+        if self.jobs.is_ingesting() || lsm.bulk.is_contended() {
             return 0;
         }
         // Merges that are behind come first.

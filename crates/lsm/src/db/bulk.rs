@@ -62,6 +62,9 @@ pub const WAITING_BYTES_MAX: usize = 8 << 20;
 /// How often a memtable is frozen for a built part before that is given up.
 const FREEZES_MAX: u32 = 16;
 
+/// After so many of them no value is collected until the part has begun: what is moved goes through memtables.
+const FREEZES_ALONE: u32 = 4;
+
 /// Keys and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -252,6 +255,13 @@ impl Bulk {
 
     pub(super) fn waits(&self) -> bool {
         !self.lock().waiting.is_empty()
+    }
+
+    /// Whether flushes for the first part have been in vain again and again.
+    pub(super) fn is_contended(&self) -> bool {
+        let state = self.lock();
+        let first = state.waiting.front();
+        first.is_some_and(|part| part.freezes >= FREEZES_ALONE)
     }
 
     /// The first that waits, if it is as `which` says.
