@@ -164,7 +164,7 @@ impl Background {
     /// Steps of collecting that are due.
     fn moves_due(&self, lsm: &Lsm) -> usize {
         // What is moved goes through memtables, which hide what is being ingested.
-        if self.jobs.is_ingesting() || lsm.bulk.is_contended() {
+        if self.jobs.is_ingesting() || self.clears_for_ingest(lsm) {
             return 0;
         }
         // Merges that are behind come first.
@@ -173,6 +173,14 @@ impl Background {
             true => 1,
             false => self.gc.steps(),
         }
+    }
+
+    /// Whether a flush or a merge runs ahead of a part for which memtables were frozen. Values that are moved in the
+    /// meantime would land in the next memtable, in the way of the part again. Moves continue where these jobs find no
+    /// room, since moves free some.
+    fn clears_for_ingest(&self, lsm: &Lsm) -> bool {
+        let works = || self.jobs.compaction.is_some() || lsm.lock().oldest_frozen().is_some();
+        lsm.bulk.has_frozen() && self.jobs.space.may_begin() && works()
     }
 
     /// Pays for writes with what was worked off. Returns whether another step is due for those who wait.

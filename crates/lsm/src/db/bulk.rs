@@ -16,7 +16,7 @@
 //! 2. Pairs are refused if a key of their range is bound in what is visible, or if that cannot be read. Parts that
 //!    continue where this one ends join it.
 //! 3. A memtable with a key of the range, or with a tombstone in it, is flushed first. A built part is given up after
-//!    `FREEZES_MAX` such flushes, since others keep writing into its range.
+//!    `FREEZES_MAX` such flushes, since others keep writing into its range; no value is moved there meanwhile.
 //! 4. Until the end no merge begins, and no dead value is collected. Writes into the range of pairs wait
 //!    ([`BusyReason::Ingest`]), so that it stays empty. Writes into the range of a built part hide its pairs.
 //! 5. A build makes segments of the pairs. As with a merge, the observer ships them, and nobody knows them before an
@@ -61,9 +61,6 @@ pub const WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// How often a memtable is frozen for a built part before that is given up.
 const FREEZES_MAX: u32 = 16;
-
-/// After so many of them no value is collected until the part has begun: what is moved goes through memtables.
-const FREEZES_ALONE: u32 = 4;
 
 /// Keys and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -140,7 +137,7 @@ struct Part {
     range: KeyRange,
     load: Load,
     held: Held,
-    /// How often a memtable was frozen for it.
+    /// How often a memtable was frozen for it. Built parts only.
     freezes: u32,
 }
 
@@ -257,11 +254,10 @@ impl Bulk {
         !self.lock().waiting.is_empty()
     }
 
-    /// Whether flushes for the first part have been in vain again and again.
-    pub(super) fn is_contended(&self) -> bool {
+    /// Whether memtables were frozen for the first part that waits.
+    pub(super) fn has_frozen(&self) -> bool {
         let state = self.lock();
-        let first = state.waiting.front();
-        first.is_some_and(|part| part.freezes >= FREEZES_ALONE)
+        state.waiting.front().is_some_and(|part| part.freezes > 0)
     }
 
     /// The first that waits, if it is as `which` says.
@@ -390,7 +386,10 @@ impl Ingestion {
             range = joined;
         }
         let hold = |writer: &mut Writer| writer.hold(Some(range.clone()));
-        if !matches!(clear(lsm, &range, hold), Cleared::Yes) {
+        if let Err(concerned) = clear(lsm, &range, hold) {
+            if concerned.active {
+                lsm.freeze_now();
+            }
             lsm.bulk.put_back(parts);
             return false;
         }
@@ -416,17 +415,17 @@ impl Ingestion {
     /// Begins with segments that are built.
     fn begin_built(&mut self, at: &mut Ground<'_>, mut part: Part) -> bool {
         let lsm = at.lsm;
-        match clear(lsm, &part.range, |_| {}) {
-            Cleared::Yes => {}
-            Cleared::Frozen if part.freezes >= FREEZES_MAX => {
-                end_unbegun(at, part, Taken::Contended);
-                return true;
+        if let Err(concerned) = clear(lsm, &part.range, |_| {}) {
+            // One flush at a time: what is written again after that counts.
+            if !concerned.frozen {
+                if part.freezes == FREEZES_MAX {
+                    end_unbegun(at, part, Taken::Contended);
+                    return true;
+                }
+                part.freezes += u32::from(lsm.freeze_now());
             }
-            cleared => {
-                part.freezes += u32::from(matches!(cleared, Cleared::Frozen));
-                lsm.bulk.put_back(vec![part]);
-                return false;
-            }
+            lsm.bulk.put_back(vec![part]);
+            return false;
         }
         self.0 = Some(Ingesting {
             segments: Segments::Made(part.load.into_built()),
@@ -496,19 +495,14 @@ fn end_unbegun(at: &mut Ground<'_>, part: Part, taken: Taken) {
     at.lsm.bulk.end(&[part.ticket], taken, EditSeq(0));
 }
 
-/// Whether a range is clear of memtables.
-enum Cleared {
-    /// None has keys of it, or removes some.
-    Yes,
-    /// The active one had some, and was frozen.
-    Frozen,
-    /// A frozen one has some and waits for its flush, or the active one cannot be frozen yet.
-    Waits,
+/// Which memtables have keys of a range, or remove some.
+struct Concerned {
+    active: bool,
+    frozen: bool,
 }
 
-/// Calls `then` under the writer lock if no memtable has anything in `range`. Otherwise the memtables that have are
-/// flushed.
-fn clear(lsm: &Lsm, range: &KeyRange, then: impl FnOnce(&mut Writer)) -> Cleared {
+/// Calls `then` under the writer lock if no memtable has anything in `range`.
+fn clear(lsm: &Lsm, range: &KeyRange, then: impl FnOnce(&mut Writer)) -> Result<(), Concerned> {
     let concerns = |table: &Arc<Memtable>| {
         let erasures = table.erasures();
         let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
@@ -522,15 +516,12 @@ fn clear(lsm: &Lsm, range: &KeyRange, then: impl FnOnce(&mut Writer)) -> Cleared
     let view = lsm.view.load_full();
     let mut concerned = view.memtables.iter().map(concerns);
     let active = concerned.next().unwrap_or(false);
-    if !active && !concerned.any(|is| is) {
-        then(&mut writer);
-        return Cleared::Yes;
+    let frozen = concerned.any(|is| is);
+    if active || frozen {
+        return Err(Concerned { active, frozen });
     }
-    drop(writer);
-    match active && lsm.freeze_now() {
-        true => Cleared::Frozen,
-        false => Cleared::Waits,
-    }
+    then(&mut writer);
+    Ok(())
 }
 
 /// Whether `part` is pairs that begin where `range` ends, or behind that.
