@@ -21,12 +21,12 @@ use argosy_engine::{Condition, Reach, WaitFor, WriteBatch, WriteOptions};
 
 use super::Node;
 use super::forward::pairs_of;
-use super::gate::{Reveals, Verdict};
+use super::gate::Reveals;
 use super::gather::WriteParts;
-use super::refuse::{failed, not_written, too_many_answers};
-use super::region::{Region, engine_of, send_all};
+use super::refuse::{failed, not_written};
+use super::region::{Region, engine_of};
 use super::serving::Serving;
-use super::waiting::{ReplyTo, Shown, Unkept};
+use super::waiting::{ReplyTo, Shown};
 use crate::service::{ReplySink, Request, Response, ServiceError};
 
 /// Keys and values.
@@ -45,54 +45,6 @@ impl Ingests {
 }
 
 impl Region {
-    /// Answers what the engine has come to an end with.
-    pub(super) fn answer_ingested(&self) {
-        let mut waiting = self.ingests.lock();
-        if waiting.is_empty() {
-            return;
-        }
-        let Some(engine) = engine_of(self) else {
-            return;
-        };
-        let mut ended = Vec::new();
-        for (ticket, taken) in engine.ingested() {
-            // One that is past its deadline has been answered.
-            let asked = waiting.remove(&ticket);
-            ended.extend(asked.map(|(reply, deadline)| (taken, reply, deadline)));
-        }
-        drop(waiting);
-        let mut due = Vec::new();
-        for (taken, reply, deadline) in ended {
-            let shown = shown(&engine, taken);
-            due.extend(self.show_or_keep(&engine, shown, reply, deadline));
-        }
-        send_all(due);
-    }
-
-    /// An answer that may be given now; others are kept until what they wait for is over.
-    fn show_or_keep(
-        &self,
-        engine: &Serving,
-        shown: Shown,
-        reply: ReplyTo,
-        deadline: Instant,
-    ) -> Option<(ReplyTo, Response)> {
-        let Shown { reveals, wait, .. } = shown;
-        let is_over = || self.gate.show(engine, reveals, wait) == Verdict::Now;
-        if is_over() {
-            return Some((reply, shown.response));
-        }
-        if let Err(unkept) = self.waiting().answer_once(shown, reply, deadline) {
-            let Unkept { shown, reply } = *unkept;
-            return Some((reply, too_many_answers(self, &shown.response)));
-        }
-        // It may have been committed before the answer was there to be released.
-        if is_over() {
-            self.release();
-        }
-        None
-    }
-
     /// Gives up what is past its deadline.
     pub(super) fn expire_ingests(&self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
         let mut waiting = self.ingests.lock();
@@ -120,6 +72,33 @@ impl Region {
 }
 
 impl Node {
+    /// Answers requests whose pairs the engine has ingested or refused.
+    pub(super) fn answer_ingested(&self, region: &Region) {
+        let mut waiting = region.ingests.lock();
+        if waiting.is_empty() {
+            return;
+        }
+        let Some(engine) = engine_of(region) else {
+            return;
+        };
+        let mut ended = Vec::new();
+        for (ticket, taken) in engine.ingested() {
+            // One that is past its deadline has been answered.
+            let asked = waiting.remove(&ticket);
+            ended.extend(asked.map(|(reply, deadline)| {
+                let deadline = Some(deadline);
+                (taken, ReplyTo { deadline, ..reply })
+            }));
+        }
+        drop(waiting);
+        for (taken, reply) in ended {
+            let answer = self.show(region, &engine, shown(&engine, taken), reply.clone());
+            if let Some(answer) = answer {
+                reply.send(answer);
+            }
+        }
+    }
+
     /// Has each region ingest what lies in it.
     pub(super) fn ingest_all(
         &self,

@@ -141,7 +141,7 @@ impl Node {
             self.world.ledger.at(before);
         }
         region.release();
-        region.answer_ingested();
+        self.answer_ingested(region);
         self.answer_maintained(region);
         made
     }
