@@ -2,30 +2,18 @@
 
 use std::io::{Write as _, stderr};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A new, empty directory, removed with all that is in it when this is dropped.
-pub(crate) struct TempDir(PathBuf);
+pub(crate) struct TempDir(tempfile::TempDir);
 
 impl TempDir {
     /// A directory on a real file system.
     pub(crate) fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("argosy-device-test-{}-{n}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(tempfile::tempdir().unwrap())
     }
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path().join(name)
     }
 }
 
