@@ -112,7 +112,7 @@ pub struct Position {
     pub edit: EditSeq,
     /// The last LSN of its gapless history.
     pub lsn: Lsn,
-    /// Where its logs end. A log of which it has no segment is not there.
+    /// The end of each log of which it has a segment.
     pub logs: PerLog<LogPosition>,
 }
 

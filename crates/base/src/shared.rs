@@ -14,7 +14,7 @@ pub trait Shared {
     /// Copies `bytes` to `at`.
     fn write(&self, at: usize, bytes: &[u8]);
 
-    /// Zeroes `len` bytes at `at`. Whoever looks after the death of this thread finds them zero if it finds
-    /// anything that this thread did later.
+    /// Zeroes `len` bytes at `at`, before anything that this thread does later: a reader that comes after this
+    /// thread's death and sees a later write sees the zeros, too.
     fn zero(&self, at: usize, len: usize);
 }

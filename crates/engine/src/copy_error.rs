@@ -17,7 +17,7 @@ pub enum CopyError {
     /// There is no memory for log windows, or it cannot be used; see the error's own remedy.
     #[error(transparent)]
     Windows(#[from] MemoryError),
-    /// The segment is not held here, or not so far. Whoever asked needs a newer checkpoint.
+    /// This copy does not hold the segment up to that byte. The member that asked needs a newer checkpoint.
     #[error("{number} is not here up to byte {to}")]
     Gone {
         /// The segment.
@@ -51,7 +51,7 @@ pub enum CopyError {
         /// Byte behind the last that it needs.
         to: u32,
     },
-    /// The request does not fit what this copy knows: whoever sent it is at fault.
+    /// The request contradicts what this copy knows. The sender is at fault.
     #[error("{number}: {what}")]
     Refused {
         /// The segment that it is about.
@@ -96,7 +96,7 @@ impl CopyError {
         }
     }
 
-    /// Whether what is stored is damaged, and the device is otherwise good.
+    /// Whether stored data is damaged on a device that works otherwise.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         let unreadable = matches!(

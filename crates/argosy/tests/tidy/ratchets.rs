@@ -83,8 +83,8 @@ fn public_types_have_names_of_their_own() {
     );
 }
 
-/// Files that name the crate of the first engine, in what is not a test: a server and its simulator know engines by
-/// their contract.
+/// How many files outside tests name the crate of the first engine. The server and its simulator should use the
+/// contract of engines instead.
 const NAME_LSM: [(&str, usize); 2] = [("server", 12), ("sim", 12)];
 
 #[test]

@@ -80,7 +80,7 @@ pub enum ReplicaError {
         /// Byte behind the last that it needs.
         to: u32,
     },
-    /// The segment is not held here, or not so far. Whoever asked needs a newer checkpoint.
+    /// This copy does not hold the segment up to that byte. The member that asked needs a newer checkpoint.
     #[error("{number} is not here up to byte {to}")]
     Gone {
         /// The segment.
@@ -88,7 +88,7 @@ pub enum ReplicaError {
         /// Byte behind the last that was asked for.
         to: u32,
     },
-    /// The request does not fit what this replica knows: whoever sent it is at fault.
+    /// The request contradicts what this replica knows. The sender is at fault.
     #[error("{number}: {what}")]
     Refused {
         /// The segment that it is about.
