@@ -5,8 +5,9 @@
 
 pub use argosy_engine::damage::{Damage, DamagedSegment};
 
-use crate::Db;
 use argosy_engine::Store as _;
+
+use crate::Db;
 
 impl Db {
     /// What [scrubbing](crate::Builder::scrub_period) has found to be damaged since the store was opened, with the

@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant, Lsn};
-use argosy_device::Store;
-use argosy_device::SystemClock;
+use argosy_device::{Store, SystemClock};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::scrub::Scrubber;
 use argosy_engine::{EngineError, Store as _};

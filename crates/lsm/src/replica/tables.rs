@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::{Lsn, Moment, Pointer};
-use argosy_log::Binding;
-use argosy_log::Replayed;
+use argosy_log::{Binding, Replayed};
 
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
 use argosy_fabric::{Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
-use argosy_memory::Bell;
-use argosy_memory::SharedMemory;
+use argosy_memory::{Bell, SharedMemory};
 
 use super::keys;
 

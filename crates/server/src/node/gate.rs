@@ -1,16 +1,16 @@
 //! The gate: whether an answer may be given.
 //!
-//! What an answer reveals is committed first (invariant I5). Every answer that shows data passes [`Gate::show`].
-//! Nothing else in the server asks an engine how far it is committed, but reports, which show no data; a test of the
-//! tree holds that. What decides is read at the moment of the call.
+//! Everything that an answer reveals has to be committed first (invariant I5). Every answer that shows data passes
+//! [`Gate::show`], which reads the commit LSN at that moment. No other file of the server reads it; reports, which show
+//! no data, get it from [`Gate::committed`]. A tidy test holds that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::serving::Serving;
 use argosy_base::Lsn;
 use argosy_engine::WaitFor;
 
 use super::Mutants;
+use super::serving::Serving;
 
 /// What an answer reveals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +59,10 @@ pub(crate) enum Verdict {
 }
 
 /// The gate of one region. See the module documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Gate {
-    /// The LSN up to which the history went when the region was opened here. While less than that is known to be
-    /// committed, the commit LSN does not cover all that was once acknowledged. Relaxed: it is set before the engine
-    /// is published.
+    /// The last LSN of the history when the region was opened here. While the commit LSN is below that, it does not
+    /// cover everything that was once acknowledged. Relaxed: it is set before the engine is published.
     opened: AtomicU64,
     mutants: Mutants,
 }
@@ -82,7 +81,7 @@ impl Gate {
         self.opened.store(last.0, Ordering::Relaxed);
     }
 
-    /// When an answer may be given that reveals `what` and depends on `wait`.
+    /// When an answer may be given that reveals `what` and waits for `wait`.
     pub(crate) fn show(&self, engine: &Serving, what: Reveals, wait: WaitFor) -> Verdict {
         if wait.is_over(engine.committed_lsn()) || what.passes_unasked(self.mutants) {
             Verdict::Now
@@ -97,7 +96,7 @@ impl Gate {
         self.show(engine, what, WaitFor::committed(opened))
     }
 
-    /// Up to where everything is committed: for answers that were kept until then, and for reports.
+    /// The commit LSN, for the release of answers that wait for it, and for reports.
     pub(crate) fn committed(engine: &Serving) -> Lsn {
         engine.committed_lsn()
     }

@@ -229,7 +229,7 @@ fn told(response: Response) -> Response {
     }
 }
 
-/// The same, and what it waits for: a key that is in the way may not be committed.
+/// The answer to an ingest that ended like this, and what it waits for: a key that is in the way may be uncommitted.
 fn shown(engine: &Serving, taken: Taken) -> Shown {
     let wait = match taken {
         Taken::NotEmpty => WaitFor::committed(engine.last_lsn()),

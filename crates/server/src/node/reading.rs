@@ -13,8 +13,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{RegionId, SegmentNumber, SegmentPart, ServerId};
-use argosy_engine::Pin;
-use argosy_engine::Progress;
+use argosy_engine::{Pin, Progress};
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::context::Context;
