@@ -411,6 +411,26 @@ fn pure_crates_need_no_operating_system() {
     );
 }
 
+/// A test that CI must not skip may be renamed only together with its line there.
+#[test]
+fn tests_that_must_run_exist() {
+    let required = std::fs::read_to_string(root().join(".ci/must-run")).expect("a list");
+    let sources = sources();
+    let rust = sources.iter().filter(|source| source.is_rust());
+    let functions: BTreeSet<_> = rust
+        .flat_map(|source| source.text.lines())
+        .filter_map(|line| line.trim_start().strip_prefix("fn ")?.split_once('('))
+        .map(|(name, _)| name)
+        .collect();
+    let names = required.lines().map(str::trim);
+    let offences: Vec<_> = names
+        .filter(|name| !name.is_empty() && !name.starts_with('#'))
+        .filter(|name| !functions.contains(name))
+        .map(str::to_owned)
+        .collect();
+    demand("each line of .ci/must-run names a test", &offences);
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     let all = sources();
