@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use argosy_base::{RegionId, Remedy, ServerId};
 use argosy_device::lock::lock_unless;
-use argosy_device::{Device, FormatOptions, Store, StoreSettings, check_blank};
-use argosy_lsm::cut_segments::log_of;
-use argosy_lsm::pins::is_pin;
+use argosy_device::{Device, FormatOptions, RegionEntry, Store, StoreSettings, check_blank};
+use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_lsm::{Settings, StorageError, shape};
 
 use crate::builder::random_id;
@@ -61,10 +60,13 @@ impl Place<'_> {
         };
         let store = Store::open(device, &store_settings).map_err(failed)?;
         let regions = store.regions();
-        let mut others = regions
-            .iter()
-            .filter(|entry| !is_pin(entry) && log_of(entry).is_none_or(|(of, _)| of != REGION));
-        if others.any(|entry| entry.region != REGION) {
+        let is_own = |entry: &RegionEntry| match kind_of(entry) {
+            EntryKind::Region => entry.region == REGION,
+            EntryKind::Cut(region, _) => region == REGION,
+            EntryKind::Pin => true,
+            EntryKind::SetAside(_) => false,
+        };
+        if !regions.iter().all(is_own) {
             return Err(foreign("holds regions that a later version has made"));
         }
         // Before windows are touched that it needs as they are.

@@ -7,7 +7,8 @@
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the contract),
 //! [`Marks`] (its state, to be read without a call), [`Observer`], [`windows`], [`source`] and [`Checkpoint`] (for
 //! other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Service`] and
-//! [`Promoted`] (how a copy becomes a store), [`conformance`] (the tests that every engine passes).
+//! [`Promoted`] (how a copy becomes a store), [`catalog`] and [`set_aside`] (what a device names beside regions),
+//! [`conformance`] (the tests that every engine passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
 //! (what happens to damaged data), [`ingest`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`]
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod catalog;
 pub mod change;
 mod checkpoint;
 pub mod conformance;
@@ -32,6 +34,7 @@ mod promotion;
 pub mod repair;
 mod request;
 pub mod scrub;
+pub mod set_aside;
 pub mod shipment;
 mod snapshot;
 pub mod source;

@@ -8,7 +8,7 @@
 //! Of each log that has any, the catalog has an entry beside that of the region:
 //!
 //! ```text
-//! entry := region: u32   bits 0..29 the region | bit 29 the log (its index) | bits 30..32 are 01
+//! entry := region: u32   [`catalog`](argosy_engine::catalog)
 //!          manifest      device segments of the log, at most KEPT_MAX, in the order of the log
 //!          words         the first LSN that was cut off; the shape of the region
 //! ```
@@ -24,14 +24,14 @@
 //!    same again.
 //! 2. `Storage::mend_cut`: damaged headers are written anew.
 //! 3. [`list`], [`visit`]: they are looked at, on a stopped server.
-//! 4. [`discard`]: they are given up, by command, or since the copy is begun anew. `CutSegments`: the device is full.
+//! 4. [`discard_cut`](argosy_engine::catalog::discard_cut): they are given up, by command, or since the copy is begun anew. `CutSegments`: the device is full.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use argosy_base::limits::REGION_ID_MAX;
 use argosy_base::{BLOCK_SIZE, DeviceSegment, LogId, Lsn, RegionId};
-use argosy_device::{Buffer, CatalogChange, DeviceError, RegionEntry, Store};
+use argosy_device::{Buffer, CatalogChange, DeviceError, Store};
+use argosy_engine::catalog::{EntryKind, cut_of, kind_of};
 use argosy_log::scan::visit_behind;
 use argosy_log::segment::{HeaderError, decode_segment_header};
 use argosy_log::{Geometry, Record};
@@ -42,34 +42,6 @@ use crate::version::Version;
 
 /// Most segments of a log that are kept.
 pub const KEPT_MAX: usize = 2;
-
-/// The bits of an entry's id that say what it is, and their value.
-const KIND_BITS: u32 = 3 << 30;
-const KIND: u32 = 1 << 30;
-const LOG_AT: u32 = 29;
-const REGION_BITS: u32 = (1 << LOG_AT) - 1;
-const _: () = assert!(REGION_ID_MAX == REGION_BITS);
-
-/// The catalog's id of the cut segments of `log`; `None` where the id of the region leaves no room.
-pub(crate) fn id_of(region: RegionId, log: LogId) -> Option<RegionId> {
-    let log = u32::try_from(log.index()).expect("there are two logs");
-    let fits = region.0 & !REGION_BITS == 0;
-    fits.then_some(RegionId(KIND | log << LOG_AT | region.0))
-}
-
-/// Whose cut segments `entry` names; `None` where it is an entry of something else.
-#[must_use]
-pub fn log_of(entry: &RegionEntry) -> Option<(RegionId, LogId)> {
-    let id = entry.region.0;
-    let log = LOGS[(id >> LOG_AT & 1) as usize];
-    (id & KIND_BITS == KIND).then_some((RegionId(id & REGION_BITS), log))
-}
-
-/// The catalog's entries of cut segments of `region`.
-fn entries(store: &Store, region: RegionId) -> impl Iterator<Item = RegionEntry> {
-    let all = store.regions().into_iter();
-    all.filter(move |entry| log_of(entry).is_some_and(|(of, _)| of == region))
-}
 
 /// The cut segments of a region that is open, until the device is full.
 #[derive(Default)]
@@ -84,7 +56,7 @@ impl CutSegments {
     /// Those of `region`.
     pub(crate) fn of(store: &Store, region: RegionId) -> Self {
         Self {
-            are_kept: entries(store, region).next().is_some(),
+            are_kept: cut_of(store, region).next().is_some(),
             leaving: Vec::new(),
         }
     }
@@ -93,7 +65,7 @@ impl CutSegments {
     pub(crate) fn give_up(&mut self, store: &Arc<Store>, region: RegionId) -> usize {
         let mut count = 0;
         if std::mem::take(&mut self.are_kept) {
-            for entry in entries(store, region) {
+            for entry in cut_of(store, region) {
                 count += entry.manifest.len();
                 self.leaving.push(store.remove_region(entry.region));
             }
@@ -110,39 +82,7 @@ impl CutSegments {
 
 /// Where the cut segments of `region` lie. Its logs may have them, too.
 pub(crate) fn places(store: &Store, region: RegionId) -> impl Iterator<Item = DeviceSegment> {
-    entries(store, region).flat_map(|entry| entry.manifest)
-}
-
-/// Gives up the cut segments of `region`: by command, or since its copy is begun anew. Returns how many there were.
-/// Blocks until that is durable.
-///
-/// # Errors
-/// The device's; they are kept then, or some are.
-pub fn discard(store: &Arc<Store>, region: RegionId) -> Result<usize, DeviceError> {
-    give_up(store, entries(store, region))
-}
-
-/// Gives up the cut segments of all regions, for want of room. As [`discard`].
-///
-/// # Errors
-/// As [`discard`].
-pub fn discard_all(store: &Arc<Store>) -> Result<usize, DeviceError> {
-    let all = store.regions().into_iter();
-    give_up(store, all.filter(|entry| log_of(entry).is_some()))
-}
-
-fn give_up(
-    store: &Arc<Store>,
-    entries: impl Iterator<Item = RegionEntry>,
-) -> Result<usize, DeviceError> {
-    let mut count = 0;
-    // The catalog is written for all of them together.
-    let changes: Vec<_> = entries
-        .inspect(|entry| count += entry.manifest.len())
-        .map(|entry| store.remove_region(entry.region))
-        .collect();
-    changes.iter().try_for_each(CatalogChange::wait)?;
-    Ok(count)
+    cut_of(store, region).flat_map(|entry| entry.manifest)
 }
 
 /// A segment that is kept, and what it holds.
@@ -174,8 +114,8 @@ pub fn list(
     geometry: Geometry,
 ) -> Vec<Kept> {
     let mut list = Vec::new();
-    for entry in entries(store, region) {
-        let Some((_, log)) = log_of(&entry) else {
+    for entry in cut_of(store, region) {
+        let EntryKind::Cut(_, log) = kind_of(&entry) else {
             continue;
         };
         for place in &entry.manifest {

@@ -22,19 +22,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use argosy_base::codec::{Reader, put_string};
 use argosy_base::{DeviceSegment, Lsn, Moment, RegionId, SegmentNumber};
 use argosy_device::{DeviceError, RegionEntry, Store};
+pub use argosy_engine::catalog::FIRST_PIN;
+use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_log::value::reach;
 
 use crate::edit::Edit;
 use crate::manifest::{self, Manifest, ManifestError, Record};
 use crate::names::logs::LARGE_LOG;
 use crate::segments::StoredSegment;
-use crate::set_aside::region_of;
 use crate::settings::Settings;
 use crate::shape::Shape;
 use crate::version::Version;
-
-/// The first id under which the catalog names a pin.
-pub const FIRST_PIN: RegionId = RegionId(1 << 31);
 
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -92,12 +90,6 @@ impl From<ManifestError> for PinError {
             other => Self::Manifest(other),
         }
     }
-}
-
-/// Whether the catalog's entry is a pin's.
-#[must_use]
-pub fn is_pin(entry: &RegionEntry) -> bool {
-    entry.region >= FIRST_PIN && region_of(entry).is_none()
 }
 
 /// A version that is kept.
@@ -166,7 +158,11 @@ impl Pins {
         settings: &Settings,
     ) -> Result<Self, PinError> {
         let mut pins = BTreeMap::new();
-        for entry in store.regions().iter().filter(|entry| is_pin(entry)) {
+        for entry in store
+            .regions()
+            .iter()
+            .filter(|entry| kind_of(entry) == EntryKind::Pin)
+        {
             let (name, version) = read(store, entry, region, settings)?;
             for stored in version.table().values() {
                 stored.claim()?;

@@ -15,8 +15,9 @@
 //! understood is of a later program, and refused.
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_base::{AddressMode, RegionId, Standing};
+use argosy_base::{AddressMode, RegionId};
 use argosy_device::RegionEntry;
+use argosy_engine::catalog::standing;
 
 use crate::settings::Settings;
 
@@ -152,19 +153,6 @@ impl Shape {
     }
 }
 
-/// What a copy is certain to hold, as `word` says; `None` where that is of a later program.
-#[must_use]
-pub fn standing(word: u64) -> Option<Standing> {
-    let standing = Standing::from_raw((word >> 8 & 0xff) as u8);
-    standing.filter(|standing| *standing != Standing::Whole)
-}
-
-/// `word`, of a copy with this `standing`.
-#[must_use]
-pub const fn with_standing(word: u64, standing: Standing) -> u64 {
-    word & !0xff00 | (standing as u64) << 8
-}
-
 /// Whether the region that the catalog names in `entry` can be opened with `settings`.
 ///
 /// # Errors
@@ -205,6 +193,8 @@ fn check_sizes(region: RegionId, sizes: Sizes, settings: &Settings) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use argosy_engine::catalog::with_standing;
+
     use super::*;
 
     #[test]

@@ -11,14 +11,15 @@ use std::sync::Arc;
 
 use argosy_base::{DeviceSegment, LogId, Lsn};
 use argosy_device::{Crash, Device, Store, StoreSettings};
+use argosy_engine::catalog::{EntryKind, discard_cut, kind_of};
 use argosy_engine::conformance::Host;
 use argosy_engine::{BusyReason, EngineError, Store as _, WriteBatch, WriteOptions};
-use argosy_lsm::cut_segments::{self, KEPT_MAX, Kept, log_of};
+use argosy_lsm::cut_segments::{self, KEPT_MAX, Kept};
 use argosy_lsm::db::promote::fresh_windows;
 use argosy_lsm::inspect::Region;
 use argosy_lsm::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use argosy_lsm::replica::Replica;
-use argosy_lsm::set_aside::SetAside;
+use argosy_lsm::set_aside::claim;
 use argosy_lsm::{Lsm, Mutants, Settings};
 use argosy_memory::WindowStore;
 
@@ -320,8 +321,8 @@ fn what_is_given_up_is_free() {
     let other = Arc::new(rig.machine.device.crash_clone(Crash::Kill, 1));
     let device: Arc<dyn Device> = rig.machine.device.clone();
     let store = Store::open(device, &StoreSettings::default()).unwrap();
-    assert_eq!(cut_segments::discard(&store, REGION).unwrap(), 1);
-    assert_eq!(cut_segments::discard(&store, REGION).unwrap(), 0);
+    assert_eq!(discard_cut(&store, REGION).unwrap(), 1);
+    assert_eq!(discard_cut(&store, REGION).unwrap(), 0);
     drop(store);
     assert_eq!(rig.kept(), []);
     let used = [Arc::clone(&rig.machine.device), other].map(|device| {
@@ -373,7 +374,7 @@ fn a_crash_leaves_what_is_kept_or_what_is_not_cut() {
     rig.reopen("second");
     let kept_before = rig.kept();
     let crashes = self::crashes(&rig, |store| {
-        assert!(cut_segments::discard(store, REGION).unwrap() > 1);
+        assert!(discard_cut(store, REGION).unwrap() > 1);
     });
     let mut seen = [0, 0];
     for (request, machine) in crashes {
@@ -476,7 +477,7 @@ fn a_copy_that_is_begun_anew_keeps_none() {
     let store = Store::open(device, &StoreSettings::default()).unwrap();
     let entry = store.regions()[0].clone();
     let bytes = u32::try_from(rig.machine.settings.segment_bytes).unwrap();
-    let left = SetAside::claim(&store, &entry, bytes);
+    let left = claim(&store, &entry, bytes);
     store.finish_recovery();
     let mut left = left.put_aside().unwrap().unwrap();
     assert_eq!(
@@ -487,7 +488,12 @@ fn a_copy_that_is_begun_anew_keeps_none() {
     let windows: &dyn WindowStore = &rig.machine.windows;
     let windows = fresh_windows(windows, REGION, &rig.machine.settings).unwrap();
     let copy = Replica::create(&store, REGION, windows, &rig.machine.settings).unwrap();
-    assert!(store.regions().iter().all(|entry| log_of(entry).is_none()));
+    assert!(
+        store
+            .regions()
+            .iter()
+            .all(|entry| !matches!(kind_of(entry), EntryKind::Cut(..)))
+    );
     assert_eq!(
         store.references(place),
         1,

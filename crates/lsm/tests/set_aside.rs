@@ -10,10 +10,12 @@ use argosy_base::{RegionId, SEGMENT_SIZE, Standing};
 use argosy_device::{
     Crash, Device, FormatOptions, MemoryDevice, OpKind, Purpose, RegionEntry, Store, StoreSettings,
 };
+use argosy_engine::catalog::id_of_set_aside;
+use argosy_engine::set_aside::{SetAside, put_back};
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::db::promote::fresh_windows;
 use argosy_lsm::replica::{Replica, ReplicaError, Survivors};
-use argosy_lsm::set_aside::{SetAside, id_of, put_back};
+use argosy_lsm::set_aside::claim;
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::AnonymousWindows;
 use common::tiny;
@@ -32,7 +34,7 @@ fn with_two_copies() -> Arc<MemoryDevice> {
     let device = Arc::new(device);
     let store = open(&device);
     store.finish_recovery();
-    for (region, word) in [(REGION, 1), (id_of(REGION), 2)] {
+    for (region, word) in [(REGION, 1), (id_of_set_aside(REGION), 2)] {
         let manifest = store.allocate(Purpose::Metadata).unwrap();
         let entry = RegionEntry {
             region,
@@ -106,7 +108,7 @@ fn put_aside(store: &Arc<Store>, settings: &Settings) -> SetAside {
     let mut entries = store.regions().into_iter();
     let entry = entries.find(|entry| entry.region == REGION).unwrap();
     let bytes = u32::try_from(settings.segment_bytes).unwrap();
-    let left = SetAside::claim(store, &entry, bytes);
+    let left = claim(store, &entry, bytes);
     store.finish_recovery();
     left.put_aside().unwrap().unwrap()
 }
@@ -126,7 +128,7 @@ fn a_copy_that_is_made_beside_one_that_is_set_aside_was_begun_anew() {
     let store = open(&device);
     let left = store.regions();
     assert_eq!(left.len(), 1, "named once");
-    assert_eq!(left[0].region, id_of(REGION));
+    assert_eq!(left[0].region, id_of_set_aside(REGION));
     store.finish_recovery();
     let mut copy = open_copy(&store, REGION, &settings).unwrap();
     assert_eq!(copy.standing(), Standing::BegunAnew);

@@ -17,10 +17,9 @@ use argosy_base::{
     AddressMode, Direction, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber,
 };
 use argosy_engine::EngineError;
+use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_lsm::addresses::has_pointers;
-use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::edit::{Edit, LogSegment, MEDIUM_LOG};
-use argosy_lsm::set_aside::region_of;
 
 use crate::asks::{Ask, Target};
 use crate::check::{Bound, When};
@@ -439,15 +438,19 @@ impl Run {
         // Segment 0 is the store's own.
         let mut named = 1 + up.node.set_aside_segments();
         for entry in up.store.regions() {
-            if region_of(&entry).is_some() {
-                named += entry.manifest.len();
-                continue;
-            }
-            if log_of(&entry).is_some() {
-                // Those that no log has any more.
-                let alone = |place: &&argosy_base::DeviceSegment| up.store.references(**place) == 1;
-                named += entry.manifest.iter().filter(alone).count();
-                continue;
+            match kind_of(&entry) {
+                EntryKind::SetAside(_) => {
+                    named += entry.manifest.len();
+                    continue;
+                }
+                EntryKind::Cut(..) => {
+                    // Those that no log has any more.
+                    let alone =
+                        |place: &&argosy_base::DeviceSegment| up.store.references(**place) == 1;
+                    named += entry.manifest.iter().filter(alone).count();
+                    continue;
+                }
+                EntryKind::Region | EntryKind::Pin => {}
             }
             let state = self.state(server, entry.region)?;
             let levels = state.added.iter().map(|(_, _, segment)| segment.number);

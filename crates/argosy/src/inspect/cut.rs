@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use argosy_base::RegionId;
 use argosy_device::{Store, StoreSettings};
-use argosy_lsm::cut_segments::{self, Kept, log_of};
+use argosy_engine::catalog::{EntryKind, discard_cut, kind_of};
+use argosy_lsm::cut_segments::{self, Kept};
 use argosy_lsm::inspect::Region;
 use argosy_lsm::names::logs::{log_name, log_word};
 use clap::Args;
@@ -41,7 +42,7 @@ impl DiscardCut {
         let Some(region) = self.region else {
             let dump = Store::inspect(&*device).map_err(of_device)?;
             for entry in &dump.regions {
-                if let Some((region, log)) = log_of(entry) {
+                if let EntryKind::Cut(region, log) = kind_of(entry) {
                     let count = entry.manifest.len();
                     say(&format!(
                         "{region}, {}: {count} cut segments",
@@ -52,7 +53,7 @@ impl DiscardCut {
             return Ok(());
         };
         let store = Store::open(device, &StoreSettings::default()).map_err(of_device)?;
-        match cut_segments::discard(&store, RegionId(region)).map_err(of_device)? {
+        match discard_cut(&store, RegionId(region)).map_err(of_device)? {
             0 => Err(Failure::NotFound(format!(
                 "{} keeps no cut segments of region {region}",
                 self.dir.display()

@@ -24,15 +24,14 @@ use argosy_device::{
     Device, DeviceError, FileDevice, FileSettings, ReadOnlyFile, RegionEntry, Store,
 };
 use argosy_embedded::Unclosed;
-use argosy_lsm::cut_segments::log_of;
+use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_lsm::db::promote::window_name;
 use argosy_lsm::inspect::{
     Owner, Problem, ProblemKind, Region, Windows, add_cut, add_pin, owners, verify_windows,
 };
 use argosy_lsm::names::logs::LOGS;
-use argosy_lsm::pins::{PinError, is_pin};
+use argosy_lsm::pins::PinError;
 use argosy_lsm::replica::survivors_of;
-use argosy_lsm::set_aside::region_of;
 use argosy_lsm::shape::Shape;
 use argosy_lsm::{Settings, Version};
 use argosy_memory::{BootId, SharedMemory};
@@ -202,7 +201,7 @@ impl Opened {
         };
         let regions: Vec<_> = entries
             .iter()
-            .filter(|entry| !is_pin(entry) && region_of(entry).is_none() && log_of(entry).is_none())
+            .filter(|entry| kind_of(entry) == EntryKind::Region)
             .filter(asked)
             .map(|entry| Region::read(&self.store, entry, &self.settings))
             .collect();
@@ -219,9 +218,10 @@ impl Opened {
     fn pins(&self) -> Vec<Pinned> {
         let entries = self.store.regions();
         let entries = entries.into_iter();
-        let is_other = |entry: &RegionEntry| region_of(entry).is_some() || log_of(entry).is_some();
-        let entries = entries.filter(|entry| !is_other(entry));
-        let (pins, regions): (Vec<_>, Vec<_>) = entries.partition(is_pin);
+        let entries =
+            entries.filter(|entry| matches!(kind_of(entry), EntryKind::Region | EntryKind::Pin));
+        let (pins, regions): (Vec<_>, Vec<_>) =
+            entries.partition(|entry| kind_of(entry) == EntryKind::Pin);
         // Only a store with one region has any.
         let region = regions.first().map(|entry| entry.region);
         let region = region.unwrap_or_default();

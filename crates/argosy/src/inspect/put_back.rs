@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use argosy_base::RegionId;
 use argosy_device::{Store, StoreSettings};
-use argosy_lsm::set_aside::{self, region_of};
+use argosy_engine::catalog::{EntryKind, kind_of};
+use argosy_engine::set_aside;
 use clap::Args;
 
 use super::{of_device, open_to_write, say};
@@ -37,8 +38,11 @@ impl PutBack {
         let (_lock, device) = open_to_write(&self.dir)?;
         let Some(region) = self.region else {
             let dump = Store::inspect(&*device).map_err(of_device)?;
-            let regions = dump.regions.iter().filter_map(region_of);
-            regions.for_each(|region| say(&format!("a copy of {region} is set aside")));
+            for entry in &dump.regions {
+                if let EntryKind::SetAside(region) = kind_of(entry) {
+                    say(&format!("a copy of {region} is set aside"));
+                }
+            }
             return Ok(());
         };
         let store = Store::open(device, &StoreSettings::default()).map_err(of_device)?;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogId, Lsn, Position, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, Store};
+use argosy_engine::set_aside::SetAside;
 use argosy_engine::{CopyError, Observer, Promoted, Service};
 use argosy_log::behind::{Behind, Left};
 use argosy_log::segment::Writer as WriterName;
@@ -29,7 +30,7 @@ use crate::cache::NodeCache;
 use crate::edit::{Edit, LogSegment};
 use crate::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG, Recovered, log_name};
 use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
-use crate::set_aside::SetAside;
+use crate::set_aside;
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::version::Version;
@@ -61,7 +62,7 @@ impl Lsm {
         promoted.map(Self::promoted).map_err(|error| {
             let error = CopyError::from(error);
             let left = match error.is_damage() {
-                true => SetAside::of_version(&store, &version),
+                true => set_aside::of_version(&store, &version),
                 false => None,
             };
             Box::new(NotPromoted { error, left })

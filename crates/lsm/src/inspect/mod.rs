@@ -27,9 +27,9 @@ use std::sync::Arc;
 
 use argosy_base::{DeviceSegment, LogId, RegionId, SegmentNumber};
 use argosy_device::{RegionEntry, Store};
+use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_memory::SharedMemory;
 
-use crate::cut_segments::log_of;
 use crate::edit::{Edit, RunId};
 use crate::manifest::{self, ManifestError};
 use crate::names::logs::{LOGS, log_name};
@@ -332,7 +332,7 @@ pub fn add_pin(
 
 /// Adds what the catalog's `entry` keeps, if that is of cut segments.
 pub fn add_cut(owners: &mut BTreeMap<DeviceSegment, Vec<Owner>>, entry: &RegionEntry) {
-    if let Some((region, log)) = log_of(entry) {
+    if let EntryKind::Cut(region, log) = kind_of(entry) {
         for place in &entry.manifest {
             let owner = Owner::Cut(region, log);
             owners.entry(*place).or_default().push(owner);

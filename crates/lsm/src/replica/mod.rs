@@ -48,13 +48,13 @@ use argosy_base::{
     AddressMode, DeviceSegment, EditSeq, FlushRange, Position, RegionId, SegmentNumber, Standing,
 };
 use argosy_device::{Buffer, Store};
+use argosy_engine::set_aside::SetAside;
 use argosy_engine::{Checkpoint, Stored};
 use argosy_memory::SharedMemory;
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
 use crate::names::logs::LOGS;
-use crate::set_aside::SetAside;
 use crate::settings::Settings;
 use crate::storage::{Storage, StorageError};
 use crate::stored::StoredVersion;

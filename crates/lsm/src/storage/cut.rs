@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use argosy_base::BLOCK_SIZE;
 use argosy_device::{Buffer, DeviceError, RegionEntry};
+use argosy_engine::catalog::{discard_cut, id_of_cut};
 use argosy_log::CutSegment;
 use argosy_log::segment::{HeaderError, check_segment_header, encode_segment_header};
 
@@ -24,14 +25,14 @@ impl Storage {
     pub(crate) fn keep_cut(&mut self, recovered: &Recovered) -> Result<usize, DeviceError> {
         let (store, version) = (Arc::clone(self.store()), Arc::clone(self.current()));
         if store.room().is_full() {
-            cut_segments::discard(&store, self.region())?;
+            discard_cut(&store, self.region())?;
             self.note_cut_segments();
             return Ok(0);
         }
         let shape = Shape::of(self.settings()).to_word();
         let mut kept = 0;
         for log in LOGS {
-            let Some(id) = cut_segments::id_of(self.region(), log) else {
+            let Some(id) = id_of_cut(self.region(), log) else {
                 continue;
             };
             let found = recovered.cut.iter().filter(|cut| cut.log == log);

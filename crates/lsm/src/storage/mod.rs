@@ -39,6 +39,8 @@ use self::standing::StandingChange;
 use argosy_base::codec::Malformed;
 use argosy_base::{DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber, Standing};
 use argosy_device::{DeviceError, Purpose, RegionEntry, Store};
+use argosy_engine::catalog::{discard_cut, id_of_set_aside, standing, with_standing};
+use argosy_engine::set_aside::SetAside;
 use argosy_engine::{EditNotice, EngineError};
 
 use crate::cache::NodeCache;
@@ -47,9 +49,8 @@ use crate::damage::Damages;
 use crate::edit::{Edit, LogPoint};
 use crate::manifest::{Manifest, ManifestError, Record};
 use crate::segments::StoredSegment;
-use crate::set_aside::{SetAside, id_of};
 use crate::settings::Settings;
-use crate::shape::{self, Shape, ShapeError, with_standing};
+use crate::shape::{self, Shape, ShapeError};
 use crate::version::{EditError, Version, VersionCharge};
 
 use commit::{Queued, Work};
@@ -182,10 +183,10 @@ impl Storage {
         region: RegionId,
         settings: &Settings,
     ) -> Result<Self, StorageError> {
-        cut_segments::discard(store, region)?;
+        discard_cut(store, region)?;
         let version = Version::empty(region, settings.addresses);
         let record = checkpoint_record(&version);
-        let standing = match store.region(id_of(region)) {
+        let standing = match store.region(id_of_set_aside(region)) {
             Some(_) => Standing::BegunAnew,
             None => Standing::Ordinary,
         };
@@ -208,7 +209,7 @@ impl Storage {
         settings: &Settings,
     ) -> Result<Self, StorageError> {
         shape::check(entry, settings)?;
-        let standing = shape::standing(entry.words[1]).unwrap_or_default();
+        let standing = standing(entry.words[1]).unwrap_or_default();
         let (mut manifest, records) = Manifest::open(store, entry, segment_bytes(settings))?;
         manifest.set_shape(with_standing(Shape::of(settings).to_word(), standing));
         let empty = Version::empty(entry.region, settings.addresses);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use argosy_base::DeviceSegment;
 use argosy_device::Store;
+use argosy_engine::catalog::{EntryKind, kind_of};
 
 use super::StorageError;
 use crate::cut_segments;
 use crate::edit::Edit;
 use crate::manifest::{Manifest, ManifestError, Record};
-use crate::pins::is_pin;
 use crate::segments::StoredSegment;
 use crate::version::Version;
 
@@ -48,7 +48,12 @@ pub(super) fn replay_edits(
             .map_err(|_| corrupt("an edit does not fit the version before it"))?;
     }
     // Pins keep places of their region, too. A device with pins has no other region.
-    let has_pins = LazyCell::new(|| store.regions().iter().any(is_pin));
+    let has_pins = LazyCell::new(|| {
+        store
+            .regions()
+            .iter()
+            .any(|entry| kind_of(entry) == EntryKind::Pin)
+    });
     let cut: BTreeSet<_> = cut_segments::places(store, region).collect();
     let mut taken: BTreeSet<DeviceSegment> = manifest.chain().collect();
     for stored in version.table().values() {

@@ -2,9 +2,10 @@
 
 use argosy_base::Standing;
 use argosy_device::{CatalogChange, DeviceError};
+use argosy_engine::catalog::with_standing;
 
 use super::{Committed, Storage, StorageError};
-use crate::shape::{Shape, with_standing};
+use crate::shape::Shape;
 
 /// How far the catalog is with saying what the copy is.
 #[derive(Default)]

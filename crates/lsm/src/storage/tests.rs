@@ -502,7 +502,7 @@ fn a_change_of_standing_takes_no_generation_back() {
             }
         }
         let entry = rig.storage.store().region(REGION).unwrap();
-        assert_eq!(shape::standing(entry.words[1]), Some(Standing::Ordinary));
+        assert_eq!(standing(entry.words[1]), Some(Standing::Ordinary));
         let crashed = rig.device.crash_clone(Crash::PowerLoss, 9);
         let found = Rig::open(crashed, &settings()).unwrap();
         let seq = rig.storage.current().seq();

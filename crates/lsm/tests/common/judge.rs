@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use argosy_base::{Direction, KeyRange, Lsn, Remedy};
 use argosy_device::{Device, DeviceError, MemoryDevice, Store, StoreSettings};
+use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_engine::{EngineError, Store as _};
-use argosy_lsm::cut_segments::log_of;
 use argosy_lsm::inspect::{
     Problem, Region, Windows, add_cut, add_pin, owners, verify_owners, verify_pin, verify_region,
 };
@@ -181,8 +181,7 @@ pub(crate) fn problems(device: &Arc<MemoryDevice>, settings: &Settings) -> Vec<S
         }
     };
     let entries = store.regions();
-    let own =
-        |entry: &&argosy_device::RegionEntry| entry.region < FIRST_PIN && log_of(entry).is_none();
+    let own = |entry: &&argosy_device::RegionEntry| kind_of(entry) == EntryKind::Region;
     let regions: Vec<Region> = entries
         .iter()
         .filter(own)

@@ -8,9 +8,10 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{DeviceSegment, Lsn, RegionId, SegmentNumber, ServerId, Standing};
 use argosy_coordinator::Replication;
 use argosy_device::Purpose;
+use argosy_engine::catalog::id_of_set_aside;
+use argosy_engine::set_aside::put_back;
 use argosy_fabric::sim::SimSettings;
 use argosy_lsm::names::logs::LARGE_LOG;
-use argosy_lsm::set_aside::{id_of, put_back};
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::context::Context;
@@ -306,7 +307,9 @@ fn what_is_set_aside_goes_before_writers_are_refused() {
     assert!(pair.nodes[1].set_aside_regions().is_empty());
     let named = store.regions().into_iter();
     assert_eq!(
-        named.filter(|entry| entry.region == id_of(BROKEN)).count(),
+        named
+            .filter(|entry| entry.region == id_of_set_aside(BROKEN))
+            .count(),
         0
     );
     taken.clear();
@@ -498,7 +501,7 @@ fn a_damaged_level_that_no_other_member_has_any_more_is_built_anew() {
 impl Pair {
     /// Undoes the damage of the copy that is set aside, and puts it back. Its server has to be started again.
     fn put_back(&self, server: usize) {
-        self.flip(server, id_of(BROKEN));
+        self.flip(server, id_of_set_aside(BROKEN));
         let store = &self.nodes[server].world.store;
         assert!(put_back(store, BROKEN).expect("the device is good"));
     }
@@ -615,7 +618,7 @@ fn a_copy_that_was_put_back_is_opened_behind_all_others() {
         pair.put(1, key);
         pair.run(1);
     }
-    pair.flip_blocks(1, id_of(BROKEN), ALL);
+    pair.flip_blocks(1, id_of_set_aside(BROKEN), ALL);
     let store = &pair.nodes[1].world.store;
     assert!(put_back(store, BROKEN).expect("the device is good"));
 

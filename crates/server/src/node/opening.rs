@@ -10,8 +10,10 @@ use argosy_base::{RegionId, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
 use argosy_device::DeviceError;
 use argosy_engine::CopyError;
+use argosy_engine::catalog::{EntryKind, kind_of};
+use argosy_engine::set_aside::{SetAside, was_put_back};
 use argosy_lsm::cache::NodeCache;
-use argosy_lsm::set_aside::{SetAside, region_of, was_put_back};
+use argosy_lsm::set_aside::claim;
 use argosy_memory::MemoryError;
 
 use super::follower::Follower;
@@ -83,13 +85,13 @@ impl Opener<'_> {
             some_cannot_be_read |= !closed.is_empty();
             for (region, error) in closed {
                 let entry = entry_of(region.id).expect("it is an old one");
-                let left = SetAside::claim(store, entry, segment_bytes);
+                let left = claim(store, entry, segment_bytes);
                 let copy = Err(unusable(region.id, &error, Some(left)));
                 drivers.insert(region.id, self.driver(region, copy));
             }
             for entry in &entries {
-                if let Some(id) = region_of(entry) {
-                    let claim = || SetAside::claim(store, entry, segment_bytes);
+                if let EntryKind::SetAside(id) = kind_of(entry) {
+                    let claim = || claim(store, entry, segment_bytes);
                     set_aside.entry(id).or_insert_with(claim);
                 }
             }

@@ -1,4 +1,4 @@
-//! A copy that is too damaged to be used is *refilled*: set aside ([`set_aside`](argosy_lsm::set_aside)) and begun
+//! A copy that is too damaged to be used is *refilled*: set aside ([`set_aside`](argosy_engine::set_aside)) and begun
 //! anew, empty. Then it fetches what the others have, like that of a new device.
 //!
 //! When that may be is for the primary to say ([`replication`](argosy_replication::primary), "Damaged copies").
@@ -14,9 +14,9 @@ use argosy_base::{Instant, RegionId, Standing};
 use argosy_coordinator::Replication;
 use argosy_device::Store;
 use argosy_engine::CopyError;
-use argosy_lsm::cut_segments;
+use argosy_engine::catalog::discard_all_cut;
+use argosy_engine::set_aside::SetAside;
 use argosy_lsm::replica::{Replica, slots_of};
-use argosy_lsm::set_aside::SetAside;
 use argosy_replication::backup;
 use argosy_replication::primary::Event;
 use argosy_wire::message::Message;
@@ -410,7 +410,7 @@ impl Node {
         if self.was_full.swap(full, Ordering::Relaxed) || !full {
             return;
         }
-        match cut_segments::discard_all(store) {
+        match discard_all_cut(store) {
             Ok(0) => {}
             Ok(segments) => tracing::warn!(
                 segments,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use argosy_base::{Epoch, Identity, Kind, RegionId, SegmentNumber};
 use argosy_device::Store;
-use argosy_engine::Survivors;
+use argosy_engine::{Survivors, catalog};
 use argosy_memory::{MemoryError, SharedMemory};
 
 use super::{World, keys};
@@ -104,7 +104,9 @@ const fn identity(region: RegionId) -> Identity {
 
 /// The generation of the manifest of this server's copy.
 fn generation(region: RegionId, store: &Store) -> Option<u64> {
-    store.region(region).map(|entry| entry.words[0])
+    store
+        .region(region)
+        .map(|entry| catalog::generation(&entry))
 }
 
 /// Whether `memory` is the mark of the copy that the device has.

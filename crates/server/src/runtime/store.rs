@@ -13,8 +13,7 @@ use argosy_device::{
     Accounts, Device as _, DeviceError, FileDevice, FileSettings, FormatOptions, Store,
     StoreSettings, buffer, check_blank,
 };
-use argosy_lsm::cut_segments::log_of;
-use argosy_lsm::set_aside;
+use argosy_engine::catalog::{EntryKind, kind_of};
 
 use super::{ServerOptions, StartError};
 use crate::activity::Ledger;
@@ -135,9 +134,10 @@ fn record(options: &mut ServerOptions, device: DeviceId) -> Result<(), StartErro
 fn check_regions(store: &Store, options: &ServerOptions) -> Result<(), StartError> {
     for entry in store.regions() {
         // What is kept of a region belongs to it.
-        let cut = log_of(&entry).map(|(region, _)| region);
-        let kept = set_aside::region_of(&entry).or(cut);
-        let of = kept.unwrap_or(entry.region);
+        let of = match kind_of(&entry) {
+            EntryKind::Cut(region, _) | EntryKind::SetAside(region) => region,
+            EntryKind::Region | EntryKind::Pin => entry.region,
+        };
         let region = options.map.region(of);
         if region.is_none_or(|region| !region.members.contains(&options.id)) {
             let what = format!(

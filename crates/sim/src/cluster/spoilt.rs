@@ -3,8 +3,7 @@
 use argosy_base::RegionId;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_device::Store;
-use argosy_lsm::cut_segments::log_of;
-use argosy_lsm::set_aside::region_of;
+use argosy_engine::catalog::{EntryKind, kind_of};
 
 use super::Cluster;
 use crate::random::Random;
@@ -30,7 +29,7 @@ impl Cluster {
         for entry in dump
             .regions
             .iter()
-            .filter(|entry| region_of(entry).is_none() && log_of(entry).is_none())
+            .filter(|entry| kind_of(entry) == EntryKind::Region)
         {
             let first = entry.manifest[0].start();
             // The blocks in which a manifest begins, and its checkpoint.
