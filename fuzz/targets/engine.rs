@@ -75,15 +75,16 @@ fn change(bytes: &[u8]) -> bool {
         return false;
     };
     let number = u64::from_le_bytes(*number);
-    let Some(change) = Change::from_parts((*kind, number)) else {
+    let Some(change) = Change::from_parts(*kind, number) else {
         return false;
     };
-    assert_eq!(Change::from_parts(change.to_parts()), Some(change));
+    let (kind, number) = change.to_parts();
+    assert_eq!(Change::from_parts(kind, number), Some(change));
     let (operand, value) = rest.split_at(usize::from(*len).min(rest.len()));
     let was = Was {
         value: (!value.is_empty()).then_some(value),
         expiry: (len & 1 == 0).then_some(Moment(number)),
-        now: Moment(u64::from(*kind)),
+        now: Moment(u64::from(kind)),
     };
     let _ = change.of(operand, was);
     true

@@ -2,7 +2,8 @@
 //! checksum, and what an error asks of its caller.
 //!
 //! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers), [`limits`] (bounds), [`range`]
-//! (keys), [`logs`] (the logs of a region, and the progress of a member), [`checksum`], [`codec`] (numbers as bytes),
+//! and [`keys`], [`batch`] and [`change`] (what is written), [`long`] (the keys of long values), [`logs`] (the logs of
+//! a region, and the progress of a member), [`checksum`], [`codec`] (numbers as bytes),
 //! [`outcome`] (remedies and the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`]
 //! (the names of a server's figures), [`mutants`](mod@mutants) (planted mistakes).
 //!
@@ -14,13 +15,17 @@
 extern crate alloc;
 
 pub mod addresses;
+pub mod batch;
+pub mod change;
 pub mod checksum;
 pub mod clock;
 pub mod codec;
 pub mod ids;
 pub mod info;
+pub mod keys;
 pub mod limits;
 pub mod logs;
+pub mod long;
 pub mod mutants;
 pub mod outcome;
 pub mod range;
@@ -28,11 +33,14 @@ pub mod shared;
 pub mod standing;
 
 pub use addresses::AddressMode;
+pub use batch::{BatchError, Condition, Expiry, Guard, Op, WriteBatch, WriteOptions};
+pub use change::{Change, Changed, Only, Refusal, Was};
 pub use checksum::{Identity, Kind};
 pub use clock::{Clock, Instant, Moment};
 pub use ids::{
     DeviceSegment, EditSeq, Epoch, Incarnation, Lsn, Pointer, RegionId, SegmentNumber, ServerId,
 };
+pub use keys::{KeyList, Wanted};
 pub use limits::{BLOCK_SIZE, SEGMENT_SIZE};
 pub use logs::{FlushRange, LogId, LogPosition, PerLog, Position, SegmentPart};
 pub use outcome::{Outcome, Remedy};

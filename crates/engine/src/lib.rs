@@ -4,7 +4,7 @@
 //! whenever something happened that another copy would have to hear of, and whoever drives it
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
-//! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the contract),
+//! Reading order: [`batch`] and [`change`] (what is written; of `base`), [`long`] (values in parts), [`Store`] (the contract),
 //! [`Marks`] (its state, to be read without a call), [`Observer`], [`windows`], [`source`] and [`Checkpoint`] (for
 //! other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Service`] and
 //! [`Promoted`] (how a copy becomes a store), [`catalog`] and [`set_aside`] (what a device names beside regions),
@@ -16,9 +16,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod batch;
 pub mod catalog;
-pub mod change;
 mod checkpoint;
 pub mod conformance;
 mod copy_error;
@@ -44,15 +42,17 @@ pub mod stored;
 mod wait;
 pub mod windows;
 
-pub use batch::{BatchError, Expiry, Guard, Op, WriteBatch};
-pub use change::{Change, Changed, Only, Refusal, Was};
+pub use argosy_base::{
+    BatchError, Change, Changed, Condition, Expiry, Guard, Only, Op, Refusal, Wanted, Was,
+    WriteBatch, WriteOptions, batch, change,
+};
 pub use checkpoint::Checkpoint;
 pub use copy_error::CopyError;
 pub use error::{BusyReason, EngineError};
 pub use marks::Marks;
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
 pub use promotion::{Promoted, Service};
-pub use request::{Condition, Found, Outline, Progress, Reach, Wanted, WriteOptions, Written};
+pub use request::{Found, Outline, Progress, Reach, Written};
 pub use snapshot::{Scan, Snapshot};
 pub use source::{Pin, PinnedCheckpoint, Source};
 pub use store::{Capabilities, Store};

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use argosy_base::limits::{KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX};
+use argosy_base::{KeyRange, Op};
+
 use super::*;
-use crate::batch::Op;
 
 #[test]
 fn keys_of_parts_are_read_as_they_were_made() {
@@ -75,7 +77,7 @@ fn what_looks_like_a_head_is_refused_where_it_would_be_one() {
     let mut batch = WriteBatch::new();
     assert_eq!(batch.put(b"k", &value), Err(BatchError::ValueReserved));
     assert_eq!(batch.expect(&value), Err(BatchError::ValueReserved));
-    assert!(!is_head(&value[..HEAD_BYTES]), "a head has a key");
+    assert!(!is_head(&value[..40]), "a head has a key");
     assert!(!is_head(b""));
 }
 

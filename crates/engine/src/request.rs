@@ -2,45 +2,16 @@
 
 use std::time::Duration;
 
-use argosy_base::{Lsn, Moment};
+use argosy_base::{Changed, Lsn, Moment};
 
 use crate::WaitFor;
-use crate::change::Changed;
-
-/// What must hold of every key of a batch for it to be written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Condition {
-    /// Nothing.
-    #[default]
-    Always,
-    /// The keys are not bound.
-    Absent,
-    /// The keys are bound.
-    Present,
-    /// The keys are bound to what the batch [expects](crate::WriteBatch::expect).
-    Equals,
-    /// The keys have not been written since they had this version, which a read told
-    /// ([`Found::version`]). May fail though nobody wrote, where the key lies in the levels and a memtable went
-    /// there since: then the key has another version by now, and reading it again tells which. That may be so a
-    /// few times in a row while much is written.
-    Version(Lsn),
-}
-
-/// How a batch is to be written.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct WriteOptions {
-    /// When to write at all.
-    pub condition: Condition,
-    /// Whether to report what each key was bound to before.
-    pub return_previous: bool,
-}
 
 /// What a write did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Whether the condition held and the batch was written.
     pub applied: bool,
-    /// The condition held, but not what [guards](crate::WriteBatch::guard) the batch.
+    /// The condition held, but not what [guards](argosy_base::WriteBatch::guard) the batch.
     pub unguarded: bool,
     /// What the reply waits for. Where the condition failed: for what it failed on.
     pub wait: WaitFor,
@@ -49,7 +20,7 @@ pub struct Written {
     /// Per operation, whether its key was bound before, where a condition, the previous value, a change
     /// or a delete made the engine look. Empty otherwise.
     pub existed: Vec<bool>,
-    /// What a [change](crate::WriteBatch::change) told, unless the condition failed. Where it came to nothing,
+    /// What a [change](argosy_base::WriteBatch::change) told, unless the condition failed. Where it came to nothing,
     /// `applied` is false.
     pub changed: Option<Changed>,
 }
@@ -61,7 +32,7 @@ pub struct Found {
     pub value: Option<Vec<u8>>,
     /// What the answer waits for.
     pub wait: WaitFor,
-    /// No write of the key has a higher LSN: for [`Condition::Version`].
+    /// No write of the key has a higher LSN: for [`Condition::Version`](argosy_base::Condition::Version).
     pub version: Lsn,
     /// When the pair expires, if it does.
     pub expiry: Option<Moment>,
@@ -86,16 +57,6 @@ impl From<Found> for Outline {
             expiry: found.expiry,
         }
     }
-}
-
-/// What is wanted of several keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// The values of the first of the keys, up to that which brings them to so many bytes; that of the
-    /// first key in any case.
-    Values(usize),
-    /// Whether they are bound: values are not read, and told as empty ones.
-    Presence,
 }
 
 /// Whether a step did anything, and when to call again if nothing else happens.

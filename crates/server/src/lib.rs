@@ -15,7 +15,6 @@
 
 pub mod activity;
 pub mod admin;
-mod key_list;
 mod line_rate;
 mod mailbox;
 pub mod meter;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use argosy_base::{Direction, KeyRange, Lsn, Moment, Outcome};
 use argosy_engine::{Changed, Wanted, WriteBatch, WriteOptions};
 
-pub use crate::key_list::KeyList;
+pub use argosy_base::KeyList;
 
 /// One request. Borrows from the caller, so that an answer at once copies nothing.
 #[derive(Clone, Copy, Debug)]

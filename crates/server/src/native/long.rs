@@ -87,7 +87,7 @@ pub(super) fn begin_long(
 ) -> Result<Long, Refused> {
     let asked = read(payload)?;
     let key = within(routes, region, asked.key)?;
-    let head = Head::new(key, versions.draw(), (asked.long.len, 0));
+    let head = Head::new(key, versions.draw(), asked.long.len, 0);
     let head = head.map_err(|error| Refused::Invalid(error.to_string()))?;
     Ok(Long {
         version: head.version,
@@ -160,7 +160,7 @@ fn read(payload: &[u8]) -> Result<PartOf<'_>, Refused> {
 
 /// The head of a value, whose parts may have any length.
 fn checked(key: &[u8], long: &Long) -> Result<Head, Refused> {
-    let head = Head::new(key, long.version, (long.len, long.checksum));
+    let head = Head::new(key, long.version, long.len, long.checksum);
     head.map_err(|error| Refused::Invalid(error.to_string()))
 }
 
@@ -172,7 +172,7 @@ fn written_here(key: &[u8], long: &Long) -> Result<Head, String> {
             long.part_len
         ));
     }
-    let head = Head::new(key, long.version, (long.len, long.checksum));
+    let head = Head::new(key, long.version, long.len, long.checksum);
     head.map_err(|error| error.to_string())
 }
 

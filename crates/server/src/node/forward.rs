@@ -257,7 +257,8 @@ pub(crate) fn write_of(
             (Some(value), None) => batch.put_any(key, value, expiry),
             (Some(value), Some(change)) => {
                 let unknown = || ServiceError::Invalid("an unknown change".into());
-                let change = Change::from_parts(change).ok_or_else(unknown)?;
+                let (kind, number) = change;
+                let change = Change::from_parts(kind, number).ok_or_else(unknown)?;
                 batch.change(key, change, value)
             }
             (None, _) => batch.delete_any(key),

@@ -186,7 +186,7 @@ impl Grow {
         }
         let at = self.place.unwrap_or(before);
         let len = at.saturating_add(self.operand.len() as u64).max(before);
-        if let Err(error) = Head::new(&self.key, 0, (len, 0)) {
+        if let Err(error) = Head::new(&self.key, 0, len, 0) {
             return Next::Fail(format!("ERR {error} (not applied)"), Outcome::Invalid);
         }
         self.stage = Stage::Copy(Copying {

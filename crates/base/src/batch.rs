@@ -5,14 +5,15 @@
 //! empty, so a range that begins with the empty key is kept as one that begins with the lowest that there
 //! is, a zero byte; and no range ends with the empty key, so that stands for one without an end.
 
-use argosy_base::limits::{
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::limits::{
     BATCH_BYTES_MAX, BATCH_PAIRS_MAX, BATCH_RANGES_MAX, KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX,
     VALUE_BYTES_MAX,
 };
-use argosy_base::{KeyRange, Lsn, Moment};
-
-use crate::change::Change;
 use crate::long::{self, LONG_KEY_BYTES_MAX, RESERVED};
+use crate::{Change, KeyRange, Lsn, Moment};
 
 /// Why an operation does not fit. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,8 +86,72 @@ pub enum Guard {
     /// It is bound.
     Present,
     /// It has not been written since it had this version: see
-    /// [`Condition::Version`](crate::Condition::Version).
+    /// [`Condition::Version`].
     Unwritten(Lsn),
+}
+
+/// What must hold of every key of a batch for it to be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    Always,
+    /// The keys are not bound.
+    Absent,
+    /// The keys are bound.
+    Present,
+    /// The keys are bound to what the batch [expects](WriteBatch::expect).
+    Equals,
+    /// The keys have not been written since they had this version, which a read told
+    /// (`Found::version` of an engine). May fail though nobody wrote, where the key lies in the levels and a memtable went
+    /// there since: then the key has another version by now, and reading it again tells which. That may be so a
+    /// few times in a row while much is written.
+    Version(Lsn),
+}
+
+/// How a batch is to be written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteOptions {
+    /// When to write at all.
+    pub condition: Condition,
+    /// Whether to report what each key was bound to before.
+    pub return_previous: bool,
+}
+
+impl Expiry {
+    /// The moment that is meant at `now`, for a pair that would have expired at `kept`.
+    #[must_use]
+    pub const fn resolve(self, now: Moment, kept: Option<Moment>) -> Option<Moment> {
+        match self {
+            Self::Never => None,
+            Self::Keep => kept,
+            Self::At(moment) => Some(moment),
+            Self::After(millis) => Some(now.after(millis)),
+        }
+    }
+
+    /// The expiry as two numbers, for the wire. DO NOT CHANGE THE VALUES.
+    #[must_use]
+    pub const fn to_parts(self) -> (u8, u64) {
+        match self {
+            Self::Never => (0, 0),
+            Self::Keep => (1, 0),
+            Self::At(moment) => (2, moment.0),
+            Self::After(millis) => (3, millis),
+        }
+    }
+
+    /// The expiry of these [parts](Self::to_parts), if there is one.
+    #[must_use]
+    pub const fn from_parts(kind: u8, number: u64) -> Option<Self> {
+        Some(match (kind, number) {
+            (0, 0) => Self::Never,
+            (1, 0) => Self::Keep,
+            (2, moment) => Self::At(Moment(moment)),
+            (3, millis) => Self::After(millis),
+            _ => return None,
+        })
+    }
 }
 
 /// One operation of a batch.
@@ -160,7 +225,7 @@ pub struct WriteBatch {
 struct More {
     /// The only operation is this change, with the put's value as operand.
     change: Option<Change>,
-    /// What [`Condition::Equals`](crate::Condition::Equals) compares with.
+    /// What [`Condition::Equals`] compares with.
     expected: Option<Vec<u8>>,
     /// When operations expire, by their places, where they do.
     expiries: Vec<(usize, Expiry)>,
@@ -328,7 +393,7 @@ impl WriteBatch {
         self.more.as_ref()?.change
     }
 
-    /// With [`Condition::Equals`](crate::Condition::Equals), the keys have to be bound to `value`.
+    /// With [`Condition::Equals`], the keys have to be bound to `value`.
     ///
     /// # Errors
     /// Where no key can be.
@@ -462,6 +527,8 @@ pub const fn check_key(key: &[u8]) -> Result<(), BatchError> {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     #[test]

@@ -1,4 +1,16 @@
-//! Several keys, one behind the other in one piece of memory.
+//! Several keys, one behind the other in one piece of memory, and what is wanted of them.
+
+use alloc::vec::Vec;
+
+/// What is wanted of several keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The values of the first of the keys, up to that which brings them to so many bytes; that of the
+    /// first key in any case.
+    Values(usize),
+    /// Whether they are bound: values are not read, and told as empty ones.
+    Presence,
+}
 
 /// A list of keys. Takes no memory of its own for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,6 +102,8 @@ impl KeyList {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     #[test]

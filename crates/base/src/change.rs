@@ -4,11 +4,14 @@
 //! looking and writing. What it comes to is written like any other pair: logs, copies and levels know
 //! nothing of changes.
 
-use argosy_base::Moment;
-use argosy_base::limits::VALUE_BYTES_MAX;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
-use crate::batch::Expiry;
+use crate::limits::VALUE_BYTES_MAX;
 use crate::long::is_head;
+use crate::{Expiry, Moment};
 
 /// What to make of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,19 +82,6 @@ pub struct Was<'a> {
     pub expiry: Option<Moment>,
     /// The region's time.
     pub now: Moment,
-}
-
-impl Expiry {
-    /// The moment that is meant at `now`, for a pair that would have expired at `kept`.
-    #[must_use]
-    pub const fn resolve(self, now: Moment, kept: Option<Moment>) -> Option<Moment> {
-        match self {
-            Self::Never => None,
-            Self::Keep => kept,
-            Self::At(moment) => Some(moment),
-            Self::After(millis) => Some(now.after(millis)),
-        }
-    }
 }
 
 /// Why a change cannot be made of this value. Nothing was written.
@@ -180,7 +170,7 @@ impl Change {
     #[must_use]
     pub fn of(self, operand: &[u8], was: Was<'_>) -> Effect {
         match self {
-            Self::Expire(expiry, only) => expire((expiry, only), was),
+            Self::Expire(expiry, only) => expire(expiry, only, was),
             _ if was.value.is_some_and(is_head) => Effect::refused(Refusal::Long),
             other => {
                 let effect = other.of_value(operand, was.value);
@@ -220,12 +210,7 @@ impl Change {
             Self::Append => (3, 0),
             Self::Overwrite(from) => (4, from as u64),
             Self::Expire(expiry, only) => {
-                let (kind, number) = match expiry {
-                    Expiry::Never => (0, 0),
-                    Expiry::Keep => (1, 0),
-                    Expiry::At(moment) => (2, moment.0),
-                    Expiry::After(millis) => (3, millis),
-                };
+                let (kind, number) = expiry.to_parts();
                 (EXPIRE + 4 * only as u8 + kind, number)
             }
         }
@@ -233,7 +218,7 @@ impl Change {
 
     /// The change of these [parts](Self::to_parts), if there is one.
     #[must_use]
-    pub fn from_parts((kind, number): (u8, u64)) -> Option<Self> {
+    pub fn from_parts(kind: u8, number: u64) -> Option<Self> {
         match (kind, number) {
             (1, number) => Some(Self::Add(number.cast_signed())),
             (2, bits) => Some(Self::AddFloat(bits)),
@@ -242,14 +227,7 @@ impl Change {
             (kind, number) => {
                 let kind = kind.checked_sub(EXPIRE)?;
                 let only = *Only::ALL.get(usize::from(kind / 4))?;
-                let expiry = match (kind % 4, number) {
-                    (0, 0) => Expiry::Never,
-                    (1, 0) => Expiry::Keep,
-                    (2, moment) => Expiry::At(Moment(moment)),
-                    (3, millis) => Expiry::After(millis),
-                    _ => return None,
-                };
-                Some(Self::Expire(expiry, only))
+                Some(Self::Expire(Expiry::from_parts(kind % 4, number)?, only))
             }
         }
     }
@@ -258,7 +236,7 @@ impl Change {
 /// The first kind of a change of an expiry, on the wire.
 const EXPIRE: u8 = 16;
 
-fn expire((expiry, only): (Expiry, Only), was: Was<'_>) -> Effect {
+fn expire(expiry: Expiry, only: Only, was: Was<'_>) -> Effect {
     let new = expiry.resolve(was.now, was.expiry);
     let value = was
         .value
@@ -281,13 +259,13 @@ pub fn integer(bytes: &[u8]) -> Option<i64> {
     if !plain || !canonical {
         return None;
     }
-    std::str::from_utf8(bytes).ok()?.parse().ok()
+    core::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
 /// A number with a fraction, as it is stored. Neither infinite nor none.
 #[must_use]
 pub fn float(bytes: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(bytes).ok()?;
+    let text = core::str::from_utf8(bytes).ok()?;
     // What Rust takes beyond a number are names.
     let number = text.bytes().all(|byte| b"0123456789+-.eE".contains(&byte));
     let parsed: f64 = text.parse().ok().filter(|_| number)?;
@@ -352,6 +330,8 @@ fn overwrite(from: u32, operand: &[u8], bound: Option<&[u8]>) -> Effect {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     fn told(change: Change, operand: &[u8], bound: Option<&[u8]>) -> Changed {
@@ -486,10 +466,11 @@ mod tests {
             Change::Expire(Expiry::Keep, Only::Later),
         ];
         for change in changes {
-            assert_eq!(Change::from_parts(change.to_parts()), Some(change));
+            let (kind, number) = change.to_parts();
+            assert_eq!(Change::from_parts(kind, number), Some(change));
         }
-        for none in [(0, 0), (3, 1), (4, 1 << 32), (5, 0), (16, 1), (40, 0)] {
-            assert_eq!(Change::from_parts(none), None);
+        for (kind, number) in [(0, 0), (3, 1), (4, 1 << 32), (5, 0), (16, 1), (40, 0)] {
+            assert_eq!(Change::from_parts(kind, number), None);
         }
     }
 }
