@@ -1,18 +1,18 @@
 //! What clients and other servers send: requests of the Redis protocol, messages and calls, the beginning of a
 //! native client, its bodies, the region map.
 
-use argosy_base::codec::Reader;
 use argosy_base::{
-    Direction, EditSeq, Epoch, Incarnation, KeyRange, LogId, LogPosition, Lsn, Outcome, Position,
-    RegionId, SegmentNumber, ServerId, Standing,
+    Change, Changed, Condition, Direction, EditSeq, Epoch, Expiry, Incarnation, KeyList, KeyRange,
+    LogId, LogPosition, Lsn, Moment, Outcome, Position, RegionId, SegmentNumber, ServerId,
+    Standing, Wanted, WriteBatch, WriteOptions,
 };
-use argosy_wire::call::{
-    Answer, Call, ERASE, FailureKind, Leasing, When, WireMaintenance, WireTold,
+use argosy_wire::api::{
+    Failure, Lease, Maintenance, Paging, Request, Response, Scratch, Sender, SnapshotId,
 };
 use argosy_wire::message::Message;
 use argosy_wire::native::{
-    Hello, Long, MapRegion, MapServer, PartOf, Refusal, RegionMap, Values, Welcome, failure,
-    keys_of, put_failure, put_keys, put_long, put_pair, put_value, split_pair,
+    Hello, Long, MapRegion, MapServer, PartOf, Refusal, RegionMap, Values, Welcome, put_failure,
+    put_keys, put_long, put_pair, put_value, read_failure, read_keys, split_pair,
 };
 use argosy_wire::resp::parse::{Parser, Step};
 
@@ -32,25 +32,23 @@ fn run(data: &[u8]) -> bool {
         0 => resp(bytes),
         1 => message(bytes),
         2 => {
-            let call = Call::decode(&mut Reader::new("a call", bytes));
-            call.is_ok_and(|call| {
+            let (mut scratch, mut other) = (Scratch::default(), Scratch::default());
+            let _ = Request::decode(bytes, Sender::Client, &mut scratch);
+            Request::decode(bytes, Sender::Server, &mut scratch).is_ok_and(|request| {
                 let mut out = Vec::new();
-                call.encode(&mut out);
-                let again = Call::decode(&mut Reader::new("a call", &out));
-                assert_eq!(again.as_ref(), Ok(&call), "it is written and read again");
+                request.encode(&mut out);
+                let again = Request::decode(&out, Sender::Server, &mut other);
+                assert_eq!(again, Ok(request), "it is written and read again");
                 true
             })
         }
-        3 => {
-            let answer = Answer::decode(&mut Reader::new("an answer", bytes));
-            answer.is_ok_and(|answer| {
-                let mut out = Vec::new();
-                answer.encode(&mut out);
-                let again = Answer::decode(&mut Reader::new("an answer", &out));
-                assert_eq!(again.as_ref(), Ok(&answer), "it is written and read again");
-                true
-            })
-        }
+        3 => Response::decode(bytes).is_ok_and(|response| {
+            let mut out = Vec::new();
+            response.encode(&mut out);
+            let again = Response::decode(&out);
+            assert_eq!(again, Ok(response), "it is written and read again");
+            true
+        }),
         4 => {
             let hello = bytes.first_chunk().map(Hello::decode);
             let welcome = bytes.first_chunk().map(Welcome::decode);
@@ -97,8 +95,11 @@ fn bodies(bytes: &[u8]) -> bool {
         all = values.next_value().is_ok();
     }
     let long = Long::decode(bytes).map(|long| long.parts());
-    let (pair, keys) = (split_pair(bytes).is_ok(), keys_of(bytes).is_ok());
-    pair || keys || failure(bytes).is_ok() || long.is_ok() || all
+    let (pair, keys) = (
+        split_pair(bytes).is_ok(),
+        read_keys(bytes, &mut KeyList::default()).is_ok(),
+    );
+    pair || keys || read_failure(bytes).is_ok() || long.is_ok() || all
 }
 
 /// Whatever comes in pieces is read as it is read at once.
@@ -155,14 +156,14 @@ fn seeds() -> Vec<Vec<u8>> {
         message.encode(&mut bytes);
         seeds.push(input(1, &bytes));
     }
-    for call in calls() {
+    with_requests(|request| {
         let mut bytes = Vec::new();
-        call.encode(&mut bytes);
+        request.encode(&mut bytes);
         seeds.push(input(2, &bytes));
-    }
-    for answer in answers() {
+    });
+    for response in responses() {
         let mut bytes = Vec::new();
-        answer.encode(&mut bytes);
+        response.encode(&mut bytes);
         seeds.push(input(3, &bytes));
     }
     let mut bytes = Vec::new();
@@ -242,88 +243,81 @@ fn messages() -> Vec<Message<'static>> {
         },
         Message::Compact { upto: Lsn(1 << 40) },
         Message::Compacted { upto: Lsn(7) },
-        Message::Call(Call::Get { key: b"k" }),
-        Message::Answer(Answer::Count(77)),
+        Message::Call(b"\x01\x01k"),
+        Message::Answer(b"\x04\x4d"),
     ]
 }
 
-fn calls() -> Vec<Call<'static>> {
-    let write = |when, ops, until| Call::Write {
-        when,
-        previous: true,
-        change: None,
-        ops,
-        until,
+/// Sees each of some requests.
+fn with_requests(mut see: impl FnMut(Request<'_>)) {
+    let written = "they are within the limits";
+    let mut batch = WriteBatch::new();
+    let mut write = |batch: &WriteBatch, condition| {
+        let options = WriteOptions {
+            condition,
+            return_previous: true,
+        };
+        see(Request::Write { batch, options });
     };
-    vec![
-        write(
-            When::Equals(b"old"),
-            vec![(b"a", Some(b"1")), (b"b", None)],
-            vec![(3, 1 << 50), (0, 0)],
-        ),
-        write(When::Version(9), vec![(b"a", Some(b"b"))], vec![ERASE]),
-        Call::Write {
-            when: When::Always,
-            previous: false,
-            change: Some((3, 0)),
-            ops: vec![(b"a", Some(b"1"))],
-            until: vec![],
-        },
-        Call::Scan {
-            from: b"a",
-            to: Some(b"z"),
-            direction: Direction::Down,
-            pairs_max: 10,
-            bytes_max: 1 << 20,
-            keys_only: true,
-            at: 5,
-        },
-        Call::GetMany {
-            keys: vec![b"k", b"", b"kk"],
-            bytes_max: Some(1 << 40),
-            at: 1 << 50,
-        },
-        Call::Snapshot {
-            what: Leasing::Renew,
-            id: 1,
-            millis: 60_000,
-        },
-        Call::Ingest {
-            pairs: vec![(b"a", b"1"), (b"b", b"")],
-        },
-        Call::Maintain {
-            what: WireMaintenance::Compact,
-        },
-    ]
+    let put = batch.put_until(b"a", b"1", Expiry::After(1 << 50));
+    put.and_then(|()| batch.delete(b"b")).expect(written);
+    batch.expect(b"old").expect(written);
+    write(&batch, Condition::Equals);
+    batch.clear();
+    let range = KeyRange::new("a", Some(b"b".to_vec()));
+    batch.delete_range(&range).expect(written);
+    write(&batch, Condition::Version(Lsn(9)));
+    batch.clear();
+    batch.change(b"a", Change::Append, b"1").expect(written);
+    write(&batch, Condition::Always);
+    batch.clear();
+    let put = batch.put(b"a", b"1");
+    put.and_then(|()| batch.put(b"b", b"")).expect(written);
+    see(Request::Ingest { batch: &batch });
+    let at = Some(SnapshotId(1 << 50));
+    let paging = Paging {
+        direction: Direction::Down,
+        pairs_max: 10,
+        bytes_max: 1 << 20,
+        keys_only: true,
+        at,
+    };
+    let range = &range;
+    see(Request::Scan { range, paging });
+    let keys = &KeyList::of([&b"k"[..], b"", b"kk"]);
+    let wanted = Wanted::Values(1 << 40);
+    see(Request::GetMany { keys, wanted, at });
+    let lease = Lease::Renew(std::time::Duration::from_secs(60));
+    see(Request::Snapshot { id: at, lease });
+    let what = Maintenance::Compact;
+    see(Request::Maintain { what });
 }
 
-fn answers() -> Vec<Answer<'static>> {
+fn responses() -> Vec<Response> {
+    let outcome = Outcome::NotApplied;
+    let what = "full".to_owned();
     vec![
-        Answer::Values(vec![Some(b"v"), None, Some(b"")]),
-        Answer::Expiry {
+        Response::Values(vec![Some(b"v".to_vec()), None, Some(vec![])]),
+        Response::Expiry {
             len: Some(300),
-            at: Some(7),
-            now: 5,
+            at: Some(Moment(7)),
+            now: Moment(5),
         },
-        Answer::Versioned {
-            value: Some(b"v"),
-            version: u64::MAX,
+        Response::Versioned {
+            value: Some(b"v".to_vec()),
+            version: Lsn(u64::MAX),
         },
-        Answer::Written {
+        Response::Written {
             applied: true,
             existed: vec![true, false],
-            previous: vec![Some(b"x"), None],
-            told: Some(WireTold::Number(-7)),
+            previous: vec![Some(b"x".to_vec()), None],
+            changed: Some(Changed::Number(-7)),
         },
-        Answer::Page {
-            pairs: vec![(b"k", b"v"), (b"l", b"")],
-            next: Some(b"m"),
+        Response::Page {
+            pairs: vec![(b"k".to_vec(), b"v".to_vec()), (b"l".to_vec(), vec![])],
+            next: Some(b"m".to_vec()),
         },
-        Answer::Failed {
-            kind: FailureKind::Busy,
-            outcome: Outcome::NotApplied,
-            text: b"full",
-        },
+        Response::Failed(Failure::Busy { what, outcome }),
     ]
 }
 
@@ -358,7 +352,7 @@ fn native() -> Vec<Vec<u8>> {
     let part = PartOf {
         long,
         index: 1,
-        at: 0,
+        at: None,
         key: b"key",
         bytes: b"",
     };
@@ -366,12 +360,17 @@ fn native() -> Vec<Vec<u8>> {
     part.encode(&mut bodies[0]);
     bodies[0].extend_from_slice(b"bytes");
     put_pair(b"key", &mut bodies[1]);
-    put_keys([&b"a"[..], b"bc"].into_iter(), 9, &mut bodies[2]);
+    put_keys(
+        [&b"a"[..], b"bc"].into_iter(),
+        Some(SnapshotId(9)),
+        &mut bodies[2],
+    );
     put_value(Some(b"v"), &mut bodies[3]);
     put_value(None, &mut bodies[3]);
     put_long(&long, &mut bodies[3]);
     let mut failed = Vec::new();
-    put_failure(FailureKind::Storage, Outcome::Unknown, "lost", &mut failed);
+    let (what, outcome) = ("lost".to_owned(), Outcome::Unknown);
+    put_failure(&Failure::Storage { what, outcome }, &mut failed);
     bodies.extend([failed, long.encode().to_vec()]);
     let place = |(at, body): (usize, Vec<u8>)| input(if at == 0 { 6 } else { 7 }, &body);
     bodies.into_iter().enumerate().map(place).collect()

@@ -110,7 +110,7 @@ pub enum Condition {
 }
 
 /// How a batch is to be written.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
     /// When to write at all.
     pub condition: Condition,
@@ -210,7 +210,7 @@ impl<'a> Op<'a> {
 }
 
 /// Operations that take effect together, in order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteBatch {
     /// Keys and values back to back.
     bytes: Vec<u8>,
@@ -221,7 +221,7 @@ pub struct WriteBatch {
 }
 
 /// What a batch has that depends on values or on time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct More {
     /// The only operation is this change, with the put's value as operand.
     change: Option<Change>,
@@ -485,6 +485,14 @@ impl WriteBatch {
         self.bytes.clear();
         self.ends.clear();
         self.more = None;
+    }
+
+    /// Keys and values of its puts, in the order in which they were added.
+    pub fn puts(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.ops().filter_map(|op| match op {
+            Op::Put { key, value, .. } => Some((key, value)),
+            Op::Delete { .. } | Op::DeleteRange { .. } => None,
+        })
     }
 
     /// The operations in the order in which they were added.

@@ -1,7 +1,7 @@
 //! Why a request has no answer, split by what the caller does next. Each says what became of a
 //! write.
 
-use argosy_base::{Outcome, Remedy};
+use argosy_base::{BatchError, Outcome, Remedy};
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,13 @@ pub enum ClientError {
         /// Whether the write was applied.
         outcome: Outcome,
     },
+}
+
+impl From<BatchError> for ClientError {
+    fn from(error: BatchError) -> Self {
+        let what = error.to_string();
+        Self::Invalid { what }
+    }
 }
 
 impl ClientError {

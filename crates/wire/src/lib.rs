@@ -1,7 +1,7 @@
 //! Pure codecs: what goes over a wire, as bytes, without the wire.
 //!
 //! Reading order: [`ring`] (how messages travel in memory that a peer writes), [`message`] (what
-//! servers say to each other), [`call`] (requests of clients among them), [`native`]
+//! servers say to each other), [`api`] (what clients ask for and are answered), [`native`]
 //! (what clients and servers say to each other in shared memory), [`resp`] (the Redis
 //! protocol: requests parsed where they lie, replies appended to a buffer).
 //!
@@ -13,7 +13,7 @@
 
 extern crate alloc;
 
-pub mod call;
+pub mod api;
 pub mod message;
 pub mod native;
 pub mod resp;

@@ -31,7 +31,7 @@
 //!
 //! position := edit lsn count (log ordinal segment end flushed)[count]
 //! range    := log ordinal segment from to       flag := 0: u8 | 1: u8
-//! call     := tag: u8 …                         answer := tag: u8 …      (see `call`)
+//! call     := request                           answer := response        (see `api`)
 //! log      := id: u8
 //! ```
 //!
@@ -61,7 +61,7 @@
 //! ring messages, one directly behind the other, with the same header but that the kind of all but the last has
 //! the bit [`CONTINUED`]. Their payloads together are the payload.
 //!
-//! Unknown kinds, and payloads that end early or late, are refused. What messages may say is part of the
+//! Unknown kinds, and payloads that end early or late, are refused, calls and answers when they are read. What messages may say is part of the
 //! ring's version: a server never gets to see one of another version.
 
 mod read;
@@ -79,7 +79,6 @@ use self::read::{
     up_to, whole,
 };
 use self::write::{put_all, put_position, put_range};
-use crate::call::{Answer, Call};
 
 /// Longest `why` of a [`Message::Failed`], in bytes.
 pub const WHY_BYTES_MAX: usize = 1024;
@@ -298,10 +297,10 @@ pub enum Message<'a> {
         /// Of the prepare.
         attempt: u64,
     },
-    /// A client's request, forwarded to the region's primary.
-    Call(Call<'a>),
-    /// Its answer.
-    Answer(Answer<'a>),
+    /// A client's [`Request`](crate::api::Request), forwarded to the region's primary, as it travels.
+    Call(&'a [u8]),
+    /// Its [`Response`](crate::api::Response), as it travels.
+    Answer(&'a [u8]),
 }
 
 impl<'a> Message<'a> {
@@ -387,8 +386,7 @@ impl<'a> Message<'a> {
             Self::Commit { commit: lsn }
             | Self::Compact { upto: lsn }
             | Self::Compacted { upto: lsn } => put_varint(out, lsn.0),
-            Self::Call(call) => call.encode(out),
-            Self::Answer(answer) => answer.encode(out),
+            Self::Call(bytes) | Self::Answer(bytes) => out.extend_from_slice(bytes),
         }
     }
 
@@ -533,8 +531,8 @@ impl<'a> Message<'a> {
             15 => room(r)?,
             16 => places(r)?,
             17..=19 => up_to(kind, Lsn(r.varint()?)),
-            20 => Self::Call(Call::decode(r)?),
-            21 => Self::Answer(Answer::decode(r)?),
+            20 => Self::Call(r.take(r.rest().len())?),
+            21 => Self::Answer(r.take(r.rest().len())?),
             23 => Self::MoreWanted {
                 attempt: r.varint()?,
                 seq: EditSeq(r.varint()?),

@@ -3,13 +3,11 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use argosy_base::codec::Reader;
 use argosy_base::{
-    AddressMode, DeviceSegment, Direction, EditSeq, FlushRange, LogId, LogPosition, Lsn, Outcome,
-    Position, SegmentNumber, Standing,
+    AddressMode, DeviceSegment, EditSeq, FlushRange, LogId, LogPosition, Lsn, Position,
+    SegmentNumber, Standing,
 };
 
-use crate::call::{Answer, Call, ERASE, FailureKind, Leasing, When, WireMaintenance, WireTold};
 use crate::message::{FetchStatus, Message, PART_FRAME_BYTES, PLACE_BYTES_MAX};
 
 #[expect(clippy::too_many_lines, reason = "a list with one sample a line")]
@@ -132,148 +130,8 @@ fn samples() -> Vec<Message<'static>> {
                 (SegmentNumber(1), DeviceSegment(0)),
             ],
         },
-        Message::Call(Call::Get { key: b"k" }),
-        Message::Call(Call::Write {
-            when: When::Present,
-            previous: true,
-            change: None,
-            ops: vec![(b"a", Some(b"1")), (b"b", None)],
-            until: vec![],
-        }),
-        Message::Call(Call::Write {
-            when: When::Equals(b"old"),
-            previous: false,
-            change: Some((3, u64::MAX)),
-            ops: vec![(b"a", Some(b"1"))],
-            until: vec![(3, 1 << 50)],
-        }),
-        Message::Call(Call::Write {
-            when: When::Version(1 << 40),
-            previous: false,
-            change: None,
-            ops: vec![(b"a", None), (b"b", Some(b"1")), (b"c", Some(b"1"))],
-            until: vec![(0, 0), (1, 0)],
-        }),
-        Message::Call(Call::Write {
-            when: When::Always,
-            previous: false,
-            change: None,
-            ops: vec![(b"a", Some(b"b")), (b"c", Some(b"")), (b"d", None)],
-            until: vec![ERASE, ERASE],
-        }),
-        Message::Call(Call::Scan {
-            from: b"",
-            to: Some(b"z"),
-            direction: Direction::Up,
-            pairs_max: 10,
-            bytes_max: 1 << 20,
-            keys_only: true,
-            at: u64::MAX,
-        }),
-        Message::Call(Call::Scan {
-            from: b"a",
-            to: None,
-            direction: Direction::Down,
-            pairs_max: 1,
-            bytes_max: 0,
-            keys_only: false,
-            at: 0,
-        }),
-        Message::Call(Call::Count),
-        Message::Call(Call::Expiry { key: b"k" }),
-        Message::Call(Call::GetVersion { key: b"k" }),
-        Message::Call(Call::GetMany {
-            keys: vec![b"k", b"", b"kk"],
-            bytes_max: Some(1 << 40),
-            at: 1 << 50,
-        }),
-        Message::Call(Call::GetMany {
-            keys: vec![b"k"],
-            bytes_max: None,
-            at: 0,
-        }),
-        Message::Call(Call::Snapshot {
-            what: Leasing::Open,
-            id: 1 << 60,
-            millis: 60_000,
-        }),
-        Message::Call(Call::Snapshot {
-            what: Leasing::Renew,
-            id: 1,
-            millis: 1,
-        }),
-        Message::Call(Call::Snapshot {
-            what: Leasing::Close,
-            id: u64::MAX,
-            millis: 0,
-        }),
-        Message::Call(Call::Ingest {
-            pairs: vec![(b"a", b"1"), (b"b", b"")],
-        }),
-        Message::Call(Call::Maintain {
-            what: WireMaintenance::Flush,
-        }),
-        Message::Call(Call::Maintain {
-            what: WireMaintenance::Compact,
-        }),
-        Message::Answer(Answer::Done),
-        Message::Answer(Answer::Snapshot(Some(u64::MAX))),
-        Message::Answer(Answer::Snapshot(None)),
-        Message::Answer(Answer::Values(vec![Some(b"v"), None, Some(b"")])),
-        Message::Answer(Answer::Expiry {
-            len: Some(300),
-            at: Some(7),
-            now: 5,
-        }),
-        Message::Answer(Answer::Expiry {
-            len: None,
-            at: None,
-            now: 5,
-        }),
-        Message::Answer(Answer::Versioned {
-            value: Some(b"v"),
-            version: u64::MAX,
-        }),
-        Message::Answer(Answer::Versioned {
-            value: None,
-            version: 0,
-        }),
-        Message::Answer(Answer::Value(None)),
-        Message::Answer(Answer::Value(Some(b""))),
-        Message::Answer(Answer::Written {
-            applied: true,
-            existed: vec![true, false],
-            previous: vec![Some(b"x"), None],
-            told: None,
-        }),
-        Message::Answer(Answer::Written {
-            applied: true,
-            existed: vec![],
-            previous: vec![],
-            told: Some(WireTold::Number(-7)),
-        }),
-        Message::Answer(Answer::Written {
-            applied: false,
-            existed: vec![true],
-            previous: vec![],
-            told: Some(WireTold::Refused(4)),
-        }),
-        Message::Answer(Answer::Written {
-            applied: true,
-            existed: vec![],
-            previous: vec![],
-            told: Some(WireTold::Value(b"0.5")),
-        }),
-        Message::Answer(Answer::Page {
-            pairs: vec![(b"k", b"v")],
-            next: Some(b"l"),
-        }),
-        Message::Answer(Answer::Count(77)),
-        Message::Answer(Answer::Failed {
-            kind: FailureKind::Busy,
-            outcome: Outcome::NotApplied,
-            text: b"full",
-        }),
+        Message::Call(b""),
+        Message::Answer(b"an answer"),
     ]
 }
 
@@ -288,7 +146,9 @@ fn messages_return_as_they_were() {
 
 #[test]
 fn cut_and_padded_payloads_are_refused() {
-    for message in samples() {
+    // Whoever reads calls and answers looks for their end.
+    let framed = |message: &Message<'_>| !matches!(message, Message::Call(_) | Message::Answer(_));
+    for message in samples().into_iter().filter(framed) {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
         for cut in 0..bytes.len() {
@@ -364,15 +224,6 @@ fn what_frames_a_part_is_bounded() {
     let mut payload = Vec::new();
     Message::Places { attempt, places }.encode(&mut payload);
     assert!(payload.len() <= 10 * PLACE_BYTES_MAX + PART_FRAME_BYTES);
-}
-
-#[test]
-fn a_scan_that_is_wanted_in_an_unknown_way_is_refused() {
-    for how in 0..=u8::MAX {
-        let bytes = [3, 0, 0, 1, 1, how, 0];
-        let call = Call::decode(&mut Reader::new("a scan", &bytes));
-        assert_eq!(call.is_ok(), how < 4, "{how}");
-    }
 }
 
 #[test]

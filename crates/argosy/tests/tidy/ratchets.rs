@@ -107,6 +107,30 @@ fn few_files_name_the_first_engine() {
     demand("a file asks the contract in crate `engine`", &offences);
 }
 
+#[test]
+fn front_ends_know_only_the_service() {
+    const FRONT_ENDS: [&str; 2] = ["crates/server/src/resp/", "crates/server/src/native/"];
+    const OTHERS: [&str; 5] = [
+        "crate::node",
+        "argosy_fabric",
+        "argosy_lsm",
+        "argosy_replication",
+        "argosy_wire::message",
+    ];
+    let mut offences = Vec::new();
+    let mut seen = 0;
+    for source in sources().iter().filter(|source| source.is_rust()) {
+        if source.is_test() || !FRONT_ENDS.iter().any(|at| source.path.starts_with(at)) {
+            continue;
+        }
+        seen += 1;
+        let others = OTHERS.iter().filter(|other| source.text.contains(*other));
+        offences.extend(others.map(|other| format!("{} names {other}", source.path)));
+    }
+    assert!(seen > 20, "both front ends are looked at");
+    demand("a front end asks `service::Service`", &offences);
+}
+
 /// Where the server asks how far an engine is committed.
 const GATE: [&str; 2] = [
     "crates/server/src/node/gate.rs",

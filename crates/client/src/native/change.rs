@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use argosy_base::codec::Reader;
 use argosy_base::limits::VALUE_BYTES_MAX;
-use argosy_wire::call::{Answer, Call, When, WireTold, WireUntil};
+use argosy_base::{Changed, Expiry, Lsn, Moment, Only, Refusal, WriteBatch, WriteOptions};
+use argosy_wire::api::{Request, Response};
 use argosy_wire::native::{Flags, Op};
 
 use super::client::{BRIEF, Client, odd};
@@ -47,14 +47,13 @@ pub enum Until {
     After(Duration),
 }
 
-impl Until {
-    /// As it travels.
-    fn parts(self) -> WireUntil {
-        match self {
-            Self::Never => (0, 0),
-            Self::Kept => (1, 0),
-            Self::At(millis) => (2, millis),
-            Self::After(span) => (3, u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
+impl From<Until> for Expiry {
+    fn from(until: Until) -> Self {
+        match until {
+            Until::Never => Self::Never,
+            Until::Kept => Self::Keep,
+            Until::At(millis) => Self::At(Moment(millis)),
+            Until::After(span) => Self::After(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 }
@@ -93,24 +92,6 @@ pub enum Change<'a> {
     Overwrite(u32, &'a [u8]),
     /// Have the pair, if there is one, expire then. Tells 1 if it will do so now, and 0 otherwise.
     Expire(Until),
-}
-
-impl<'a> Change<'a> {
-    /// As it travels: what it is, its parameter, and its operand.
-    fn parts(self) -> ((u8, u64), &'a [u8]) {
-        /// The first kind of a change of an expiry.
-        const EXPIRE: u8 = 16;
-        match self {
-            Self::Add(number) => ((1, number.cast_unsigned()), b""),
-            Self::AddFloat(number) => ((2, number.to_bits()), b""),
-            Self::Append(bytes) => ((3, 0), bytes),
-            Self::Overwrite(from, bytes) => ((4, from.into()), bytes),
-            Self::Expire(until) => {
-                let (how, number) = until.parts();
-                ((EXPIRE + how, number), b"")
-            }
-        }
-    }
 }
 
 /// What a change told.
@@ -156,22 +137,26 @@ impl Client {
         };
         let value = long.as_ref().map(|long| &long[..]).or(value);
         let flags = Flags::default().with(Flags::LONG, long.is_some());
-        let until = terms.until.parts();
-        let when = match terms.only {
-            Condition::Always => When::Always,
-            Condition::Absent => When::Absent,
-            Condition::Present => When::Present,
-            Condition::Equals(value) => When::Equals(value),
-            Condition::Version(version) => When::Version(version),
+        let mut batch = WriteBatch::new();
+        match value {
+            Some(value) => batch.put_until(key, value, terms.until.into())?,
+            None => batch.delete(key)?,
+        }
+        let condition = match terms.only {
+            Condition::Always => argosy_base::Condition::Always,
+            Condition::Absent => argosy_base::Condition::Absent,
+            Condition::Present => argosy_base::Condition::Present,
+            Condition::Equals(value) => {
+                batch.expect(value)?;
+                argosy_base::Condition::Equals
+            }
+            Condition::Version(version) => argosy_base::Condition::Version(Lsn(version)),
         };
-        let call = Call::Write {
-            when,
-            previous: terms.previous,
-            change: None,
-            ops: vec![(key, value)],
-            until: vec![until; usize::from(until != (0, 0))],
+        let options = WriteOptions {
+            condition,
+            return_previous: terms.previous,
         };
-        let (applied, previous, _) = self.call(key, flags, &call, terms.previous)?;
+        let (applied, previous, _) = self.written(key, flags, &batch, options)?;
         Ok(Written { applied, previous })
     }
 
@@ -210,11 +195,13 @@ impl Client {
         let reply = self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
         match read(&payload)? {
             // The value of that version, or a later one: then nobody writes on that version any more.
-            Answer::Versioned {
+            Response::Versioned {
                 value: Some(long),
                 version,
-            } if reply.flags.has(Flags::LONG) => Ok((self.whole(key, long_in(long)?, 0)?, version)),
-            Answer::Versioned { value, version } => Ok((value.map(<[u8]>::to_vec), version)),
+            } if reply.flags.has(Flags::LONG) => {
+                Ok((self.whole(key, long_in(&long)?, None)?, version.0))
+            }
+            Response::Versioned { value, version } => Ok((value, version.0)),
             other => Err(odd(&format!("a look at a key was answered by {other:?}"))),
         }
     }
@@ -238,10 +225,10 @@ impl Client {
             false => None,
         };
         match read(&payload)? {
-            Answer::Expiry { len, at, now } => Ok(len.map(|len| Outline {
+            Response::Expiry { len, at, now } => Ok(len.map(|len| Outline {
                 len: in_parts.unwrap_or(len),
-                expires: at,
-                now,
+                expires: at.map(|at| at.0),
+                now: now.0,
             })),
             other => Err(odd(&format!("a look was answered by {other:?}"))),
         }
@@ -253,34 +240,42 @@ impl Client {
         change: Change<'_>,
         previous: bool,
     ) -> Result<Answered, ClientError> {
-        let (change, operand) = change.parts();
-        let call = Call::Write {
-            when: When::Always,
-            previous,
-            change: Some(change),
-            ops: vec![(key, Some(operand))],
-            until: Vec::new(),
+        let (change, operand) = match change {
+            Change::Add(number) => (argosy_base::Change::Add(number), &b""[..]),
+            Change::AddFloat(number) => (argosy_base::Change::AddFloat(number.to_bits()), &b""[..]),
+            Change::Append(bytes) => (argosy_base::Change::Append, bytes),
+            Change::Overwrite(from, bytes) => (argosy_base::Change::Overwrite(from), bytes),
+            Change::Expire(until) => (
+                argosy_base::Change::Expire(until.into(), Only::Any),
+                &b""[..],
+            ),
         };
-        self.call(key, Flags::default(), &call, previous)
+        let mut batch = WriteBatch::new();
+        batch.change(key, change, operand)?;
+        let options = WriteOptions {
+            return_previous: previous,
+            ..WriteOptions::default()
+        };
+        self.written(key, Flags::default(), &batch, options)
     }
 
     /// Has a write of `key` carried out.
-    fn call(
+    fn written(
         &self,
         key: &[u8],
         flags: Flags,
-        call: &Call<'_>,
-        at_length: bool,
+        batch: &WriteBatch,
+        options: WriteOptions,
     ) -> Result<Answered, ClientError> {
         let mut body = Vec::new();
-        call.encode(&mut body);
+        Request::Write { batch, options }.encode(&mut body);
         let mut sending = Sending {
             op: Op::Write,
             flags,
             key,
             parts: &[&body],
             // A write is not done again for want of room for its answer: there has to be enough.
-            reply_bytes: if at_length {
+            reply_bytes: if options.return_previous {
                 VALUE_BYTES_MAX + BRIEF
             } else {
                 BRIEF
@@ -289,23 +284,23 @@ impl Client {
         let mut payload = Vec::new();
         let reply = self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
         match read(&payload)? {
-            Answer::Written {
+            Response::Written {
                 applied,
                 previous,
-                told,
+                changed,
                 ..
             } => {
                 let previous = match previous.into_iter().next().flatten() {
                     Some(long) if reply.flags.has(Flags::LONG) => {
-                        Some(self.overwritten(key, long, applied)?)
+                        Some(self.overwritten(key, &long, applied)?)
                     }
-                    previous => previous.map(<[u8]>::to_vec),
+                    previous => previous,
                 };
-                let told = match told {
+                let told = match changed {
                     None => None,
-                    Some(WireTold::Number(number)) => Some(Told::Number(number)),
-                    Some(WireTold::Value(value)) => Some(Told::Value(value.to_vec())),
-                    Some(WireTold::Refused(why)) => return Err(refused(why)),
+                    Some(Changed::Number(number)) => Some(Told::Number(number)),
+                    Some(Changed::Value(value)) => Some(Told::Value(value)),
+                    Some(Changed::Refused(why)) => return Err(refused(why)),
                 };
                 Ok((applied, previous, told))
             }
@@ -314,23 +309,21 @@ impl Client {
     }
 }
 
-/// Why a change was not made. The numbers are those of the servers.
-fn refused(why: u8) -> ClientError {
+/// Why a change was not made.
+fn refused(why: Refusal) -> ClientError {
     let why = match why {
-        0 => "the value is not an integer, or out of range",
-        1 => "the sum is out of range",
-        2 => "the value is not a decimal fraction",
-        3 => "the sum is no number",
-        4 => "the value would be too long",
-        5 => "a value of over 1048576 bytes is read and written as a whole only",
-        _ => "the change cannot be made of this value",
+        Refusal::NotAnInteger => "the value is not an integer, or out of range",
+        Refusal::Overflow => "the sum is out of range",
+        Refusal::NotAFloat => "the value is not a decimal fraction",
+        Refusal::NotFinite => "the sum is no number",
+        Refusal::TooLong => "the value would be too long",
+        Refusal::Long => "a value of over 1048576 bytes is read and written as a whole only",
     };
     let what = why.to_owned();
     ClientError::Invalid { what }
 }
 
 /// The answer in `payload`.
-pub(super) fn read(payload: &[u8]) -> Result<Answer<'_>, ClientError> {
-    let answer = Answer::decode(&mut Reader::new("an answer", payload));
-    answer.map_err(|error| odd(&error.to_string()))
+pub(super) fn read(payload: &[u8]) -> Result<Response, ClientError> {
+    Response::decode(payload).map_err(|error| odd(&error.to_string()))
 }

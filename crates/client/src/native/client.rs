@@ -354,7 +354,7 @@ impl Client {
         if reply.status != Status::Long {
             return answer_of(reply);
         }
-        Ok(match self.whole(key, long_in(value)?, 0)? {
+        Ok(match self.whole(key, long_in(value)?, None)? {
             Some(whole) => {
                 *value = whole;
                 Completion::Value

@@ -11,6 +11,7 @@
 use argosy_base::Outcome;
 use argosy_base::checksum::extend;
 use argosy_base::codec::Malformed;
+use argosy_wire::api::SnapshotId;
 use argosy_wire::native::{Flags, Long, Op, PartOf, Status};
 
 use super::client::{BRIEF, Client, odd};
@@ -29,18 +30,18 @@ enum Looked {
 
 impl Client {
     /// The value of `key` that `long` stands for, from snapshot `at`, or what the key is bound to now where that
-    /// is 0 and the value is there no more.
+    /// is `None` and the value is there no more.
     pub(super) fn whole(
         &self,
         key: &[u8],
         mut long: Long,
-        at: u64,
+        at: Option<SnapshotId>,
     ) -> Result<Option<Vec<u8>>, ClientError> {
         for _ in 0..TRIES_MAX {
             if let Some(value) = self.parts(key, &long, at)? {
                 return Ok(Some(value));
             }
-            if at != 0 {
+            if at.is_some() {
                 return Err(odd("a snapshot lacks a part of a value"));
             }
             match self.look(key)? {
@@ -62,7 +63,7 @@ impl Client {
         bytes: &[u8],
         applied: bool,
     ) -> Result<Vec<u8>, ClientError> {
-        let why = match self.parts(key, &long_in(bytes)?, 0) {
+        let why = match self.parts(key, &long_in(bytes)?, None) {
             Ok(Some(value)) => return Ok(value),
             Ok(None) => "it has been removed".to_owned(),
             Err(error) => error.to_string(),
@@ -94,7 +95,7 @@ impl Client {
         let part = PartOf {
             long: asked,
             index: 0,
-            at: 0,
+            at: None,
             key,
             bytes: b"",
         };
@@ -109,7 +110,7 @@ impl Client {
             let part = PartOf {
                 long,
                 index,
-                at: 0,
+                at: None,
                 key,
                 bytes,
             };
@@ -122,7 +123,12 @@ impl Client {
     }
 
     /// The value whose parts `long` names; `None` where one is not there.
-    fn parts(&self, key: &[u8], long: &Long, at: u64) -> Result<Option<Vec<u8>>, ClientError> {
+    fn parts(
+        &self,
+        key: &[u8],
+        long: &Long,
+        at: Option<SnapshotId>,
+    ) -> Result<Option<Vec<u8>>, ClientError> {
         let len = usize::try_from(long.len).map_err(|_| odd("a value is too long"))?;
         let (mut value, mut checksum) = (Vec::with_capacity(len), 0);
         let reply_bytes = long.part_len as usize + BRIEF;

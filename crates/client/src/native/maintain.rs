@@ -1,6 +1,6 @@
 //! What is done with all regions as a whole.
 
-use argosy_wire::call::{Call, WireMaintenance};
+use argosy_wire::api::{Maintenance, Request};
 use argosy_wire::native::{Flags, Op};
 
 use super::client::{BRIEF, Client};
@@ -16,7 +16,7 @@ impl Client {
     /// keep up: it goes on all the same, and whoever asks again waits for the rest. [`ClientError::Storage`]
     /// where a primary's device has failed.
     pub fn make_durable(&self) -> Result<(), ClientError> {
-        self.maintain(WireMaintenance::Flush)
+        self.maintain(Maintenance::Flush)
     }
 
     /// Merges each region into one level, and drops what is overwritten or deleted; returns once every member
@@ -26,12 +26,12 @@ impl Client {
     /// # Errors
     /// As [`make_durable`](Self::make_durable); [`ClientError::Unavailable`] where a device is full.
     pub fn compact(&self) -> Result<(), ClientError> {
-        self.maintain(WireMaintenance::Compact)
+        self.maintain(Maintenance::Compact)
     }
 
-    fn maintain(&self, what: WireMaintenance) -> Result<(), ClientError> {
+    fn maintain(&self, what: Maintenance) -> Result<(), ClientError> {
         let mut body = Vec::new();
-        Call::Maintain { what }.encode(&mut body);
+        Request::Maintain { what }.encode(&mut body);
         let parts: [&[u8]; 1] = [&body];
         // Any server will do.
         let mut sending = Sending {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
-use argosy_base::KeyRange;
-use argosy_base::codec::Reader;
 use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use argosy_wire::call::{Answer, Call, ERASE, When};
+use argosy_base::{KeyRange, WriteBatch, WriteOptions};
+use argosy_wire::api::{Paging, Request, Response, SnapshotId};
 use argosy_wire::native::{Flags, MULTI_KEYS_MAX, OneValue, Op, Values, put_keys};
 
+use super::change::read;
 use super::client::{Client, odd};
 use super::long::long_in;
 use super::run::{Failed, Sending};
@@ -38,14 +38,14 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
-        self.multi_get_at(keys, 0)
+        self.multi_get_at(keys, None)
     }
 
-    /// The same from snapshot `at`, or from none where that is 0.
+    /// The same from snapshot `at`, or from none.
     pub(super) fn multi_get_at(
         &self,
         keys: &[&[u8]],
-        at: u64,
+        at: Option<SnapshotId>,
     ) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
         let keys = Keys { keys, at };
         let deadline = self.deadline_from_now();
@@ -171,7 +171,7 @@ impl Client {
         let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
         let mut applied = false;
         for parts in parts.chunks(ASKS_AT_ONCE) {
-            let bodies: Vec<_> = parts.iter().map(erasure_of).collect();
+            let bodies: Vec<_> = parts.iter().map(erasure_of).collect::<Result<_, _>>()?;
             let bodies: Vec<_> = bodies
                 .iter()
                 .zip(parts)
@@ -190,7 +190,12 @@ impl Client {
 
     /// Writes `batches`, each of one region. Returns whether any was applied, and the first failure.
     fn write_batches(&self, batches: &[&[Write<'_>]]) -> (bool, Option<ClientError>) {
-        let bodies: Vec<Vec<u8>> = batches.iter().map(|writes| body_of(writes)).collect();
+        let bodies: Result<Vec<Vec<u8>>, _> =
+            batches.iter().map(|writes| body_of(writes)).collect();
+        let bodies = match bodies {
+            Ok(bodies) => bodies,
+            Err(error) => return (false, Some(error)),
+        };
         let bodies: Vec<_> = bodies
             .iter()
             .zip(batches)
@@ -233,15 +238,15 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn page(&self, span: &Span, pairs_max: usize) -> Result<Page, ClientError> {
-        self.page_at(span, pairs_max, 0)
+        self.page_at(span, pairs_max, None)
     }
 
-    /// The same of snapshot `at`, or of none where that is 0.
+    /// The same of snapshot `at`, or of none.
     pub(super) fn page_at(
         &self,
         span: &Span,
         pairs_max: usize,
-        at: u64,
+        at: Option<SnapshotId>,
     ) -> Result<Page, ClientError> {
         if span.range.is_empty() || pairs_max == 0 {
             return Ok(Page::default());
@@ -259,22 +264,20 @@ impl Client {
                     - 1
             }
         }];
-        let direction = span.direction();
         let here = span.range.intersection(&region.range);
         let pairs_max = pairs_max.min(PAGE_PAIRS_MAX);
         let guess = pairs_max * self.shared.pair_bytes.load(Ordering::Relaxed);
         let reply_bytes = guess.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
         let mut body = Vec::new();
-        let call = Call::Scan {
-            from: &here.from,
-            to: here.to.as_deref(),
-            direction,
-            pairs_max: pairs_max as u64,
-            bytes_max: (reply_bytes / 4 * 3) as u64,
+        let paging = Paging {
+            direction: span.direction(),
+            pairs_max,
+            bytes_max: reply_bytes / 4 * 3,
             keys_only: false,
             at,
         };
-        call.encode(&mut body);
+        let range = &here;
+        Request::Scan { range, paging }.encode(&mut body);
         let mut sending = Sending {
             op: Op::Scan,
             flags: Flags::default().with(Flags::REVERSE, span.reverse),
@@ -284,7 +287,10 @@ impl Client {
         };
         let mut payload = Vec::new();
         let reply = self.run(&mut sending, deadline, &mut payload)?;
-        let (mut pairs, next) = pairs_of(&payload)?;
+        let (mut pairs, next) = match read(&payload)? {
+            Response::Page { pairs, next } => (pairs, next),
+            other => return Err(odd(&format!("a scan was answered by {other:?}"))),
+        };
         if !pairs.is_empty() {
             let each = payload.len() / pairs.len();
             let learnt = (each + each / 4).max(32);
@@ -300,21 +306,6 @@ impl Client {
         }
         let rest = rest_of(span, &region.range, next);
         Ok(Page { pairs, rest })
-    }
-}
-
-/// Pairs of a page, and where the next one begins.
-type Found = (crate::kv::Pairs, Option<Vec<u8>>);
-
-fn pairs_of(payload: &[u8]) -> Result<Found, ClientError> {
-    let mut r = Reader::new("a page", payload);
-    match Answer::decode(&mut r).map_err(|error| odd(&error.to_string()))? {
-        Answer::Page { pairs, next } => {
-            let own = |(key, value): (&[u8], &[u8])| (key.to_vec(), value.to_vec());
-            let pairs = pairs.into_iter().map(own).collect();
-            Ok((pairs, next.map(<[u8]>::to_vec)))
-        }
-        other => Err(odd(&format!("a scan was answered by {other:?}"))),
     }
 }
 
@@ -335,8 +326,8 @@ fn rest_of(span: &Span, region: &KeyRange, next: Option<Vec<u8>>) -> Option<Span
 #[derive(Clone, Copy)]
 struct Keys<'k> {
     keys: &'k [&'k [u8]],
-    /// From which snapshot, if not 0.
-    at: u64,
+    /// From which snapshot, if from one.
+    at: Option<SnapshotId>,
 }
 
 /// Keys of one server that are asked for together.
@@ -408,31 +399,28 @@ impl KeysOf {
 }
 
 /// A batch, as it is sent.
-fn body_of(writes: &[Write<'_>]) -> Vec<u8> {
-    let mut body = Vec::new();
-    let call = Call::Write {
-        when: When::Always,
-        previous: false,
-        change: None,
-        ops: writes.to_vec(),
-        until: Vec::new(),
-    };
-    call.encode(&mut body);
-    body
+fn body_of(writes: &[Write<'_>]) -> Result<Vec<u8>, ClientError> {
+    let mut batch = WriteBatch::new();
+    for (key, value) in writes {
+        match value {
+            Some(value) => batch.put(key, value)?,
+            None => batch.delete(key)?,
+        }
+    }
+    Ok(sent(&batch))
 }
 
 /// The removal of a range, as it is sent.
-fn erasure_of(range: &KeyRange) -> Vec<u8> {
+fn erasure_of(range: &KeyRange) -> Result<Vec<u8>, ClientError> {
+    let mut batch = WriteBatch::new();
+    batch.delete_range(range)?;
+    Ok(sent(&batch))
+}
+
+fn sent(batch: &WriteBatch) -> Vec<u8> {
     let mut body = Vec::new();
-    let to = range.to.as_deref().unwrap_or_default();
-    let call = Call::Write {
-        when: When::Always,
-        previous: false,
-        change: None,
-        ops: vec![(&range.from, Some(to))],
-        until: vec![ERASE],
-    };
-    call.encode(&mut body);
+    let options = WriteOptions::default();
+    Request::Write { batch, options }.encode(&mut body);
     body
 }
 

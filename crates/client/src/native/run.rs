@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Epoch, Instant, Outcome, RegionId};
-use argosy_wire::call::FailureKind;
-use argosy_wire::native::{Flags, Op, RegionMap, ReplyHeader, Status, failure, message_bytes};
+use argosy_wire::api::Failure;
+use argosy_wire::native::{Flags, Op, RegionMap, ReplyHeader, Status, message_bytes, read_failure};
 
 use super::channel::{Channel, IN_FLIGHT_MAX, Lay, Refused};
 use super::client::{Client, odd};
@@ -236,8 +236,8 @@ impl Client {
             }
             Status::TooSmall => Verdict::Larger(reply.needed),
             Status::WrongServer => Verdict::Elsewhere,
-            Status::Failed => match failure(payload) {
-                Ok((kind, outcome, text)) => verdict_of(kind, outcome, text, write),
+            Status::Failed => match read_failure(payload) {
+                Ok(failure) => verdict_of(failure, write),
                 Err(error) => Verdict::Failed(odd(&error.to_string())),
             },
         }
@@ -338,17 +338,21 @@ pub(super) enum Verdict {
     Failed(ClientError),
 }
 
-fn verdict_of(kind: FailureKind, outcome: Outcome, text: &[u8], write: bool) -> Verdict {
-    let what = String::from_utf8_lossy(text).into_owned();
-    let outcome = if write { outcome } else { Outcome::NotApplied };
-    match kind {
-        FailureKind::Invalid => Verdict::Failed(ClientError::Invalid { what }),
-        FailureKind::Storage => Verdict::Failed(ClientError::Storage { what, outcome }),
-        FailureKind::Unavailable if outcome == Outcome::NotApplied => {
+fn verdict_of(failure: Failure, write: bool) -> Verdict {
+    let of = |outcome| if write { outcome } else { Outcome::NotApplied };
+    match failure {
+        Failure::Invalid(what) => Verdict::Failed(ClientError::Invalid { what }),
+        Failure::Storage { what, outcome } => {
+            let outcome = of(outcome);
+            Verdict::Failed(ClientError::Storage { what, outcome })
+        }
+        Failure::Unavailable { what, outcome } if of(outcome) == Outcome::NotApplied => {
+            let outcome = Outcome::NotApplied;
             Verdict::Again(ClientError::Unavailable { what, outcome })
         }
         // A server that is busy has waited for room as long as it may.
-        FailureKind::Unavailable | FailureKind::Busy => {
+        Failure::Unavailable { what, outcome } | Failure::Busy { what, outcome } => {
+            let outcome = of(outcome);
             Verdict::Failed(ClientError::Unavailable { what, outcome })
         }
     }

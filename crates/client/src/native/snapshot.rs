@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use argosy_wire::call::{Answer, Call, Leasing, whole_millis};
+use argosy_wire::api::{Lease, Request, Response, SnapshotId};
 use argosy_wire::native::{Flags, Op};
 
 use super::change::read;
@@ -33,13 +33,13 @@ use crate::kv::{Page, Span};
 /// ```
 pub struct Snapshot {
     client: Client,
-    id: u64,
+    id: SnapshotId,
     open: bool,
 }
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Snapshot({:016x})", self.id)
+        write!(f, "Snapshot({})", self.id)
     }
 }
 
@@ -49,7 +49,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get); [`ClientError::Unavailable`] where a region is not open, or has too many.
     pub fn snapshot(&self, lease: Duration) -> Result<Snapshot, ClientError> {
-        let id = self.lease(Leasing::Open, 0, lease)?;
+        let id = self.lease(None, Lease::Open(lease))?;
         let id = id.ok_or_else(|| odd("a snapshot was not opened, and no reason given"))?;
         Ok(Snapshot {
             client: self.clone(),
@@ -58,14 +58,18 @@ impl Client {
         })
     }
 
-    fn lease(&self, what: Leasing, id: u64, lease: Duration) -> Result<Option<u64>, ClientError> {
-        let body = body_of(what, id, lease);
+    fn lease(
+        &self,
+        id: Option<SnapshotId>,
+        lease: Lease,
+    ) -> Result<Option<SnapshotId>, ClientError> {
+        let body = body_of(id, lease);
         let parts: [&[u8]; 1] = [&body];
-        let mut sending = sending_of(&parts, what);
+        let mut sending = sending_of(&parts, lease);
         let mut payload = Vec::new();
         self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
         match read(&payload)? {
-            Answer::Snapshot(id) => Ok(id),
+            Response::Snapshot(id) => Ok(id),
             other => Err(odd(&format!("a snapshot was answered by {other:?}"))),
         }
     }
@@ -87,7 +91,7 @@ impl Snapshot {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
-        self.client.multi_get_at(keys, self.id)
+        self.client.multi_get_at(keys, Some(self.id))
     }
 
     /// The next pairs of `span`; see [`Kv::page`](crate::Kv::page). All pages show the same.
@@ -95,7 +99,7 @@ impl Snapshot {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn page(&self, span: &Span, pairs_max: usize) -> Result<Page, ClientError> {
-        self.client.page_at(span, pairs_max, self.id)
+        self.client.page_at(span, pairs_max, Some(self.id))
     }
 
     /// Has it stay open for so long from now on. Returns whether it was open, in every region.
@@ -103,7 +107,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Client::get`].
     pub fn renew(&self, lease: Duration) -> Result<bool, ClientError> {
-        let renewed = self.client.lease(Leasing::Renew, self.id, lease)?;
+        let renewed = self.client.lease(Some(self.id), Lease::Renew(lease))?;
         Ok(renewed.is_some())
     }
 
@@ -113,7 +117,7 @@ impl Snapshot {
     /// As [`Client::get`]; then it ends with its lease.
     pub fn close(mut self) -> Result<bool, ClientError> {
         self.open = false;
-        let closed = self.client.lease(Leasing::Close, self.id, Duration::ZERO)?;
+        let closed = self.client.lease(Some(self.id), Lease::Close)?;
         Ok(closed.is_some())
     }
 }
@@ -123,27 +127,26 @@ impl Drop for Snapshot {
         if !self.open {
             return;
         }
-        let body = body_of(Leasing::Close, self.id, Duration::ZERO);
+        let body = body_of(Some(self.id), Lease::Close);
         let parts: [&[u8]; 1] = [&body];
-        let sending = sending_of(&parts, Leasing::Close);
+        let sending = sending_of(&parts, Lease::Close);
         // Nobody waits for the answer, nor for room: where it is not sent, the lease ends by itself.
         let _ = self.client.send(&sending, self.client.now());
         self.client.flush();
     }
 }
 
-fn body_of(what: Leasing, id: u64, lease: Duration) -> Vec<u8> {
+fn body_of(id: Option<SnapshotId>, lease: Lease) -> Vec<u8> {
     let mut body = Vec::new();
-    let millis = whole_millis(lease);
-    Call::Snapshot { what, id, millis }.encode(&mut body);
+    Request::Snapshot { id, lease }.encode(&mut body);
     body
 }
 
 /// A request about a snapshot of all regions: any server will do.
-fn sending_of<'a>(parts: &'a [&'a [u8]], what: Leasing) -> Sending<'a> {
+fn sending_of<'a>(parts: &'a [&'a [u8]], lease: Lease) -> Sending<'a> {
     Sending {
         op: Op::Snapshot,
-        flags: Flags::default().with(Flags::OPEN, what == Leasing::Open),
+        flags: Flags::default().with(Flags::OPEN, matches!(lease, Lease::Open(_))),
         key: b"",
         parts,
         reply_bytes: BRIEF,

@@ -12,8 +12,9 @@ use argosy_base::range::Starts;
 use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId, info};
 use argosy_coordinator::ClusterMap;
 use argosy_engine::long::Versions;
-use argosy_wire::native::{MapRegion, MapServer, RegionMap};
+use argosy_wire::native::{MapRegion, MapServer, RegionMap, Request};
 
+use super::read::{Here, Refused};
 use super::share::Shares;
 use super::tally;
 use super::tasks::{TaskCounts, Tasks};
@@ -192,6 +193,15 @@ impl fmt::Debug for Front {
 }
 
 impl Front {
+    /// The region that `request` names, if it is served here.
+    #[inline]
+    pub(super) fn here(&self, request: &Request) -> Result<Here<'_>, Refused> {
+        let routes = &self.routes;
+        let region = routes.region(request.region, request.epoch);
+        let region = region.ok_or(Refused::WrongServer)?;
+        Ok(Here { routes, region })
+    }
+
     /// A front end without clients.
     #[must_use]
     pub fn new(settings: Settings, routes: Routes, socket: &Path) -> Self {

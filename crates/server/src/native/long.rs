@@ -6,18 +6,15 @@
 //! of the length that they have to have, under a version; a head whose key is its own, on condition that its
 //! first part is there. Only whether the parts are the value that its checksum tells of is the client's affair.
 
-use argosy_base::Outcome;
 use argosy_base::limits::PART_BYTES;
 use argosy_base::range::successor;
-use argosy_engine::long::{Head, RESERVED, Versions, check_users, is_head, may_be_head};
-use argosy_engine::{Expiry, Wanted, WriteBatch, WriteOptions};
-use argosy_wire::call::{ERASE, GUARD, Op, WireChange, WireUntil};
-use argosy_wire::native::{Flags, Long, MapRegion, PartOf, Request};
+use argosy_base::{Expiry, Guard, Op, Outcome, Wanted, WriteBatch, WriteOptions};
+use argosy_engine::long::{Head, Versions, is_head, may_be_head};
+use argosy_wire::api::Scratch;
+use argosy_wire::native::{Flags, Long, PartOf, Request};
 
-use super::front::Routes;
-use super::read::{Refused, within};
-use crate::node::snapshot_of;
-use crate::service::{KeyList, Request as Ask, Response, ServiceError};
+use super::read::{Here, Refused};
+use crate::service::{Request as Ask, Response, ServiceError};
 
 /// What stands for `value`, if it is in parts.
 pub(super) fn long_of(value: &[u8]) -> Option<Long> {
@@ -81,14 +78,13 @@ pub(super) fn in_short(request: &Request, mut response: Response) -> (Response, 
 
 /// A version for the value that a client is about to write.
 pub(super) fn begin_long(
-    (routes, region): (&Routes, &MapRegion),
+    here: Here<'_>,
     payload: &[u8],
     versions: &Versions,
 ) -> Result<Long, Refused> {
-    let asked = read(payload)?;
-    let key = within(routes, region, asked.key)?;
-    let head = Head::new(key, versions.draw(), asked.long.len, 0);
-    let head = head.map_err(|error| Refused::Invalid(error.to_string()))?;
+    let asked = PartOf::decode(payload)?;
+    let key = here.key(asked.key)?;
+    let head = Head::new(key, versions.draw(), asked.long.len, 0)?;
     Ok(Long {
         version: head.version,
         len: head.len,
@@ -97,108 +93,74 @@ pub(super) fn begin_long(
     })
 }
 
-/// A part that is to be read: its key, in `keys`.
+/// A part that is to be read.
 pub(super) fn read_part<'a>(
-    (routes, region): (&Routes, &MapRegion),
+    here: Here<'_>,
     payload: &[u8],
-    keys: &'a mut KeyList,
+    scratch: &'a mut Scratch,
 ) -> Result<Ask<'a>, Refused> {
-    let asked = read(payload)?;
-    let key = within(routes, region, asked.key)?;
-    let head = checked(key, &asked.long)?;
+    let asked = PartOf::decode(payload)?;
+    let key = here.key(asked.key)?;
+    // Its parts may have any length.
+    let head = Head::new(key, asked.long.version, asked.long.len, asked.long.checksum)?;
+    let keys = &mut scratch.keys;
     keys.clear();
     keys.push(&head.part(asked.index).to_key());
     Ok(Ask::GetMany {
         keys,
         wanted: Wanted::Values(1),
-        at: snapshot_of(asked.at),
+        at: asked.at,
     })
 }
 
-/// A part that is to be written, in `batch`.
+/// A part that is to be written.
 pub(super) fn read_put_part<'a>(
-    (routes, region): (&Routes, &MapRegion),
+    here: Here<'_>,
     payload: &[u8],
-    batch: &'a mut WriteBatch,
+    scratch: &'a mut Scratch,
 ) -> Result<Ask<'a>, Refused> {
-    let asked = read(payload)?;
-    let key = within(routes, region, asked.key)?;
-    let head = written_here(key, &asked.long).map_err(Refused::Invalid)?;
+    let asked = PartOf::decode(payload)?;
+    let key = here.key(asked.key)?;
+    let head = written_here(key, &asked.long)?;
     let bytes = asked.bytes.len() as u64;
     if asked.index >= head.parts() || bytes != head.bytes_of(asked.index) {
         let (index, len) = (asked.index, head.len);
         let odd = format!("part {index} of a value of {len} bytes does not have {bytes} bytes");
         return Err(Refused::Invalid(odd));
     }
+    let batch = &mut scratch.batch;
     batch.clear();
     let key = head.part(asked.index).to_key();
-    let put = batch.put_any(&key, asked.bytes, Expiry::Never);
-    put.map_err(|error| Refused::Invalid(error.to_string()))?;
+    batch.put_any(&key, asked.bytes, Expiry::Never)?;
     let options = WriteOptions::default();
     Ok(Ask::Write { batch, options })
 }
 
-/// The head that a write makes visible, and the key of its first part, which has to be there.
-pub(super) fn head_of(
-    (ops, until): (&[Op<'_>], &[WireUntil]),
-    change: Option<WireChange>,
-) -> Result<(Vec<u8>, Vec<u8>), String> {
-    let [(key, Some(value))] = ops else {
-        return Err("a value in parts is put alone".to_owned());
+/// The batch that puts the head itself in the place of what stands for it in `batch`, under the guard that the
+/// first part is there.
+pub(super) fn head_of(batch: &WriteBatch) -> Result<WriteBatch, Refused> {
+    let mut ops = batch.ops();
+    let (Some(Op::Put { key, value, expiry }), None, None) =
+        (ops.next(), ops.next(), batch.changes())
+    else {
+        let odd = "a value in parts is put, and nothing else is done";
+        return Err(Refused::Invalid(odd.to_owned()));
     };
-    if change.is_some() || until.contains(&ERASE) || until.contains(&GUARD) {
-        return Err("a value in parts is put, and nothing else is done".to_owned());
+    let head = written_here(key, &Long::decode(value)?)?;
+    let mut put = WriteBatch::new();
+    if batch.expects() {
+        put.expect(batch.expected())?;
     }
-    let long = Long::decode(value).map_err(|error| error.to_string())?;
-    let head = written_here(key, &long)?;
-    Ok((head.to_value(), head.part(0).to_key()))
-}
-
-fn read(payload: &[u8]) -> Result<PartOf<'_>, Refused> {
-    PartOf::decode(payload).map_err(|error| Refused::Invalid(error.to_string()))
-}
-
-/// The head of a value, whose parts may have any length.
-fn checked(key: &[u8], long: &Long) -> Result<Head, Refused> {
-    let head = Head::new(key, long.version, long.len, long.checksum);
-    head.map_err(|error| Refused::Invalid(error.to_string()))
+    put.put_any(&head.key, &head.to_value(), expiry)?;
+    put.guard(&head.part(0).to_key(), Guard::Present);
+    Ok(put)
 }
 
 /// The head of a value whose parts are written now.
-fn written_here(key: &[u8], long: &Long) -> Result<Head, String> {
+fn written_here(key: &[u8], long: &Long) -> Result<Head, Refused> {
     if long.part_len as usize != PART_BYTES {
-        return Err(format!(
-            "parts have {PART_BYTES} bytes, not {}",
-            long.part_len
-        ));
+        let odd = format!("parts have {PART_BYTES} bytes, not {}", long.part_len);
+        return Err(Refused::Invalid(odd));
     }
-    let head = Head::new(key, long.version, long.len, long.checksum);
-    head.map_err(|error| error.to_string())
-}
-
-/// Keeps to what users have: refuses operations on other keys, and such as are for servers among each other; ends
-/// ranges where users' keys do.
-pub(super) fn users_only(ops: &mut [Op<'_>], until: &[WireUntil]) -> Result<(), String> {
-    if until.contains(&GUARD) {
-        return Err("guards are for servers among each other".to_owned());
-    }
-    for (at, (key, value)) in ops.iter_mut().enumerate() {
-        if is_range(until, at) {
-            let to = value.get_or_insert_default();
-            if to.is_empty() || **to > RESERVED[..] {
-                *to = &RESERVED;
-            }
-            continue;
-        }
-        check_users(key).map_err(|error| error.to_string())?;
-        if value.is_some_and(is_head) {
-            return Err(argosy_engine::BatchError::ValueReserved.to_string());
-        }
-    }
-    Ok(())
-}
-
-/// Whether the operation at this place removes a range.
-pub(super) fn is_range(until: &[WireUntil], at: usize) -> bool {
-    until.get(at) == Some(&ERASE)
+    Ok(Head::new(key, long.version, long.len, long.checksum)?)
 }

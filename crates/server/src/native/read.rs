@@ -1,20 +1,17 @@
 //! What requests ask for: payloads taken apart, and checked against the region that they name.
 
-use argosy_base::codec::Reader;
-use argosy_base::{Direction, KeyRange};
-use argosy_engine::long::{check_users, is_head};
-use argosy_engine::{BatchError, Condition, Wanted, WriteBatch, WriteOptions};
-use argosy_wire::call::{Call, GUARD, When};
-use argosy_wire::native::{Flags, MapRegion, Op, Request, keys_of, split_pair};
+use argosy_base::codec::Malformed;
+use argosy_base::{BatchError, Condition, Direction, KeyRange, Op, Wanted, WriteOptions};
+use argosy_engine::long::check_users;
+use argosy_wire::api::{BadRequest, Lease, Request as Ask, Scratch, Sender};
+use argosy_wire::native::{Flags, MapRegion, Op as Kind, Request, read_keys, split_pair};
 
 use super::front::Routes;
-use super::long::{head_of, is_range, users_only};
+use super::long::head_of;
 use super::serve::room_of;
-use crate::node::{Forwarded, snapshot_of, write_of};
-use crate::service::{KeyList, Paging, Request as Ask};
 
 /// Most pairs of one page.
-const PAGE_PAIRS_MAX: u64 = 1 << 16;
+const PAGE_PAIRS_MAX: usize = 1 << 16;
 
 /// Why a request is answered without a call.
 pub(super) enum Refused {
@@ -24,94 +21,115 @@ pub(super) enum Refused {
     WrongServer,
 }
 
-/// `key`, if it lies in `region`.
-#[inline]
-pub(super) fn within<'a>(
-    routes: &Routes,
-    region: &MapRegion,
-    key: &'a [u8],
-) -> Result<&'a [u8], Refused> {
-    if routes.region_of(key).id == region.id {
-        Ok(key)
-    } else {
-        Err(Refused::WrongServer)
+impl From<Malformed> for Refused {
+    fn from(error: Malformed) -> Self {
+        Self::Invalid(error.to_string())
     }
 }
 
-/// Whether a range that begins in `region` ends there, too.
-fn ends_within(region: &MapRegion, to: Option<&[u8]>) -> bool {
-    match (&region.range.to, to) {
-        (None, _) => true,
-        (Some(end), Some(to)) => to <= end.as_slice(),
-        (Some(_), None) => false,
+impl From<BatchError> for Refused {
+    fn from(error: BatchError) -> Self {
+        Self::Invalid(error.to_string())
     }
 }
 
-/// Several keys, in `keys`.
-pub(super) fn read_keys<'a>(
+impl From<BadRequest> for Refused {
+    fn from(error: BadRequest) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+/// A region that is served here, and where others are.
+#[derive(Clone, Copy)]
+pub(super) struct Here<'r> {
+    pub(super) routes: &'r Routes,
+    pub(super) region: &'r MapRegion,
+}
+
+impl Here<'_> {
+    /// `key`, if it lies in the region.
+    #[inline]
+    pub(super) fn key<'a>(&self, key: &'a [u8]) -> Result<&'a [u8], Refused> {
+        if self.routes.region_of(key).id == self.region.id {
+            Ok(key)
+        } else {
+            Err(Refused::WrongServer)
+        }
+    }
+
+    /// Whether a range that begins in the region ends there, too.
+    fn ends(&self, to: Option<&[u8]>) -> bool {
+        match (&self.region.range.to, to) {
+            (None, _) => true,
+            (Some(end), Some(to)) => to <= end.as_slice(),
+            (Some(_), None) => false,
+        }
+    }
+
+    /// Whether all of `range` lies in the region.
+    fn contains(&self, range: &KeyRange) -> bool {
+        self.region.range.from <= range.from && self.ends(range.to.as_deref())
+    }
+
+    /// That all operations are the region's.
+    fn all<'a>(&self, mut ops: impl Iterator<Item = Op<'a>>) -> Result<(), Refused> {
+        ops.try_for_each(|op| {
+            self.key(op.key())?;
+            match op {
+                Op::DeleteRange { to, .. } if !self.ends(to) => Err(Refused::WrongServer),
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+fn mismatch<T>() -> Result<T, Refused> {
+    let why = "the payload is not what the header says";
+    Err(Refused::Invalid(why.to_owned()))
+}
+
+/// Several keys.
+pub(super) fn read_multi_get<'a>(
     routes: &Routes,
     request: &Request,
     payload: &[u8],
-    keys: &'a mut KeyList,
+    scratch: &'a mut Scratch,
 ) -> Result<Ask<'a>, Refused> {
-    let (named, at) = keys_of(payload).map_err(|error| Refused::Invalid(error.to_string()))?;
-    let checked = named.iter().try_for_each(|key| check_users(key));
-    checked.map_err(|error| Refused::Invalid(error.to_string()))?;
-    if !named.iter().all(|key| routes.serves(key)) {
+    let at = read_keys(payload, &mut scratch.keys)?;
+    let keys = &scratch.keys;
+    keys.iter().try_for_each(check_users)?;
+    if !keys.iter().all(|key| routes.serves(key)) {
         return Err(Refused::WrongServer);
     }
-    keys.clear();
-    named.into_iter().for_each(|key| keys.push(key));
     let wanted = Wanted::Values(room_of(request));
-    let at = snapshot_of(at);
     Ok(Ask::GetMany { keys, wanted, at })
 }
 
-/// A write, in `batch`.
-pub(super) fn read_write<'a>(
-    (routes, region): (&Routes, &MapRegion),
+/// A put, a delete, or several of them.
+pub(super) fn read_batch<'a>(
+    here: Here<'_>,
     request: &Request,
     payload: &[u8],
-    batch: &'a mut WriteBatch,
+    scratch: &'a mut Scratch,
 ) -> Result<Ask<'a>, Refused> {
-    let malformed = |error: argosy_base::codec::Malformed| Refused::Invalid(error.to_string());
-    let limit = |error: argosy_engine::batch::BatchError| Refused::Invalid(error.to_string());
+    let batch = &mut scratch.batch;
     batch.clear();
     match request.op {
-        Op::Put => {
-            let (key, value) = split_pair(payload).map_err(malformed)?;
-            batch
-                .put(within(routes, region, key)?, value)
-                .map_err(limit)?;
+        Kind::Put => {
+            let (key, value) = split_pair(payload)?;
+            batch.put(here.key(key)?, value)?;
         }
-        Op::Delete => batch
-            .delete(within(routes, region, payload)?)
-            .map_err(limit)?,
-        _ => {
-            let call = Call::decode(&mut Reader::new("a batch", payload)).map_err(malformed)?;
-            // What else the grammar has is for servers among each other.
-            let Call::Write {
-                when: When::Always,
-                previous: false,
-                change: None,
-                ops,
-                until,
-            } = call
-            else {
-                return Err(Refused::Invalid("a batch that is none".to_owned()));
-            };
-            if !until.is_empty() {
-                return Err(Refused::Invalid("a batch whose pairs expire".to_owned()));
-            }
-            for (key, value) in ops {
-                let key = within(routes, region, key)?;
-                match value {
-                    Some(value) => batch.put(key, value),
-                    None => batch.delete(key),
+        Kind::Delete => batch.delete(here.key(payload)?)?,
+        _ => match Ask::decode(payload, Sender::Client, scratch)? {
+            Ask::Write { batch, options } if options == WriteOptions::default() => {
+                // What else the grammar has is for other requests.
+                if batch.changes().is_some() || batch.expires() || batch.ranges_len() > 0 {
+                    return mismatch();
                 }
-                .map_err(limit)?;
+                here.all(batch.ops())?;
             }
-        }
+            _ => return mismatch(),
+        },
     }
     let condition = match request.flags {
         flags if flags.has(Flags::IF_ABSENT) => Condition::Absent,
@@ -119,7 +137,7 @@ pub(super) fn read_write<'a>(
         _ => Condition::Always,
     };
     Ok(Ask::Write {
-        batch,
+        batch: &scratch.batch,
         options: WriteOptions {
             condition,
             return_previous: false,
@@ -127,100 +145,62 @@ pub(super) fn read_write<'a>(
     })
 }
 
-/// A write on terms, in `batch`.
-pub(super) fn read_call<'a>(
-    (routes, region): (&Routes, &MapRegion),
+/// A write on terms.
+pub(super) fn read_write<'a>(
+    here: Here<'_>,
     request: &Request,
-    payload: &[u8],
-    batch: &'a mut WriteBatch,
+    payload: &'a [u8],
+    scratch: &'a mut Scratch,
 ) -> Result<Ask<'a>, Refused> {
-    let call = Call::decode(&mut Reader::new("a write", payload));
-    let call = call.map_err(|error| Refused::Invalid(error.to_string()))?;
-    let Call::Write {
-        when,
-        previous,
-        change,
-        mut ops,
-        mut until,
-    } = call
-    else {
-        return Err(Refused::Invalid("a write that is none".to_owned()));
+    let Ask::Write { batch, options } = Ask::decode(payload, Sender::Client, scratch)? else {
+        return mismatch();
     };
-    for (at, (key, value)) in ops.iter().enumerate() {
-        within(routes, region, key)?;
-        let to = value.filter(|to| !to.is_empty());
-        if is_range(&until, at) && !ends_within(region, to) {
-            return Err(Refused::WrongServer);
-        }
-    }
-    if matches!(when, When::Equals(expected) if is_head(expected)) {
-        let odd = BatchError::ValueReserved;
-        return Err(Refused::Invalid(odd.to_string()));
-    }
-    let long;
+    here.all(batch.ops())?;
     if request.flags.has(Flags::LONG) {
-        long = head_of((&ops, &until), change).map_err(Refused::Invalid)?;
-        let (head, first) = &long;
-        ops[0].1 = Some(head);
-        ops.push((first, None));
-        until.resize(1, (0, 0));
-        until.push(GUARD);
-    } else {
-        users_only(&mut ops, &until).map_err(Refused::Invalid)?;
+        scratch.batch = head_of(batch)?;
     }
-    let write = write_of(when, (previous, change), (ops, until));
-    let (read, options) = write.map_err(|error| Refused::Invalid(error.what().to_owned()))?;
-    *batch = read;
+    let batch = &scratch.batch;
     Ok(Ask::Write { batch, options })
 }
 
-/// A page of a range, in `range`.
+/// A page of a range.
 pub(super) fn read_scan<'a>(
-    region: &MapRegion,
+    here: Here<'_>,
     request: &Request,
-    payload: &[u8],
-    range: &'a mut KeyRange,
+    payload: &'a [u8],
+    scratch: &'a mut Scratch,
 ) -> Result<Ask<'a>, Refused> {
-    let call = Call::decode(&mut Reader::new("a scan", payload));
-    let call = call.map_err(|error| Refused::Invalid(error.to_string()))?;
-    let Call::Scan {
-        from,
-        to,
-        direction,
-        pairs_max,
-        bytes_max,
-        keys_only,
-        at,
-    } = call
-    else {
-        return Err(Refused::Invalid("a scan that is none".to_owned()));
-    };
-    if request.flags.has(Flags::REVERSE) != (direction == Direction::Down) {
-        let why = "a scan whose header says another direction than its payload";
-        return Err(Refused::Invalid(why.to_owned()));
+    match Ask::decode(payload, Sender::Client, scratch)? {
+        Ask::Scan { range, mut paging } => {
+            if request.flags.has(Flags::REVERSE) != (paging.direction == Direction::Down) {
+                return mismatch();
+            }
+            if !here.contains(range) {
+                return Err(Refused::WrongServer);
+            }
+            paging.pairs_max = paging.pairs_max.min(PAGE_PAIRS_MAX);
+            paging.bytes_max = paging.bytes_max.min(request.slot.bytes);
+            Ok(Ask::Scan { range, paging })
+        }
+        _ => mismatch(),
     }
-    *range = KeyRange::new(from, to.map(<[u8]>::to_vec));
-    let inside = region.range.from <= range.from && ends_within(region, range.to.as_deref());
-    if !inside {
-        return Err(Refused::WrongServer);
-    }
-    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    let paging = Paging {
-        direction,
-        pairs_max: usize::try_from(pairs_max.min(PAGE_PAIRS_MAX)).expect("bounded"),
-        bytes_max: bytes_max.min(request.slot.bytes),
-        keys_only,
-        at: snapshot_of(at),
-    };
-    Ok(Ask::Scan { range, paging })
 }
 
-/// What is to be done with all regions, or why that makes no sense.
-pub(super) fn read_maintenance(payload: &[u8]) -> Result<Ask<'static>, String> {
-    let mut reader = Reader::new("what is to be done", payload);
-    let call = Call::decode(&mut reader).and_then(|call| reader.finish().map(|()| call));
-    match Forwarded::of(call.map_err(|error| error.to_string())?) {
-        Ok(Forwarded::Maintain(what)) => Ok(Ask::Maintain { what }),
-        _ => Err("a request that something be done with all regions, and is none".to_owned()),
-    }
+/// A snapshot that is to be opened, renewed or closed, or what is to be done with all regions.
+pub(super) fn read_of_all<'a>(
+    request: &Request,
+    payload: &'a [u8],
+    scratch: &'a mut Scratch,
+) -> Result<Ask<'a>, Refused> {
+    let ask = Ask::decode(payload, Sender::Client, scratch)?;
+    let fits = match (&ask, request.op) {
+        (Ask::Maintain { .. }, Kind::Maintain) => true,
+        (Ask::Snapshot { id, lease }, Kind::Snapshot) => {
+            let opens = matches!(lease, Lease::Open(_));
+            // What is opened has no number yet, and any other has one.
+            opens == request.flags.has(Flags::OPEN) && opens == id.is_none()
+        }
+        _ => false,
+    };
+    if fits { Ok(ask) } else { mismatch() }
 }

@@ -4,22 +4,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, Outcome};
-use argosy_engine::WriteBatch;
-use argosy_wire::call::FailureKind;
+use argosy_base::Outcome;
+use argosy_wire::api::Scratch;
 use argosy_wire::native::{
-    Flags, HEADER_BYTES, Op, Request, Status, keys_of, put_failure, put_long, put_value,
+    Flags, HEADER_BYTES, Op, Request, Status, put_failure, put_long, put_value,
 };
 
 use super::client::{Client, End};
 use super::front::Front;
 use super::long::{begin_long, in_short, long_of, read_part, read_put_part};
-use super::read::{Refused, read_call, read_keys, read_maintenance, read_scan, read_write, within};
-use super::snapshots::read_lease;
+use super::read::{Refused, read_batch, read_multi_get, read_of_all, read_scan, read_write};
 use super::tally::Tally;
 use super::tasks::{Task, Tasks, Work};
 use crate::meter;
-use crate::node::encode_response;
 use crate::service::{Begun, KeyList, ReplySink, Request as Ask, Response, Service, ServiceError};
 
 /// Bits of a token that name the place of a request among those of its client.
@@ -39,9 +36,7 @@ pub(super) struct Desk {
     thread: usize,
     /// Clients with tasks for which there is no room, in the order in which they came.
     stalled: VecDeque<usize>,
-    batch: WriteBatch,
-    range: KeyRange,
-    keys: KeyList,
+    scratch: Scratch,
     /// Gets of the client that is being served, which will be [handed over](Self::hand_over_gets) together.
     gets: (Vec<u64>, KeyList),
 }
@@ -62,9 +57,7 @@ impl Desk {
             tally: Tally::default(),
             tasks,
             stalled: VecDeque::new(),
-            batch: WriteBatch::new(),
-            range: KeyRange::all(),
-            keys: KeyList::default(),
+            scratch: Scratch::default(),
             gets: Default::default(),
         }
     }
@@ -85,10 +78,6 @@ impl Desk {
                 Ok(false)
             }
             Op::Begin => self.begin(client, &request, &payload).map(|()| false),
-            Op::MultiGet if keys_of(&payload).is_ok_and(|(keys, _)| keys.is_empty()) => {
-                self.end(client, &request, End::of(Status::Values));
-                Ok(false)
-            }
             _ => self.single(client, number, request, &payload),
         };
         self.payload = payload;
@@ -113,10 +102,8 @@ impl Desk {
         request: &Request,
         payload: &[u8],
     ) -> Result<(), Refused> {
-        let routes = &self.front.routes;
-        let region = routes.region(request.region, request.epoch);
-        let region = region.ok_or(Refused::WrongServer)?;
-        let long = begin_long((routes, region), payload, &self.front.versions)?;
+        let here = self.front.here(request)?;
+        let long = begin_long(here, payload, &self.front.versions)?;
         client.answer(
             request,
             End::of(Status::Long),
@@ -135,30 +122,30 @@ impl Desk {
         request: Request,
         payload: &[u8],
     ) -> Result<bool, Refused> {
-        let routes = &self.front.routes;
-        let region = || {
-            let region = routes.region(request.region, request.epoch);
-            region.ok_or(Refused::WrongServer)
-        };
+        let here = || self.front.here(&request);
+        let scratch = &mut self.scratch;
         let ask = match request.op {
             Op::Get => Ask::Get {
-                key: within(routes, region()?, payload)?,
+                key: here()?.key(payload)?,
             },
             Op::Look => Ask::Expiry {
-                key: within(routes, region()?, payload)?,
+                key: here()?.key(payload)?,
             },
             Op::GetVersion => Ask::GetVersion {
-                key: within(routes, region()?, payload)?,
+                key: here()?.key(payload)?,
             },
-            Op::Write => read_call((routes, region()?), &request, payload, &mut self.batch)?,
-            Op::GetPart => read_part((routes, region()?), payload, &mut self.keys)?,
-            Op::PutPart => read_put_part((routes, region()?), payload, &mut self.batch)?,
-            Op::Snapshot => read_lease(&request, payload).map_err(Refused::Invalid)?,
-            Op::Maintain => read_maintenance(payload).map_err(Refused::Invalid)?,
-            Op::MultiGet => read_keys(routes, &request, payload, &mut self.keys)?,
-            Op::Scan => read_scan(region()?, &request, payload, &mut self.range)?,
-            _ => read_write((routes, region()?), &request, payload, &mut self.batch)?,
+            Op::Write => read_write(here()?, &request, payload, scratch)?,
+            Op::GetPart => read_part(here()?, payload, scratch)?,
+            Op::PutPart => read_put_part(here()?, payload, scratch)?,
+            Op::Snapshot | Op::Maintain => read_of_all(&request, payload, scratch)?,
+            Op::MultiGet => read_multi_get(&self.front.routes, &request, payload, scratch)?,
+            Op::Scan => read_scan(here()?, &request, payload, scratch)?,
+            _ => read_batch(here()?, &request, payload, scratch)?,
         };
+        if matches!(ask, Ask::GetMany { keys, .. } if keys.is_empty()) {
+            self.end(client, &request, End::of(Status::Values));
+            return Ok(false);
+        }
         client.snapshots.asked(&ask);
         let place = client.keep(request);
         let token = token(number, place);
@@ -349,8 +336,7 @@ impl Desk {
             }
             Response::Failed(error) => {
                 let mut out = Vec::new();
-                let (kind, outcome, what) = words_of(&error);
-                put_failure(kind, outcome, what, &mut out);
+                put_failure(&error, &mut out);
                 client.answer(request, End::of(Status::Failed), map, &[&out]);
                 self.tally.count(request.op, meter::Outcome::from(&error));
             }
@@ -369,7 +355,7 @@ impl Desk {
         (end, response): (End, &Response),
     ) {
         let mut out = Vec::new();
-        encode_response(response, &mut out);
+        response.encode(&mut out);
         client.answer(request, end, self.map(), &[&out]);
         self.tally.count(request.op, meter::Outcome::Ok);
     }
@@ -462,15 +448,6 @@ fn put_values(values: &[Option<Vec<u8>>], room: usize) -> Vec<u8> {
         }
     }
     out
-}
-
-fn words_of(error: &ServiceError) -> (FailureKind, Outcome, &str) {
-    match error {
-        ServiceError::Invalid(what) => (FailureKind::Invalid, Outcome::NotApplied, what),
-        ServiceError::Unavailable { what, outcome } => (FailureKind::Unavailable, *outcome, what),
-        ServiceError::Busy { what, outcome } => (FailureKind::Busy, *outcome, what),
-        ServiceError::Storage { what, outcome } => (FailureKind::Storage, *outcome, what),
-    }
 }
 
 #[cfg(test)]

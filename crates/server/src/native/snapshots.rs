@@ -6,11 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::codec::Reader;
-use argosy_wire::call::Call;
 use argosy_wire::native::{Flags, Request};
 
-use crate::node::Forwarded;
 use crate::service::{Lease, ReplySink, Request as Ask, Response, Service, SnapshotId};
 
 /// Most snapshots of a connection that are remembered: a region has no more open. The oldest of more ends
@@ -71,25 +68,6 @@ impl Held {
         }
         service.flush();
     }
-}
-
-/// What a request about a snapshot asks for, or why it makes no sense.
-pub(super) fn read_lease(request: &Request, payload: &[u8]) -> Result<Ask<'static>, String> {
-    let call = Call::decode(&mut Reader::new("a snapshot", payload));
-    let call = call.map_err(|error| error.to_string())?;
-    let Ok(Forwarded::Snapshot(id, lease)) = Forwarded::of(call) else {
-        return Err("a request about a snapshot that is none".to_owned());
-    };
-    let opens = matches!(lease, Lease::Open(_));
-    if opens != request.flags.has(Flags::OPEN) {
-        return Err("a snapshot whose header says otherwise than its payload".to_owned());
-    }
-    if opens != id.is_none() {
-        return Err(
-            "a snapshot that is opened has no number yet, and any other has one".to_owned(),
-        );
-    }
-    Ok(Ask::Snapshot { id, lease })
 }
 
 /// Has no use for answers.

@@ -1,11 +1,12 @@
 //! The spinner with clients that write whatever they like.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
-use argosy_base::{Epoch, RegionId, ServerId};
+use argosy_base::{Epoch, Guard, KeyRange, RegionId, ServerId, WriteBatch, WriteOptions};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_memory::SharedMemory;
-use argosy_wire::call::{Call, ERASE, GUARD, Leasing, When, WireUntil};
+use argosy_wire::api::{Lease, Request as Ask, SnapshotId};
 use argosy_wire::native::{
     Flags, LayError, Long, Op, PartOf, REQUESTS_AT, ReplyHeader, Request, RequestWriter, Shape,
     Slot, Status, put_pair, read_reply,
@@ -151,9 +152,9 @@ impl Hand {
     }
 
     /// Asks for something about a snapshot: of no region, by whatever map.
-    fn lease(&mut self, id: u32, flags: Flags, call: &Call<'_>) {
+    fn lease(&mut self, id: u32, flags: Flags, ask: Ask<'_>) {
         let mut body = Vec::new();
-        call.encode(&mut body);
+        ask.encode(&mut body);
         self.lay((Op::Snapshot, flags), (RegionId(0), Epoch(0)), id, &body);
     }
 
@@ -505,24 +506,22 @@ fn snapshots_of_a_client_that_goes_are_given_back() {
     let fake = Arc::new(Fake::new());
     let (mut spinner, _) = spinner(&fake);
     let (mut client, mut other) = (join(&mut spinner), join(&mut spinner));
-    let open = Call::Snapshot {
-        what: Leasing::Open,
-        id: 0,
-        millis: 1000,
+    let open = Ask::Snapshot {
+        id: None,
+        lease: Lease::Open(Duration::from_secs(1)),
     };
-    client.lease(0, Flags::OPEN, &open);
-    client.lease(1, Flags::OPEN, &open);
-    other.lease(0, Flags::OPEN, &open);
+    client.lease(0, Flags::OPEN, open);
+    client.lease(1, Flags::OPEN, open);
+    other.lease(0, Flags::OPEN, open);
     step(&mut spinner);
     assert_eq!(client.status(1), Some(Status::Answer));
     assert_eq!(fake.snapshots(), 3);
     // What was closed is not closed again.
-    let close = Call::Snapshot {
-        what: Leasing::Close,
-        id: 0x10,
-        millis: 0,
+    let close = Ask::Snapshot {
+        id: Some(SnapshotId(0x10)),
+        lease: Lease::Close,
     };
-    client.lease(2, Flags::default(), &close);
+    client.lease(2, Flags::default(), close);
     step(&mut spinner);
     assert_eq!(fake.snapshots(), 2);
     let calls = fake.counts().0;
@@ -531,7 +530,7 @@ fn snapshots_of_a_client_that_goes_are_given_back() {
     // One that is opened when its client has gone is closed as soon as it is there.
     fake.set_late(true);
     let mut late = join(&mut spinner);
-    late.lease(0, Flags::OPEN, &open);
+    late.lease(0, Flags::OPEN, open);
     step(&mut spinner);
     spinner.leave(late.number);
     assert_eq!(fake.snapshots(), 2);
@@ -547,16 +546,14 @@ fn a_request_about_a_snapshot_that_makes_no_sense_is_refused() {
     let fake = Arc::new(Fake::new());
     let (mut spinner, _) = spinner(&fake);
     let mut client = join(&mut spinner);
-    let call = |what, id| Call::Snapshot {
-        what,
-        id,
-        millis: 1000,
-    };
-    client.lease(0, Flags::OPEN, &call(Leasing::Open, 7));
-    client.lease(1, Flags::OPEN, &call(Leasing::Close, 7));
-    client.lease(2, Flags::default(), &call(Leasing::Open, 0));
-    client.lease(3, Flags::default(), &call(Leasing::Renew, 0));
-    client.lease(4, Flags::default(), &Call::Count);
+    let second = Duration::from_secs(1);
+    let ask = |lease, id| Ask::Snapshot { id, lease };
+    let (open, seven) = (Lease::Open(second), Some(SnapshotId(7)));
+    client.lease(0, Flags::OPEN, ask(open, seven));
+    client.lease(1, Flags::OPEN, ask(Lease::Close, seven));
+    client.lease(2, Flags::default(), ask(open, None));
+    client.lease(3, Flags::default(), ask(Lease::Renew(second), None));
+    client.lease(4, Flags::default(), Ask::Count);
     client.ask(Op::Snapshot, 5);
     step(&mut spinner);
     for id in 0..6 {
@@ -575,7 +572,7 @@ const SHORT: Long = Long {
 
 /// A part of it, or of something else.
 fn part_of(long: Long, index: u32, bytes: &[u8]) -> Vec<u8> {
-    let (at, key) = (0, &b"key"[..]);
+    let (at, key) = (None, &b"key"[..]);
     let mut body = Vec::new();
     let part = PartOf {
         long,
@@ -590,18 +587,17 @@ fn part_of(long: Long, index: u32, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A write of what stands for it.
-fn head_of(long: &[u8], until: Vec<WireUntil>, more: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
+fn head_of(long: &[u8]) -> Vec<u8> {
+    let mut batch = WriteBatch::new();
+    batch.put(b"key", long).unwrap();
+    sent(&batch)
+}
+
+/// A write as it travels.
+fn sent(batch: &WriteBatch) -> Vec<u8> {
     let mut body = Vec::new();
-    let mut ops = vec![(&b"key"[..], Some(long))];
-    ops.extend(more);
-    let call = Call::Write {
-        when: When::Always,
-        previous: false,
-        change: None,
-        ops,
-        until,
-    };
-    call.encode(&mut body);
+    let options = WriteOptions::default();
+    Ask::Write { batch, options }.encode(&mut body);
     body
 }
 
@@ -616,6 +612,13 @@ fn parts_of_values_are_what_a_server_would_have_written_or_refused() {
         ..SHORT
     };
     let head = SHORT.encode();
+    let (mut range, mut several, mut guarded) = Default::default();
+    let upto = KeyRange::new("key", Some(b"l".to_vec()));
+    WriteBatch::delete_range(&mut range, &upto).unwrap();
+    WriteBatch::put(&mut several, b"key", &head).unwrap();
+    several.delete(b"key").unwrap();
+    WriteBatch::put(&mut guarded, b"key", b"v").unwrap();
+    guarded.guard(b"a", Guard::Present);
     let refused = [
         // The parts have a length and a number, and it is the server that says which.
         (Op::PutPart, none, part_of(SHORT, 0, b"four")),
@@ -625,16 +628,12 @@ fn parts_of_values_are_what_a_server_would_have_written_or_refused() {
         (Op::GetPart, none, b"nonsense".to_vec()),
         (Op::Begin, none, b"nonsense".to_vec()),
         // What stands for a value is put alone, and nothing else is.
-        (Op::Write, long, head_of(&other.encode(), vec![], &[])),
-        (Op::Write, long, head_of(b"no long", vec![], &[])),
-        (Op::Write, long, head_of(&head, vec![ERASE], &[])),
-        (Op::Write, long, head_of(&head, vec![], &[(b"key", None)])),
+        (Op::Write, long, head_of(&other.encode())),
+        (Op::Write, long, head_of(b"no long")),
+        (Op::Write, long, sent(&range)),
+        (Op::Write, long, sent(&several)),
         // Nor is a guard, or a head, a client's affair otherwise.
-        (
-            Op::Write,
-            none,
-            head_of(b"v", vec![(0, 0), GUARD], &[(b"a", None)]),
-        ),
+        (Op::Write, none, sent(&guarded)),
     ];
     for (id, (op, flags, body)) in (0..).zip(refused) {
         client.send(id, op, flags, &body);
@@ -643,14 +642,14 @@ fn parts_of_values_are_what_a_server_would_have_written_or_refused() {
     }
     assert_eq!(fake.counts().0, 0, "none of them was carried out");
     // Without its first part it does not become visible.
-    client.send(20, Op::Write, long, &head_of(&head, vec![], &[]));
+    client.send(20, Op::Write, long, &head_of(&head));
     step(&mut spinner);
     assert_eq!(client.status(20), Some(Status::Failed));
     client.send(21, Op::GetPart, none, &part_of(SHORT, 0, b""));
     client.send(22, Op::PutPart, none, &part_of(SHORT, 0, b"abc"));
     client.send(23, Op::GetPart, none, &part_of(SHORT, 0, b""));
     client.send(24, Op::Get, none, b"key");
-    client.send(25, Op::Write, long, &head_of(&head, vec![], &[]));
+    client.send(25, Op::Write, long, &head_of(&head));
     step(&mut spinner);
     client.send(26, Op::Get, none, b"key");
     step(&mut spinner);

@@ -12,13 +12,12 @@ use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
 use super::Node;
-use super::forward::encode_request;
 use super::link::SendError;
 use super::waiting::ReplyTo;
 use crate::service::{Request, Response, ServiceError};
 
 /// The kind of a forwarded request.
-const CALL_KIND: u8 = Message::Call(argosy_wire::call::Call::Count).kind();
+const CALL_KIND: u8 = Message::Call(&[]).kind();
 /// Calls under way to other servers, at most.
 pub(super) const CALLS_MAX: usize = 1 << 16;
 /// Bytes of reads that are kept to be sent again, at most. Reads beyond it are lost with their link.
@@ -199,10 +198,10 @@ impl Node {
             reply,
             // The primary gives the request up first, and knows better what became of it.
             deadline: self.deadline() + self.settings.deadline / 4,
-            write: matches!(request, Request::Write { .. } | Request::Ingest { .. }),
+            write: request.writes(),
         };
         let mut payload = Vec::new();
-        encode_request(request, &mut payload);
+        request.encode(&mut payload);
         let mut header = Header {
             kind: CALL_KIND,
             region: region.id,

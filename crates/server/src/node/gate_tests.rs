@@ -8,7 +8,6 @@ use argosy_base::{Direction, KeyRange, ServerId};
 use argosy_coordinator::Replication;
 use argosy_engine::{Condition, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimSettings;
-use argosy_wire::call::Call;
 use argosy_wire::ring::Header;
 
 use super::copies_tests::{Pair, REGIONS, settings};
@@ -111,7 +110,9 @@ fn forward(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
         epoch: region.epoch,
         request: 1,
     };
-    node.answer_call(peer, header, Call::Get { key: KEY });
+    let mut call = Vec::new();
+    Request::Get { key: KEY }.encode(&mut call);
+    node.answer_call(peer, header, &call);
     None
 }
 

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use argosy_base::codec::{put_string, put_varint};
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{
     AddressMode, DeviceSegment, Direction, EditSeq, Epoch, FlushRange, Incarnation, Instant,
@@ -16,11 +17,10 @@ use argosy_base::{
 };
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::{FormatOptions, MemoryDevice, Store};
-use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_engine::{Wanted, WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimFabric, SimWorld};
 use argosy_fabric::{Fabric, MemoryKey, RemoteMemory};
 use argosy_memory::AnonymousWindows;
-use argosy_wire::call::{Answer, Call, Leasing, When, WireMaintenance};
 use argosy_wire::message::{CONTINUED, FetchStatus, Message};
 use argosy_wire::ring::{Header, RingShape, RingWriter};
 
@@ -28,7 +28,9 @@ use super::inbox::RING;
 use super::link::Link;
 use super::readers_tests::{Answers, set_clock, surroundings};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings, keys};
-use crate::service::{ReplySink, Request, Response, Service};
+use crate::service::{
+    KeyList, Lease, Maintenance, Paging, ReplySink, Request, Response, Service, SnapshotId,
+};
 
 const HOSTILE: ServerId = ServerId(2);
 /// Without the hostile one; it is a backup there; it is the primary.
@@ -542,56 +544,92 @@ fn second_message<'a>(
             why: "it wants to",
         },
         23 => Message::Whole { attempt },
-        24 => Message::Answer(Answer::Count(random.number())),
-        _ => Message::Call(call(random, body, key)),
+        24 => {
+            let mut answer = Vec::new();
+            Response::Count(random.number()).encode(&mut answer);
+            Message::Answer(answer.leak())
+        }
+        _ => Message::Call(call(random, body, key).leak()),
     }
 }
 
 /// Any call, of keys that the region may not have and with bounds that are none.
-fn call<'a>(random: &mut Random, body: &'a [u8], key: &'a [u8]) -> Call<'a> {
+fn call(random: &mut Random, body: &[u8], key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let at = Some(SnapshotId(random.number()));
     match random.below(8) {
-        0 => Call::Get { key },
-        1 => Call::GetVersion { key },
-        2 => Call::Write {
-            when: random.pick(&[
-                When::Always,
-                When::Absent,
-                When::Version(7),
-                When::Equals(key),
-            ]),
-            previous: random.below(2) == 0,
-            change: (random.below(4) == 0).then(|| (random.byte(), random.number())),
-            ops: vec![(key, Some(body)); random.below(3)],
-            until: vec![(random.byte(), random.number()); random.below(3)],
-        },
-        3 => Call::GetMany {
-            keys: vec![&b"big"[..]; 40],
-            bytes_max: Some(random.number()),
-            at: random.number(),
-        },
-        4 => Call::Snapshot {
-            what: random.pick(&[Leasing::Open, Leasing::Renew, Leasing::Close]),
-            id: random.number(),
-            millis: random.number(),
-        },
-        5 => Call::Scan {
-            from: key,
-            to: (random.below(2) == 0).then_some(body),
-            direction: random.pick(&[Direction::Up, Direction::Down]),
-            pairs_max: random.number(),
-            bytes_max: random.number(),
-            keys_only: random.below(2) == 0,
-            at: random.number(),
-        },
-        6 => Call::Ingest {
-            pairs: vec![(key, body); random.below(3)],
-        },
+        0 => Request::Get { key }.encode(&mut out),
+        1 => Request::GetVersion { key }.encode(&mut out),
+        2 => write(random, body, key, &mut out),
+        3 => {
+            let keys = &KeyList::of([&b"big"[..]; 40]);
+            let wanted = Wanted::Values(usize::MAX);
+            Request::GetMany { keys, wanted, at }.encode(&mut out);
+        }
+        4 => {
+            let span = Duration::from_nanos(random.number());
+            let lease = random.pick(&[Lease::Open(span), Lease::Renew(span), Lease::Close]);
+            Request::Snapshot { id: at, lease }.encode(&mut out);
+        }
+        5 => {
+            let to = (random.below(2) == 0).then(|| body.to_vec());
+            let paging = Paging {
+                direction: random.pick(&[Direction::Up, Direction::Down]),
+                pairs_max: usize::MAX,
+                bytes_max: usize::MAX,
+                keys_only: random.below(2) == 0,
+                at,
+            };
+            let range = &KeyRange::new(key, to);
+            Request::Scan { range, paging }.encode(&mut out);
+        }
+        6 => {
+            out.extend_from_slice(&[9, 2]);
+            for bytes in [key, body, key, body] {
+                put_string(&mut out, bytes);
+            }
+        }
         _ => match random.below(2) {
-            0 => Call::Maintain {
-                what: WireMaintenance::Flush,
-            },
-            _ => Call::Count,
+            0 => {
+                let what = Maintenance::Flush;
+                Request::Maintain { what }.encode(&mut out);
+            }
+            _ => Request::Count.encode(&mut out),
         },
+    }
+    out
+}
+
+/// A write that a server would not send: see the grammar in `wire::api`.
+fn write(random: &mut Random, body: &[u8], key: &[u8], out: &mut Vec<u8>) {
+    out.push(2);
+    match random.pick(&[0, 1, 3, 4]) {
+        3 => {
+            out.push(3);
+            put_string(out, key);
+        }
+        4 => out.extend_from_slice(&[4, 7]),
+        when => out.push(when),
+    }
+    out.push(u8::from(random.below(2) == 0));
+    match random.below(4) {
+        0 => {
+            out.push(random.byte());
+            put_varint(out, random.number());
+        }
+        _ => out.push(0),
+    }
+    let ops = random.below(3);
+    put_varint(out, ops as u64);
+    for _ in 0..ops {
+        let kind = random.pick(&[1, 2, 3]);
+        out.push(kind);
+        put_string(out, key);
+        put_string(out, body);
+        if kind == 2 {
+            out.push(random.byte());
+            put_varint(out, random.number());
+        }
     }
 }
 

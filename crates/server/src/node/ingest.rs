@@ -20,7 +20,6 @@ use argosy_engine::ingest::{IngestError, Taken, Ticket, check_part};
 use argosy_engine::{Condition, Reach, WaitFor, WriteBatch, WriteOptions};
 
 use super::Node;
-use super::forward::pairs_of;
 use super::gate::Reveals;
 use super::gather::WriteParts;
 use super::refuse::{failed, not_written};
@@ -106,12 +105,12 @@ impl Node {
         sink: &Arc<dyn ReplySink>,
         token: u64,
     ) -> Option<Response> {
-        if pairs_of(batch).count() != batch.len() || batch.expires() || batch.is_empty() {
+        if batch.puts().count() != batch.len() || batch.expires() || batch.is_empty() {
             let odd = "what is ingested is pairs that do not expire".to_owned();
             return Some(Response::Failed(ServiceError::Invalid(odd)));
         }
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
-        for (at, (key, value)) in pairs_of(batch).enumerate() {
+        for (at, (key, value)) in batch.puts().enumerate() {
             let (part, ops) = parts.entry(self.map.index_of(key)).or_default();
             let put = part.put(key, value);
             put.expect("part of a batch that is within the limits");
@@ -141,7 +140,9 @@ impl Node {
         batch: &WriteBatch,
         reply: ReplyTo,
     ) -> Option<Response> {
-        let pairs = pairs_of(batch).map(|(key, value)| (key.to_vec(), value.to_vec()));
+        let pairs = batch
+            .puts()
+            .map(|(key, value)| (key.to_vec(), value.to_vec()));
         let pairs: Pairs = pairs.collect();
         let copies = self.map.region(region.id).map_or(1, |of| of.members.len());
         let builds = copies > 1 && self.map.replication() == Replication::BuildIndex;

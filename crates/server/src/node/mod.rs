@@ -27,7 +27,6 @@ mod edit_memory;
 mod failing;
 mod fetching;
 mod follower;
-mod forward;
 mod gate;
 mod gather;
 mod held;
@@ -100,7 +99,6 @@ use region::{Care, Region};
 use room::Rooms;
 use waiting::Allowance;
 
-pub(crate) use forward::{Forwarded, encode_response, snapshot_of, write_of};
 pub use holdings::Holding;
 pub use inspect::{CopyState, MADE_TO_FAIL, NodeCounts};
 pub use keys::{checked_from, is_log_window};

@@ -26,7 +26,7 @@ use super::waiting::{Entry, Queued, ReplyTo, Shown, Unkept};
 use crate::activity::{Activity, Place};
 use crate::service::{
     Begun, InfoSection, KeyList, Paging, Readiness, ReplySink, Request, Response, Service,
-    ServiceError,
+    ServiceError, too_slow,
 };
 
 /// Bytes of keys and values in one page of a scan, or of values of several keys, at most; a single pair may
@@ -366,7 +366,7 @@ impl Node {
             changed,
         } = written;
         let response = match unguarded {
-            true => Response::Failed(ServiceError::too_slow()),
+            true => Response::Failed(too_slow()),
             false => Response::Written {
                 applied,
                 existed,

@@ -3,12 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use argosy_base::codec::Reader;
 use argosy_base::{Direction, Instant, KeyRange};
 use argosy_engine::{Wanted, WriteBatch, WriteOptions};
-use argosy_wire::call::Call;
+use argosy_wire::api::{Scratch, Sender};
 
-use super::super::forward::{Forwarded, encode_request};
 use super::super::readers_tests::{Gate, alone, set_clock};
 use super::*;
 use crate::service::{KeyList, Paging, Service};
@@ -149,10 +147,9 @@ fn a_snapshot_shows_its_moment_until_its_lease_ends() {
 fn forwarded(bench: &Bench, id: SnapshotId, lease: Lease) -> Response {
     let mut bytes = Vec::new();
     let id = Some(id);
-    encode_request(&Request::Snapshot { id, lease }, &mut bytes);
-    let call = Call::decode(&mut Reader::new("a call", &bytes)).expect("it was encoded");
-    match Forwarded::of(call).expect("it makes sense").request() {
-        Request::Snapshot { id, lease } => {
+    Request::Snapshot { id, lease }.encode(&mut bytes);
+    match Request::decode(&bytes, Sender::Server, &mut Scratch::default()) {
+        Ok(Request::Snapshot { id, lease }) => {
             let engine = engine_of(&bench.region).expect("it is open");
             bench.node.lease_here(&bench.region, &engine, (id, lease))
         }

@@ -4,17 +4,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
+use argosy_base::codec::Malformed;
 use argosy_base::{Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
 use argosy_engine::{EngineError, Progress};
 use argosy_replication::primary::Event;
+use argosy_wire::api::{BadRequest, Request, Scratch, Sender};
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
 use super::Node;
 use super::context::Context;
 use super::failing::Failed;
-use super::forward::{Forwarded, decode_response, encode_response};
 use super::link::{Admission, LinkEvent, SendError};
 use super::reading::Asked;
 use super::region::{Driver, Region, engine_of, send_all};
@@ -27,7 +28,7 @@ use crate::service::{ReplySink, Response, ServiceError};
 const MESSAGES_PER_TURN: usize = 256;
 
 /// The kind of an answer to a forwarded request.
-const ANSWER_KIND: u8 = Message::Answer(argosy_wire::call::Answer::Count(0)).kind();
+const ANSWER_KIND: u8 = Message::Answer(&[]).kind();
 
 impl Node {
     /// Moves links, messages and regions on. For one thread.
@@ -198,20 +199,19 @@ impl Node {
     fn receive(&self, peer: ServerId, header: Header, payload: &[u8]) {
         let message = match Message::decode(header.kind, payload) {
             Ok(message) => message,
-            Err(error) => {
-                tracing::error!(peer = peer.0, kind = header.kind, %error, "bad message");
-                self.link(peer).reset("a message makes no sense");
-                return;
-            }
+            Err(error) => return self.bad_message(peer, header, &error),
         };
         self.world.ledger.turn_to(activity_of(&message));
         match message {
-            Message::Answer(answer) => {
-                let reply = self.calls().end(peer, header.request);
-                if let Some(reply) = reply {
-                    reply.send(decode_response(answer));
+            Message::Answer(answer) => match Response::decode(answer) {
+                Ok(response) => {
+                    let reply = self.calls().end(peer, header.request);
+                    if let Some(reply) = reply {
+                        reply.send(response);
+                    }
                 }
-            }
+                Err(error) => self.bad_message(peer, header, &error),
+            },
             Message::Call(call) => match self.admit(peer, header, payload) {
                 Admission::Now => self.answer_call(peer, header, call),
                 Admission::Later => {}
@@ -221,6 +221,11 @@ impl Node {
             Message::Room { free, reserve } => self.heard_room(peer, Room { free, reserve }),
             message => self.receive_for_region(peer, header, &message, payload),
         }
+    }
+
+    fn bad_message(&self, peer: ServerId, header: Header, error: &Malformed) {
+        tracing::error!(peer = peer.0, kind = header.kind, %error, "bad message");
+        self.link(peer).reset("a message makes no sense");
     }
 
     fn admit(&self, peer: ServerId, header: Header, payload: &[u8]) -> Admission {
@@ -236,7 +241,6 @@ impl Node {
         let mut made = false;
         while let Some((header, payload)) = self.next_deferred(peer) {
             made = true;
-            // It was understood when it came.
             if let Ok(Message::Call(call)) = Message::decode(header.kind, &payload) {
                 self.world.ledger.turn_to(Activity::Request);
                 self.answer_call(peer, header, call);
@@ -260,24 +264,24 @@ impl Node {
         }
     }
 
-    pub(super) fn answer_call(
-        &self,
-        peer: ServerId,
-        header: Header,
-        call: argosy_wire::call::Call<'_>,
-    ) {
+    pub(super) fn answer_call(&self, peer: ServerId, header: Header, call: &[u8]) {
         let Some(sink) = self.answerer(peer) else {
             return;
         };
-        let response = match (Forwarded::of(call), self.region(header.region)) {
-            (Err(error), _) => Some(Response::Failed(error)),
-            (Ok(_), None) => Some(self.wrong_region(header.region)),
-            (Ok(_), Some(region)) if region.epoch != header.epoch || region.primary != self.id => {
-                Some(self.wrong_region(header.region))
+        let mut scratch = Scratch::default();
+        let request = match Request::decode(call, Sender::Server, &mut scratch) {
+            Ok(request) => request,
+            Err(BadRequest::Malformed(error)) => return self.bad_message(peer, header, &error),
+            Err(BadRequest::Limit(error)) => {
+                let error = ServiceError::Invalid(error.to_string());
+                return sink.deliver(header.request, Response::Failed(error));
             }
-            (Ok(forwarded), Some(region)) => self
-                .passes_early(region, forwarded.request())
-                .or_else(|| self.call_here(region, forwarded.request(), &sink, header.request)),
+        };
+        let response = match self.region(header.region) {
+            Some(region) if region.epoch == header.epoch && region.primary == self.id => self
+                .passes_early(region, request)
+                .or_else(|| self.call_here(region, request, &sink, header.request)),
+            _ => Some(self.wrong_region(header.region)),
         };
         if let Some(response) = response {
             sink.deliver(header.request, response);
@@ -491,7 +495,7 @@ impl ReplySink for Answerer {
             return;
         };
         let mut payload = Vec::new();
-        encode_response(&response, &mut payload);
+        response.encode(&mut payload);
         let header = Header {
             kind: ANSWER_KIND,
             region: RegionId(0),
@@ -510,7 +514,7 @@ impl ReplySink for Answerer {
             Err(error @ SendError::TooLong { .. }) => too_long(&error, &response),
         };
         payload.clear();
-        encode_response(&instead, &mut payload);
+        instead.encode(&mut payload);
         if link.send(header, &payload) == Err(SendError::Full) {
             link.reset("an answer cannot be sent");
         }

@@ -16,7 +16,7 @@ use argosy_engine::{Condition, Wanted, Was, WriteBatch, WriteOptions};
 use super::session::CallToken;
 use crate::service::{
     Begun, InfoSection, KeyList, Lease, Paging, Readiness, ReplySink, Request, Response, Service,
-    ServiceError, SnapshotId,
+    ServiceError, SnapshotId, too_slow,
 };
 
 /// Here it is always this time.
@@ -346,7 +346,7 @@ impl State {
         }
         let applied = self.holds(batch, options.condition, &existed);
         if applied && !self.is_guarded_well(batch) {
-            return Response::Failed(ServiceError::too_slow());
+            return Response::Failed(too_slow());
         }
         for op in batch.ops().take(if applied { usize::MAX } else { 0 }) {
             self.writes += 1;

@@ -1,4 +1,4 @@
-//! What stands behind the headers. Keys, values and texts are byte strings as in [`crate::call`].
+//! What stands behind the headers. Keys, values and texts are byte strings as in [`crate::api`].
 //!
 //! ```text
 //! get, delete := key                       (all of the payload)
@@ -8,17 +8,17 @@
 //! long        := version: u128  len: u64  part_len: u32  crc32c: u32
 //! part        := long  index: u32  snapshot: u64  key_len: u16  key bytes
 //!                                          (of a value in parts; the bytes are the rest)
-//! failure     := error: u8  outcome: u8  text
+//! failure     := failure: u8  outcome: u8  text
 //! x?          := 0 | 1 x
 //! ```
 
 use alloc::vec::Vec;
 
-use argosy_base::Outcome;
-use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
-use argosy_base::limits::{KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
+use argosy_base::KeyList;
+use argosy_base::codec::{Malformed, Reader, put_string};
+use argosy_base::limits::{LONG_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
 
-use crate::call::{self, FailureKind};
+use crate::api::{self, Failure, SnapshotId};
 
 /// Most keys of one [`Op::MultiGet`](super::Op).
 pub const MULTI_KEYS_MAX: usize = 1024;
@@ -42,30 +42,24 @@ pub fn split_pair(payload: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     Ok((key, r.rest()))
 }
 
-/// Appends the keys of a multi-get from snapshot `at`, or from none where that is 0.
-pub fn put_keys<'a>(keys: impl ExactSizeIterator<Item = &'a [u8]>, at: u64, out: &mut Vec<u8>) {
-    put_varint(out, keys.len() as u64);
-    for key in keys {
-        put_string(out, key);
-    }
-    put_varint(out, at);
+/// Appends the keys of a multi-get from snapshot `at`, or from none.
+pub fn put_keys<'a>(
+    keys: impl ExactSizeIterator<Item = &'a [u8]>,
+    at: Option<SnapshotId>,
+    out: &mut Vec<u8>,
+) {
+    api::put_keys(keys, at, out);
 }
 
-/// The keys of a multi-get, and the snapshot that they are read from, if not 0.
+/// Reads the keys of a multi-get into `keys`. Returns the snapshot that they are read from, if from one.
 ///
 /// # Errors
 /// [`Malformed`] where there are too many, or they are too long, or it is none.
-pub fn keys_of(payload: &[u8]) -> Result<(Vec<&[u8]>, u64), Malformed> {
+pub fn read_keys(payload: &[u8], keys: &mut KeyList) -> Result<Option<SnapshotId>, Malformed> {
     let mut r = Reader::new("a multi-get", payload);
-    let count = r.length(MULTI_KEYS_MAX)?;
-    let keys = (0..count).map(|_| r.string(KEY_BYTES_MAX));
-    let keys = keys.collect::<Result<_, _>>()?;
-    let at = r.varint()?;
-    if r.rest().is_empty() {
-        Ok((keys, at))
-    } else {
-        Err(r.malformed())
-    }
+    let at = api::read_keys(&mut r, MULTI_KEYS_MAX, keys)?;
+    r.finish()?;
+    Ok(at)
 }
 
 /// Appends a value of the answer to a multi-get.
@@ -144,8 +138,8 @@ pub struct PartOf<'a> {
     pub long: Long,
     /// Its place in it.
     pub index: u32,
-    /// The snapshot to read it from, if not 0.
-    pub at: u64,
+    /// The snapshot to read it from, if from one.
+    pub at: Option<SnapshotId>,
     /// The key of the value.
     pub key: &'a [u8],
     /// What it is, where it is to be written.
@@ -157,7 +151,7 @@ impl<'a> PartOf<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.long.encode());
         out.extend_from_slice(&self.index.to_le_bytes());
-        out.extend_from_slice(&self.at.to_le_bytes());
+        out.extend_from_slice(&self.at.map_or(0, |at| at.0).to_le_bytes());
         put_pair(self.key, out);
     }
 
@@ -168,7 +162,7 @@ impl<'a> PartOf<'a> {
     pub fn decode(payload: &'a [u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new("a part of a value", payload);
         let long = Long::read(&mut r)?;
-        let (index, at) = (r.u32()?, r.u64()?);
+        let (index, at) = (r.u32()?, api::snapshot_of(r.u64()?));
         let (key, bytes) = split_pair(r.rest())?;
         Ok(Self {
             long,
@@ -229,17 +223,16 @@ impl<'a> Values<'a> {
 }
 
 /// Appends a failure.
-pub fn put_failure(kind: FailureKind, outcome: Outcome, text: &str, out: &mut Vec<u8>) {
-    call::put_failure(out, kind, outcome);
-    out.extend_from_slice(text.as_bytes());
+pub fn put_failure(failure: &Failure, out: &mut Vec<u8>) {
+    failure.put_kind(out);
+    out.extend_from_slice(failure.what().as_bytes());
 }
 
-/// A failure: its kind, what became of a write, and its text, which may have been cut short.
+/// A failure, whose text may have been cut short.
 ///
 /// # Errors
 /// [`Malformed`] where it is none.
-pub fn failure(payload: &[u8]) -> Result<(FailureKind, Outcome, &[u8]), Malformed> {
+pub fn read_failure(payload: &[u8]) -> Result<Failure, Malformed> {
     let mut r = Reader::new("a failure", payload);
-    let (kind, outcome) = call::failure(&mut r)?;
-    Ok((kind, outcome, r.rest()))
+    Failure::read(&mut r, |r| r.take(r.rest().len()))
 }

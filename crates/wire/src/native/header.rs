@@ -44,19 +44,19 @@ pub enum Op {
     Delete = 5,
     /// What several keys are bound to. Payload: see [`put_keys`](super::put_keys).
     MultiGet = 6,
-    /// Operations of one region, together. Payload: a [`Call::Write`](crate::call::Call).
+    /// Operations of one region, together. Payload: a [`Request::Write`](crate::api::Request).
     Batch = 7,
-    /// A page of a range. Payload: a [`Call::Scan`](crate::call::Call).
+    /// A page of a range. Payload: a [`Request::Scan`](crate::api::Request).
     Scan = 8,
     /// Operations of one region, together, on terms; ranges may be among what is removed. Payload: a
-    /// [`Call::Write`](crate::call::Call).
+    /// [`Request::Write`](crate::api::Request).
     Write = 9,
     /// When the pair of a key expires, and how long its value is. Payload: the key.
     Look = 10,
     /// What a key is bound to, and the version of that. Payload: the key.
     GetVersion = 11,
     /// Open, renew or close a snapshot of all regions. Payload: a
-    /// [`Call::Snapshot`](crate::call::Call), whose number is 0 where one is to be opened.
+    /// [`Request::Snapshot`](crate::api::Request).
     Snapshot = 12,
     /// A version for the parts of a value. Payload: a [`PartOf`](super::PartOf) of which only the key and
     /// the value's length count.
@@ -66,7 +66,7 @@ pub enum Op {
     /// Write a part of a value, which nobody sees before its head is written, by [`Op::Write`]. Payload: a
     /// [`PartOf`](super::PartOf), and the bytes.
     PutPart = 15,
-    /// Look after all regions as a whole. Payload: a [`Call::Maintain`](crate::call::Call). Answered by
+    /// Look after all regions as a whole. Payload: a [`Request::Maintain`](crate::api::Request). Answered by
     /// [`Status::Done`].
     Maintain = 16,
 }
@@ -121,7 +121,7 @@ pub enum Status {
     Refused = 4,
     /// The payload holds [`Values`](super::Values).
     Values = 5,
-    /// The payload is an [`Answer::Page`](crate::call::Answer).
+    /// The payload is a [`Response::Page`](crate::api::Response).
     Page = 6,
     /// The payload is a [`RegionMap`](super::RegionMap).
     Map = 7,
@@ -131,7 +131,7 @@ pub enum Status {
     WrongServer = 9,
     /// The request failed. Payload: see [`put_failure`](super::put_failure).
     Failed = 10,
-    /// The payload is an [`Answer`](crate::call::Answer): to [`Op::Write`], [`Op::Look`],
+    /// The payload is a [`Response`](crate::api::Response): to [`Op::Write`], [`Op::Look`],
     /// [`Op::GetVersion`] and [`Op::Snapshot`].
     Answer = 11,
     /// The payload is a [`Long`](super::Long): the value is in parts, or is to be written in them.

@@ -29,7 +29,7 @@ use argosy_base::range::Starts;
 use argosy_base::{Epoch, Incarnation, KeyRange, RegionId, ServerId};
 
 /// The version of the protocol that is spoken here, the only one. 2: batches in the form of ring version
-/// 4 ([`Call::Write`](crate::call::Call)). 3: a multi-get may be answered by the values of its first keys.
+/// 4 ([`Request::Write`](crate::api::Request)). 3: a multi-get may be answered by the values of its first keys.
 /// 4: scans in the form of ring version 7. 5: writes on terms, and looks. 6: writes may remove ranges.
 /// 7: versions may be asked for. 8: snapshots.
 /// 9: values of over 1 MiB, in parts. 10: regions may be flushed and compacted.

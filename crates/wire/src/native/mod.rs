@@ -77,8 +77,8 @@ mod sync;
 mod tests;
 
 pub use body::{
-    Long, MULTI_KEYS_MAX, OneValue, PartOf, Values, failure, keys_of, put_failure, put_keys,
-    put_long, put_pair, put_value, split_pair,
+    Long, MULTI_KEYS_MAX, OneValue, PartOf, Values, put_failure, put_keys, put_long, put_pair,
+    put_value, read_failure, read_keys, split_pair,
 };
 pub use header::{
     Flags, HEADER_BYTES, Op, RENDEZVOUS_AT, ReplyHeader, Request, Slot, Status, message_bytes,

@@ -4,11 +4,11 @@ use alloc::string::ToString;
 use alloc::vec;
 use core::cell::RefCell;
 
-use argosy_base::{Epoch, Incarnation, KeyRange, Outcome, RegionId, ServerId, Shared};
+use argosy_base::{Epoch, Incarnation, KeyList, KeyRange, Outcome, RegionId, ServerId, Shared};
 use proptest::prelude::*;
 
 use super::*;
-use crate::call::FailureKind;
+use crate::api::{Failure, SnapshotId};
 
 /// A connection's memory without another process.
 struct Plain(RefCell<Vec<u8>>);
@@ -184,20 +184,14 @@ fn replies_come_in_their_slots_or_say_what_they_need() {
     assert_eq!((answer.status, answer.needed), (Status::TooSmall, 160));
     assert!(answer.flags.has(Flags::APPLIED) && empty.is_empty());
     let mut text = Vec::new();
-    put_failure(
-        FailureKind::Busy,
-        Outcome::Unknown,
-        &"x".repeat(500),
-        &mut text,
-    );
+    let outcome = Outcome::Unknown;
+    let what = "x".repeat(500);
+    put_failure(&Failure::Busy { what, outcome }, &mut text);
     write_reply(&memory, shape, slot, reply(Status::Failed, 8), &[&text]);
     let (answer, text) = read(8).unwrap();
     assert_eq!(answer.status, Status::Failed);
-    let (kind, outcome, text) = failure(&text).unwrap();
-    assert_eq!(
-        (kind, outcome, text.len()),
-        (FailureKind::Busy, Outcome::Unknown, 90)
-    );
+    let what = "x".repeat(90);
+    assert_eq!(read_failure(&text), Ok(Failure::Busy { what, outcome }));
 }
 
 #[test]
@@ -389,7 +383,8 @@ proptest! {
 
     #[test]
     fn any_body_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = (split_pair(&bytes), keys_of(&bytes), failure(&bytes), RegionMap::decode(&bytes));
+        let _ = (split_pair(&bytes), read_failure(&bytes), RegionMap::decode(&bytes));
+        let _ = read_keys(&bytes, &mut KeyList::default());
         let _ = (Long::decode(&bytes), PartOf::decode(&bytes));
         let mut values = Values::of(&bytes);
         while values.next_value().is_ok() {}
@@ -407,13 +402,16 @@ proptest! {
         values in proptest::collection::vec(proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)), 0..9),
         at in any::<u64>(),
     ) {
+        let at = (at > 0).then_some(SnapshotId(at));
         let mut bytes = Vec::new();
         put_pair(&key, &mut bytes);
         bytes.extend_from_slice(b"value");
         prop_assert_eq!(split_pair(&bytes).unwrap(), (key.as_slice(), &b"value"[..]));
         bytes.clear();
         put_keys([&key[..], b"other"].into_iter(), at, &mut bytes);
-        prop_assert_eq!(keys_of(&bytes).unwrap(), (vec![&key[..], b"other"], at));
+        let mut keys = KeyList::default();
+        prop_assert_eq!(read_keys(&bytes, &mut keys), Ok(at));
+        prop_assert_eq!(keys, KeyList::of([&key[..], b"other"]));
         bytes.clear();
         for value in &values {
             put_value(value.as_deref(), &mut bytes);
@@ -432,6 +430,7 @@ proptest! {
         (part_len, index, at) in (1..=u32::MAX, any::<u32>(), any::<u64>()),
     ) {
         let long = Long { version, len, part_len, checksum };
+        let at = (at > 0).then_some(SnapshotId(at));
         let mut bytes = Vec::new();
         put_long(&long, &mut bytes);
         put_value(Some(b"other"), &mut bytes);

@@ -67,7 +67,7 @@ pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the mark at the end of a message.
 const END_SIZE: usize = 8;
 
-/// Version of the message format, what payloads may say included (`message`, `call`): whoever adds to
+/// Version of the message format, what payloads may say included (`message`, `api`): whoever adds to
 /// that raises it, so that a server that does not know the addition says so, and does not call it
 /// damage. 2: pointers may hold places. 3: backups may build levels; scans may go down.
 /// 4: writes may depend on values. 5: pairs may expire. 6: several keys may be asked for together, and

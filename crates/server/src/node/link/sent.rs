@@ -1,12 +1,11 @@
 //! Bytes that a link has written into its peer's memory, by what they were for.
 
 use argosy_base::EditSeq;
-use argosy_wire::call::{Answer, Call};
 use argosy_wire::message::{CONTINUED, Message};
 use argosy_wire::ring::message_size;
 
-const CALL: u8 = Message::Call(Call::Count).kind();
-const ANSWER: u8 = Message::Answer(Answer::Count(0)).kind();
+const CALL: u8 = Message::Call(&[]).kind();
+const ANSWER: u8 = Message::Answer(&[]).kind();
 const EDIT: u8 = Message::Edit {
     attempt: 0,
     seq: EditSeq(0),
