@@ -6,8 +6,9 @@
 
 use argosy_engine::WriteOptions;
 use argosy_engine::change::{Change, float, integer};
+use argosy_wire::api::Plan;
 
-use super::command::{Command, Plan, Step, Turn};
+use super::command::{Command, Step, Turn};
 use super::grow::Grow;
 use super::reply::Gather;
 use super::strings::refuse;

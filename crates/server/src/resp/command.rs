@@ -5,18 +5,17 @@
 //! server ([`Step::Call`]), and says what the reply is gathered from: which may need further calls.
 
 use argosy_base::limits::VALUE_BYTES_MAX;
-use argosy_engine::{Wanted, WriteOptions};
+use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::Args;
 use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 
 use super::front::Context;
 use super::reply::Gather;
-use super::session::{Core, Scratch};
+use super::session::Core;
 use super::{
     changes, connection, docs, expiry, info, keys, maintenance, scan, snapshots, strings,
     transactions,
 };
-use crate::service::{Lease, Maintenance, Paging, SnapshotId};
 
 /// What a command sees while it is begun.
 pub(super) struct Turn<'a> {
@@ -37,29 +36,6 @@ pub(super) enum Step {
     Replied,
     /// It makes a call.
     Call(Plan, Gather),
-}
-
-/// A call, in a form that borrows nothing: the bytes lie in the request or in [`Scratch`].
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Plan {
-    /// Get the key that is this argument.
-    Get(usize),
-    /// Get this of the keys of the scratch, now or in a snapshot.
-    GetMany(Wanted, Option<SnapshotId>),
-    /// Open a snapshot, or renew or close this one.
-    Snapshot(Option<SnapshotId>, Lease),
-    /// Write the batch of the scratch.
-    Write(WriteOptions),
-    /// Ingest the batch of the scratch.
-    Ingest,
-    /// Scan the range of the scratch.
-    Scan(Paging),
-    /// When the pair of the key that is this argument expires, and how long its value is.
-    Expiry(usize),
-    /// Count the keys.
-    Count,
-    /// Have this done with every region.
-    Maintain(Maintenance),
 }
 
 /// A command.

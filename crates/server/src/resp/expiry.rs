@@ -5,8 +5,9 @@
 use argosy_base::Moment;
 use argosy_engine::change::{Change, Only, integer};
 use argosy_engine::{Expiry, WriteOptions};
+use argosy_wire::api::Plan;
 
-use super::command::{Command, Plan, Step, Turn, shown, syntax_error};
+use super::command::{Command, Step, Turn, shown, syntax_error};
 use super::reply::Gather;
 use super::strings::refuse;
 
@@ -16,25 +17,25 @@ pub(super) const COMMANDS: &[Command] = &[
         ("ttl", 2),
         "Returns how many seconds a key has left.",
         "key",
-        |_| tell(Shown::SECONDS_LEFT),
+        |turn| tell(turn, Shown::SECONDS_LEFT),
     ),
     expiry(
         ("pttl", 2),
         "Returns how many milliseconds a key has left.",
         "key",
-        |_| tell(Shown::MILLIS_LEFT),
+        |turn| tell(turn, Shown::MILLIS_LEFT),
     ),
     expiry(
         ("expiretime", 2),
         "Returns when a key expires, in seconds since 1970.",
         "key",
-        |_| tell(Shown::SECONDS),
+        |turn| tell(turn, Shown::SECONDS),
     ),
     expiry(
         ("pexpiretime", 2),
         "Returns when a key expires, in milliseconds since 1970.",
         "key",
-        |_| tell(Shown::MILLIS),
+        |turn| tell(turn, Shown::MILLIS),
     ),
     expiry(
         ("expire", -3),
@@ -147,8 +148,9 @@ impl Shown {
     }
 }
 
-fn tell(shown: Shown) -> Step {
-    Step::Call(Plan::Expiry(1), Gather::Expiry(shown))
+fn tell(turn: &mut Turn<'_>, shown: Shown) -> Step {
+    turn.scratch.set_key(turn.args.at(1));
+    Step::Call(Plan::Expiry, Gather::Expiry(shown))
 }
 
 /// How a number means a moment.
@@ -290,7 +292,8 @@ fn set(turn: &mut Turn<'_>, unit: Unit, command: &str) -> Step {
 
 fn getex(turn: &mut Turn<'_>) -> Step {
     let Some(option) = turn.args.get(2) else {
-        return Step::Call(Plan::Get(1), Gather::Value);
+        turn.scratch.set_key(turn.args.at(1));
+        return Step::Call(Plan::Get, Gather::Value);
     };
     let expiry = match (Unit::of(option), turn.args.get(3), turn.args.len()) {
         (Some(unit), Some(number), 4) => match unit.future(number, "getex") {

@@ -14,12 +14,12 @@
 use argosy_base::checksum::extend;
 use argosy_engine::long::{Head, LongReader, LongWriter, Torn, Versions};
 use argosy_engine::{Changed, Condition, Expiry, Refusal, Wanted, WriteBatch, WriteOptions};
+use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::Args;
 
-use super::command::{self, Plan};
+use super::command;
 use super::errors::error_text;
 use super::reply::{After, Gather, Pending};
-use super::session::Scratch;
 use crate::meter::Outcome;
 use crate::service::{Response, ServiceError};
 

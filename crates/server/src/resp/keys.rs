@@ -1,8 +1,9 @@
 //! Commands on keys, whatever their values: `DEL`, `EXISTS`, `TYPE` and the like.
 
 use argosy_engine::{BatchError, Condition, WriteBatch, WriteOptions};
+use argosy_wire::api::Plan;
 
-use super::command::{Command, NO_KEYS, Plan, Step, Turn, unknown_subcommand, wrong_arity};
+use super::command::{Command, NO_KEYS, Step, Turn, unknown_subcommand, wrong_arity};
 use super::reply::{Gather, Tells};
 use super::strings::{look_up, refuse};
 
@@ -139,8 +140,9 @@ fn exists(turn: &mut Turn<'_>) -> Step {
     look_up(turn, Tells::Existing(0))
 }
 
-fn key_type(_: &mut Turn<'_>) -> Step {
-    Step::Call(Plan::Expiry(1), Gather::Type)
+fn key_type(turn: &mut Turn<'_>) -> Step {
+    turn.scratch.set_key(turn.args.at(1));
+    Step::Call(Plan::Expiry, Gather::Type)
 }
 
 fn dbsize(_: &mut Turn<'_>) -> Step {
@@ -153,7 +155,8 @@ fn memory(turn: &mut Turn<'_>) -> Step {
     }
     match turn.args.get(2) {
         Some(key) if matches!(turn.args.len(), 3 | 5) => {
-            Step::Call(Plan::Expiry(2), Gather::Usage(key.len()))
+            turn.scratch.set_key(key);
+            Step::Call(Plan::Expiry, Gather::Usage(key.len()))
         }
         _ => wrong_arity(turn, "memory|usage"),
     }

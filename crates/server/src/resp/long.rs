@@ -13,11 +13,12 @@
 
 use argosy_engine::long::{Head, LongReader, LongWriter, Torn, is_head, may_be_head};
 use argosy_engine::{Condition, Wanted, WriteOptions};
+use argosy_wire::api::{Plan, Scratch};
 
-use super::command::{self, Plan};
+use super::command;
 use super::front::{Context, FrontEnd};
 use super::reply::{After, Gather, Pending};
-use super::session::{CallToken, Core, Scratch, Session};
+use super::session::{CallToken, Core, Session};
 use super::strings::set_options;
 use super::transactions::refusal_of_long;
 use crate::meter::Outcome;

@@ -1,6 +1,8 @@
 //! Commands that have something done with all of the store: `KV.FLUSH` and `KV.COMPACT`.
 
-use super::command::{Command, NO_KEYS, Plan, Step, Turn};
+use argosy_wire::api::Plan;
+
+use super::command::{Command, NO_KEYS, Step, Turn};
 use super::reply::Gather;
 use crate::service::Maintenance;
 

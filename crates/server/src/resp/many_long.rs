@@ -12,9 +12,9 @@ use std::collections::VecDeque;
 
 use argosy_base::limits::LONG_VALUE_BYTES_MAX;
 use argosy_engine::long::{Head, LongReader, Torn};
+use argosy_wire::api::Plan;
 use argosy_wire::resp::{Encoder, Protocol};
 
-use super::command::Plan;
 use super::long::{LongGather, TRIES_MAX};
 use super::reply::{After, Gather, Pending};
 use crate::meter::Outcome;

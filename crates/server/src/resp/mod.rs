@@ -59,7 +59,8 @@ mod strings;
 mod transactions;
 mod worker;
 
+pub use argosy_wire::api::Scratch;
 pub use front::{Context, FrontEnd, Limits, Settings};
 pub use listener::{Listener, Threads};
 pub use pool::Pool;
-pub use session::{Call, CallToken, Scratch, Session};
+pub use session::{Call, CallToken, Session};

@@ -9,9 +9,9 @@
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::long::is_head;
 use argosy_engine::{Changed, Wanted};
+use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::{Encoder, Protocol};
 
-use super::command::Plan;
 use super::errors::error_text;
 use super::expiry::Shown;
 use super::front::FrontEnd;
@@ -19,7 +19,6 @@ use super::glob;
 use super::grow::Grow;
 use super::long::{LongGather, part};
 use super::many_long::ManyGather;
-use super::session::Scratch;
 use crate::meter::Outcome;
 use crate::service::{KeyList, Paging, Response, SnapshotId};
 

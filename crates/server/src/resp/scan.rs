@@ -8,8 +8,9 @@
 use argosy_base::limits::KEY_BYTES_MAX;
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::{Expiry, WriteOptions};
+use argosy_wire::api::Plan;
 
-use super::command::{Command, NO_KEYS, Plan, Step, Turn, number, shown, syntax_error};
+use super::command::{Command, NO_KEYS, Step, Turn, number, shown, syntax_error};
 use super::expiry::Unit;
 use super::glob::{self, PATTERN_BYTES_MAX};
 use super::reply::{Gather, RangeGather};

@@ -20,11 +20,10 @@
 
 use std::collections::VecDeque;
 
-use argosy_base::KeyRange;
-use argosy_engine::WriteBatch;
+use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::{Protocol, Step as Parsed};
 
-use super::command::{self, Plan, Step, Turn};
+use super::command::{self, Step, Turn};
 use super::front::{Context, FrontEnd, Limits};
 use super::grow::Changing;
 use super::input::Input;
@@ -32,7 +31,7 @@ use super::long::{Intake, Took};
 use super::pool::Pool;
 use super::reply::{After, Gather, Pending, response_bytes};
 use crate::meter::Outcome;
-use crate::service::{KeyList, Request, Response};
+use crate::service::{Request, Response};
 
 /// Bits of a [`CallToken`]. It numbers the command, which has one call under way at a time.
 const SEQUENCE_BITS: u32 = 24;
@@ -81,15 +80,6 @@ pub struct Call<'a> {
     pub token: CallToken,
     /// What is asked.
     pub request: Request<'a>,
-}
-
-/// Room for building requests, one per thread: it is used between [`Session::next_call`] and the
-/// call that this returned.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    pub(super) batch: WriteBatch,
-    pub(super) range: KeyRange,
-    pub(super) keys: KeyList,
 }
 
 /// One connection.
@@ -235,39 +225,12 @@ impl Session {
         if let Plan::Scan(paging) = plan {
             self.core.reserve = self.core.reserve.max(paging.bytes_max);
         }
-        let request = match plan {
-            Plan::Get(index) => Request::Get {
-                key: self.input.args().at(index),
-            },
-            Plan::GetMany(wanted, at) => {
-                self.core.asked_for_keys(token);
-                Request::GetMany {
-                    keys: &scratch.keys,
-                    wanted,
-                    at,
-                }
-            }
-            Plan::Snapshot(id, lease) => Request::Snapshot { id, lease },
-            Plan::Write(options) => {
-                self.core.asked(token, scratch.batch.bytes());
-                let batch = &scratch.batch;
-                Request::Write { batch, options }
-            }
-            Plan::Ingest => {
-                self.core.asked(token, scratch.batch.bytes());
-                let batch = &scratch.batch;
-                Request::Ingest { batch }
-            }
-            Plan::Scan(paging) => {
-                let range = &scratch.range;
-                Request::Scan { range, paging }
-            }
-            Plan::Expiry(index) => Request::Expiry {
-                key: self.input.args().at(index),
-            },
-            Plan::Count => Request::Count,
-            Plan::Maintain(what) => Request::Maintain { what },
-        };
+        match plan {
+            Plan::GetMany(..) => self.core.asked_for_keys(token),
+            Plan::Write(_) | Plan::Ingest => self.core.asked(token, scratch.batch.bytes()),
+            _ => {}
+        }
+        let request = scratch.request(plan);
         Some(Call { token, request })
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use argosy_engine::Wanted;
 use argosy_engine::long::check_users;
+use argosy_wire::api::Plan;
 
-use super::command::{Command, NO_KEYS, Plan, Step, Turn, number, syntax_error};
+use super::command::{Command, NO_KEYS, Step, Turn, number, syntax_error};
 use super::reply::{Gather, Tells};
 use super::strings::look_up_from;
 use crate::service::{Lease, SnapshotId};
@@ -112,7 +113,8 @@ pub(super) fn name_of(turn: &mut Turn<'_>, named: &[u8]) -> Result<SnapshotId, S
 
 fn get(turn: &mut Turn<'_>) -> Step {
     let Some(option) = turn.args.get(2) else {
-        return Step::Call(Plan::Get(1), Gather::Value);
+        turn.scratch.set_key(turn.args.at(1));
+        return Step::Call(Plan::Get, Gather::Value);
     };
     let (true, Some(named), 4) = (
         option.eq_ignore_ascii_case(b"snapshot"),

@@ -3,8 +3,9 @@
 use argosy_engine::change::integer;
 use argosy_engine::long::check_users;
 use argosy_engine::{BatchError, Condition, Expiry, WriteBatch, WriteOptions};
+use argosy_wire::api::Plan;
 
-use super::command::{Command, Plan, Step, Turn, wrong_arity};
+use super::command::{Command, Step, Turn, wrong_arity};
 use super::expiry::Unit;
 use super::reply::{Gather, KeysGather, Tells};
 use crate::service::{KeyList, SnapshotId};
@@ -104,13 +105,15 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
-fn get(_: &mut Turn<'_>) -> Step {
-    Step::Call(Plan::Get(1), Gather::Value)
+fn get(turn: &mut Turn<'_>) -> Step {
+    turn.scratch.set_key(turn.args.at(1));
+    Step::Call(Plan::Get, Gather::Value)
 }
 
 fn strlen(turn: &mut Turn<'_>) -> Step {
-    let key = turn.args.at(1).to_vec();
-    Step::Call(Plan::Expiry(1), Gather::Length(key))
+    let key = turn.args.at(1);
+    turn.scratch.set_key(key);
+    Step::Call(Plan::Expiry, Gather::Length(key.to_vec()))
 }
 
 fn mget(turn: &mut Turn<'_>) -> Step {
@@ -274,7 +277,10 @@ pub(super) fn put_all(turn: &mut Turn<'_>, name: &str) -> Result<(), Step> {
 
 fn getrange(turn: &mut Turn<'_>) -> Step {
     match (integer(turn.args.at(2)), integer(turn.args.at(3))) {
-        (Some(from), Some(to)) => Step::Call(Plan::Get(1), Gather::Part(from, to)),
+        (Some(from), Some(to)) => {
+            turn.scratch.set_key(turn.args.at(1));
+            Step::Call(Plan::Get, Gather::Part(from, to))
+        }
         _ => turn
             .core
             .error("ERR value is not an integer or out of range"),

@@ -28,6 +28,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
+use argosy_wire::api::Scratch;
 use argosy_wire::resp::Protocol;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -38,7 +39,7 @@ use super::accept::{Acceptor, LISTENER, refuse};
 use super::front::{Client, Context, FrontEnd};
 use super::pace::Pace;
 use super::pool::{POOL_BYTES_MAX, Pool};
-use super::session::{CallToken, Scratch, Session};
+use super::session::{CallToken, Session};
 use super::slots::{Connection, Ended, FAIR_BYTES, Slots, Touched};
 use crate::line_rate::LineRate;
 use crate::mailbox::{Mailbox, Post};

@@ -44,6 +44,7 @@
 //! in the grammar is refused; an addition to it is another version of the message ring.
 
 mod failure;
+mod plan;
 mod request;
 mod response;
 mod write;
@@ -51,7 +52,8 @@ mod write;
 use argosy_base::codec::{Malformed, Reader, put_string};
 
 pub use failure::Failure;
-pub use request::{BadRequest, Lease, Maintenance, Paging, Request, Scratch, Sender, SnapshotId};
+pub use plan::{Plan, Scratch};
+pub use request::{BadRequest, Lease, Maintenance, Paging, Request, Sender, SnapshotId};
 pub(crate) use request::{put_keys, read_keys, snapshot_of};
 pub use response::Response;
 

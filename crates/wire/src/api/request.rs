@@ -8,7 +8,7 @@ use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::{BatchError, Direction, KeyList, KeyRange, Wanted, WriteBatch, WriteOptions};
 
-use super::{count, flag, option, put_option, write};
+use super::{Scratch, count, flag, option, put_option, write};
 
 /// One request. Borrows from the caller, so that an answer at once copies nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,17 +140,6 @@ impl Lease {
 /// Bits of how a scan is wanted. DO NOT CHANGE THE VALUES.
 const KEYS_ONLY: u8 = 1;
 const DOWN: u8 = 2;
-
-/// Room for what a request borrows: one thread builds or reads one request at a time in it.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    /// Of a write or an ingest.
-    pub batch: WriteBatch,
-    /// Of a scan.
-    pub range: KeyRange,
-    /// Of a request about several keys.
-    pub keys: KeyList,
-}
 
 /// Who sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
