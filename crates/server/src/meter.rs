@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use argosy_base::Instant;
 
-use crate::service::{Request, ServiceError};
+use crate::service::{Failure, Request};
 
 /// One call in so many is timed.
 pub const SAMPLE_EVERY: u32 = 16;
@@ -57,13 +57,13 @@ impl Outcome {
     }
 }
 
-impl From<&ServiceError> for Outcome {
-    fn from(error: &ServiceError) -> Self {
+impl From<&Failure> for Outcome {
+    fn from(error: &Failure) -> Self {
         match error {
-            ServiceError::Invalid(_) => Self::Invalid,
-            ServiceError::Unavailable { .. } => Self::Unavailable,
-            ServiceError::Busy { .. } => Self::Busy,
-            ServiceError::Storage { .. } => Self::Storage,
+            Failure::Invalid(_) => Self::Invalid,
+            Failure::Unavailable { .. } => Self::Unavailable,
+            Failure::Busy { .. } => Self::Busy,
+            Failure::Storage { .. } => Self::Storage,
         }
     }
 }

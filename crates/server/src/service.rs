@@ -11,13 +11,11 @@ use std::sync::Arc;
 use argosy_base::Outcome;
 
 pub use argosy_base::KeyList;
-pub use argosy_wire::api::{
-    Failure as ServiceError, Lease, Maintenance, Paging, Request, Response, SnapshotId,
-};
+pub use argosy_wire::api::{Failure, Lease, Maintenance, Paging, Request, Response, SnapshotId};
 
 /// The parts of a long value have been swept before its head was written.
-pub(crate) fn too_slow() -> ServiceError {
-    ServiceError::Unavailable {
+pub(crate) fn too_slow() -> Failure {
+    Failure::Unavailable {
         what: "the value took too long to be written: write it again".to_owned(),
         outcome: Outcome::NotApplied,
     }

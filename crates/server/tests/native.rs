@@ -19,7 +19,7 @@ use argosy_device::SystemClock;
 use argosy_server::native::{Front, Listener, Place, Routes, Settings, Start};
 use argosy_server::resp::fake::Fake;
 use argosy_server::service::{
-    Begun, InfoSection, Readiness, ReplySink, Request, Response, Service, ServiceError,
+    Begun, Failure, InfoSection, Readiness, ReplySink, Request, Response, Service,
 };
 use argosy_wire::native::VERSION;
 
@@ -530,7 +530,7 @@ fn failures_come_as_they_are() {
     let outcome = Outcome::Unknown;
     servers[0]
         .fake
-        .fail_next(ServiceError::Storage { what, outcome });
+        .fail_next(Failure::Storage { what, outcome });
     let error = client.put(b"argo", b"").unwrap_err();
     assert!(matches!(&error, ClientError::Storage { what, .. } if what == "the device is on fire"));
     assert_eq!(error.outcome(), Outcome::Unknown);
@@ -539,7 +539,7 @@ fn failures_come_as_they_are() {
     let outcome = Outcome::NotApplied;
     servers[0]
         .fake
-        .fail_next(ServiceError::Unavailable { what, outcome });
+        .fail_next(Failure::Unavailable { what, outcome });
     client.put(b"argo", b"sails").unwrap();
     assert_eq!(client.get(b"argo").unwrap().unwrap(), b"sails");
 }
@@ -584,9 +584,7 @@ fn what_is_asked_is_counted_by_command_and_result() {
     client.get(b"argo").unwrap();
     let what = "there is no room".to_owned();
     let outcome = Outcome::NotApplied;
-    servers[0]
-        .fake
-        .fail_next(ServiceError::Busy { what, outcome });
+    servers[0].fake.fail_next(Failure::Busy { what, outcome });
     client.put(b"argo", b"").unwrap_err();
     let counted = |server: usize| -> Vec<_> {
         let counts = servers[server].front.meter.counts();
@@ -1178,7 +1176,7 @@ fn a_long_value_that_cannot_be_written_leaves_what_was_there() {
     // A part that is not written is no write that anybody would have to ask about.
     let what = "the device is on fire".to_owned();
     let outcome = Outcome::Unknown;
-    let failure = ServiceError::Storage { what, outcome };
+    let failure = Failure::Storage { what, outcome };
     servers[0].fake.fail_next(failure);
     let error = client.put(b"argo", value).unwrap_err();
     assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
@@ -1261,7 +1259,7 @@ fn a_range_that_is_removed_in_part_is_told_as_unknown() {
     let client = client_of(&servers[0]);
     let what = "the device is on fire".to_owned();
     let outcome = Outcome::NotApplied;
-    let failure = ServiceError::Storage { what, outcome };
+    let failure = Failure::Storage { what, outcome };
     servers[1].fake.fail_next(failure.clone());
     let error = client.delete_range(&KeyRange::all()).unwrap_err();
     assert_eq!(error.outcome(), Outcome::Unknown, "{error}");

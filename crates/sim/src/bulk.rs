@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange, Outcome};
 use argosy_engine::WriteBatch;
-use argosy_server::service::{Paging, Response, ServiceError};
+use argosy_server::service::{Failure, Paging, Response};
 
 use crate::coverage::Coverage;
 use crate::load::{Pairs, Wrong};
@@ -301,16 +301,16 @@ impl Slot {
         let next = self.next.take();
         let outcome = match response {
             Response::Written { applied: true, .. } => Outcome::Applied,
-            Response::Failed(ServiceError::Invalid(why)) => {
+            Response::Failed(Failure::Invalid(why)) => {
                 return match (what, self.now) {
                     (Step::Ingest(_), Some(_)) => Ok(Told::Bound),
                     _ => Err(format!("a write was refused: {why}")),
                 };
             }
             Response::Failed(
-                ServiceError::Unavailable { outcome, .. }
-                | ServiceError::Busy { outcome, .. }
-                | ServiceError::Storage { outcome, .. },
+                Failure::Unavailable { outcome, .. }
+                | Failure::Busy { outcome, .. }
+                | Failure::Storage { outcome, .. },
             ) => outcome,
             odd => return Err(format!("a write was answered by {odd:?}")),
         };
@@ -336,7 +336,7 @@ impl Slot {
             // It was cut off: two pages are two moments.
             Response::Page { next: Some(_), .. } => return Ok(()),
             Response::Page { pairs, .. } => pairs,
-            Response::Failed(ServiceError::Invalid(why)) => return Err(why),
+            Response::Failed(Failure::Invalid(why)) => return Err(why),
             Response::Failed(_) => return Ok(()),
             odd => return Err(format!("a page was answered by {odd:?}")),
         };
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_part_is_refused_where_something_is_and_only_there() {
-        let refused = || Response::Failed(ServiceError::Invalid("bound".to_owned()));
+        let refused = || Response::Failed(Failure::Invalid("bound".to_owned()));
         assert!(slot(None).wrote(Step::Ingest(1), refused()).is_err());
         assert!(slot(Some(2)).wrote(Step::Ingest(1), refused()).is_ok());
         let done = Response::Written {

@@ -11,7 +11,7 @@
 
 use argosy_base::{Lsn, Moment, Outcome};
 use argosy_engine::{Change, Changed, Condition, Expiry, Only, WriteBatch, WriteOptions};
-use argosy_server::service::{Request, Response, ServiceError};
+use argosy_server::service::{Failure, Request, Response};
 
 use crate::check::computed::{self, CLIENTS, Computed, Sum, Told, Violation, What};
 use crate::coverage::{Coverage, EXPIRIES_READ};
@@ -367,9 +367,9 @@ impl Key {
                 Told::Written(applied, sum)
             }
             Response::Failed(
-                ServiceError::Unavailable { outcome, .. }
-                | ServiceError::Busy { outcome, .. }
-                | ServiceError::Storage { outcome, .. },
+                Failure::Unavailable { outcome, .. }
+                | Failure::Busy { outcome, .. }
+                | Failure::Storage { outcome, .. },
             ) => {
                 if asked.what.is_read() || outcome == Outcome::NotApplied {
                     return self.state.refused(token);

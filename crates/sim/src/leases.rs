@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use argosy_base::{Direction, Instant, KeyRange};
 use argosy_engine::Wanted;
-use argosy_server::service::{KeyList, Lease, Paging, Request, Response, ServiceError, SnapshotId};
+use argosy_server::service::{Failure, KeyList, Lease, Paging, Request, Response, SnapshotId};
 
 use crate::coverage::Coverage;
 use crate::load::{Load, Pairs, Wrong};
@@ -316,7 +316,7 @@ impl Held {
                 Ok(true)
             }
             (Step::Renew | Step::Close, Response::Snapshot(None)) => self.is_gone("", world),
-            (_, Response::Failed(ServiceError::Invalid(why))) if reads => self.is_gone(&why, world),
+            (_, Response::Failed(Failure::Invalid(why))) if reads => self.is_gone(&why, world),
             // It may have ended, or not.
             (Step::Renew | Step::Close | Step::Open, Response::Failed(_)) => Ok(false),
             (_, Response::Failed(_)) => {

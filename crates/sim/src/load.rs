@@ -12,7 +12,7 @@ use std::ops::Range;
 use argosy_base::range::Printable;
 use argosy_base::{Direction, Instant, Moment, Outcome};
 use argosy_engine::Changed;
-use argosy_server::service::{Response, ServiceError};
+use argosy_server::service::{Failure, Response};
 
 use crate::asks::{Ask, COUNTERS};
 use crate::check::counter::Increment;
@@ -338,31 +338,29 @@ impl Load {
         &mut self,
         op: u32,
         pending: &Pending,
-        error: &ServiceError,
+        error: &Failure,
         coverage: &mut Coverage,
     ) -> Result<(), Wrong> {
         let outcome = match error {
-            ServiceError::Unavailable { outcome, .. } | ServiceError::Busy { outcome, .. } => {
-                *outcome
-            }
-            ServiceError::Storage { what, outcome } if self.fails && is_failure(what) => {
+            Failure::Unavailable { outcome, .. } | Failure::Busy { outcome, .. } => *outcome,
+            Failure::Storage { what, outcome } if self.fails && is_failure(what) => {
                 let read = matches!(pending.ask, Ask::Get { .. } | Ask::Scan { .. });
                 coverage.add("reads that failed", u64::from(read));
                 *outcome
             }
-            ServiceError::Storage { what, outcome }
+            Failure::Storage { what, outcome }
                 if (self.damaged || pending.damaged) && names_damage(what) =>
             {
                 let read = matches!(pending.ask, Ask::Get { .. } | Ask::Scan { .. });
                 coverage.add("reads that named damage", u64::from(read));
                 *outcome
             }
-            ServiceError::Invalid(what) | ServiceError::Storage { what, .. } => {
+            Failure::Invalid(what) | Failure::Storage { what, .. } => {
                 return Err(format!("op {op} failed: {what}"));
             }
         };
         // Of a write over several regions, one may have had room.
-        let slow = matches!(error, ServiceError::Busy { .. }) || pending.several_regions;
+        let slow = matches!(error, Failure::Busy { .. }) || pending.several_regions;
         let excused = match pending.asking.expect {
             Expect::Anything => true,
             Expect::Slowness => slow || had_waited_for_room(error),
@@ -372,7 +370,7 @@ impl Load {
             return Err(format!("op {op} failed though nothing was wrong: {error}"));
         }
         let write = !pending.accesses.is_empty();
-        if matches!(error, ServiceError::Busy { .. })
+        if matches!(error, Failure::Busy { .. })
             && outcome != Outcome::NotApplied
             && !pending.several_regions
         {

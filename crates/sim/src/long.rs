@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use argosy_base::{Instant, Outcome};
 use argosy_engine::long::{Head, LongReader, LongWriter, Torn, Versions, is_reserved};
 use argosy_engine::{Expiry, WriteBatch};
-use argosy_server::service::{KeyList, Response, ServiceError};
+use argosy_server::service::{Failure, KeyList, Response};
 
 use crate::coverage::Coverage;
 use crate::load::Wrong;
@@ -347,9 +347,9 @@ impl Key {
         let outcome = match response {
             Response::Written { applied: true, .. } => Outcome::Applied,
             Response::Failed(
-                ServiceError::Unavailable { outcome, .. }
-                | ServiceError::Busy { outcome, .. }
-                | ServiceError::Storage { outcome, .. },
+                Failure::Unavailable { outcome, .. }
+                | Failure::Busy { outcome, .. }
+                | Failure::Storage { outcome, .. },
             ) => outcome,
             odd => return Err(format!("a write was answered by {odd:?}")),
         };
@@ -364,7 +364,7 @@ impl Key {
     fn read(&mut self, what: &mut Reading, response: Response) -> Result<bool, Wrong> {
         let value = match response {
             Response::Values(values) => values.into_iter().next().flatten(),
-            Response::Failed(ServiceError::Invalid(why)) => return Err(why),
+            Response::Failed(Failure::Invalid(why)) => return Err(why),
             Response::Failed(_) => return Ok(false),
             odd => return Err(format!("a read was answered by {odd:?}")),
         };

@@ -8,7 +8,7 @@
 //! Nothing of it is done on small devices, whose merges are judged by what they do by themselves.
 
 use argosy_base::Instant;
-use argosy_server::service::{Maintenance, Response, ServiceError};
+use argosy_server::service::{Failure, Maintenance, Response};
 
 use crate::coverage::Coverage;
 use crate::load::Wrong;
@@ -130,7 +130,7 @@ impl Maintainer {
                 coverage.add("compactions that were asked for", 1);
                 Ok(())
             }
-            (Response::Failed(ServiceError::Invalid(why)), _) => Err(format!("refused: {why}")),
+            (Response::Failed(Failure::Invalid(why)), _) => Err(format!("refused: {why}")),
             (Response::Failed(_), _) => {
                 coverage.add("maintenance that was not done", 1);
                 Ok(())

@@ -20,7 +20,7 @@ use std::time::Duration;
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::WriteBatch;
 use argosy_lsm::{Compaction, Settings};
-use argosy_server::service::{Paging, Response, ServiceError};
+use argosy_server::service::{Failure, Paging, Response};
 
 use crate::coverage::Coverage;
 use crate::load::{Pairs, Wrong};
@@ -351,9 +351,7 @@ impl Client {
                 self.wanted = self.wanted.saturating_sub(1);
                 Ok(())
             }
-            Response::Failed(ServiceError::Invalid(why)) => {
-                Err(format!("{what:?} was refused: {why}"))
-            }
+            Response::Failed(Failure::Invalid(why)) => Err(format!("{what:?} was refused: {why}")),
             Response::Failed(_) => {
                 self.pause = PAUSE;
                 Ok(())

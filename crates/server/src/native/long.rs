@@ -14,7 +14,7 @@ use argosy_wire::api::Scratch;
 use argosy_wire::native::{Flags, Long, PartOf, Request};
 
 use super::read::{Here, Refused};
-use crate::service::{Request as Ask, Response, ServiceError};
+use crate::service::{Failure, Request as Ask, Response};
 
 /// What stands for `value`, if it is in parts.
 pub(super) fn long_of(value: &[u8]) -> Option<Long> {
@@ -49,7 +49,7 @@ pub(super) fn in_short(request: &Request, mut response: Response) -> (Response, 
             several if several.iter().flatten().any(|value| is_head(value)) => {
                 let what = "one of the values before had over 1048576 bytes: write its key alone";
                 let (what, outcome) = (what.to_owned(), Outcome::Applied);
-                response = Response::Failed(ServiceError::Unavailable { what, outcome });
+                response = Response::Failed(Failure::Unavailable { what, outcome });
                 false
             }
             _ => false,

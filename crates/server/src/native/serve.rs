@@ -17,7 +17,7 @@ use super::read::{Refused, read_batch, read_multi_get, read_of_all, read_scan, r
 use super::tally::Tally;
 use super::tasks::{Task, Tasks, Work};
 use crate::meter;
-use crate::service::{Begun, KeyList, ReplySink, Request as Ask, Response, Service, ServiceError};
+use crate::service::{Begun, Failure, KeyList, ReplySink, Request as Ask, Response, Service};
 
 /// Bits of a token that name the place of a request among those of its client.
 pub(super) const PLACE_BITS: u32 = 16;
@@ -88,7 +88,7 @@ impl Desk {
                 false
             }
             Err(Refused::Invalid(why)) => {
-                let failed = Response::Failed(ServiceError::Invalid(why));
+                let failed = Response::Failed(Failure::Invalid(why));
                 self.answer(client, &request, failed);
                 false
             }
@@ -261,7 +261,7 @@ impl Desk {
         for token in stalled.iter().flat_map(Task::tokens).copied() {
             let (_, place) = parts_of(token);
             self.tally.answered(token);
-            let error = ServiceError::Busy {
+            let error = Failure::Busy {
                 what: "the client went before there was room".to_owned(),
                 outcome: Outcome::NotApplied,
             };

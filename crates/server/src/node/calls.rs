@@ -14,7 +14,7 @@ use argosy_wire::ring::Header;
 use super::Node;
 use super::link::SendError;
 use super::waiting::ReplyTo;
-use crate::service::{Request, Response, ServiceError};
+use crate::service::{Failure, Request, Response};
 
 /// The kind of a forwarded request.
 const CALL_KIND: u8 = Message::Call(&[]).kind();
@@ -127,7 +127,7 @@ impl Calls {
                 Outcome::NotApplied
             };
             let what = format!("{}, the region's primary, {what}; retry", asked.peer);
-            let error = ServiceError::Unavailable { what, outcome };
+            let error = Failure::Unavailable { what, outcome };
             due.push((asked.reply, Response::Failed(error)));
         }
     }
@@ -176,10 +176,7 @@ impl Node {
         let primary = region.primary;
         let refuse = |what: String| {
             let outcome = Outcome::NotApplied;
-            Some(Response::Failed(ServiceError::Unavailable {
-                what,
-                outcome,
-            }))
+            Some(Response::Failed(Failure::Unavailable { what, outcome }))
         };
         let away = self.link(primary).is_away(self.now());
         // Planted: it is sent all the same, so what is told of it need not be true.

@@ -13,7 +13,7 @@ use super::copies_tests::{Pair, settings};
 use super::planted_tests::write_of;
 use super::readers_tests::Answers;
 use super::{Mutants, NodeSettings};
-use crate::service::{ReplySink, Request, Response, Service, ServiceError};
+use crate::service::{Failure, ReplySink, Request, Response, Service};
 
 const PRIMARY: ServerId = ServerId(0);
 
@@ -25,7 +25,7 @@ fn open_pair() -> Pair {
 
 fn outcome_of(answer: &Response) -> (&str, Outcome) {
     match answer {
-        Response::Failed(ServiceError::Unavailable { what, outcome }) => (what, *outcome),
+        Response::Failed(Failure::Unavailable { what, outcome }) => (what, *outcome),
         other => panic!("it cannot have been done: {other:?}"),
     }
 }

@@ -12,7 +12,7 @@ use super::copies_tests::{Pair, REGIONS};
 use super::now::Tell;
 use super::readers_tests::Answers;
 use super::waiting::{Entry, Queued, ReplyTo};
-use crate::service::{ReplySink, Response, ServiceError};
+use crate::service::{Failure, ReplySink, Response};
 
 /// A write, and a read of its key, find room shortly before their deadline. Then they wait for the backup, which
 /// has nothing of the write yet.
@@ -53,7 +53,7 @@ fn who_has_waited_for_room_has_no_new_deadline() {
     node.set_now(deadline + Duration::from_millis(1));
     node.sweep();
     let outcome = |(token, answer): &(u64, Response)| match answer {
-        Response::Failed(ServiceError::Unavailable { what, outcome }) => {
+        Response::Failed(Failure::Unavailable { what, outcome }) => {
             assert!(
                 what.ends_with("(the request had waited for room before)"),
                 "{what}"

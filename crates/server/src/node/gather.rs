@@ -11,7 +11,7 @@ use argosy_base::{KeyRange, Outcome};
 
 use super::Node;
 use super::waiting::ReplyTo;
-use crate::service::{Paging, ReplySink, Response, ServiceError};
+use crate::service::{Failure, Paging, ReplySink, Response};
 
 /// The parts of a write over several regions.
 pub(crate) struct WriteParts {
@@ -49,7 +49,7 @@ impl WriteState {
         let mut existed = vec![false; self.ops];
         let mut previous = vec![None; self.ops];
         let (mut any_existed, mut any_previous) = (false, false);
-        let mut failure: Option<ServiceError> = None;
+        let mut failure: Option<Failure> = None;
         let mut written = 0;
         for (ops, response) in &mut self.parts {
             match response.take() {
@@ -68,7 +68,7 @@ impl WriteState {
                 }
                 Some(Response::Failed(error)) => failure = Some(worse(failure, error)),
                 _ => {
-                    let odd = ServiceError::Invalid("a write was answered oddly".into());
+                    let odd = Failure::Invalid("a write was answered oddly".into());
                     failure = Some(worse(failure, odd));
                 }
             }
@@ -79,7 +79,7 @@ impl WriteState {
                 let (why, _) = parts_of(&error);
                 let what = format!("part of the write took effect, but: {why}");
                 let outcome = Outcome::Unknown;
-                Response::Failed(ServiceError::Unavailable { what, outcome })
+                Response::Failed(Failure::Unavailable { what, outcome })
             }
             None => {
                 if !any_existed {
@@ -101,7 +101,7 @@ impl WriteState {
 
 /// The one of two failures that says more of what may have happened: one part that may have been
 /// applied makes the outcome of the whole unknown.
-fn worse(first: Option<ServiceError>, second: ServiceError) -> ServiceError {
+fn worse(first: Option<Failure>, second: Failure) -> Failure {
     match first {
         Some(first) if parts_of(&first).1 != Outcome::NotApplied => first,
         _ => second,
@@ -109,12 +109,12 @@ fn worse(first: Option<ServiceError>, second: ServiceError) -> ServiceError {
 }
 
 /// What failed, without what became of the write; and what became of it.
-fn parts_of(error: &ServiceError) -> (&str, Outcome) {
+fn parts_of(error: &Failure) -> (&str, Outcome) {
     match error {
-        ServiceError::Invalid(what) => (what, Outcome::NotApplied),
-        ServiceError::Unavailable { what, outcome }
-        | ServiceError::Busy { what, outcome }
-        | ServiceError::Storage { what, outcome } => (what, *outcome),
+        Failure::Invalid(what) => (what, Outcome::NotApplied),
+        Failure::Unavailable { what, outcome }
+        | Failure::Busy { what, outcome }
+        | Failure::Storage { what, outcome } => (what, *outcome),
     }
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct CountParts {
     reply: ReplyTo,
     /// The answer, of the sum.
     whole: fn(u64) -> Response,
-    state: Mutex<(usize, Result<u64, ServiceError>)>,
+    state: Mutex<(usize, Result<u64, Failure>)>,
 }
 
 impl CountParts {
@@ -268,7 +268,7 @@ impl ScanParts {
                 }
             }
             Response::Failed(error) => Response::Failed(error),
-            _ => Response::Failed(ServiceError::Invalid("a scan was answered oddly".into())),
+            _ => Response::Failed(Failure::Invalid("a scan was answered oddly".into())),
         };
         drop(state);
         self.reply.clone().send(answer);

@@ -6,7 +6,7 @@ use argosy_base::Outcome;
 
 use super::WriteParts;
 use crate::node::waiting::ReplyTo;
-use crate::service::{ReplySink, Response, ServiceError};
+use crate::service::{Failure, ReplySink, Response};
 
 #[derive(Default)]
 struct Kept(Mutex<Option<Response>>);
@@ -29,7 +29,7 @@ fn written() -> Response {
 
 fn lost(what: &str, outcome: Outcome) -> Response {
     let what = what.to_owned();
-    Response::Failed(ServiceError::Unavailable { what, outcome })
+    Response::Failed(Failure::Unavailable { what, outcome })
 }
 
 /// The answer to a write of which each region answers one of `parts`.

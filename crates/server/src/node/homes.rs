@@ -10,7 +10,7 @@ use argosy_engine::{Condition, Op, WriteBatch, WriteOptions, long};
 use super::Node;
 use super::gather::WriteParts;
 use super::waiting::ReplyTo;
-use crate::service::{ReplySink, Request, Response, ServiceError};
+use crate::service::{Failure, ReplySink, Request, Response};
 
 impl Node {
     /// The place of the region in which `key` lies: a part of a value, in that of the value.
@@ -61,7 +61,7 @@ impl Node {
         }
         if batch.is_together() {
             let what = "the keys lie in several regions; a batch is atomic within one";
-            return Some(Response::Failed(ServiceError::Invalid(what.to_owned())));
+            return Some(Response::Failed(Failure::Invalid(what.to_owned())));
         }
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
         for (at, op) in batch.ops().enumerate() {

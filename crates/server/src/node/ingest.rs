@@ -26,7 +26,7 @@ use super::refuse::{failed, not_written};
 use super::region::{Region, engine_of};
 use super::serving::Serving;
 use super::waiting::{ReplyTo, Shown};
-use crate::service::{ReplySink, Request, Response, ServiceError};
+use crate::service::{Failure, ReplySink, Request, Response};
 
 /// Keys and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -64,7 +64,7 @@ impl Region {
                 "{} does not keep up with what it is to ingest; retry",
                 self.id
             );
-            let error = ServiceError::Unavailable { what, outcome };
+            let error = Failure::Unavailable { what, outcome };
             (reply, Response::Failed(error))
         }));
     }
@@ -107,7 +107,7 @@ impl Node {
     ) -> Option<Response> {
         if batch.puts().count() != batch.len() || batch.expires() || batch.is_empty() {
             let odd = "what is ingested is pairs that do not expire".to_owned();
-            return Some(Response::Failed(ServiceError::Invalid(odd)));
+            return Some(Response::Failed(Failure::Invalid(odd)));
         }
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
         for (at, (key, value)) in batch.puts().enumerate() {
@@ -196,7 +196,7 @@ impl Node {
 
 /// The answer for a part of that number which an engine was handed that serves the region no more.
 fn engine_is_gone(region: &Region) -> Response {
-    Response::Failed(ServiceError::Unavailable {
+    Response::Failed(Failure::Unavailable {
         what: format!(
             "{} was opened anew before it had ingested these; retry",
             region.id
@@ -255,13 +255,13 @@ fn answer(taken: Taken) -> Response {
         Taken::NotEmpty => {
             let what = "a key is bound between the first and the last of these pairs: write them, or \
                         remove the range before";
-            Response::Failed(ServiceError::Invalid(what.to_owned()))
+            Response::Failed(Failure::Invalid(what.to_owned()))
         }
         Taken::Contended => refused(&IngestError::Contended),
         Taken::Full => {
             let what = "a device is full; delete keys to make room".to_owned();
             let outcome = Outcome::NotApplied;
-            Response::Failed(ServiceError::Busy { what, outcome })
+            Response::Failed(Failure::Busy { what, outcome })
         }
         Taken::Unreadable(error) => {
             tracing::warn!(%error, "pairs were not ingested: what lies in their range cannot be read");
@@ -274,6 +274,6 @@ fn answer(taken: Taken) -> Response {
 fn refused(error: &IngestError) -> Response {
     match error {
         IngestError::Engine(error) => failed(error),
-        error => Response::Failed(ServiceError::Invalid(error.to_string())),
+        error => Response::Failed(Failure::Invalid(error.to_string())),
     }
 }

@@ -24,7 +24,7 @@ use super::refuse::overloaded;
 use super::region::{Driver, Region, engine_of, send_all};
 use super::serving::Serving;
 use super::waiting::{Entry, Queued, ReplyTo};
-use crate::service::{Maintenance, ReplySink, Request, Response, ServiceError};
+use crate::service::{Failure, Maintenance, ReplySink, Request, Response};
 
 /// Most requests that wait for one region.
 const WAITING_MAX: usize = 1024;
@@ -265,7 +265,7 @@ impl Node {
             |engine: &&Arc<Serving>| std::ptr::eq(Arc::as_ptr(engine), waiter.engine.as_ptr());
         let Some(engine) = engine.filter(same) else {
             let what = format!("{} was opened anew meanwhile; ask again", region.id);
-            let error = ServiceError::Unavailable { what, outcome };
+            let error = Failure::Unavailable { what, outcome };
             return Some(Response::Failed(error));
         };
         let members = Context { node: self }.backups(region.id);
@@ -277,11 +277,11 @@ impl Node {
         let broken = broken.or_else(|| Some(self.world.store.failure()?.to_string()));
         if let Some(why) = broken {
             let what = format!("{}: {why}", region.id);
-            return Some(Response::Failed(ServiceError::Storage { what, outcome }));
+            return Some(Response::Failed(Failure::Storage { what, outcome }));
         }
         if engine.is_full() && matches!(waiter.goal, Goal::Merged(..)) {
             let what = self.busy_text(region, engine, BusyReason::DeviceFull);
-            return Some(Response::Failed(ServiceError::Busy { what, outcome }));
+            return Some(Response::Failed(Failure::Busy { what, outcome }));
         }
         None
     }
@@ -328,7 +328,7 @@ impl Node {
         due.extend(late.into_iter().map(|waiter| {
             let what = waiter.too_late(region, lacks.as_deref());
             let outcome = Outcome::Unknown;
-            let error = ServiceError::Unavailable { what, outcome };
+            let error = Failure::Unavailable { what, outcome };
             (waiter.reply, Response::Failed(error))
         }));
     }

@@ -170,7 +170,7 @@ fn who_is_too_late_may_ask_again() {
     bench.node.set_now(late);
     bench.node.sweep();
     for ((token, response), what) in bench.answered().into_iter().zip(["merged", "made durable"]) {
-        let Response::Failed(ServiceError::Unavailable { what: said, .. }) = &response else {
+        let Response::Failed(Failure::Unavailable { what: said, .. }) = &response else {
             panic!("{token}: {response:?}");
         };
         assert!(said.contains(what) && said.contains("goes on"), "{said}");
@@ -191,7 +191,7 @@ fn so_many_wait_and_no_more() {
     assert_eq!(bench.answered(), []);
     bench.maintain(5000, Maintenance::Compact);
     let refused = bench.answered();
-    let [(5000, Response::Failed(ServiceError::Busy { .. }))] = refused.as_slice() else {
+    let [(5000, Response::Failed(Failure::Busy { .. }))] = refused.as_slice() else {
         panic!("{refused:?}");
     };
     assert_eq!(bench.next(), (0, Response::Done));
@@ -208,7 +208,7 @@ fn a_device_that_fails_is_told() {
         bench.maintain(1, what);
         let (_, response) = bench.next();
         assert!(
-            matches!(&response, Response::Failed(ServiceError::Storage { .. })),
+            matches!(&response, Response::Failed(Failure::Storage { .. })),
             "{response:?}"
         );
         // Whoever comes later is told at once.

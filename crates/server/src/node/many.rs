@@ -17,9 +17,7 @@ use super::region::Region;
 use super::serve::PAGE_BYTES_MAX;
 use super::serving::Serving;
 use super::waiting::{Entry, Queued, ReplyTo, Shown};
-use crate::service::{
-    Begun, KeyList, ReplySink, Request, Response, Service, ServiceError, SnapshotId,
-};
+use crate::service::{Begun, Failure, KeyList, ReplySink, Request, Response, Service, SnapshotId};
 
 impl Node {
     /// Asks every region for those of the first of `keys` that lie in it.
@@ -209,7 +207,7 @@ impl Node {
 /// Refuses keys that are none.
 fn check(keys: &KeyList) -> Result<(), Response> {
     let checked = keys.iter().try_for_each(check_key);
-    checked.map_err(|error| Response::Failed(ServiceError::Invalid(error.to_string())))
+    checked.map_err(|error| Response::Failed(Failure::Invalid(error.to_string())))
 }
 
 /// The values of several keys, once what all of them wait for is over.
@@ -296,7 +294,7 @@ impl ReplySink for ValueParts {
             }
             Response::Failed(error) => state_now.failed = Some(Response::Failed(error)),
             _ => {
-                let odd = ServiceError::Invalid("a look at keys was answered oddly".into());
+                let odd = Failure::Invalid("a look at keys was answered oddly".into());
                 state_now.failed = Some(Response::Failed(odd));
             }
         }
@@ -354,7 +352,7 @@ mod tests {
 
     #[test]
     fn one_region_that_fails_fails_the_whole() {
-        let failed = Response::Failed(ServiceError::Invalid("no".into()));
+        let failed = Response::Failed(Failure::Invalid("no".into()));
         assert_eq!(combined([failed.clone(), values(&["1", "3"])]), failed);
     }
 }

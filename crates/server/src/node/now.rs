@@ -13,7 +13,7 @@ use super::refuse::{failed, overloaded};
 use super::region::Region;
 use super::serving::Serving;
 use super::waiting::{Entry, Queued, ReplyTo, Shown};
-use crate::service::{Begun, ReplySink, Request, Response, Service, ServiceError};
+use crate::service::{Begun, Failure, ReplySink, Request, Response, Service};
 
 /// What is wanted of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Node {
         match request {
             Request::Get { key } | Request::GetVersion { key } | Request::Expiry { key } => {
                 if let Err(error) = check_key(key).and_then(|()| check_users(key)) {
-                    let error = ServiceError::Invalid(error.to_string());
+                    let error = Failure::Invalid(error.to_string());
                     return Begun::Answered(Response::Failed(error));
                 }
                 match self.served_here(self.map.index_of(key)) {

@@ -14,7 +14,7 @@ use super::copies_tests::{Pair, REGIONS, settings};
 use super::readers_tests::{Answers, set_clock};
 use super::region::engine_of;
 use super::{Mutants, NodeSettings, bad_wire};
-use crate::service::{ReplySink, Request, Response, Service, ServiceError};
+use crate::service::{Failure, ReplySink, Request, Response, Service};
 
 impl Pair {
     /// Lets so much time pass, in which the first server does nothing.
@@ -166,7 +166,7 @@ fn bound_after_a_stop(mutants: Mutants) -> [bool; 2] {
             options,
         };
         let answer = pair.ask(1, request, |pair| pair.run_second(1));
-        let Response::Failed(ServiceError::Unavailable { outcome, .. }) = answer else {
+        let Response::Failed(Failure::Unavailable { outcome, .. }) = answer else {
             panic!("nobody can have done it: {answer:?}");
         };
         assert_eq!(outcome, known);

@@ -21,7 +21,7 @@ use argosy_memory::AnonymousWindows;
 use super::region::{Region, engine_of};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use crate::activity::Ledger;
-use crate::service::{KeyList, ReplySink, Request, Response, Service, ServiceError};
+use crate::service::{Failure, KeyList, ReplySink, Request, Response, Service};
 
 const ID: ServerId = ServerId(0);
 /// Longer than anything takes that does not hang.
@@ -311,7 +311,7 @@ fn readers_do_not_wait_for_what_a_queued_write_reads() {
 fn readers_do_not_wait_for_the_driver_of_a_region_that_is_not_open() {
     let (node, region) = alone(&Gate::new());
     let driver = region.driver();
-    let Some(Response::Failed(ServiceError::Unavailable { what, .. })) = get(&node, "a") else {
+    let Some(Response::Failed(Failure::Unavailable { what, .. })) = get(&node, "a") else {
         panic!("it is not open yet");
     };
     assert!(what.contains("is being opened"), "{what}");
@@ -337,9 +337,8 @@ fn gets_that_are_carried_out_together_are_answered_one_by_one() {
         told
     };
     // Nothing is open yet, which each is told.
-    let unavailable = |(_, told): &(u64, Response)| {
-        matches!(told, Response::Failed(ServiceError::Unavailable { .. }))
-    };
+    let unavailable =
+        |(_, told): &(u64, Response)| matches!(told, Response::Failed(Failure::Unavailable { .. }));
     let early = told();
     assert!(
         early.len() == 5 && early.iter().all(unavailable),

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::primary::PrimaryDriver;
 use super::region::{Closed, Region};
 use super::serving::Serving;
-use crate::service::{Response, ServiceError};
+use crate::service::{Failure, Response};
 
 impl Node {
     /// The answer while there is no engine. Takes no lock.
@@ -18,7 +18,7 @@ impl Node {
             Closed::ForGood(why) => return self.failed_for_good(region, why),
         };
         let what = format!("{} is not open: {why}; retry", region.id);
-        Response::Failed(ServiceError::Unavailable {
+        Response::Failed(Failure::Unavailable {
             what,
             outcome: Outcome::NotApplied,
         })
@@ -43,7 +43,7 @@ impl Node {
              state of its copies",
             region.id, self.id
         );
-        Response::Failed(ServiceError::Storage {
+        Response::Failed(Failure::Storage {
             what,
             outcome: Outcome::NotApplied,
         })
@@ -53,14 +53,14 @@ impl Node {
     pub(super) fn refuse_full(&self, region: &Region, engine: &Serving) -> Response {
         let what = self.busy_text(region, engine, BusyReason::DeviceFull);
         let outcome = Outcome::NotApplied;
-        Response::Failed(ServiceError::Busy { what, outcome })
+        Response::Failed(Failure::Busy { what, outcome })
     }
 }
 
 /// Too much waits already.
 pub(super) fn overloaded(region: &Region) -> Response {
     let what = format!("too much waits for {}; retry", region.id);
-    Response::Failed(ServiceError::Busy {
+    Response::Failed(Failure::Busy {
         what,
         outcome: Outcome::NotApplied,
     })
@@ -77,7 +77,7 @@ pub(super) fn too_many_answers(region: &Region, response: &Response) -> Response
          (memory_answers_max), or are too many; retry",
         region.id
     );
-    Response::Failed(ServiceError::Unavailable { what, outcome })
+    Response::Failed(Failure::Unavailable { what, outcome })
 }
 
 /// What the engine refused.
@@ -93,8 +93,8 @@ pub(super) fn not_written(error: &EngineError) -> Response {
 fn refused(error: &EngineError, outcome: Outcome) -> Response {
     let what = error.to_string();
     Response::Failed(match error {
-        EngineError::Limit(_) | EngineError::Unsupported(_) => ServiceError::Invalid(what),
-        EngineError::Busy(_) => ServiceError::Busy { what, outcome },
-        _ => ServiceError::Storage { what, outcome },
+        EngineError::Limit(_) | EngineError::Unsupported(_) => Failure::Invalid(what),
+        EngineError::Busy(_) => Failure::Busy { what, outcome },
+        _ => Failure::Storage { what, outcome },
     })
 }

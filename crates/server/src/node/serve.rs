@@ -25,8 +25,8 @@ use super::serving::Serving;
 use super::waiting::{Entry, Queued, ReplyTo, Shown, Unkept};
 use crate::activity::{Activity, Place};
 use crate::service::{
-    Begun, InfoSection, KeyList, Paging, Readiness, ReplySink, Request, Response, Service,
-    ServiceError, too_slow,
+    Begun, Failure, InfoSection, KeyList, Paging, Readiness, ReplySink, Request, Response, Service,
+    too_slow,
 };
 
 /// Bytes of keys and values in one page of a scan, or of values of several keys, at most; a single pair may
@@ -43,7 +43,7 @@ impl Service for Node {
         match request {
             Request::Get { key } | Request::GetVersion { key } | Request::Expiry { key } => {
                 if let Err(error) = check_key(key).and_then(|()| check_users(key)) {
-                    return Some(Response::Failed(ServiceError::Invalid(error.to_string())));
+                    return Some(Response::Failed(Failure::Invalid(error.to_string())));
                 }
                 self.call_region(self.map.index_of(key), request, sink, token)
             }

@@ -28,7 +28,7 @@ use super::region::{Region, engine_of};
 use super::serving::Serving;
 use super::waiting::ReplyTo;
 use super::{Node, start_number};
-use crate::service::{InfoSection, Lease, ReplySink, Request, Response, ServiceError, SnapshotId};
+use crate::service::{Failure, InfoSection, Lease, ReplySink, Request, Response, SnapshotId};
 
 /// Most snapshots of a region.
 pub(crate) const SNAPSHOTS_MAX: usize = 64;
@@ -109,14 +109,14 @@ impl Region {
         engine: &Serving,
         (id, lease): (SnapshotId, Lease),
         now: Instant,
-    ) -> Result<bool, ServiceError> {
+    ) -> Result<bool, Failure> {
         self.snapshots.sweep(Some(now));
         match lease {
             Lease::Open(span) => {
                 if self.gate.show_committed(engine, Reveals::Snapshot) == Verdict::Later {
                     let what = format!("{}: what it had is not committed yet; retry", self.id);
                     let outcome = Outcome::NotApplied;
-                    return Err(ServiceError::Unavailable { what, outcome });
+                    return Err(Failure::Unavailable { what, outcome });
                 }
                 let view = Arc::from(engine.snapshot());
                 let mut open = self.snapshots.lock();
@@ -126,7 +126,7 @@ impl Region {
                         self.id
                     );
                     let outcome = Outcome::NotApplied;
-                    return Err(ServiceError::Busy { what, outcome });
+                    return Err(Failure::Busy { what, outcome });
                 }
                 let until = now + span;
                 let opened = now;
@@ -205,7 +205,7 @@ impl Node {
     ) -> Response {
         let Some(id) = id else {
             let odd = "a region was asked for a snapshot without a number".to_owned();
-            return Response::Failed(ServiceError::Invalid(odd));
+            return Response::Failed(Failure::Invalid(odd));
         };
         // What was acknowledged by this thread's other requests is seen.
         self.pump_dirty();
@@ -236,7 +236,7 @@ impl Node {
                  needed, or the region has been opened anew; open another one",
                 region.id
             );
-            Response::Failed(ServiceError::Invalid(what))
+            Response::Failed(Failure::Invalid(what))
         })
     }
 
@@ -307,7 +307,7 @@ struct LeaseParts {
     reply: ReplyTo,
     what: (SnapshotId, Lease),
     /// Regions that have not answered; whether all others have the snapshot.
-    state: Mutex<(usize, Result<bool, ServiceError>)>,
+    state: Mutex<(usize, Result<bool, Failure>)>,
 }
 
 impl ReplySink for LeaseParts {

@@ -89,7 +89,7 @@ fn value(value: Option<&[u8]>) -> Response {
 
 fn is_gone(response: &Response) -> bool {
     match response {
-        Response::Failed(ServiceError::Invalid(what)) => what.contains("is not open"),
+        Response::Failed(Failure::Invalid(what)) => what.contains("is not open"),
         _ => false,
     }
 }
@@ -191,7 +191,7 @@ fn there_are_so_many_and_no_more() {
     let all: Vec<_> = (0..SNAPSHOTS_MAX).map(|_| bench.open(60)).collect();
     let refused = bench.lease(None, Lease::Open(Duration::from_secs(1)));
     assert!(
-        matches!(&refused, Response::Failed(ServiceError::Busy { .. })),
+        matches!(&refused, Response::Failed(Failure::Busy { .. })),
         "{refused:?}"
     );
     assert_eq!(

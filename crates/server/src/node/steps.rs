@@ -22,7 +22,7 @@ use super::region::{Driver, Region, engine_of, send_all};
 use super::sending::Wanted;
 use super::serving::Serving;
 use crate::activity::Activity;
-use crate::service::{ReplySink, Response, ServiceError};
+use crate::service::{Failure, ReplySink, Response};
 
 /// Messages of one link that are handled before the next link has its turn.
 const MESSAGES_PER_TURN: usize = 256;
@@ -259,7 +259,7 @@ impl Node {
         if let Some(sink) = self.answerer(peer) {
             let what = format!("too many requests of {peer} wait at {}; retry", self.id);
             let outcome = Outcome::NotApplied;
-            let error = ServiceError::Busy { what, outcome };
+            let error = Failure::Busy { what, outcome };
             sink.deliver(request, Response::Failed(error));
         }
     }
@@ -273,7 +273,7 @@ impl Node {
             Ok(request) => request,
             Err(BadRequest::Malformed(error)) => return self.bad_message(peer, header, &error),
             Err(BadRequest::Limit(error)) => {
-                let error = ServiceError::Invalid(error.to_string());
+                let error = Failure::Invalid(error.to_string());
                 return sink.deliver(header.request, Response::Failed(error));
             }
         };
@@ -291,7 +291,7 @@ impl Node {
     fn wrong_region(&self, region: RegionId) -> Response {
         let what = format!("{} is not the primary of {region}; retry", self.id);
         let outcome = Outcome::NotApplied;
-        Response::Failed(ServiceError::Unavailable { what, outcome })
+        Response::Failed(Failure::Unavailable { what, outcome })
     }
 
     /// A message about a region, between its members.
@@ -479,7 +479,7 @@ fn unanswered(what: String, response: &Response) -> Response {
         Response::Written { applied: true, .. } => Outcome::Unknown,
         _ => Outcome::NotApplied,
     };
-    Response::Failed(ServiceError::Unavailable { what, outcome })
+    Response::Failed(Failure::Unavailable { what, outcome })
 }
 
 /// Sends answers back to the peer that forwarded the calls, on the link that they came by.

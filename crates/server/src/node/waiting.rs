@@ -23,7 +23,7 @@ use argosy_engine::{BusyReason, WaitFor, Wanted, WriteBatch, WriteOptions};
 use super::gate::Reveals;
 use super::now::Tell;
 
-use crate::service::{KeyList, ReplySink, Response, ServiceError};
+use crate::service::{Failure, KeyList, ReplySink, Response};
 
 /// Answers that wait, at most, for one region.
 pub(super) const ANSWERS_MAX: usize = 1 << 16;
@@ -344,7 +344,7 @@ impl Waiting {
                         Some(_) => format!("{why} (the request had waited for room before)"),
                         None => why.to_owned(),
                     };
-                    let error = ServiceError::Unavailable { what, outcome };
+                    let error = Failure::Unavailable { what, outcome };
                     due.push((answer.reply, Response::Failed(error)));
                 } else {
                     self.answers.push_back(answer);
@@ -359,7 +359,7 @@ impl Waiting {
                 self.uses.refused(batch);
             }
             let outcome = Outcome::NotApplied;
-            let error = ServiceError::Busy {
+            let error = Failure::Busy {
                 what: busy.to_owned(),
                 outcome,
             };

@@ -2,7 +2,7 @@
 
 use argosy_base::Outcome as WriteOutcome;
 
-use crate::service::ServiceError;
+use crate::service::Failure;
 
 /// The first word of an error that leaves open whether a write was applied. It is no word of Redis: each
 /// of those is taken for a refusal by some client library, and some are followed by another attempt
@@ -13,18 +13,18 @@ const OUTCOME_UNKNOWN: &str = "UNCERTAIN";
 /// What a client is told. The prefix says what it may do: correct the request (`ERR`), try again
 /// (`TRYAGAIN`: not applied), find out first whether it was applied ([`OUTCOME_UNKNOWN`]), or call
 /// an operator (`MISCONF`).
-pub(super) fn error_text(error: &ServiceError, is_write: bool) -> String {
+pub(super) fn error_text(error: &Failure, is_write: bool) -> String {
     match error {
-        ServiceError::Invalid(what) if is_write => format!("ERR {what} (not applied)"),
-        ServiceError::Invalid(what) => format!("ERR {what}"),
-        ServiceError::Unavailable { what, outcome } | ServiceError::Busy { what, outcome } => {
+        Failure::Invalid(what) if is_write => format!("ERR {what} (not applied)"),
+        Failure::Invalid(what) => format!("ERR {what}"),
+        Failure::Unavailable { what, outcome } | Failure::Busy { what, outcome } => {
             let prefix = match outcome {
                 WriteOutcome::Unknown if is_write => OUTCOME_UNKNOWN,
                 _ => "TRYAGAIN",
             };
             with_outcome(prefix, what, *outcome, is_write)
         }
-        ServiceError::Storage { what, outcome } => {
+        Failure::Storage { what, outcome } => {
             let prefix = if is_write { "MISCONF" } else { "ERR" };
             with_outcome(prefix, what, *outcome, is_write)
         }

@@ -15,8 +15,8 @@ use argosy_engine::{Condition, Wanted, Was, WriteBatch, WriteOptions};
 
 use super::session::CallToken;
 use crate::service::{
-    Begun, InfoSection, KeyList, Lease, Paging, Readiness, ReplySink, Request, Response, Service,
-    ServiceError, SnapshotId, too_slow,
+    Begun, Failure, InfoSection, KeyList, Lease, Paging, Readiness, ReplySink, Request, Response,
+    Service, SnapshotId, too_slow,
 };
 
 /// Here it is always this time.
@@ -39,7 +39,7 @@ struct State {
     expiries: BTreeMap<Vec<u8>, Moment>,
     late: bool,
     held: Vec<(Arc<dyn ReplySink>, u64, Response)>,
-    failure: Option<ServiceError>,
+    failure: Option<Failure>,
     cold: usize,
     calls: u64,
     /// The same by connection, as tokens name it.
@@ -87,7 +87,7 @@ impl Fake {
     }
 
     /// What the next request is answered, instead of being carried out.
-    pub fn fail_next(&self, failure: ServiceError) {
+    pub fn fail_next(&self, failure: Failure) {
         self.state().failure = Some(failure);
     }
 
@@ -216,14 +216,14 @@ impl State {
         match request {
             Request::Get { key } => match check_key(key) {
                 Ok(()) => Response::Value(self.pairs.get(key).cloned()),
-                Err(error) => Response::Failed(ServiceError::Invalid(error.to_string())),
+                Err(error) => Response::Failed(Failure::Invalid(error.to_string())),
             },
             Request::GetVersion { key } => match check_key(key).and_then(|()| check_users(key)) {
                 Ok(()) => Response::Versioned {
                     value: self.pairs.get(key).cloned(),
                     version: self.version_of(key),
                 },
-                Err(error) => Response::Failed(ServiceError::Invalid(error.to_string())),
+                Err(error) => Response::Failed(Failure::Invalid(error.to_string())),
             },
             Request::GetMany { keys, wanted, at } => {
                 self.shown(at, |state| state.get_many(keys, wanted))
@@ -248,13 +248,13 @@ impl State {
         let mut keys = batch.ops().map(|op| op.key().to_vec());
         if !keys.clone().is_sorted_by(|one, next| one < next) {
             let what = "pairs are ingested by rising keys".to_owned();
-            return Response::Failed(ServiceError::Invalid(what));
+            return Response::Failed(Failure::Invalid(what));
         }
         let first = keys.next().unwrap_or_default();
         let last = keys.last().unwrap_or_else(|| first.clone());
         if self.pairs.range(first..=last).next().is_some() {
             let what = "the range of these pairs is not empty".to_owned();
-            return Response::Failed(ServiceError::Invalid(what));
+            return Response::Failed(Failure::Invalid(what));
         }
         self.write(batch, WriteOptions::default())
     }
@@ -271,7 +271,7 @@ impl State {
             }),
             None => {
                 let what = format!("snapshot {id} is not open");
-                Response::Failed(ServiceError::Invalid(what))
+                Response::Failed(Failure::Invalid(what))
             }
         }
     }
@@ -291,7 +291,7 @@ impl State {
 
     fn get_many(&self, keys: &KeyList, wanted: Wanted) -> Response {
         if let Some(error) = keys.iter().find_map(|key| check_key(key).err()) {
-            return Response::Failed(ServiceError::Invalid(error.to_string()));
+            return Response::Failed(Failure::Invalid(error.to_string()));
         }
         let mut values = Vec::new();
         let mut bytes = 0;

@@ -21,7 +21,7 @@ use super::command;
 use super::errors::error_text;
 use super::reply::{After, Gather, Pending};
 use crate::meter::Outcome;
-use crate::service::{Response, ServiceError};
+use crate::service::{Failure, Response};
 
 /// How often a value is copied that others write all the time.
 const TRIES_MAX: u8 = 16;
@@ -229,11 +229,11 @@ impl Grow {
 
 impl Stage {
     /// What is told where this met `error`.
-    fn failed(&self, mut error: ServiceError) -> Next {
+    fn failed(&self, mut error: Failure) -> Next {
         match &mut error {
-            ServiceError::Unavailable { outcome, .. }
-            | ServiceError::Busy { outcome, .. }
-            | ServiceError::Storage { outcome, .. }
+            Failure::Unavailable { outcome, .. }
+            | Failure::Busy { outcome, .. }
+            | Failure::Storage { outcome, .. }
                 if matches!(self, Self::Look | Self::Copy(_)) =>
             {
                 // Nobody sees what was written so far.

@@ -48,8 +48,8 @@ fn release_all(harness: &mut Harness) -> usize {
     released
 }
 
-fn no_room(outcome: Outcome) -> ServiceError {
-    ServiceError::Unavailable {
+fn no_room(outcome: Outcome) -> Failure {
+    Failure::Unavailable {
         what: "no room in time".to_owned(),
         outcome,
     }

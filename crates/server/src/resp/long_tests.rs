@@ -233,8 +233,8 @@ fn a_value_that_is_swept_meanwhile_is_never_torn() {
     assert!(harness.read().len() < long.len());
 }
 
-fn no_room() -> ServiceError {
-    ServiceError::Unavailable {
+fn no_room() -> Failure {
+    Failure::Unavailable {
         what: "no room in time".to_owned(),
         outcome: Outcome::NotApplied,
     }

@@ -12,7 +12,7 @@ use argosy_base::{Instant, Outcome};
 use super::*;
 use crate::resp::fake::Fake;
 use crate::resp::front::{Client, Settings};
-use crate::service::{ReplySink, Service, ServiceError};
+use crate::service::{Failure, ReplySink, Service};
 
 /// Takes late answers until the session is driven next.
 #[derive(Default)]
@@ -204,7 +204,7 @@ fn shown(out: &[u8]) -> String {
     lines.replace("\\'", "'").replace("\\\"", "\"")
 }
 
-fn failure(case: &mut datadriven::TestCase) -> ServiceError {
+fn failure(case: &mut datadriven::TestCase) -> Failure {
     let kind: String = case.take_arg("kind").unwrap();
     let outcome = match case.take_arg::<String>("outcome").unwrap().as_str() {
         "applied" => Outcome::Applied,
@@ -214,10 +214,10 @@ fn failure(case: &mut datadriven::TestCase) -> ServiceError {
     };
     let what = "region 1 lacks a member".to_owned();
     match kind.as_str() {
-        "invalid" => ServiceError::Invalid("the key is wrong".to_owned()),
-        "unavailable" => ServiceError::Unavailable { what, outcome },
-        "busy" => ServiceError::Busy { what, outcome },
-        "storage" => ServiceError::Storage { what, outcome },
+        "invalid" => Failure::Invalid("the key is wrong".to_owned()),
+        "unavailable" => Failure::Unavailable { what, outcome },
+        "busy" => Failure::Busy { what, outcome },
+        "storage" => Failure::Storage { what, outcome },
         other => panic!("no kind: {other}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use argosy_server::service::ServiceError;
+use argosy_server::service::Failure;
 
 use super::{Load, Pending};
 use crate::asks::Ask;
@@ -92,7 +92,7 @@ pub(crate) fn no_space(what: &str) -> bool {
 }
 
 /// Whether a request that was given up is told that it had found room late.
-pub(crate) fn had_waited_for_room(error: &ServiceError) -> bool {
+pub(crate) fn had_waited_for_room(error: &Failure) -> bool {
     error
         .to_string()
         .contains("the request had waited for room before")

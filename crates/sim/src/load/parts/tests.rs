@@ -1,7 +1,7 @@
 //! What later writes prove of parts of writes, and of writes that have none.
 
 use argosy_base::{Instant, Outcome};
-use argosy_server::service::{Response, ServiceError};
+use argosy_server::service::{Failure, Response};
 
 use crate::asks::Ask;
 use crate::check::{Bound, When};
@@ -116,7 +116,7 @@ impl World {
             End::Answered => {
                 let what = "part of it took effect".into();
                 let outcome = Outcome::Unknown;
-                let failed = ServiceError::Unavailable { what, outcome };
+                let failed = Failure::Unavailable { what, outcome };
                 self.answer(op, Response::Failed(failed));
             }
             End::ProcessLost => self.load.lost(SESSION, &mut self.coverage),
