@@ -26,7 +26,7 @@ pub enum Method {
 
 /// The head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head<'a> {
+pub struct RequestHead<'a> {
     /// What is wanted.
     pub method: Method,
     /// Of what, without what comes behind a question mark.
@@ -76,7 +76,7 @@ impl Status {
 ///
 /// # Errors
 /// The status to refuse it with.
-pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, Status> {
+pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, Status> {
     let window = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
     // Old clients end lines with LF alone; both are taken.
     let ends = |end: &[u8]| window.windows(end.len()).any(|bytes| bytes == end);
@@ -102,7 +102,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, Status> {
         return Err(Status::Version);
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    Ok(Some(Head {
+    Ok(Some(RequestHead {
         method: match method {
             "GET" => Method::Get,
             "HEAD" => Method::Head,

@@ -20,8 +20,8 @@ pub enum Response {
         /// No write of the key has a higher LSN: for [`Condition::Version`](argosy_base::Condition::Version).
         version: Lsn,
     },
-    /// To [`Request::GetMany`](super::Request::GetMany): of the first of the keys, in their order, at least of one. Whoever wants
-    /// more asks again for the others.
+    /// To [`Request::GetMany`](super::Request::GetMany): of the first of the keys, in their order, at least of one.
+    /// Whoever wants more asks again for the others.
     Values(Vec<Option<Vec<u8>>>),
     /// To [`Request::Snapshot`](super::Request::Snapshot): which; `None` where it was not open, in every region.
     Snapshot(Option<SnapshotId>),
