@@ -4,7 +4,7 @@
 //! whenever something happened that another copy would have to hear of, and whoever drives it
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
-//! Reading order: [`batch`] and [`change`] (what is written; of `base`), [`long`] (values in parts), [`Store`] (the contract),
+//! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the contract),
 //! [`Marks`] (its state, to be read without a call), [`Observer`], [`windows`], [`source`] and [`Checkpoint`] (for
 //! other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Service`] and
 //! [`Promoted`] (how a copy becomes a store), [`catalog`] and [`set_aside`] (what a device names beside regions),

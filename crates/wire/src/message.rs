@@ -61,8 +61,8 @@
 //! ring messages, one directly behind the other, with the same header but that the kind of all but the last has
 //! the bit [`CONTINUED`]. Their payloads together are the payload.
 //!
-//! Unknown kinds, and payloads that end early or late, are refused, calls and answers when they are read. What messages may say is part of the
-//! ring's version: a server never gets to see one of another version.
+//! Unknown kinds, and payloads that end early or late, are refused, calls and answers when they are read. What
+//! messages may say is part of the ring's version: a server never gets to see one of another version.
 
 mod read;
 mod write;
