@@ -120,6 +120,7 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         native_queue: config.native.queue,
         native_spin: config.native.spin.0,
         admin: bind(config.admin.addr)?,
+        steppers: config.storage.background_threads,
         spin: SPIN,
         collect: frugal::collect,
         clock: Arc::new(SystemClock),

@@ -66,6 +66,8 @@ pub struct Progress {
     pub made: bool,
     /// Nothing can be done before this long has passed. `None`: nothing until an event.
     pub idle_for: Option<Duration>,
+    /// A request of it is under way at the device, whose waker is called when that ends: call again then.
+    pub device: bool,
 }
 
 /// How far a request may go.

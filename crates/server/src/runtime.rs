@@ -5,7 +5,7 @@
 //! native-0.. clients in shared memory, and what they ask of the node; spins a little, then epoll
 //! worker-0.. what native clients ask that needs the device; sleep while there is nothing
 //! fabric     links, messages of other servers, deadlines; spins a little, then parks on the bell
-//! background engines and backups' storage; parks until a device or an engine wakes it
+//! stepper-0.. engines and backups' storage, a region at a time; park until a device or an engine wakes one
 //! admin      health, metrics and status over HTTP
 //! device-..  the device's own, for writes and syncs
 //! ```
@@ -47,8 +47,8 @@ mod store;
 /// Puts the id of a server's device into the region map that all servers read.
 pub type RecordDevice = Box<dyn FnMut(DeviceId) -> Result<(), CoordinatorError> + Send>;
 
-/// Longest sleep of the background thread: an engine's timers are looked at as often.
-const BACKGROUND_SLEEP_MAX: Duration = Duration::from_millis(200);
+/// Longest sleep of a thread that steps.
+const SLEEP_MAX: Duration = Duration::from_millis(200);
 
 /// What a server is started with.
 pub struct ServerOptions {
@@ -89,6 +89,8 @@ pub struct ServerOptions {
     pub native_spin: Duration,
     /// Where health is asked for; bound already.
     pub admin: TcpListener,
+    /// Threads that step regions in the background.
+    pub steppers: NonZeroUsize,
     /// How long the fabric thread looks for work before it parks.
     pub spin: Duration,
     /// Has the program's allocator look for what other threads have freed of the one that calls, and give it
@@ -173,7 +175,8 @@ pub struct Server {
 struct Threading {
     stopping: Arc<AtomicBool>,
     fabric: Arc<dyn Fabric>,
-    background: Arc<Parker>,
+    /// Where steppers sleep.
+    parker: Arc<Parker>,
     id: ServerId,
     handles: Vec<JoinHandle<()>>,
 }
@@ -191,12 +194,11 @@ impl Server {
         let (windows, windows_lock) = open_windows(&options, &shared_memory, &store)?;
         let fabric = ShmFabric::open(&shared_memory, options.id, incarnation)?;
         let fabric: Arc<dyn Fabric> = Arc::new(fabric);
-        let background = Arc::new(Parker::default());
+        let parker = Arc::new(Parker::default());
         let waker: Waker = {
-            let background = Arc::clone(&background);
-            Arc::new(move || background.wake())
+            let parker = Arc::clone(&parker);
+            Arc::new(move || parker.wake())
         };
-        store.set_waker(Arc::clone(&waker));
         let world = World {
             clock: Arc::clone(&options.clock),
             ledger,
@@ -214,11 +216,12 @@ impl Server {
         let mut threads = Threading {
             stopping: Arc::default(),
             fabric,
-            background,
+            parker,
             id: options.id,
             handles: Vec::new(),
         };
-        threads.start(&node, &options.clock, options.spin)?;
+        threads.start_fabric(&node, &options.clock, options.spin)?;
+        threads.start_steppers(&node, &options.clock, options.steppers)?;
         let service: Arc<dyn Service> = Arc::clone(&node) as Arc<dyn Service>;
         let settings = RespSettings {
             server: options.id,
@@ -275,7 +278,7 @@ impl Drop for Server {
 }
 
 impl Threading {
-    fn start(
+    fn start_fabric(
         &mut self,
         node: &Arc<Node>,
         clock: &Arc<dyn Clock>,
@@ -289,16 +292,27 @@ impl Threading {
         let fabric = Arc::clone(&self.fabric);
         self.spawn("fabric", move || {
             fabric_loop(&n, &*c, &*fabric, spin, &stopping)
-        })?;
-        let (n, c, stopping) = (
-            Arc::clone(node),
-            Arc::clone(clock),
-            Arc::clone(&self.stopping),
-        );
-        let parker = Arc::clone(&self.background);
-        self.spawn("background", move || {
-            background_loop(&n, &*c, &parker, &stopping)
         })
+    }
+
+    fn start_steppers(
+        &mut self,
+        node: &Arc<Node>,
+        clock: &Arc<dyn Clock>,
+        count: NonZeroUsize,
+    ) -> Result<(), StartError> {
+        for number in 0..count.get() {
+            let (n, c, stopping) = (
+                Arc::clone(node),
+                Arc::clone(clock),
+                Arc::clone(&self.stopping),
+            );
+            let parker = Arc::clone(&self.parker);
+            self.spawn(&format!("stepper-{number}"), move || {
+                stepper_loop(&n, &*c, &parker, &stopping)
+            })?;
+        }
+        Ok(())
     }
 
     fn spawn(
@@ -320,7 +334,7 @@ impl Threading {
     fn stop(&mut self) {
         self.stopping.store(true, Ordering::Release);
         self.fabric.notify(self.id);
-        self.background.wake();
+        self.parker.wake();
         for handle in self.handles.drain(..) {
             if handle.join().is_err() {
                 tracing::error!("a thread panicked");
@@ -344,24 +358,26 @@ fn fabric_loop(
         if progress.made {
             idle_since = now;
         } else if now.since(idle_since) >= spin {
-            fabric.park(bell, progress.idle_for.unwrap_or(BACKGROUND_SLEEP_MAX));
+            fabric.park(bell, progress.idle_for.unwrap_or(SLEEP_MAX));
         } else {
             std::hint::spin_loop();
         }
     }
 }
 
-fn background_loop(node: &Node, clock: &dyn Clock, parker: &Parker, stopping: &AtomicBool) {
+fn stepper_loop(node: &Node, clock: &dyn Clock, parker: &Parker, stopping: &AtomicBool) {
     while !stopping.load(Ordering::Acquire) {
-        let progress = node.step_background(clock.now());
+        let progress = node.step_next(clock.now());
         if !progress.made {
-            let sleep = progress.idle_for.unwrap_or(BACKGROUND_SLEEP_MAX);
-            parker.park(sleep.min(BACKGROUND_SLEEP_MAX));
+            let sleep = progress.idle_for.unwrap_or(SLEEP_MAX);
+            parker.park(sleep.min(SLEEP_MAX));
         }
     }
+    // The others sleep on the same bell.
+    parker.wake();
 }
 
-/// Lets one thread sleep until it is woken. A wake before the sleep is not lost.
+/// Lets threads sleep until one of them is woken. A wake before the sleep is not lost.
 #[derive(Debug, Default)]
 struct Parker {
     woken: Mutex<bool>,

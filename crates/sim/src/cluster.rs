@@ -337,7 +337,6 @@ impl Cluster {
             Arc::clone(&self.wire),
         ));
         let alarm = Alarm::default();
-        store.set_waker(alarm.waker());
         let parked = Parked::new(Arc::<MortalFabric>::clone(&fabric), alarm.clone());
         let world = World {
             clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,

@@ -116,6 +116,11 @@ pub(crate) const KEYS: [Key; 26] = [
     ),
     key(
         "storage",
+        "background-threads",
+        "Threads that flush, merge and look after regions, each one region at a time.",
+    ),
+    key(
+        "storage",
         "scrub-period",
         "How long it takes to read and check everything that is stored; 0: it is not done.",
     ),

@@ -266,6 +266,8 @@ pub struct StorageSection {
     pub node_bytes: Size,
     /// How long a write may stay off the device.
     pub flush_interval: TimeSpan,
+    /// Threads that flush, merge and look after regions, each one region at a time.
+    pub background_threads: NonZeroUsize,
     /// How long it takes to read everything that is stored once, to see whether it is whole; 0: it is not
     /// done.
     pub scrub_period: TimeSpan,
@@ -287,6 +289,7 @@ impl Default for StorageSection {
             max_space_amplification: Factor(150),
             node_bytes: Size(4 << 10),
             flush_interval: TimeSpan(Duration::from_secs(1)),
+            background_threads: NonZeroUsize::new(cores().clamp(1, 8)).unwrap_or(NonZeroUsize::MIN),
             scrub_period: TimeSpan(Duration::from_secs(28 * 24 * 60 * 60)),
             scrub_rate: Size::mib(8),
         }

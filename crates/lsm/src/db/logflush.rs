@@ -96,6 +96,11 @@ impl LogFlusher {
         Ok((done, moved))
     }
 
+    /// Whether anything that was submitted is not durable yet.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.writing.is_empty() || self.syncing.is_some()
+    }
+
     /// Waits until everything that was submitted is durable.
     pub(super) fn wait(&mut self, store: &Store) -> Result<Vec<FlushRange>, EngineError> {
         let mut done = Vec::new();

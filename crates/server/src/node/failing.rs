@@ -84,7 +84,7 @@ impl Follower {
                 ..
             } if from == self.primary && self.is_damaged() => {
                 self.refill = Refill::Due(attempt);
-                (context.node.world.waker)();
+                context.node.wake(self.region);
             }
             Message::Prepare { attempt, .. } if from == self.primary => {
                 self.take_refill_back();

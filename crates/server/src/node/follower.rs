@@ -81,6 +81,8 @@ pub(crate) struct Follower {
     pub(super) to_fetch: VecDeque<(ServerId, SegmentPart)>,
     /// Ship slots whose segments are being written, to be given back when they are.
     pub(super) storing: BTreeMap<SegmentNumber, u8>,
+    /// Flushes of the logs that are under way at the device.
+    pub(super) flushing: usize,
     pub(super) adoption: Option<Adoption>,
     /// What found the device full, and is tried again at every step.
     pub(super) postponed: Vec<Postponed>,
@@ -153,6 +155,7 @@ impl Follower {
             fetches: BTreeMap::new(),
             to_fetch: VecDeque::new(),
             storing: BTreeMap::new(),
+            flushing: 0,
             adoption: None,
             postponed: Vec::new(),
             arrivals_rest: None,
@@ -189,6 +192,20 @@ impl Follower {
         let arriving = usize::from(self.arriving.is_some());
         let building = usize::from(self.replica.is_building());
         self.edits.len() + arriving + self.storing.len() + building
+    }
+
+    /// Whether something of it is under way at the device.
+    pub(crate) fn is_at_device(&self) -> bool {
+        self.flushing > 0 || !self.edits.is_empty() || !self.storing.is_empty()
+    }
+
+    /// Whether there is something to move on although nothing more happens.
+    pub(crate) fn has_more(&self) -> bool {
+        let asks = self.arriving.is_some() || !self.to_fetch.is_empty();
+        let offers = self.offer_wanted.is_some() || self.offering.is_some();
+        let adopts = self.adoption.is_some() || !self.postponed.is_empty();
+        let rests = self.arrivals_rest.is_some();
+        self.failed.is_none() && (self.is_at_device() || asks || offers || adopts || rests)
     }
 
     /// Part of a segment, for a member that fetches it; `None` where it is not here.
@@ -439,7 +456,7 @@ impl Follower {
             }
         };
         if self.replica.take_work() {
-            (context.node.world.waker)();
+            context.node.wake(self.region);
         }
         let made = !events.is_empty();
         if made {
@@ -454,9 +471,11 @@ impl Follower {
                 }
                 ReplicaEvent::EditApplied(seq) => self.applied(seq, context),
                 ReplicaEvent::Flushed(range) => {
+                    self.flushing = self.flushing.saturating_sub(1);
                     self.step_machine(Event::Flushed { range }, context);
                 }
                 ReplicaEvent::FlushRefused(_) => {
+                    self.flushing = self.flushing.saturating_sub(1);
                     context.reset_link(self.primary, "a flush does not fit");
                 }
             }
@@ -492,6 +511,7 @@ impl Follower {
         }
         Progress {
             made,
+            device: self.replica.is_building(),
             // What waits for room on the device is looked at again.
             idle_for: self.replica.is_building().then_some(LOOK_AGAIN),
         }
@@ -555,7 +575,10 @@ impl Follower {
                     self.replica.give_up_arrivals();
                 }
             }
-            Action::Persist { range } => self.replica.flush(range),
+            Action::Persist { range } => {
+                self.flushing += 1;
+                self.replica.flush(range);
+            }
             Action::SendFlushed { range } => {
                 context.send(primary, region, &Message::Flushed { range });
             }

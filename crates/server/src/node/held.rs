@@ -118,6 +118,7 @@ impl Node {
             "one thread takes drivers to the device"
         );
         region.release();
+        region.active.raise();
         self.world.fabric.notify(self.id);
         done
     }
@@ -150,6 +151,7 @@ impl Node {
         if matches!(*driver, Driver::AtDevice(_)) {
             return region.holding().push(Held::Link(peer, is_up));
         }
+        region.active.raise();
         self.handle_held(region, &mut driver);
         self.tell_driver(&mut driver, region.primary, peer, is_up);
         drop(driver);

@@ -1,7 +1,7 @@
 //! A server without its threads: regions, links to the other servers, and the requests between.
 //!
-//! A [`Node`] is moved by steps. In production one thread calls [`Node::step_fabric`], another
-//! [`Node::step_background`], and the front ends' threads call the
+//! A [`Node`] is moved by steps. In production one thread calls [`Node::step_fabric`], some
+//! [`Node::step_next`], and the front ends' threads call the
 //! [`Service`](crate::service::Service) that a node is; the simulator calls all of them from one
 //! thread. No step waits for anything but the device.
 //!
@@ -19,6 +19,7 @@
 mod adopt;
 mod arriving;
 mod assembling;
+mod background;
 mod calls;
 mod context;
 mod convert;
@@ -48,6 +49,7 @@ mod outbox;
 mod page;
 mod primary;
 mod promoting;
+mod raised;
 mod reading;
 mod ready;
 mod refilling;
@@ -57,6 +59,7 @@ mod renewing;
 mod repairing;
 mod report;
 mod room;
+mod schedule;
 mod scrubbing;
 mod sending;
 mod serve;
@@ -70,7 +73,7 @@ mod watch;
 mod whole;
 mod windows;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -94,9 +97,11 @@ use edit_memory::EditMemory;
 use gate::Gate;
 use link::Link;
 use opening::{Opened, Opener};
+use raised::Raised;
 use refilling::SetAsides;
 use region::{Care, Region};
 use room::Rooms;
+use schedule::Steppers;
 use waiting::Allowance;
 
 pub use holdings::Holding;
@@ -143,10 +148,10 @@ pub struct World {
     pub windows: Arc<dyn WindowStore>,
     /// The way to the other servers.
     pub fabric: Arc<dyn Fabric>,
-    /// Wakes whoever calls [`Node::step_background`].
+    /// Wakes a thread that calls [`Node::step_next`], or the one that calls [`Node::step_background`].
     pub waker: Waker,
     /// Bytes of memory that the process has to itself, where the system tells and nothing else is in it. Asked
-    /// once a second by whoever calls [`Node::step_background`].
+    /// once a second in the background.
     pub resident: fn() -> Option<u64>,
     /// Has the program's allocator look for what other threads have freed of the one that calls: called once a
     /// second by each thread that serves.
@@ -182,13 +187,19 @@ pub struct Node {
     edits_sending: Arc<EditMemory>,
     /// By what is resident beyond the budget that cache is smaller.
     excess: Excess,
+    /// Which regions have something to do in the background.
+    steppers: Arc<Steppers>,
+    /// Regions that have something to ship.
+    dirty: Arc<Raised>,
+    /// Regions that have messages or answers to move on.
+    active: Arc<Raised>,
     /// When it was last looked what is resident.
     looked: AtomicU64,
     /// Bytes of memory that the process had to itself before regions were opened.
     own: u64,
     counters: Counters,
     /// What other members fetch. Taken alone, behind all other locks.
-    fetches: Mutex<VecDeque<reading::Fetched>>,
+    fetches: Mutex<Vec<reading::Fetched>>,
     /// Taken alone, behind all other locks.
     rooms: Mutex<Rooms>,
     snapshot_numbers: snapshots::SnapshotNumbers,
@@ -198,8 +209,10 @@ pub struct Node {
     native: OnceLock<Arc<native::Front>>,
     /// What is set aside. Taken alone, behind all other locks.
     set_aside: Mutex<SetAsides>,
-    /// The device was full when the background thread looked last.
+    /// The device was full when it was looked last.
     was_full: AtomicBool,
+    /// The device had failed when it was looked last.
+    had_failed: AtomicBool,
 }
 
 /// What a node counts.
@@ -255,8 +268,17 @@ impl Node {
             cache: &cache,
         };
         let Opened { drivers, set_aside } = opener.open()?;
+        let (dirty, active) = (Arc::<Raised>::default(), Arc::<Raised>::default());
+        let ids: Vec<RegionId> = drivers.keys().copied().collect();
+        let steppers = Arc::new(Steppers::new(ids.into_iter(), Arc::clone(&world.waker)));
+        world.store.set_waker({
+            let steppers = Arc::clone(&steppers);
+            Arc::new(move || steppers.device_done())
+        });
         let regions = drivers.into_iter().map(|(region, driver)| {
             let care = Care {
+                dirty: Arc::clone(&dirty),
+                active: Arc::clone(&active),
                 place: world.ledger.place_of(region),
                 scrub,
                 sweep: settings.sweep,
@@ -264,6 +286,7 @@ impl Node {
             let region = map.region(region).expect("it is in the map");
             let gate = Gate::new(settings.mutants);
             let region = Region::new(region, driver, care, gate, &answers);
+            region.active.raise();
             (region.id, Arc::new(region))
         });
         let regions = regions.collect();
@@ -289,6 +312,9 @@ impl Node {
             edits_arriving: Arc::default(),
             edits_sending: Arc::default(),
             excess,
+            steppers,
+            dirty,
+            active,
             looked: AtomicU64::new(0),
             own,
             counters: Counters::default(),
@@ -299,6 +325,7 @@ impl Node {
             native: OnceLock::new(),
             set_aside: Mutex::new(set_aside),
             was_full: AtomicBool::new(false),
+            had_failed: AtomicBool::new(false),
         }))
     }
 

@@ -304,6 +304,21 @@ impl PrimaryDriver {
         made | self.send_on(context)
     }
 
+    /// Whether there is something to move on although nothing more happens: what is on its way to backups, what waits
+    /// for room in a link, and a region that opens.
+    pub(crate) fn has_more(&self) -> bool {
+        let opens = match &self.stage {
+            Stage::Opening(_) | Stage::Damaged(_) => true,
+            Stage::Serving(_) | Stage::Closed(_) => false,
+        };
+        opens
+            || !self.actions.is_empty()
+            || !self.offers.is_empty()
+            || self.streams.values().any(Stream::has_more)
+            || self.attached.values().any(Attachment::is_under_way)
+            || self.outbox.segment().is_some()
+    }
+
     /// Writes everything appended to every attached backup.
     fn ship_all(&mut self, context: &Context<'_>) {
         let members: Vec<ServerId> = self.attached.keys().copied().collect();

@@ -49,7 +49,7 @@ impl Follower {
             epoch: self.epoch,
             observer,
             clock: Some(Arc::clone(&world.clock)),
-            waker: Some(Arc::clone(&world.waker)),
+            waker: Some(context.node.waker_of(self.region)),
             marks: Arc::clone(&marks),
         };
         let mut promoted = Lsm::promote_or_keep(self.replica, &context.node.cache, service)?;
@@ -64,7 +64,7 @@ impl Follower {
 impl PrimaryDriver {
     pub(super) fn do_at_device(&mut self, due: Due, context: &Context<'_>) {
         self.due = due;
-        (context.node.world.waker)();
+        context.node.wake(self.region);
     }
 
     /// Whether there is something for the background thread to do.

@@ -1,13 +1,12 @@
 //! What other members fetch from this server: parts of segments, read for them.
 //!
-//! A fetch waits in a queue until [`Node::step_background`] reads it: a slow device holds up no link, no
+//! A fetch waits in a queue until a step of its region reads it: a slow device holds up no link, no
 //! beat and no message of other regions. Segments of a region that is open here are read without its
 //! driver's lock, so that its writes are acknowledged meanwhile. What was read is written into the
 //! asker's landing slot; while the fabric takes no more writes, it waits here.
 //!
 //! The queue holds at most [`FETCH_SLOTS`] fetches of each peer: it has no more slots.
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -86,24 +85,22 @@ impl Node {
             drop(fetches);
             return self.link(peer).reset("a fetch names no slot that is free");
         }
-        fetches.push_back(Fetched {
+        fetches.push(Fetched {
             peer,
             session,
             asked,
             bytes: None,
         });
         drop(fetches);
-        (self.world.waker)();
+        self.wake(asked.region);
     }
 
-    /// Reads what other members have asked for, and sends it to them.
-    pub(super) fn serve_fetches(&self) -> Progress {
+    /// Reads what other members have asked for of `region`, and sends it to them.
+    pub(super) fn serve_fetches(&self, region: RegionId) -> Progress {
         let mut progress = Progress::default();
-        let waiting = self.fetches().len();
-        for _ in 0..waiting {
-            let Some(mut fetch) = self.fetches().pop_front() else {
-                break;
-            };
+        let of_region = |fetch: &mut Fetched| fetch.asked.region == region;
+        let waiting: Vec<_> = self.fetches().extract_if(.., of_region).collect();
+        for mut fetch in waiting {
             self.world.ledger.turn_to(Activity::IndexShipping);
             if self.link(fetch.peer).session() != fetch.session {
                 progress.made = true;
@@ -115,7 +112,7 @@ impl Node {
                 Ok(()) | Err(SendError::Down | SendError::TooLong { .. }) => progress.made = true,
                 Err(SendError::Full) => {
                     fetch.bytes = Some(bytes);
-                    self.fetches().push_back(fetch);
+                    self.fetches().push(fetch);
                     progress.idle_for = Some(AGAIN);
                 }
             }
@@ -128,7 +125,7 @@ impl Node {
         self.fetches().len()
     }
 
-    fn fetches(&self) -> MutexGuard<'_, VecDeque<Fetched>> {
+    fn fetches(&self) -> MutexGuard<'_, Vec<Fetched>> {
         // A panic while it was held left nothing half written.
         self.fetches.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -117,7 +117,7 @@ impl Unusable {
         };
         if refill && self.is_damaged() {
             self.refill = Refill::Due(attempt);
-            return (context.node.world.waker)();
+            return context.node.wake(region.id);
         }
         self.refill.take_back();
         let failed = Failed {
@@ -407,7 +407,12 @@ impl Node {
     pub(super) fn discard_cut_segments(&self) {
         let store = &self.world.store;
         let full = store.room().is_full();
-        if self.was_full.swap(full, Ordering::Relaxed) || !full {
+        let was_full = self.was_full.swap(full, Ordering::Relaxed);
+        if was_full && !full {
+            // Others wait for the room.
+            self.steppers.wake_all();
+        }
+        if was_full || !full {
             return;
         }
         match discard_all_cut(store) {
@@ -418,6 +423,12 @@ impl Node {
             ),
             Err(error) => tracing::warn!(%error, "cut segments cannot be given up"),
         }
+    }
+
+    /// Whether the device has failed since the last call.
+    pub(super) fn has_just_failed(&self) -> bool {
+        let failed = self.world.store.failure().is_some();
+        !self.had_failed.swap(failed, Ordering::Relaxed) && failed
     }
 
     /// Ends the [quarantine](Store::quarantine) once every copy that could not be read when the device was opened has

@@ -1,7 +1,7 @@
 //! One region as this server holds it: its driver, its engine while it is served here, and what
 //! waits for it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -16,6 +16,7 @@ use super::held::Holding;
 use super::ingest::Ingests;
 use super::maintenance::Maintained;
 use super::primary::PrimaryDriver;
+use super::raised::{Flag, Raised};
 use super::refilling::Unusable;
 use super::repairing::Repairing;
 use super::serving::Serving;
@@ -46,11 +47,15 @@ pub(crate) enum Closed {
 }
 
 /// Where a region's work is charged, and how fast what it stores is looked after.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Care {
     pub(crate) place: Place,
     pub(crate) scrub: ScrubPace,
     pub(crate) sweep: SweepPace,
+    /// Where it says that it has something to ship.
+    pub(super) dirty: Arc<Raised>,
+    /// Where it says that it has messages, or answers, to move on.
+    pub(super) active: Arc<Raised>,
 }
 
 /// One region. See the module documentation.
@@ -78,8 +83,10 @@ pub(crate) struct Region {
     pub(super) maintained: Maintained,
     /// Those that clients keep open.
     pub(crate) snapshots: Snapshots,
-    /// Something was appended that has not been shipped.
-    dirty: AtomicBool,
+    /// Raised when something was appended that has not been shipped.
+    pub(super) dirty: Flag,
+    /// Raised when the thread that moves links and messages has something to do for it.
+    pub(super) active: Flag,
     /// The error that the engine met and cannot survive, once that was told.
     broken: OnceLock<String>,
     scrubber: Mutex<Scrubber>,
@@ -127,7 +134,8 @@ impl Region {
             ingests: Ingests::default(),
             maintained: Maintained::default(),
             snapshots: Snapshots::default(),
-            dirty: AtomicBool::new(false),
+            dirty: Flag::new(map.id, &care.dirty),
+            active: Flag::new(map.id, &care.active),
             broken: OnceLock::new(),
             scrubber: Mutex::new(Scrubber::new(care.scrub)),
             repairing: Mutex::default(),
@@ -202,15 +210,6 @@ impl Region {
         }
     }
 
-    pub(crate) fn mark_dirty(&self) {
-        self.dirty.store(true, Ordering::Release);
-    }
-
-    /// Whether something was appended since the last call.
-    pub(crate) fn take_dirty(&self) -> bool {
-        self.dirty.load(Ordering::Relaxed) && self.dirty.swap(false, Ordering::AcqRel)
-    }
-
     /// The engine takes no more writes because of `error`; told once.
     pub(crate) fn failed(&self, error: &EngineError) {
         if self.broken.set(error.to_string()).is_ok() {
@@ -223,17 +222,22 @@ impl Region {
         self.broken.get().map(String::as_str)
     }
 
-    /// Sends the answers that were waiting for what is now committed.
-    pub(crate) fn release(&self) {
+    /// Sends the answers that were waiting for what is now committed. Returns whether requests wait for room.
+    pub(crate) fn release(&self) -> bool {
         let Some(engine) = &*self.engine.load() else {
-            return;
+            return false;
         };
         let mut due = Vec::new();
-        self.waiting().release(Gate::committed(engine), &mut due);
+        let is_queueing = {
+            let mut waiting = self.waiting();
+            waiting.release(Gate::committed(engine), &mut due);
+            waiting.is_queueing()
+        };
         if !due.is_empty() {
             self.gave_up_at.store(0, Ordering::Relaxed);
         }
         send_all(due);
+        is_queueing
     }
 }
 

@@ -64,7 +64,7 @@ impl Follower {
         let at = context.node.now();
         let pause = None;
         self.owed = Some(OwedReport { attempt, at, pause });
-        (context.node.world.waker)();
+        context.node.wake(self.region);
     }
 
     /// Takes the windows back: from now on the primary cannot write to them.
@@ -107,6 +107,7 @@ impl Follower {
         if let Err(error) = self.replica.detach(slots_of(fresh.clone())) {
             return self.fail_by(&error.into(), context);
         }
+        self.flushing = 0;
         if let Err(error) = of_region.keep(world) {
             return self.report_later(attempt, &error, context);
         }

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use argosy_base::{Instant, RegionId, SegmentNumber, SegmentPart, ServerId};
 use argosy_device::Buffer;
-use argosy_engine::Stored;
 use argosy_engine::repair::{Repair, RepairError};
+use argosy_engine::{Progress, Stored};
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::Node;
@@ -30,6 +30,12 @@ use super::link::SHIP_SLOTS;
 use super::region::{Region, copy_of};
 use crate::line_rate::LineRate;
 
+/// Something was done.
+const MADE: Progress = Progress {
+    made: true,
+    idle_for: None,
+    device: false,
+};
 /// How long a segment waits that no member has helped to repair, at first and at most.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -122,17 +128,16 @@ impl Repairing {
 }
 
 impl Node {
-    /// Moves the repair of this copy on. Returns whether anything was done, and how long there is nothing to do. For
-    /// the background's thread.
-    pub(super) fn repair(&self, region: &Region, now: Instant) -> (bool, Option<Duration>) {
+    /// Moves the repair of this copy on. In the background.
+    pub(super) fn repair(&self, region: &Region, now: Instant) -> Progress {
         let Some(copy) = copy_of(region) else {
-            return (false, None);
+            return Progress::default();
         };
         let stage = {
             let mut repairing = region.repairing();
             if copy.damage_stats().damaged == 0 && repairing.stage.is_none() {
                 repairing.waits.clear();
-                return (false, None);
+                return Progress::default();
             }
             repairing.warn_of(region.id, &*copy, now);
             match repairing.stage.take() {
@@ -143,12 +148,12 @@ impl Node {
             }
         };
         let ended = match stage {
-            Stage::Asked(_) => return (false, None),
+            Stage::Asked(_) => return Progress::default(),
             Stage::Came(number, from, bytes) if !self.settings.mutants.claim_repair() => {
                 match copy.begin_repair(number, bytes) {
                     Ok(repair) => {
                         region.repairing().stage = Some(Stage::Writing(from, repair));
-                        return (true, None);
+                        return MADE;
                     }
                     Err(error) => (number, from, Err(error)),
                 }
@@ -161,21 +166,19 @@ impl Node {
                 Some(done) => (repair.number(), from, done),
                 None => {
                     region.repairing().stage = Some(Stage::Writing(from, repair));
-                    return (false, None);
+                    return Progress {
+                        device: true,
+                        ..Progress::default()
+                    };
                 }
             },
         };
         self.end_repair(region, ended, now);
-        (true, None)
+        MADE
     }
 
     /// Whether what was `asked` for may still come.
-    fn is_asked(
-        &self,
-        asked: Asked,
-        repairing: &mut Repairing,
-        now: Instant,
-    ) -> (bool, Option<Duration>) {
+    fn is_asked(&self, asked: Asked, repairing: &mut Repairing, now: Instant) -> Progress {
         let lives = {
             let link = self.link(asked.from);
             link.session() == asked.session && !link.is_silent(now)
@@ -184,7 +187,11 @@ impl Node {
             true => repairing.stage = Some(Stage::Asked(asked)),
             false => repairing.wait(asked.part.number, now),
         }
-        (!lives, Some(WAIT_MIN))
+        Progress {
+            made: !lives,
+            idle_for: Some(WAIT_MIN),
+            device: false,
+        }
     }
 
     /// The repair of a segment with what a member has sent is done, or was given up. The log is told, and not too
@@ -229,7 +236,7 @@ impl Node {
         copy: &dyn Stored,
         repairing: &mut Repairing,
         now: Instant,
-    ) -> (bool, Option<Duration>) {
+    ) -> Progress {
         let mut damaged = copy.damaged();
         damaged.retain(|damaged| {
             let is_here = copy.holds(damaged.number);
@@ -245,7 +252,7 @@ impl Node {
         let mut others = members.unwrap_or_default();
         others.retain(|member| *member != self.id);
         if others.is_empty() {
-            return (false, None);
+            return Progress::default();
         }
         repairing.others = others.len();
         repairing.note_only_here(&others, copy);
@@ -256,11 +263,14 @@ impl Node {
         };
         let parts = damaged.iter().filter_map(|d| copy.wanted(d.number));
         let Some(part) = parts.min_by_key(|part| left(&part.number)) else {
-            return (false, None);
+            return Progress::default();
         };
         let left = left(&part.number);
         if !left.is_zero() {
-            return (false, Some(left));
+            return Progress {
+                idle_for: Some(left),
+                ..Progress::default()
+            };
         }
         let asked = waits.get(&part.number).map_or(0, |wait| wait.asked);
         let from = others[asked % others.len()];
@@ -275,7 +285,7 @@ impl Node {
         };
         let Some(slot) = slot else {
             repairing.wait(part.number, now);
-            return (true, None);
+            return MADE;
         };
         repairing.stage = Some(Stage::Asked(Asked {
             part,
@@ -290,7 +300,7 @@ impl Node {
             slot,
         };
         context.send(from, region.id, &message);
-        (true, None)
+        MADE
     }
 
     /// Whether `message` of `from` brings what was asked for here; it is taken then.
@@ -336,7 +346,7 @@ impl Node {
         if status == FetchStatus::Gone {
             repairing.gone(part.number, from);
         }
-        (self.world.waker)();
+        self.wake(region.id);
         true
     }
 }

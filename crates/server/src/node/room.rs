@@ -22,6 +22,7 @@ use argosy_wire::message::Message;
 use super::Node;
 use super::context::Context;
 use super::region::{Driver, Region, engine_of};
+use super::schedule::Work;
 use super::serving::Serving;
 
 /// What is known of the room on devices.
@@ -75,7 +76,7 @@ impl Node {
     /// The link to `peer` has just opened.
     pub(super) fn tell_room_again(&self, peer: ServerId) {
         self.rooms().forget_told(peer);
-        (self.world.waker)();
+        self.steppers.wake(Work::Chores);
     }
 
     /// `peer` has told how much room it has.
@@ -86,6 +87,7 @@ impl Node {
                 self.set_room_of_members(region.id, &engine);
             }
         }
+        self.steppers.wake_all();
     }
 
     /// Tells `engine` of the least room on the devices of the region's other members.

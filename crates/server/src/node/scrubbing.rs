@@ -73,6 +73,7 @@ impl Node {
                 found.push(damage);
             }
         }
+        self.wake(region.id);
         found
     }
 

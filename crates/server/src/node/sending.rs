@@ -179,6 +179,11 @@ impl Stream {
         stream
     }
 
+    /// Whether anything is still to be sent.
+    pub(super) fn has_more(&self) -> bool {
+        self.sending.is_some() || !self.waiting.is_empty()
+    }
+
     /// Bytes of edits that are still to be sent.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting.iter().map(|(_, edit)| edit.bytes.len()).sum()

@@ -115,32 +115,38 @@ impl Node {
         }
     }
 
-    /// Ships what was appended by this and other threads.
-    pub(crate) fn pump_dirty(&self) {
-        for region in self.regions.values() {
-            if region.take_dirty() {
-                self.pump(region);
-            }
+    /// Ships what was appended by this and other threads. Returns whether anything was done.
+    pub(crate) fn pump_dirty(&self) -> bool {
+        let mut made = false;
+        for _ in 0..self.dirty.len() {
+            let Some(region) = self.dirty.pop().and_then(|id| self.region(id)) else {
+                continue;
+            };
+            region.dirty.lower();
+            made |= self.pump(region);
         }
+        made
     }
 
     /// Carries a region's driver on, and sends the answers that are due.
     pub(crate) fn pump(&self, region: &Region) -> bool {
         let context = Context { node: self };
         let before = self.world.ledger.at(region.place);
-        let made = match &mut *region.driver() {
+        let (made, has_more) = match &mut *region.driver() {
             Driver::Primary(driver) => {
                 let made = driver.pump(&context);
                 self.publish(region, driver);
-                made
+                (made, driver.has_more())
             }
-            Driver::Backup(copy) => copy.step(&context),
-            Driver::AtDevice(_) | Driver::Failed(_) => false,
+            Driver::Backup(copy) => (copy.step(&context), copy.has_more()),
+            Driver::AtDevice(_) | Driver::Failed(_) => (false, false),
         };
         if !made {
             self.world.ledger.at(before);
         }
-        region.release();
+        if region.release() || has_more {
+            region.active.raise();
+        }
         self.answer_ingested(region);
         self.answer_maintained(region);
         made
@@ -258,7 +264,7 @@ impl Node {
         let tells_time = || {
             let told = engine.go_on();
             if told {
-                region.mark_dirty();
+                region.dirty.raise();
             }
             told
         };
@@ -332,7 +338,7 @@ impl Node {
                     region.uses.refused(batch);
                     return Begun::Answered(self.refuse_full(region, engine));
                 }
-                region.mark_dirty();
+                region.dirty.raise();
                 let request = Queued::Write {
                     batch: batch.clone(),
                     options,
@@ -343,6 +349,7 @@ impl Node {
                     deadline: self.deadline(),
                 };
                 let queued = region.waiting().queue(entry);
+                self.wake(region.id);
                 queued.err().map(|_| overloaded(region))
             }
             Some(Err(error)) => Some(not_written(&error)),
@@ -398,7 +405,7 @@ impl Node {
             return Some(shown.response);
         }
         // A read, too, may just have written something: that a pair has expired.
-        region.mark_dirty();
+        region.dirty.raise();
         self.answer_once(region, engine, shown, reply)
     }
 

@@ -122,6 +122,11 @@ impl Attachment {
         self.behind && self.has_room
     }
 
+    /// Whether writes are on their way, or wait until the fabric takes more.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.behind || !self.under_way.is_empty() || !self.ships.is_empty()
+    }
+
     /// Writes everything of `source` up to `ends`. Returns the ship's number; `None` where the fabric did not take all
     /// of it, and the rest waits until it [goes on](Self::goes_on).
     pub(crate) fn ship(

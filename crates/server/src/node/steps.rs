@@ -7,7 +7,7 @@ use std::time::Duration;
 use argosy_base::codec::Malformed;
 use argosy_base::{Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
-use argosy_engine::{EngineError, Progress};
+use argosy_engine::Progress;
 use argosy_replication::primary::Event;
 use argosy_wire::api::{BadRequest, Request, Scratch, Sender};
 use argosy_wire::message::Message;
@@ -18,9 +18,8 @@ use super::context::Context;
 use super::failing::Failed;
 use super::link::{Admission, LinkEvent, SendError};
 use super::reading::Asked;
-use super::region::{Driver, Region, engine_of, send_all};
+use super::region::{Driver, Region, send_all};
 use super::sending::Wanted;
-use super::serving::Serving;
 use crate::activity::Activity;
 use crate::service::{Failure, ReplySink, Response};
 
@@ -49,16 +48,21 @@ impl Node {
                 self.receive(*peer, header, &payload);
             }
         }
-        for region in self.regions.values() {
+        for _ in 0..self.active.len() {
+            let Some(region) = self.active.pop().and_then(|id| self.region(id)) else {
+                continue;
+            };
+            region.active.lower();
+            self.await_device(region);
             if region.holds() {
                 made |= self.handle_held(region, &mut region.driver());
             }
-            region.take_dirty();
             made |= self.pump(region);
             if region.waiting().is_queueing() && self.retry_queued(region) {
                 made |= self.pump(region);
             }
         }
+        made |= self.pump_dirty();
         self.sweep();
         self.flush_links();
         self.world.ledger.settle(now);
@@ -67,65 +71,8 @@ impl Node {
         Progress {
             made,
             idle_for: Some(idle_for.max(Duration::from_micros(100))),
+            device: false,
         }
-    }
-
-    /// Moves engines and backups' storage on. For one thread.
-    pub fn step_background(&self, now: Instant) -> Progress {
-        self.set_now(now);
-        self.discard_cut_segments();
-        let mut progress = self.serve_fetches();
-        for region in self.regions.values() {
-            if let Some(engine) = engine_of(region) {
-                let before = self.world.ledger.at(region.place);
-                match self.step_engine(&engine, now) {
-                    Ok(step) => {
-                        if !step.made {
-                            self.world.ledger.at(before);
-                        }
-                        progress.made |= step.made;
-                        progress.idle_for = earlier(progress.idle_for, step.idle_for);
-                    }
-                    Err(error) => region.failed(&error),
-                }
-            }
-            progress.made |= self.work_at_device(region, now);
-            progress.idle_for = earlier(progress.idle_for, refill_is_due_in(region, now));
-            if let Driver::Backup(copy) = &mut *region.driver() {
-                progress.idle_for = earlier(progress.idle_for, copy.report_is_due_in(now));
-                let step = copy.build(now, &Context { node: self });
-                progress.made |= step.made;
-                progress.idle_for = earlier(progress.idle_for, step.idle_for);
-            }
-            progress.made |= self.pump(region);
-            if region.waiting().is_queueing() && self.retry_queued(region) {
-                progress.made |= self.pump(region);
-            }
-            progress.idle_for = earlier(progress.idle_for, self.scrub(region, now));
-            let (repaired, idle) = self.repair(region, now);
-            progress.made |= repaired;
-            progress.idle_for = earlier(progress.idle_for, idle);
-            progress.idle_for = earlier(progress.idle_for, self.sweep_parts(region, now));
-        }
-        progress.made |= self.world.store.give_back_freed(now);
-        progress.made |= self.discard_set_aside();
-        self.end_quarantine();
-        self.tell_room();
-        self.tell_troubles(now);
-        self.look_at_memory(now);
-        self.flush_links();
-        self.world.ledger.settle(now);
-        progress
-    }
-
-    fn step_engine(&self, engine: &Serving, now: Instant) -> Result<Progress, EngineError> {
-        let ledger = &self.world.ledger;
-        ledger.turn_to(Activity::LogReplication);
-        let flushed = engine.step_logs(now)?;
-        let _span = ledger.during(Activity::Compaction);
-        let mut progress = engine.step(now)?;
-        progress.made |= flushed;
-        Ok(progress)
     }
 
     fn step_link(&self, peer: ServerId, now: Instant) -> bool {
@@ -320,6 +267,8 @@ impl Node {
                 .reset("it speaks of a region that it is no member of");
         }
         self.world.ledger.at(region.place);
+        region.active.raise();
+        self.await_device(region);
         if let Message::Compacted { upto } = *message {
             return self.backup_has_compacted(region, peer, upto);
         }
@@ -443,22 +392,6 @@ const fn activity_of(message: &Message<'_>) -> Activity {
         | Message::Stored { .. }
         | Message::Fetch { .. }
         | Message::Fetched { .. } => Activity::IndexShipping,
-    }
-}
-
-/// How long it is until a copy is begun anew, after there was no room for it.
-fn refill_is_due_in(region: &Region, now: Instant) -> Option<Duration> {
-    match &*region.driver() {
-        Driver::Primary(driver) => driver.refill_is_due_in(now),
-        Driver::Failed(copy) => copy.refill_is_due_in(now),
-        Driver::Backup(_) | Driver::AtDevice(_) => None,
-    }
-}
-
-fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }
 

@@ -25,7 +25,7 @@ impl Node {
         let mostly_used = u64::from(store.used()) * 4 >= u64::from(store.total()) * 3;
         let stepped = sweeper.step(&**engine, now, engine.is_full() || mostly_used);
         if sweeper.stats().swept > before {
-            region.mark_dirty();
+            region.dirty.raise();
         }
         stepped.unwrap_or_else(|error| {
             tracing::warn!(region = region.id.0, "parts of long values: {error}");

@@ -1,0 +1,388 @@
+//! Which regions have something to do in the background, and which of them a stepper takes next.
+//!
+//! A region that has nothing to do costs nothing: no stepper looks at it. It becomes ready when somebody wakes it, when
+//! the moment comes that its last step named, and, where that step said so, when the device has done something. Each
+//! region is with one stepper at most.
+//!
+//! | state    | woken | taken    | returned                          |
+//! |----------|-------|----------|-----------------------------------|
+//! | resting  | ready |          |                                   |
+//! | ready    | ready | stepping |                                   |
+//! | stepping | again |          | ready if it has more to do, or resting |
+//! | again    | again |          | ready                             |
+//!
+//! Ready regions are taken in the order in which they became ready, so none waits behind more than one step of each
+//! other. What belongs to no region, such as the room of the device, is work of the same kind: [`Work::Chores`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use argosy_base::{Instant, RegionId};
+use argosy_device::Waker;
+
+/// What a stepper takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Work {
+    /// What belongs to no region.
+    Chores,
+    /// The engine, the copy and the care of one region.
+    Region(RegionId),
+}
+
+/// What a step leaves to be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Left {
+    /// There is more to do at once.
+    pub(super) more: bool,
+    /// When there is something to do next, if nobody wakes it before.
+    pub(super) due: Option<Instant>,
+    /// Whether it waits for the device.
+    pub(super) device: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Resting,
+    Ready,
+    Stepping,
+    Again,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    state: State,
+    due: Option<Instant>,
+    /// How often the device had done something when a stepper took it.
+    device: u64,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+struct Schedule {
+    slots: BTreeMap<Work, Slot>,
+    /// In state `Ready`, in the order in which they came to it.
+    ready: VecDeque<Work>,
+    /// The moments of the slots.
+    due: BTreeSet<(Instant, Work)>,
+    /// Those that wait for the device.
+    at_device: BTreeSet<Work>,
+    /// How often the device has done something.
+    device: u64,
+}
+
+impl Schedule {
+    /// Everything is ready: first the chores, then the regions.
+    fn new(regions: impl Iterator<Item = RegionId>) -> Self {
+        let mut schedule = Self::default();
+        for work in std::iter::once(Work::Chores).chain(regions.map(Work::Region)) {
+            schedule.slots.insert(work, Slot::default());
+            schedule.wake(work);
+        }
+        schedule
+    }
+
+    /// Has a step of `work` follow. Returns whether it became ready by that.
+    fn wake(&mut self, work: Work) -> bool {
+        let Some(slot) = self.slots.get_mut(&work) else {
+            return false;
+        };
+        match slot.state {
+            State::Resting => {
+                slot.state = State::Ready;
+                self.ready.push_back(work);
+                true
+            }
+            State::Stepping => {
+                slot.state = State::Again;
+                false
+            }
+            State::Ready | State::Again => false,
+        }
+    }
+
+    /// Has `work` wait for the device: another thread is about to ask something of it.
+    fn await_device(&mut self, work: Work) {
+        let Some(slot) = self.slots.get_mut(&work) else {
+            return;
+        };
+        match slot.state {
+            State::Resting => _ = self.at_device.insert(work),
+            State::Stepping => slot.state = State::Again,
+            State::Ready | State::Again => {}
+        }
+    }
+
+    /// The device has done something. Returns whether anything became ready by that.
+    fn device_done(&mut self) -> bool {
+        self.device += 1;
+        let mut any = false;
+        for work in std::mem::take(&mut self.at_device) {
+            any |= self.wake(work);
+        }
+        any
+    }
+
+    /// Makes ready what is due at `now`.
+    fn look_at(&mut self, now: Instant) {
+        while let Some((at, work)) = self.due.first().copied() {
+            if at > now {
+                return;
+            }
+            self.due.pop_first();
+            if let Some(slot) = self.slots.get_mut(&work) {
+                slot.due = None;
+            }
+            self.wake(work);
+        }
+    }
+
+    /// Takes what has been ready the longest. It is returned by [`put_back`](Self::put_back).
+    fn take(&mut self) -> Option<Work> {
+        let work = self.ready.pop_front()?;
+        let slot = self.slots.get_mut(&work)?;
+        slot.state = State::Stepping;
+        slot.device = self.device;
+        if let Some(at) = slot.due.take() {
+            self.due.remove(&(at, work));
+        }
+        self.at_device.remove(&work);
+        Some(work)
+    }
+
+    fn put_back(&mut self, work: Work, left: Left) {
+        let Some(slot) = self.slots.get_mut(&work) else {
+            return;
+        };
+        // What the device did during the step may have come after the step looked.
+        let missed = left.device && slot.device != self.device;
+        let again = left.more || missed || slot.state == State::Again;
+        slot.state = State::Resting;
+        slot.due = left.due;
+        if let Some(at) = left.due {
+            self.due.insert((at, work));
+        }
+        if left.device {
+            self.at_device.insert(work);
+        }
+        if again {
+            self.wake(work);
+        }
+    }
+}
+
+/// The schedule of a server, for all of its threads.
+pub(super) struct Steppers {
+    schedule: Mutex<Schedule>,
+    /// Wakes a stepper that sleeps.
+    ring: Waker,
+}
+
+impl Steppers {
+    /// Everything is ready.
+    pub(super) fn new(regions: impl Iterator<Item = RegionId>, ring: Waker) -> Self {
+        Self {
+            schedule: Mutex::new(Schedule::new(regions)),
+            ring,
+        }
+    }
+
+    /// Has a step of `work` follow.
+    pub(super) fn wake(&self, work: Work) {
+        if self.schedule().wake(work) {
+            (self.ring)();
+        }
+    }
+
+    /// Has a step of everything follow.
+    pub(super) fn wake_all(&self) {
+        let mut schedule = self.schedule();
+        let all: Vec<Work> = schedule.slots.keys().copied().collect();
+        for work in all {
+            schedule.wake(work);
+        }
+        drop(schedule);
+        (self.ring)();
+    }
+
+    /// Has a step of `work` follow once the device has done something. To be called before the device is asked.
+    pub(super) fn await_device(&self, work: Work) {
+        self.schedule().await_device(work);
+    }
+
+    /// The device has done something.
+    pub(super) fn device_done(&self) {
+        if self.schedule().device_done() {
+            (self.ring)();
+        }
+    }
+
+    /// How much is ready at `now`.
+    pub(super) fn ready(&self, now: Instant) -> usize {
+        let mut schedule = self.schedule();
+        schedule.look_at(now);
+        schedule.ready.len()
+    }
+
+    /// Takes what has been ready the longest. Another stepper is woken where more is ready.
+    pub(super) fn take(&self) -> Option<Work> {
+        let mut schedule = self.schedule();
+        let work = schedule.take();
+        let more = !schedule.ready.is_empty();
+        drop(schedule);
+        if more {
+            (self.ring)();
+        }
+        work
+    }
+
+    /// Returns what was taken.
+    pub(super) fn put_back(&self, work: Work, left: Left) {
+        self.schedule().put_back(work, left);
+    }
+
+    /// When something is due, if nobody wakes anything before; `None`: never. Something that is ready is due now.
+    pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
+        let schedule = self.schedule();
+        match schedule.ready.is_empty() {
+            true => schedule.due.first().map(|(at, _)| *at),
+            false => Some(now),
+        }
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        // A panic while it was held left nothing half written.
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Work = Work::Region(RegionId(1));
+    const B: Work = Work::Region(RegionId(2));
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    /// All of two regions and the chores at rest.
+    fn resting() -> Schedule {
+        let mut schedule = Schedule::new([RegionId(1), RegionId(2)].into_iter());
+        while let Some(work) = schedule.take() {
+            schedule.put_back(work, Left::default());
+        }
+        schedule
+    }
+
+    #[test]
+    fn everything_is_ready_at_first_and_the_chores_come_before_regions() {
+        let mut schedule = Schedule::new([RegionId(1), RegionId(2)].into_iter());
+        let taken: Vec<_> = std::iter::from_fn(|| schedule.take()).collect();
+        assert_eq!(taken, [Work::Chores, A, B]);
+    }
+
+    #[test]
+    fn a_region_is_with_one_stepper_and_is_stepped_again_if_it_was_woken_meanwhile() {
+        let mut schedule = resting();
+        assert!(schedule.wake(A));
+        assert!(!schedule.wake(A), "it is ready already");
+        assert_eq!(schedule.take(), Some(A));
+        assert!(!schedule.wake(A), "it is with a stepper");
+        assert_eq!(schedule.take(), None);
+        schedule.put_back(A, Left::default());
+        assert_eq!(schedule.take(), Some(A));
+        schedule.put_back(A, Left::default());
+        assert_eq!(schedule.take(), None);
+    }
+
+    #[test]
+    fn what_has_more_to_do_goes_behind_what_is_ready() {
+        let mut schedule = resting();
+        schedule.wake(A);
+        schedule.wake(B);
+        assert_eq!(schedule.take(), Some(A));
+        let left = Left {
+            more: true,
+            ..Left::default()
+        };
+        schedule.put_back(A, left);
+        assert_eq!(schedule.take(), Some(B));
+        assert_eq!(schedule.take(), Some(A));
+    }
+
+    #[test]
+    fn a_moment_makes_ready_and_a_step_before_it_takes_it_back() {
+        let mut schedule = resting();
+        let left = Left {
+            due: Some(at(10)),
+            ..Left::default()
+        };
+        for work in [A, B] {
+            schedule.wake(work);
+            schedule.take();
+            schedule.put_back(work, left);
+        }
+        schedule.look_at(at(9));
+        assert_eq!(schedule.take(), None);
+        schedule.wake(B);
+        assert_eq!(schedule.take(), Some(B));
+        schedule.put_back(B, Left::default());
+        schedule.look_at(at(10));
+        assert_eq!(schedule.take(), Some(A));
+        assert_eq!(schedule.take(), None);
+        assert!(schedule.due.is_empty());
+    }
+
+    #[test]
+    fn the_device_wakes_those_alone_that_wait_for_it() {
+        let mut schedule = resting();
+        schedule.wake(A);
+        schedule.take();
+        let left = Left {
+            device: true,
+            ..Left::default()
+        };
+        schedule.put_back(A, left);
+        assert!(schedule.device_done());
+        assert_eq!(schedule.take(), Some(A));
+        schedule.put_back(A, Left::default());
+        assert!(!schedule.device_done());
+        assert_eq!(schedule.take(), None);
+    }
+
+    #[test]
+    fn what_the_device_does_during_a_step_is_not_lost() {
+        let mut schedule = resting();
+        schedule.wake(A);
+        schedule.take();
+        // A write that the step has submitted ends after the step looked.
+        assert!(!schedule.device_done());
+        let left = Left {
+            device: true,
+            ..Left::default()
+        };
+        schedule.put_back(A, left);
+        assert_eq!(schedule.take(), Some(A));
+    }
+
+    #[test]
+    fn what_another_thread_asks_of_the_device_wakes_the_region_when_it_is_done() {
+        let mut schedule = resting();
+        schedule.await_device(A);
+        assert_eq!(schedule.take(), None);
+        assert!(schedule.device_done());
+        assert_eq!(schedule.take(), Some(A));
+        schedule.await_device(A);
+        schedule.put_back(A, Left::default());
+        assert_eq!(schedule.take(), Some(A), "the step may have looked before");
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_woken() {
+        let mut schedule = resting();
+        assert!(!schedule.wake(Work::Region(RegionId(3))));
+        assert_eq!(schedule.take(), None);
+    }
+}
