@@ -1,7 +1,7 @@
 //! Work of a region's driver that waits for the device, and what comes for the region meanwhile.
 //!
 //! A backup that reports and a primary that is promoted read whole logs, and what others fetch may be read from a
-//! copy that is not open. The background thread does that, with the driver taken out of its region
+//! copy that is not open. A step in the background does that, with the driver taken out of its region
 //! ([`Driver::AtDevice`]): nobody waits for the device at the region's lock. The fabric thread goes on with links,
 //! beats and other regions. What is for this one, messages and changes of links, it keeps, in order, and handles
 //! once the driver is back.
@@ -82,7 +82,7 @@ impl Holding {
 
 impl Node {
     /// Has the driver of `region` do what it has to do at the device, if anything. Returns whether it had.
-    /// For the background thread.
+    /// In the background.
     pub(super) fn work_at_device(&self, region: &Region, now: Instant) -> bool {
         let what = match &*region.driver() {
             Driver::Primary(driver) if driver.has_work_at_device(now) => "it is being opened",
@@ -103,7 +103,7 @@ impl Node {
         true
     }
 
-    /// Has the driver of `region` do something at the device; `what` says what, for people. For the background thread.
+    /// Has the driver of `region` do something at the device; `what` says what, for people. In the background.
     pub(super) fn at_device<T>(
         &self,
         region: &Region,
@@ -115,7 +115,7 @@ impl Node {
         let away = std::mem::replace(&mut *region.driver(), driver);
         assert!(
             matches!(away, Driver::AtDevice(_)),
-            "one thread takes drivers to the device"
+            "one stepper at a time takes a driver to the device"
         );
         region.release();
         region.active.raise();

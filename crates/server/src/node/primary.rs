@@ -84,7 +84,7 @@ pub(crate) struct PrimaryDriver {
     builds: bool,
     /// Backups are to be told once this is committed: they were asked to flush it before.
     owed: Option<Lsn>,
-    /// What the background thread is to do.
+    /// What is to be done in the background.
     pub(super) due: Due,
     /// The own copy was refilled by this process.
     pub(super) was_refilled: bool,

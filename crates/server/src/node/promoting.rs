@@ -1,4 +1,4 @@
-//! What a primary's driver has the background thread do: to promote its copy, and to refill it.
+//! What a primary's driver does in the background: to promote its copy, and to refill it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use super::refilling::Unusable;
 use super::serving::Serving;
 use super::whole::WholeMark;
 
-/// What the background thread is to do.
+/// What is to be done in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
@@ -67,7 +67,7 @@ impl PrimaryDriver {
         context.node.wake(self.region);
     }
 
-    /// Whether there is something for the background thread to do.
+    /// Whether there is something to do in the background.
     pub(crate) fn has_work_at_device(&self, now: Instant) -> bool {
         let later = self.refill_is_due_in(now);
         self.due != Due::Nothing && later.is_none_or(|later| later.is_zero())

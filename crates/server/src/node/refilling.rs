@@ -2,7 +2,7 @@
 //! anew, empty. Then it fetches what the others have, like that of a new device.
 //!
 //! When that may be is for the primary to say ([`replication`](argosy_replication::primary), "Damaged copies").
-//! Here it is done, on the background thread: it waits for the device. A copy is refilled once in the life of a
+//! Here it is done, in the background: it waits for the device. A copy is refilled once in the life of a
 //! process; one that is damaged again waits for somebody to look.
 
 use std::collections::BTreeMap;
@@ -403,7 +403,7 @@ impl Node {
     }
 
     /// Where the device has no room, gives up what was kept of logs that were cut, once until there is room. Before the
-    /// engines look, which turn writers away. For the background thread; blocks.
+    /// engines look, which turn writers away. In the background; blocks.
     pub(super) fn discard_cut_segments(&self) {
         let store = &self.world.store;
         let full = store.room().is_full();
@@ -464,7 +464,7 @@ impl Node {
     }
 
     /// Where the device has no room, gives up what is set aside: writing goes first. Returns whether anything
-    /// was. For the background thread; blocks.
+    /// was. In the background; blocks.
     pub(super) fn discard_set_aside(&self) -> bool {
         if !self.world.store.room().is_full() {
             return false;

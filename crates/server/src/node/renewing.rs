@@ -1,6 +1,6 @@
 //! How a passive copy takes its windows back and reports where it stands.
 //!
-//! The windows are revoked at once. The rest reads the logs, and is done on the background thread:
+//! The windows are revoked at once. The rest reads the logs, and is done in the background:
 //! fresh memory is made, filled with what was in the old windows and is not durable, offered, and the
 //! report is sent. Where there is no memory for fresh windows the report is owed: it is tried again, at
 //! growing intervals, until the attempt is over. Nobody can write to the copy meanwhile, and the old
