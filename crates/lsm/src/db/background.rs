@@ -157,7 +157,7 @@ impl Background {
         let due = self.next_flush.map(|at| at.since(now));
         Ok(Progress {
             made,
-            device: pending > 0 || self.logs.is_busy(),
+            device: pending > 0 || self.logs.is_busy() || !self.storage.is_idle(),
             idle_for: due.map(|due| due.max(Duration::from_millis(1))),
         })
     }

@@ -81,8 +81,6 @@ pub(crate) struct Follower {
     pub(super) to_fetch: VecDeque<(ServerId, SegmentPart)>,
     /// Ship slots whose segments are being written, to be given back when they are.
     pub(super) storing: BTreeMap<SegmentNumber, u8>,
-    /// Flushes of the logs that are under way at the device.
-    pub(super) flushing: usize,
     pub(super) adoption: Option<Adoption>,
     /// What found the device full, and is tried again at every step.
     pub(super) postponed: Vec<Postponed>,
@@ -155,7 +153,6 @@ impl Follower {
             fetches: BTreeMap::new(),
             to_fetch: VecDeque::new(),
             storing: BTreeMap::new(),
-            flushing: 0,
             adoption: None,
             postponed: Vec::new(),
             arrivals_rest: None,
@@ -196,7 +193,7 @@ impl Follower {
 
     /// Whether something of it is under way at the device.
     pub(crate) fn is_at_device(&self) -> bool {
-        self.flushing > 0 || !self.edits.is_empty() || !self.storing.is_empty()
+        !self.replica.is_idle() || !self.edits.is_empty() || !self.storing.is_empty()
     }
 
     /// Whether there is something to move on although nothing more happens.
@@ -471,11 +468,9 @@ impl Follower {
                 }
                 ReplicaEvent::EditApplied(seq) => self.applied(seq, context),
                 ReplicaEvent::Flushed(range) => {
-                    self.flushing = self.flushing.saturating_sub(1);
                     self.step_machine(Event::Flushed { range }, context);
                 }
                 ReplicaEvent::FlushRefused(_) => {
-                    self.flushing = self.flushing.saturating_sub(1);
                     context.reset_link(self.primary, "a flush does not fit");
                 }
             }
@@ -575,10 +570,7 @@ impl Follower {
                     self.replica.give_up_arrivals();
                 }
             }
-            Action::Persist { range } => {
-                self.flushing += 1;
-                self.replica.flush(range);
-            }
+            Action::Persist { range } => self.replica.flush(range),
             Action::SendFlushed { range } => {
                 context.send(primary, region, &Message::Flushed { range });
             }

@@ -107,7 +107,6 @@ impl Follower {
         if let Err(error) = self.replica.detach(slots_of(fresh.clone())) {
             return self.fail_by(&error.into(), context);
         }
-        self.flushing = 0;
         if let Err(error) = of_region.keep(world) {
             return self.report_later(attempt, &error, context);
         }
