@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use argosy_base::Instant;
+use argosy_engine::Reach;
 use argosy_server::resp::fake::Fake;
 use argosy_server::resp::{CallToken, Context, FrontEnd, Limits, Scratch, Session, Settings};
-use argosy_server::service::{ReplySink, Response, Service};
+use argosy_server::service::{Begun, ReplySink, ReplyTo, Response, Service};
 
 use super::{Target, input};
 
@@ -65,8 +66,8 @@ fn run(data: &[u8]) -> bool {
         }
         while let Some(call) = session.next_call(&context, &mut scratch) {
             let token = call.token;
-            let response = service.call(call.request, &sink, token.get());
-            if let Some(response) = response {
+            let reply = ReplyTo::new(&sink, token.get());
+            if let Begun::Answered(response) = service.call(call.request, Reach::Device, reply) {
                 session.answer(&front, token, response);
             }
             moved = true;

@@ -38,11 +38,11 @@ pub const NATIVE_REFUSED: &str = "native_connections_refused";
 pub const NATIVE_EVICTED: &str = "native_connections_evicted";
 /// Answers to native clients so far, errors included.
 pub const NATIVE_ANSWERS: &str = "native_requests_processed";
-/// Native requests that workers carried out because they needed the device, so far.
+/// Requests of all clients and other servers that workers carried out because they needed the device, so far.
 pub const NATIVE_TASKS: &str = "native_tasks";
-/// Native requests that wait for a worker.
+/// Requests that wait for a worker.
 pub const NATIVE_TASKS_QUEUED: &str = "native_tasks_queued";
-/// Native requests so far that found the queue of the workers full, and had their client wait.
+/// Requests so far that found the queue of the workers full.
 pub const NATIVE_QUEUE_FULL: &str = "native_queue_full";
 /// Native clients that were ended since they wrote what is no request.
 pub const NATIVE_GARBLED: &str = "native_garbled";

@@ -1,8 +1,9 @@
 //! The region server: what runs on each machine of a cluster.
 //!
 //! Reading order: [`service`] (what a front end can ask), [`resp`] (the Redis protocol: sessions,
-//! commands, sockets), [`native`] (clients in shared memory), [`node`] (regions, replication, links
-//! to other servers; no threads), [`runtime`] (a node with its threads, device and sockets),
+//! commands, sockets), [`native`] (clients in shared memory), [`tasks`] (what needs the device, and
+//! the workers that carry it out), [`node`] (regions, replication, links to other servers; no
+//! threads), [`runtime`] (a node with its threads, device and sockets),
 //! [`admin`] (HTTP for who watches), [`report`] (what it tells), [`meter`] and [`activity`] (what
 //! requests and CPU are counted by).
 //!
@@ -20,8 +21,10 @@ mod mailbox;
 pub mod meter;
 pub mod native;
 pub mod node;
+mod owned;
 pub mod ownership;
 pub mod report;
 pub mod resp;
 pub mod runtime;
 pub mod service;
+pub mod tasks;

@@ -3,7 +3,7 @@
 //! ```text
 //! resp-0..   epoll: RESP sessions, and what they ask of the node, at once
 //! native-0.. clients in shared memory, and what they ask of the node; spins a little, then epoll
-//! worker-0.. what native clients ask that needs the device; sleep while there is nothing
+//! worker-0.. what clients and other servers ask that needs the device; sleep while there is nothing
 //! fabric     links, messages of other servers, deadlines; spins a little, then parks on the bell
 //! stepper-0.. engines and backups' storage, a region at a time; park until a device or an engine wakes one
 //! admin      health, metrics and status over HTTP
@@ -41,6 +41,7 @@ use crate::ownership::Refusal;
 use crate::report::Reporter;
 use crate::resp::{Listener, Settings as RespSettings, Threads};
 use crate::service::Service;
+use crate::tasks::{Tasks, Workers};
 
 mod store;
 
@@ -81,12 +82,13 @@ pub struct ServerOptions {
     pub resp_threads: NonZeroUsize,
     /// Threads that serve native clients; 0 for none.
     pub native_threads: usize,
-    /// Threads that carry out those of their requests that need the device.
-    pub native_workers: usize,
-    /// Most requests that wait for one of these.
-    pub native_queue: usize,
     /// How long they look for requests before they sleep.
     pub native_spin: Duration,
+    /// Threads that carry out what needs the device of what clients and other servers ask. With 0 those do that read
+    /// the requests.
+    pub workers: usize,
+    /// Most requests that wait for one of these.
+    pub tasks_max: usize,
     /// Where health is asked for; bound already.
     pub admin: TcpListener,
     /// Threads that step regions in the background.
@@ -166,6 +168,7 @@ pub struct Server {
     node: Arc<Node>,
     listener: Option<Listener>,
     native: Option<native::Listener>,
+    workers: Option<Workers>,
     admin: Option<Admin>,
     threads: Threading,
     /// Says, until the process ends, that a server uses the windows.
@@ -222,7 +225,7 @@ impl Server {
         };
         threads.start_fabric(&node, &options.clock, options.spin)?;
         threads.start_steppers(&node, &options.clock, options.steppers)?;
-        let service: Arc<dyn Service> = Arc::clone(&node) as Arc<dyn Service>;
+        let workers = start_workers(&node, options.workers, options.tasks_max)?;
         let settings = RespSettings {
             server: options.id,
             incarnation,
@@ -230,7 +233,7 @@ impl Server {
             ..RespSettings::within(memory_limit, options.resp_threads.get())
         };
         let resp = (options.resp, options.resp_threads);
-        let listener = start_resp(&service, settings, resp, &options.clock)?;
+        let listener = start_resp(&node, settings, resp, &options.clock)?;
         let place = native::Place {
             root: &shared_memory,
         };
@@ -248,6 +251,7 @@ impl Server {
             node,
             listener: Some(listener),
             native,
+            workers,
             admin: Some(admin),
             threads,
             _windows_lock: windows_lock,
@@ -265,6 +269,7 @@ impl Server {
     pub fn stop(mut self) -> bool {
         drop(self.listener.take());
         drop(self.native.take());
+        drop(self.workers.take());
         drop(self.admin.take());
         self.threads.stop();
         self.node.close()
@@ -410,18 +415,40 @@ fn ledger(options: &ServerOptions) -> Ledger {
     Ledger::new(Arc::clone(&options.clock), mine.map(|region| region.id))
 }
 
+/// Starts `count` workers, if any, for a queue of at most `tasks_max` tasks, to which `node` hands what needs the
+/// device.
+fn start_workers(
+    node: &Arc<Node>,
+    count: usize,
+    tasks_max: usize,
+) -> Result<Option<Workers>, StartError> {
+    if count == 0 {
+        return Ok(None);
+    }
+    let tasks = Arc::new(Tasks::new(tasks_max));
+    let service: Arc<dyn Service> = Arc::clone(node) as Arc<dyn Service>;
+    let workers = Workers::start(&tasks, count, &service).map_err(|source| StartError::System {
+        what: "start workers",
+        source,
+    })?;
+    node.set_tasks(tasks);
+    Ok(Some(workers))
+}
+
 /// Serves the Redis clients that come to a socket, on so many threads.
 fn start_resp(
-    service: &Arc<dyn Service>,
+    node: &Arc<Node>,
     settings: RespSettings,
     (socket, count): (TcpListener, NonZeroUsize),
     clock: &Arc<dyn Clock>,
 ) -> Result<Listener, StartError> {
     let threads = Threads {
         count,
+        tasks: node.tasks().cloned(),
         ..Threads::default()
     };
-    Listener::start(socket, settings, threads, service, clock).map_err(|source| {
+    let service: Arc<dyn Service> = Arc::clone(node) as Arc<dyn Service>;
+    Listener::start(socket, settings, threads, &service, clock).map_err(|source| {
         StartError::System {
             what: "serve Redis clients",
             source,
@@ -435,8 +462,6 @@ fn native_settings(options: &ServerOptions, incarnation: Incarnation) -> native:
         server: options.id,
         incarnation,
         spin: options.native_spin,
-        workers: options.native_workers,
-        tasks_max: options.native_queue,
         memory_bytes_max: options.node.memory.native,
         // Far from those that are drawn for the other door.
         random: options.random ^ (1 << 127),
@@ -463,6 +488,7 @@ fn start_native(
         front: &front,
         threads,
         service: &service,
+        tasks: node.tasks(),
         clock,
     });
     let listener = listener.map_err(|source| StartError::System {

@@ -2,13 +2,16 @@
 //!
 //! A request is answered at once where that needs no waiting; otherwise the service keeps what it
 //! needs and delivers the answer later, from any thread, to the [`ReplySink`] under the token that
-//! the caller chose. Every request is answered exactly once, within the service's deadline.
+//! the caller chose. How far a request may go is a parameter, [`Reach`]: a thread that must not wait
+//! for the device asks memory first, and hands what needs the device to [workers](crate::tasks).
+//! Every request is answered exactly once, within the service's deadline.
 //! Whatever was called takes effect at the latest with the next [`Service::flush`], which a front
 //! end calls once for all the requests that it has read in one round.
 
 use std::sync::Arc;
 
-use argosy_base::Outcome;
+use argosy_base::{Instant, Outcome};
+use argosy_engine::Reach;
 
 pub use argosy_base::KeyList;
 pub use argosy_wire::api::{Failure, Lease, Maintenance, Paging, Request, Response, SnapshotId};
@@ -21,15 +24,18 @@ pub(crate) fn too_slow() -> Failure {
     }
 }
 
-/// What became of a request of a thread that must not wait: see [`Service::call_now`].
+/// What became of a request that a [`Service`] was called with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begun {
     /// It was answered.
     Answered(Response),
-    /// Its answer will be delivered.
+    /// It was carried out, or comes before every later request about its keys. Its answer will be delivered.
     Waits,
-    /// Nothing was done: it has to be called by a thread that may wait for the device.
-    Blocks,
+    /// It was sent to another server, which carries writes out in the order in which they were sent, but may read
+    /// later. Its answer will be delivered.
+    Sent,
+    /// Nothing was done: it needs the device, which is out of reach.
+    NeedsDevice,
 }
 
 impl Begun {
@@ -38,7 +44,7 @@ impl Begun {
     pub fn answered(self) -> Option<Response> {
         match self {
             Self::Answered(response) => Some(response),
-            Self::Waits | Self::Blocks => None,
+            Self::Waits | Self::Sent | Self::NeedsDevice => None,
         }
     }
 }
@@ -55,6 +61,35 @@ pub trait ReplySink: Send + Sync {
     /// Takes the answer to the request that was given `token`. Called once a request, from any
     /// thread; must not block.
     fn deliver(&self, token: u64, response: Response);
+
+    /// Has the owner look again at what it waits for. Must not block.
+    fn nudge(&self) {}
+}
+
+/// Where the answer to one request goes.
+#[derive(Clone)]
+pub struct ReplyTo {
+    pub(crate) sink: Arc<dyn ReplySink>,
+    pub(crate) token: u64,
+    /// When it is given up, where the request has waited already.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl ReplyTo {
+    /// To `sink`, under `token`.
+    #[must_use]
+    pub fn new(sink: &Arc<dyn ReplySink>, token: u64) -> Self {
+        Self {
+            sink: Arc::clone(sink),
+            token,
+            deadline: None,
+        }
+    }
+
+    /// Delivers the answer.
+    pub fn send(self, response: Response) {
+        self.sink.deliver(self.token, response);
+    }
 }
 
 /// One section of what `INFO` shows: its title, then names and values.
@@ -62,24 +97,18 @@ pub type InfoSection = (&'static str, Vec<(String, String)>);
 
 /// A server, as its front ends see it.
 pub trait Service: Send + Sync {
-    /// Carries out `request`. Returns the answer where it is known at once; otherwise it goes to
-    /// `sink` under `token`.
-    fn call(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64)
-    -> Option<Response>;
+    /// Carries out `request`. Returns the answer where it is known at once; otherwise it goes to `reply`. Within
+    /// [`Reach::Device`] it may block its thread for a device read, and never returns [`Begun::NeedsDevice`].
+    /// A part of an [`Ingest`](Request::Ingest) may do so in any case, where backups build their own levels.
+    fn call(&self, request: Request<'_>, reach: Reach, reply: ReplyTo) -> Begun;
 
-    /// [`call`](Self::call), for a thread that must not wait for a device. A service that cannot tell
-    /// whether it would says that it does.
-    fn call_now(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64) -> Begun {
-        let _ = (request, sink, token);
-        Begun::Blocks
-    }
-
-    /// [`call`](Self::call)s for each of `keys` what it is bound to, and delivers what is known at once, under
-    /// the token in the same place.
-    fn get_each(&self, keys: &KeyList, tokens: &[u64], sink: &Arc<dyn ReplySink>) {
-        for (key, token) in keys.iter().zip(tokens) {
-            if let Some(response) = self.call(Request::Get { key }, sink, *token) {
-                sink.deliver(*token, response);
+    /// Gets each of `keys`, within [`Reach::Device`], and sends every answer that is known at once to the reply in
+    /// the same place.
+    fn get_each(&self, keys: &KeyList, replies: &[ReplyTo]) {
+        for (key, reply) in keys.iter().zip(replies) {
+            let begun = self.call(Request::Get { key }, Reach::Device, reply.clone());
+            if let Begun::Answered(response) = begun {
+                reply.clone().send(response);
             }
         }
     }

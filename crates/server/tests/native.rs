@@ -16,11 +16,13 @@ use argosy_client::native::{
 use argosy_client::{ClientError, Only, Span};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::SystemClock;
+use argosy_engine::Reach;
 use argosy_server::native::{Front, Listener, Place, Routes, Settings, Start};
 use argosy_server::resp::fake::Fake;
 use argosy_server::service::{
-    Begun, Failure, InfoSection, Readiness, ReplySink, Request, Response, Service,
+    Begun, Failure, InfoSection, Readiness, ReplySink, ReplyTo, Request, Response, Service,
 };
+use argosy_server::tasks::{Tasks, Workers};
 use argosy_wire::native::VERSION;
 
 /// A directory that goes away.
@@ -79,6 +81,7 @@ struct Running {
     fake: Arc<Fake>,
     listener: Option<Listener>,
     socket: PathBuf,
+    _workers: Workers,
 }
 
 /// Server `id` of `map`.
@@ -89,22 +92,45 @@ fn start(dir: &Path, id: u32, map: &ClusterMap, fake: &Arc<Fake>, threads: usize
         ..Settings::default()
     };
     let service: Arc<dyn Service> = Arc::clone(fake) as Arc<dyn Service>;
-    let (front, listener, socket) = serve(dir, settings, map, &service, threads);
+    let tasks = Arc::new(Tasks::new(256));
+    let workers = Workers::start(&tasks, 2, &service).unwrap();
+    let by = By {
+        threads,
+        tasks: Some(&tasks),
+    };
+    let (front, listener, socket) = serve(dir, settings, map, &service, by);
     Running {
         front,
         fake: Arc::clone(fake),
         listener: Some(listener),
         socket,
+        _workers: workers,
     }
 }
 
 /// Serves `service`.
+/// Who serves.
+#[derive(Clone, Copy)]
+struct By<'a> {
+    threads: usize,
+    tasks: Option<&'a Arc<Tasks>>,
+}
+
+impl By<'_> {
+    const fn threads(threads: usize) -> Self {
+        Self {
+            threads,
+            tasks: None,
+        }
+    }
+}
+
 fn serve(
     dir: &Path,
     settings: Settings,
     map: &ClusterMap,
     service: &Arc<dyn Service>,
-    threads: usize,
+    by: By<'_>,
 ) -> (Arc<Front>, Listener, PathBuf) {
     let id = settings.server.0;
     let place = Place { root: dir };
@@ -115,8 +141,9 @@ fn serve(
     let listener = Listener::start(&Start {
         socket: &socket,
         front: &front,
-        threads,
+        threads: by.threads,
         service,
+        tasks: by.tasks,
         clock: &clock,
     })
     .unwrap();
@@ -641,25 +668,17 @@ fn is_cold(request: &Request<'_>) -> bool {
 }
 
 impl Service for Gated {
-    fn call(
-        &self,
-        request: Request<'_>,
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
-        if is_cold(&request) {
-            self.blocked.fetch_add(1, Ordering::Relaxed);
-            let open = self.open.lock().unwrap();
-            drop(self.bell.wait_while(open, |open| !*open).unwrap());
+    fn call(&self, request: Request<'_>, reach: Reach, reply: ReplyTo) -> Begun {
+        match reach {
+            Reach::Memory if is_cold(&request) => return Begun::NeedsDevice,
+            Reach::Device if is_cold(&request) => {
+                self.blocked.fetch_add(1, Ordering::Relaxed);
+                let open = self.open.lock().unwrap();
+                drop(self.bell.wait_while(open, |open| !*open).unwrap());
+            }
+            _ => {}
         }
-        self.fake.call(request, sink, token)
-    }
-
-    fn call_now(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64) -> Begun {
-        if is_cold(&request) {
-            return Begun::Blocks;
-        }
-        self.fake.call(request, sink, token).into()
+        self.fake.call(request, reach, reply)
     }
 
     fn flush(&self) {}
@@ -678,22 +697,23 @@ fn a_get_that_waits_for_the_device_holds_up_no_other_client() {
     let dir = Dir::new();
     let gated = Arc::new(Gated::default());
     let service: Arc<dyn Service> = Arc::clone(&gated) as Arc<dyn Service>;
-    let settings = Settings {
-        workers: 2,
-        tasks_max: 4,
-        ..Settings::default()
+    let tasks = Arc::new(Tasks::new(4));
+    let workers = Workers::start(&tasks, 2, &service).unwrap();
+    let by = By {
+        threads: 1,
+        tasks: Some(&tasks),
     };
-    let (front, listener, socket) = serve(&dir.0, settings, &map([0, 0]), &service, 1);
+    let (front, listener, socket) = serve(&dir.0, Settings::default(), &map([0, 0]), &service, by);
     let connect = || Client::connect(&socket.to_string_lossy()).unwrap();
     let (cold, warm) = (connect(), connect());
     // Both workers are blocked, four more wait, and the seventh finds no room.
     let keys: Vec<_> = (0..7).map(|n| format!("c{n}").into_bytes()).collect();
     let mut gets = Vec::new();
-    for (n, key) in keys.iter().enumerate() {
+    for (n, key) in (0..).zip(&keys) {
         gets.push(cold.submit(Ask::Get { key }).unwrap());
-        if n == 1 {
+        if n < 2 {
             cold.flush();
-            until(|| gated.blocked.load(Ordering::Relaxed) == 2);
+            until(|| gated.blocked.load(Ordering::Relaxed) == n + 1);
         }
     }
     cold.flush();
@@ -712,7 +732,7 @@ fn a_get_that_waits_for_the_device_holds_up_no_other_client() {
     assert_eq!(cold.multi_get(&[b"argo", b"c1"]).unwrap()[1], None);
     until(|| front.tasks().done == 9);
     assert_eq!((front.tasks().queued, front.tasks().queue_full), (0, 1));
-    drop((cold, warm, listener));
+    drop((cold, warm, listener, workers));
 }
 
 #[test]
@@ -812,7 +832,7 @@ fn clients_with_large_values_take_turns_where_there_is_room_for_one() {
         memory_bytes_max: Settings::share_of(0),
         ..Settings::default()
     };
-    let (front, listener, socket) = serve(&dir.0, settings, &map([0, 0]), &service, 2);
+    let (front, listener, socket) = serve(&dir.0, settings, &map([0, 0]), &service, By::threads(2));
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..8u8)
             .map(|id| {
@@ -1108,7 +1128,8 @@ fn a_value_that_is_overwritten_while_it_is_read_is_read_anew() {
     let sink: Arc<dyn ReplySink> = Arc::new(Nobody);
     let options = argosy_engine::WriteOptions::default();
     let write = |batch: &argosy_engine::WriteBatch| {
-        fake.call(Request::Write { batch, options }, &sink, 0);
+        let reply = ReplyTo::new(&sink, 0);
+        let _ = fake.call(Request::Write { batch, options }, Reach::Device, reply);
     };
     let mut no_parts = argosy_engine::WriteBatch::new();
     let all = argosy_engine::long::parts();
@@ -1141,7 +1162,9 @@ fn a_value_that_is_overwritten_while_it_is_read_is_read_anew() {
             at: None,
         },
     };
-    let Some(Response::Page { pairs, .. }) = fake.call(page, &sink, 0) else {
+    let reply = ReplyTo::new(&sink, 0);
+    let Begun::Answered(Response::Page { pairs, .. }) = fake.call(page, Reach::Device, reply)
+    else {
         panic!("it is answered at once");
     };
     let mut other = argosy_engine::WriteBatch::new();
@@ -1238,9 +1261,17 @@ fn ranges_are_removed_on_all_servers_that_have_some_of_them() {
     let options = argosy_engine::WriteOptions::default();
     let batch = &batch;
     let parts = Request::Write { batch, options };
-    servers[1].fake.call(parts, &sink, 0).unwrap();
+    servers[1]
+        .fake
+        .call(parts, Reach::Device, ReplyTo::new(&sink, 0))
+        .answered()
+        .unwrap();
     assert_eq!(erase(b"", None), "");
-    let left = servers[1].fake.call(Request::Count, &sink, 0).unwrap();
+    let left = servers[1]
+        .fake
+        .call(Request::Count, Reach::Device, ReplyTo::new(&sink, 0))
+        .answered()
+        .unwrap();
     assert_eq!(left, Response::Count(1));
     // From behind the longest key on, where no key has so many bytes.
     client.put(b"a", b"here").unwrap();

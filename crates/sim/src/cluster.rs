@@ -17,6 +17,7 @@ use argosy_lsm::Settings;
 use argosy_server::activity::Ledger;
 use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use argosy_server::service::{ReplySink, Response};
+use argosy_server::tasks::Tasks;
 
 use crate::clock::{BEGAN, ServerClock, SimClock};
 use crate::coverage::{Coverage, Mode};
@@ -42,6 +43,9 @@ pub(crate) use damaged::REFUSED;
 
 /// Segments of a device that neither fills nor holds many.
 const SEGMENTS: u64 = 4096;
+
+/// Requests that wait for a server's worker, at most: few, so that there are more now and then.
+const TASKS_MAX: usize = 4;
 
 /// Memory for memtables: more than a run can fill.
 const MEMTABLE_BYTES: usize = 256 << 20;
@@ -74,6 +78,8 @@ pub(crate) struct Up {
     pub node: Arc<Node>,
     /// Its segments.
     pub store: Arc<Store>,
+    /// What waits for its worker.
+    pub tasks: Arc<Tasks>,
     /// Its life.
     pub mortal: Arc<Mortal>,
     /// Its answers.
@@ -107,6 +113,7 @@ struct Server {
 struct Opened {
     node: Arc<Node>,
     store: Arc<Store>,
+    tasks: Arc<Tasks>,
     /// When its threads go on.
     parked: Parked,
 }
@@ -300,6 +307,7 @@ impl Cluster {
                 self.servers[server].up = Some(Up {
                     node: opened.node,
                     store: opened.store,
+                    tasks: opened.tasks,
                     mortal,
                     mailbox: Arc::new(mailbox),
                     session: self.sessions,
@@ -353,9 +361,12 @@ impl Cluster {
         };
         let node = Node::open(id(server), self.settings.clone(), world, self.map.clone());
         let node = node.map_err(|error| error.to_string())?;
+        let tasks = Arc::new(Tasks::new(TASKS_MAX));
+        node.set_tasks(Arc::clone(&tasks));
         Ok(Opened {
             node,
             store,
+            tasks,
             parked,
         })
     }

@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub(crate) const KEYS: [Key; 26] = [
+pub(crate) const KEYS: [Key; 27] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -36,12 +36,12 @@ pub(crate) const KEYS: [Key; 26] = [
     key(
         "native",
         "workers",
-        "Threads that carry out those of their requests that need the device; 0: the same threads do.",
+        "Threads that carry out what needs the device, for all clients; 0: those that read requests do.",
     ),
     key(
         "native",
         "queue",
-        "Requests that may wait for a worker; then clients with more have to wait.",
+        "Requests that may wait for a worker; then native clients with more have to wait.",
     ),
     key("admin", "addr", "Where /livez and /readyz are answered."),
     key(

@@ -99,7 +99,7 @@ pub struct NativeSection {
     pub threads: usize,
     /// How long such a thread looks for requests before it sleeps.
     pub spin: TimeSpan,
-    /// Threads that carry out those of their requests that need the device; 0: the same threads do.
+    /// Threads that carry out what needs the device, for all clients; 0: those that read requests do.
     pub workers: usize,
     /// Most requests that wait for one of these.
     pub queue: usize,
@@ -111,7 +111,7 @@ impl Default for NativeSection {
             threads: 1,
             spin: TimeSpan(Duration::from_micros(20)),
             workers: cores().clamp(2, 8),
-            queue: 256,
+            queue: 1024,
         }
     }
 }

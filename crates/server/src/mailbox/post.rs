@@ -73,12 +73,6 @@ impl<A> Mailbox<A> {
         self.wake();
     }
 
-    /// Has the owner look at what it waits for.
-    pub(crate) fn nudge(&self) {
-        self.lock().nudged = true;
-        self.wake();
-    }
-
     /// Takes all post, leaving `empty`, whose memory is used again, in its place.
     pub(crate) fn take(&self, empty: &mut Post<A>) {
         debug_assert!(empty.is_empty(), "post is not thrown away");
@@ -120,6 +114,12 @@ impl<A> Mailbox<A> {
 impl<A: Send> ReplySink for Mailbox<A> {
     fn deliver(&self, token: u64, response: Response) {
         self.lock().answers.push((token, response));
+        self.wake();
+    }
+
+    /// Has the owner look at what it waits for.
+    fn nudge(&self) {
+        self.lock().nudged = true;
         self.wake();
     }
 }

@@ -17,7 +17,7 @@ use argosy_wire::native::{
 
 use super::share::{Share, is_large};
 use super::snapshots::Held;
-use super::tasks::{Away, Task};
+use crate::tasks::{Away, Task};
 
 /// What a client is made of when it arrives at its thread.
 #[derive(Debug)]

@@ -17,10 +17,10 @@ use argosy_wire::native::{MapRegion, MapServer, RegionMap, Request};
 use super::read::{Here, Refused};
 use super::share::Shares;
 use super::tally;
-use super::tasks::{TaskCounts, Tasks};
 use crate::line_rate::LineRate;
 use crate::meter::Meter;
 use crate::service::InfoSection;
+use crate::tasks::{TaskCounts, Tasks};
 
 /// What the front end is told, and the bounds that it keeps.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +37,6 @@ pub struct Settings {
     pub memory_bytes_max: usize,
     /// Most requests of one client without an answer; further ones are not taken.
     pub in_flight_max: usize,
-    /// Threads that carry out what needs the device; with 0 the front end's own threads do.
-    pub workers: usize,
-    /// Most requests that wait for one of them.
-    pub tasks_max: usize,
     /// A random number that no server was started with before, for versions of values in parts.
     pub random: u128,
     /// When stopping, how long requests that were taken have until clients are let go.
@@ -64,8 +60,6 @@ impl Default for Settings {
             clients_max: 1024,
             memory_bytes_max: 64 << 20,
             in_flight_max: 1024,
-            workers: 2,
-            tasks_max: 256,
             random: 1,
             drain: Duration::from_secs(2),
         }

@@ -11,10 +11,10 @@ use argosy_base::{Clock, ServerId};
 use super::client::Arrival;
 use super::front::Front;
 use super::meet::listen;
-use super::tasks::Tasks;
 use super::thread::{Parts, Thread};
 use crate::mailbox::Mailbox;
 use crate::service::Service;
+use crate::tasks::Tasks;
 
 /// Where the clients of a host meet its servers.
 #[derive(Clone, Debug)]
@@ -38,8 +38,6 @@ pub struct Listener {
     socket: PathBuf,
     mailboxes: Vec<Arc<Mailbox<Arrival>>>,
     threads: Vec<JoinHandle<()>>,
-    tasks: Arc<Tasks>,
-    workers: Vec<JoinHandle<()>>,
 }
 
 /// What a front end is started with.
@@ -52,6 +50,8 @@ pub struct Start<'a> {
     pub threads: usize,
     /// What they serve.
     pub service: &'a Arc<dyn Service>,
+    /// Where what needs the device goes; `None`: the threads wait for the device themselves.
+    pub tasks: Option<&'a Arc<Tasks>>,
     /// Time.
     pub clock: &'a Arc<dyn Clock>,
 }
@@ -72,23 +72,14 @@ impl Listener {
         let mailboxes = (0..start.threads.max(1))
             .map(|_| Mailbox::new().map(Arc::new))
             .collect::<io::Result<Vec<_>>>()?;
-        let settings = &start.front.settings;
-        let tasks = Arc::new(Tasks::new(settings.tasks_max, mailboxes.clone()));
         let mut listener = Self {
             socket: start.socket.to_path_buf(),
             mailboxes,
             threads: Vec::new(),
-            tasks: Arc::clone(&tasks),
-            workers: Vec::new(),
         };
-        for index in 0..settings.workers {
-            let (tasks, service) = (Arc::clone(&tasks), Arc::clone(start.service));
-            let worker = std::thread::Builder::new()
-                .name(format!("worker-{index}"))
-                .spawn(move || tasks.work(&*service))?;
-            listener.workers.push(worker);
+        if let Some(tasks) = start.tasks {
+            start.front.set_tasks(Arc::clone(tasks));
         }
-        start.front.set_tasks(Arc::clone(&tasks));
         for index in 0..listener.mailboxes.len() {
             let thread = Thread::new(Parts {
                 index,
@@ -96,7 +87,7 @@ impl Listener {
                 front: Arc::clone(start.front),
                 mailboxes: listener.mailboxes.clone(),
                 service: Arc::clone(start.service),
-                tasks: (settings.workers > 0).then(|| Arc::clone(&tasks)),
+                tasks: start.tasks.map(Arc::clone),
                 clock: Arc::clone(start.clock),
             })?;
             let handle = std::thread::Builder::new()
@@ -121,12 +112,6 @@ impl Drop for Listener {
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("native: a thread of the front end panicked");
-            }
-        }
-        self.tasks.close();
-        for worker in self.workers.drain(..) {
-            if worker.join().is_err() {
-                tracing::error!("native: a worker panicked");
             }
         }
         // Gone already where the directory is.

@@ -13,7 +13,7 @@
 //!    as much as it asks for and the bound of all clients allows, and the thread's bell.
 //! 2. The thread's [`Spinner`] looks for requests of all its clients by their marks, and carries each
 //!    out where it finds it, if the region is this server's ([`Routes`]) and the device is not needed.
-//!    Otherwise it becomes a task of a worker (`tasks`). The answer goes straight into the client's
+//!    Otherwise it becomes a task of a [worker](crate::tasks). The answer goes straight into the client's
 //!    slot, at once or, where it has to wait, from the thread's mailbox.
 //! 3. While it finds nothing for [`Settings::spin`], the thread says so in every client's memory and
 //!    sleeps in epoll (`thread`). A client that lays a request then rings the bell. Clients that sleep
@@ -38,10 +38,8 @@ mod share;
 mod snapshots;
 mod spinner;
 mod tally;
-mod tasks;
 mod thread;
 
 pub use front::{Front, Routes, Settings};
 pub use listener::{Listener, Place, Start};
 pub use spinner::Spinner;
-pub use tasks::TaskCounts;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::Outcome;
+use argosy_engine::Reach;
 use argosy_wire::api::Scratch;
 use argosy_wire::native::{
     Flags, HEADER_BYTES, Op, Request, Status, put_failure, put_long, put_value,
@@ -15,9 +16,9 @@ use super::front::Front;
 use super::long::{begin_long, in_short, long_of, read_part, read_put_part};
 use super::read::{Refused, read_batch, read_multi_get, read_of_all, read_scan, read_write};
 use super::tally::Tally;
-use super::tasks::{Task, Tasks, Work};
 use crate::meter;
-use crate::service::{Begun, Failure, KeyList, ReplySink, Request as Ask, Response, Service};
+use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request as Ask, Response, Service};
+use crate::tasks::{Task, Tasks};
 
 /// Bits of a token that name the place of a request among those of its client.
 pub(super) const PLACE_BITS: u32 = 16;
@@ -37,8 +38,6 @@ pub(super) struct Desk {
     /// Clients with tasks for which there is no room, in the order in which they came.
     stalled: VecDeque<usize>,
     scratch: Scratch,
-    /// Gets of the client that is being served, which will be [handed over](Self::hand_over_gets) together.
-    gets: (Vec<u64>, KeyList),
 }
 
 impl Desk {
@@ -49,7 +48,9 @@ impl Desk {
         tasks: Option<Arc<Tasks>>,
     ) -> Self {
         Self {
-            thread: tasks.as_ref().map_or(0, |tasks| tasks.join()),
+            thread: tasks
+                .as_ref()
+                .map_or(0, |tasks| tasks.join(Arc::clone(&sink))),
             service,
             sink,
             front,
@@ -58,7 +59,6 @@ impl Desk {
             tasks,
             stalled: VecDeque::new(),
             scratch: Scratch::default(),
-            gets: Default::default(),
         }
     }
 
@@ -150,12 +150,12 @@ impl Desk {
         let place = client.keep(request);
         let token = token(number, place);
         let timed = self.tally.wants().then(|| meter::Op::of(&ask));
-        match begin(
-            &*self.service,
-            self.tasks.is_some(),
-            (ask, token),
-            &self.sink,
-        ) {
+        let reach = match self.tasks {
+            Some(_) => Reach::Memory,
+            None => Reach::Device,
+        };
+        let reply = ReplyTo::new(&self.sink, token);
+        match self.service.call(ask, reach, reply) {
             Begun::Answered(response) => {
                 client.take(place);
                 self.answer(client, &request, response);
@@ -164,19 +164,11 @@ impl Desk {
                     .for_each(|op| self.tally.answered_at_once(op));
                 return Ok(true);
             }
-            Begun::Waits => {}
-            Begun::Blocks if let Ask::Get { key } = ask => {
-                let (tokens, keys) = &mut self.gets;
-                tokens.push(token);
-                keys.push(key);
-                let tasks = self.tasks.as_ref();
-                if tasks.is_some_and(|tasks| tokens.len() >= tasks.gets_max()) {
-                    self.hand_over_gets(client, number);
-                }
-            }
-            Begun::Blocks => {
-                let work = work_of(&ask, token, client);
-                self.hand_over(client, number, work);
+            Begun::Waits | Begun::Sent => {}
+            Begun::NeedsDevice => {
+                let away = matches!(ask, Ask::Write { .. }).then(|| client.send_away());
+                let task = Task::new(ask, ReplyTo::new(&self.sink, token)).with_away(away);
+                self.hand_over(client, number, task);
             }
         }
         if let Some(op) = timed {
@@ -185,33 +177,15 @@ impl Desk {
         Ok(true)
     }
 
-    /// Gives the gets that client `number` has laid since the last call to the workers, as one task.
-    pub(super) fn hand_over_gets(&mut self, client: &mut Client, number: usize) {
-        let (tokens, keys) = &mut self.gets;
-        let work = match tokens.as_slice() {
-            [] => return,
-            [token] => Work::Get {
-                token: *token,
-                key: keys.at(0).to_vec(),
-            },
-            _ => Work::Gets {
-                tokens: tokens.clone(),
-                keys: keys.clone(),
-            },
-        };
-        tokens.clear();
-        keys.clear();
-        self.hand_over(client, number, work);
-    }
-
-    /// Gives `work` for client `number` to the workers, or to the client's stalled tasks where their
+    /// Gives `task` of client `number` to the workers, or to the client's stalled tasks where their
     /// queue is full. While a client has such, nobody's tasks go past them.
-    fn hand_over(&mut self, client: &mut Client, number: usize, work: Work) {
-        let tasks = self.tasks.as_ref().expect("without workers nothing blocks");
-        let sink = Arc::clone(&self.sink);
-        let task = Task { work, sink };
+    fn hand_over(&mut self, client: &mut Client, number: usize, task: Task) {
+        let tasks = self
+            .tasks
+            .as_ref()
+            .expect("without workers nothing is out of reach");
         let refused = if self.stalled.is_empty() {
-            tasks.push(self.thread, task).err()
+            tasks.push_in_turn(self.thread, task)
         } else {
             Some(task)
         };
@@ -223,6 +197,13 @@ impl Desk {
             self.stalled.push_back(number);
         }
         client.stalled.push_back(task);
+    }
+
+    /// Wakes a worker for what was handed over.
+    pub(super) fn ring(&self) {
+        if let Some(tasks) = &self.tasks {
+            tasks.ring();
+        }
     }
 
     /// The client whose tasks have waited longest for room, if there may be some.
@@ -237,7 +218,7 @@ impl Desk {
     pub(super) fn retry(&mut self, client: &mut Client) -> bool {
         let tasks = self.tasks.as_ref().expect("without workers nothing stalls");
         while let Some(task) = client.stalled.pop_front() {
-            if let Err(task) = tasks.push(self.thread, task) {
+            if let Some(task) = tasks.push_in_turn(self.thread, task) {
                 client.stalled.push_front(task);
                 return false;
             }
@@ -258,7 +239,7 @@ impl Desk {
             tasks.give_up(self.thread);
         }
         let stalled = std::mem::take(&mut client.stalled);
-        for token in stalled.iter().flat_map(Task::tokens).copied() {
+        for token in stalled.into_iter().map(|task| task.reply.token) {
             let (_, place) = parts_of(token);
             self.tally.answered(token);
             let error = Failure::Busy {
@@ -373,59 +354,6 @@ pub(super) fn parts_of(token: u64) -> (usize, usize) {
         part(token >> PLACE_BITS),
         part(token & ((1 << PLACE_BITS) - 1)),
     )
-}
-
-/// Asks the service, so that it does not wait for the device where there are workers.
-#[inline]
-fn begin(
-    service: &dyn Service,
-    has_workers: bool,
-    (ask, token): (Ask<'_>, u64),
-    sink: &Arc<dyn ReplySink>,
-) -> Begun {
-    if has_workers {
-        service.call_now(ask, sink, token)
-    } else {
-        service.call(ask, sink, token).into()
-    }
-}
-
-/// What a worker has to be told to carry out `ask` of `client`.
-fn work_of(ask: &Ask<'_>, token: u64, client: &mut Client) -> Work {
-    match *ask {
-        Ask::Get { key } => Work::Get {
-            token,
-            key: key.to_vec(),
-        },
-        Ask::Expiry { key } => Work::Look {
-            token,
-            key: key.to_vec(),
-        },
-        Ask::GetVersion { key } => Work::GetVersion {
-            token,
-            key: key.to_vec(),
-        },
-        Ask::GetMany { keys, wanted, at } => Work::GetMany {
-            token,
-            keys: keys.clone(),
-            wanted,
-            at,
-        },
-        Ask::Snapshot { id, lease } => Work::Snapshot { token, id, lease },
-        Ask::Maintain { what } => Work::Maintain { token, what },
-        Ask::Scan { range, paging } => Work::Scan {
-            token,
-            range: range.clone(),
-            paging,
-        },
-        Ask::Write { batch, options } => Work::Write {
-            token,
-            batch: batch.clone(),
-            options,
-            away: client.send_away(),
-        },
-        Ask::Count | Ask::Ingest { .. } => unreachable!("the protocol has no request for it"),
-    }
 }
 
 /// Bytes for which the reply's slot has room.

@@ -6,9 +6,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use argosy_engine::Reach;
 use argosy_wire::native::{Flags, Request};
 
-use crate::service::{Lease, ReplySink, Request as Ask, Response, Service, SnapshotId};
+use crate::service::{Lease, ReplySink, ReplyTo, Request as Ask, Response, Service, SnapshotId};
 
 /// Most snapshots of a connection that are remembered: a region has no more open. The oldest of more ends
 /// with its lease.
@@ -64,7 +65,8 @@ impl Held {
         for id in self.0.drain(..) {
             let (id, lease) = (Some(id), Lease::Close);
             // Where this does not get through, the lease ends by itself.
-            let _ = service.call(Ask::Snapshot { id, lease }, &nobody, 0);
+            let request = Ask::Snapshot { id, lease };
+            let _ = service.call(request, Reach::Device, ReplyTo::new(&nobody, 0));
         }
         service.flush();
     }

@@ -9,8 +9,8 @@ use argosy_wire::native::Asleep;
 use super::client::{Arrival, Client};
 use super::front::Front;
 use super::serve::{Desk, PLACE_BITS, parts_of};
-use super::tasks::Tasks;
 use crate::service::{ReplySink, Response, Service};
+use crate::tasks::Tasks;
 
 /// Requests of one client in a step, so that one long pipeline leaves time for the others.
 const REQUESTS_MAX: usize = 64;
@@ -103,6 +103,7 @@ impl Spinner {
             any |= taken;
             called |= calls;
         }
+        self.desk.ring();
         if called {
             self.desk.service.flush();
         }
@@ -162,13 +163,11 @@ impl Spinner {
                         let client = number;
                         tracing::warn!(client, left_out, "native: a client was ended: {garbage}");
                     }
-                    self.desk.hand_over_gets(client, number);
                     self.leave(number);
                     return (true, called);
                 }
             }
         }
-        self.desk.hand_over_gets(client, number);
         // A NOOP may have been taken, and what it makes room for is waited for.
         client.publish();
         if any {

@@ -32,14 +32,14 @@ fn spinner(fake: &Arc<Fake>) -> (Spinner, Arc<Front>) {
 
 /// A spinner with a queue of `tasks_max` tasks, on which no worker is.
 fn with_queue(fake: &Arc<Fake>, tasks_max: usize) -> (Spinner, Arc<Tasks>, Arc<Sink>) {
-    let (tasks, sink) = (Arc::new(Tasks::new(tasks_max, Vec::new())), Arc::default());
+    let (tasks, sink) = (Arc::new(Tasks::new(tasks_max)), Arc::default());
     let (spinner, _) = with_tasks(fake, &sink, Some(Arc::clone(&tasks)));
     (spinner, tasks, sink)
 }
 
 /// A worker carries out one task, and the answers go where they belong.
 fn work(spinner: &mut Spinner, tasks: &Tasks, fake: &Fake, sink: &Sink) -> bool {
-    let worked = tasks.work_once(fake);
+    let worked = tasks.step(fake);
     let answers = std::mem::take(&mut *sink.0.lock().unwrap());
     for (token, response) in answers {
         spinner.answer(token, response);
@@ -286,7 +286,7 @@ fn what_needs_the_device_goes_to_a_worker_and_holds_up_nobody() {
 }
 
 #[test]
-fn gets_of_one_round_that_need_the_device_are_one_task() {
+fn gets_that_wait_for_a_worker_are_carried_out_together() {
     let fake = Arc::new(Fake::new());
     let (mut spinner, tasks, sink) = with_queue(&fake, 8);
     let mut client = join(&mut spinner);
@@ -298,7 +298,6 @@ fn gets_of_one_round_that_need_the_device_are_one_task() {
     for id in 0..3 {
         assert_eq!(client.status(id), Some(Status::Value));
     }
-    // As many as a quarter of the queue are one.
     for id in 0..3 {
         client.ask(Op::Get, id);
     }
@@ -306,9 +305,8 @@ fn gets_of_one_round_that_need_the_device_are_one_task() {
     step(&mut spinner);
     assert_eq!((tasks.counts().queued, spinner.in_flight()), (3, 3));
     assert!(work(&mut spinner, &tasks, &fake, &sink));
-    assert_eq!((tasks.counts().queued, spinner.in_flight()), (1, 1));
-    assert!(work(&mut spinner, &tasks, &fake, &sink));
     assert_eq!((tasks.counts().queued, spinner.in_flight()), (0, 0));
+    assert_eq!((tasks.counts().done, tasks.counts().batches), (3, 1));
     assert!(!work(&mut spinner, &tasks, &fake, &sink));
     // One that goes away meanwhile leaves nothing behind.
     client.ask(Op::Get, 0);

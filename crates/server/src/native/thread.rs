@@ -27,9 +27,9 @@ use super::client::Arrival;
 use super::front::Front;
 use super::meet::Guest;
 use super::spinner::Spinner;
-use super::tasks::Tasks;
 use crate::mailbox::{Mailbox, Post};
 use crate::service::{ReplySink, Service};
+use crate::tasks::Tasks;
 
 /// How often sockets are looked at while there is work.
 const LOOK_EVERY: Duration = Duration::from_millis(1);

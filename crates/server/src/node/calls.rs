@@ -13,8 +13,7 @@ use argosy_wire::ring::Header;
 
 use super::Node;
 use super::link::SendError;
-use super::waiting::ReplyTo;
-use crate::service::{Failure, Request, Response};
+use crate::service::{Failure, ReplyTo, Request, Response};
 
 /// The kind of a forwarded request.
 const CALL_KIND: u8 = Message::Call(&[]).kind();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use argosy_base::{Outcome, ServerId};
 use argosy_coordinator::Replication;
-use argosy_engine::WriteOptions;
+use argosy_engine::{Reach, WriteOptions};
 use argosy_fabric::sim::SimSettings;
 
 use super::calls::KEPT_BYTES_MAX;
@@ -13,7 +13,7 @@ use super::copies_tests::{Pair, settings};
 use super::planted_tests::write_of;
 use super::readers_tests::Answers;
 use super::{Mutants, NodeSettings};
-use crate::service::{Failure, ReplySink, Request, Response, Service};
+use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request, Response, Service};
 
 const PRIMARY: ServerId = ServerId(0);
 
@@ -113,7 +113,9 @@ fn what_is_kept_of_reads_is_bounded() {
     for number in 0..asked {
         key[1..3].copy_from_slice(&number.to_le_bytes());
         let request = Request::Get { key: &key };
-        assert_eq!(pair.nodes[1].call(request, &sink, number.into()), None);
+        let reply = ReplyTo::new(&sink, number.into());
+        let begun = pair.nodes[1].call(request, Reach::Memory, reply);
+        assert_eq!(begun, Begun::Sent);
     }
     let kept = pair.nodes[1].calls().kept_bytes();
     assert!(kept <= KEPT_BYTES_MAX && kept > KEPT_BYTES_MAX - key.len() * 2);

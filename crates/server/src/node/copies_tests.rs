@@ -10,7 +10,7 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Epoch, Instant, KeyRange, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::Purpose;
-use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_engine::{Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_memory::{AnonymousWindows, MemoryError, SharedMemory, WindowStore};
 use argosy_replication::primary::Event;
@@ -21,7 +21,7 @@ use super::readers_tests::{Answers, Gate, set_clock};
 use super::reading::Asked;
 use super::region::{Driver, engine_of};
 use super::{LinkSettings, MemoryParts, Mutants, Node, NodeSettings, World};
-use crate::service::{ReplySink, Request, Response, Service};
+use crate::service::{ReplySink, ReplyTo, Request, Response, Service};
 
 pub(super) const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
 /// The first key of the second region.
@@ -279,7 +279,10 @@ impl Pair {
             batch: &batch,
             options,
         };
-        if let Some(now) = self.nodes[0].call(request, &sink, self.asked) {
+        if let Some(now) = self.nodes[0]
+            .call(request, Reach::Device, ReplyTo::new(&sink, self.asked))
+            .answered()
+        {
             sink.deliver(self.asked, now);
         }
         self.nodes[0].flush();

@@ -9,10 +9,10 @@ use argosy_fabric::sim::SimSettings;
 
 use super::Mutants;
 use super::copies_tests::{Pair, REGIONS};
-use super::now::Tell;
+use super::look::Tell;
 use super::readers_tests::Answers;
-use super::waiting::{Entry, Queued, ReplyTo};
-use crate::service::{Failure, ReplySink, Response};
+use super::waiting::{Entry, Queued};
+use crate::service::{Failure, ReplySink, ReplyTo, Response};
 
 /// A write, and a read of its key, find room shortly before their deadline. Then they wait for the backup, which
 /// has nothing of the write yet.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use argosy_base::{Direction, KeyRange, ServerId};
 use argosy_coordinator::Replication;
-use argosy_engine::{Condition, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimSettings;
 use argosy_wire::ring::Header;
 
@@ -15,7 +15,7 @@ use super::gate::{Reveals, Verdict};
 use super::readers_tests::Answers;
 use super::region::engine_of;
 use super::{Mutants, Node};
-use crate::service::{Lease, Paging, ReplySink, Request, Response, Service};
+use crate::service::{Lease, Paging, ReplySink, ReplyTo, Request, Response, Service};
 
 /// A key of the first region.
 const KEY: &[u8] = b"a key";
@@ -79,15 +79,23 @@ fn write(node: &Node, sink: &Arc<dyn ReplySink>, condition: Condition) -> Option
         batch: &batch,
         options,
     };
-    node.call(request, sink, 1)
+    node.call(request, Reach::Device, ReplyTo::new(sink, 1))
+        .answered()
 }
 
 fn get(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
-    node.call(Request::Get { key: KEY }, sink, 1)
+    node.call(
+        Request::Get { key: KEY },
+        Reach::Device,
+        ReplyTo::new(sink, 1),
+    )
+    .answered()
 }
 
 fn hit(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
-    node.call_now(Request::Get { key: KEY }, sink, 1).answered()
+    let reply = ReplyTo::new(sink, 1);
+    node.call(Request::Get { key: KEY }, Reach::Memory, reply)
+        .answered()
 }
 
 fn fail_condition(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
@@ -95,7 +103,8 @@ fn fail_condition(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
 }
 
 fn count(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
-    node.call(Request::Count, sink, 1)
+    node.call(Request::Count, Reach::Device, ReplyTo::new(sink, 1))
+        .answered()
 }
 
 /// As the other server passes a client's read on.
@@ -119,7 +128,12 @@ fn forward(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
 fn ingest(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let mut batch = WriteBatch::new();
     batch.put(KEY, b"value").expect("it is short");
-    node.call(Request::Ingest { batch: &batch }, sink, 1)
+    node.call(
+        Request::Ingest { batch: &batch },
+        Reach::Device,
+        ReplyTo::new(sink, 1),
+    )
+    .answered()
 }
 
 /// The same, where the background looks whether a key is in the way.
@@ -145,12 +159,19 @@ fn page(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
         range: &range,
         paging,
     };
-    node.call(request, sink, 1)
+    node.call(request, Reach::Device, ReplyTo::new(sink, 1))
+        .answered()
 }
 
 fn lease(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let lease = Lease::Open(Duration::from_secs(1));
-    let opened = node.call(Request::Snapshot { id: None, lease }, sink, 1);
+    let opened = node
+        .call(
+            Request::Snapshot { id: None, lease },
+            Reach::Device,
+            ReplyTo::new(sink, 1),
+        )
+        .answered();
     // To be told that it cannot be opened yet reveals nothing.
     opened.filter(|answer| matches!(answer, Response::Snapshot(_)))
 }

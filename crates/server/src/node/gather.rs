@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use argosy_base::{KeyRange, Outcome};
 
 use super::Node;
-use super::waiting::ReplyTo;
-use crate::service::{Failure, Paging, ReplySink, Response};
+use crate::service::{Begun, Failure, Paging, ReplySink, ReplyTo, Response};
 
 /// The parts of a write over several regions.
 pub(crate) struct WriteParts {
@@ -225,13 +224,13 @@ impl ScanParts {
                 (state.rest.clone(), left)
             };
             let sink: Arc<dyn ReplySink> = Arc::clone(&me) as Arc<dyn ReplySink>;
-            match node.call_first_region(&range, paging, &sink) {
-                Some(response) => {
+            match node.call_first_region(&range, paging, ReplyTo::new(&sink, 0)) {
+                Begun::Answered(response) => {
                     if !self.add(response) {
                         return;
                     }
                 }
-                None => {
+                Begun::Waits | Begun::Sent | Begun::NeedsDevice => {
                     node.flush_links();
                     return;
                 }

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use argosy_base::Outcome;
 
 use super::WriteParts;
-use crate::node::waiting::ReplyTo;
-use crate::service::{Failure, ReplySink, Response};
+use crate::service::{Failure, ReplySink, ReplyTo, Response};
 
 #[derive(Default)]
 struct Kept(Mutex<Option<Response>>);

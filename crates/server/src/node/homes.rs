@@ -5,12 +5,11 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use argosy_base::Direction;
-use argosy_engine::{Condition, Op, WriteBatch, WriteOptions, long};
+use argosy_engine::{Condition, Op, Reach, WriteBatch, WriteOptions, long};
 
 use super::Node;
 use super::gather::WriteParts;
-use super::waiting::ReplyTo;
-use crate::service::{Failure, ReplySink, Request, Response};
+use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request, Response};
 
 impl Node {
     /// The place of the region in which `key` lies: a part of a value, in that of the value.
@@ -43,12 +42,12 @@ impl Node {
         &self,
         batch: &WriteBatch,
         options: WriteOptions,
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
+        reach: Reach,
+        reply: ReplyTo,
+    ) -> Begun {
         if batch.is_empty() {
             let (existed, previous) = (Vec::new(), Vec::new());
-            return Some(Response::Written {
+            return Begun::Answered(Response::Written {
                 applied: true,
                 existed,
                 previous,
@@ -57,11 +56,12 @@ impl Node {
         }
         if let Some(home) = self.home_of(batch) {
             let request = Request::Write { batch, options };
-            return self.call_region(home, request, sink, token);
+            return self.call_region(home, request, reach, reply);
         }
         if batch.is_together() {
             let what = "the keys lie in several regions; a batch is atomic within one";
-            return Some(Response::Failed(Failure::Invalid(what.to_owned())));
+            let error = Failure::Invalid(what.to_owned());
+            return Begun::Answered(Response::Failed(error));
         }
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
         for (at, op) in batch.ops().enumerate() {
@@ -84,14 +84,11 @@ impl Node {
             }
         }
         let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
-        let whole = WriteParts::new(ReplyTo::new(sink, token), ops, batch.len());
-        let whole: Arc<dyn ReplySink> = whole;
-        for (token, (region, (batch, _))) in (0..).zip(&parts) {
-            let request = Request::Write { batch, options };
-            if let Some(now) = self.call_region(*region, request, &whole, token) {
-                whole.deliver(token, now);
-            }
-        }
-        None
+        let whole: Arc<dyn ReplySink> = WriteParts::new(reply, ops, batch.len());
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|(region, (batch, _))| (*region, Request::Write { batch, options }))
+            .collect();
+        self.call_parts(&parts, reach, &whole)
     }
 }

@@ -17,7 +17,7 @@ use argosy_base::{
 };
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::{FormatOptions, MemoryDevice, Store};
-use argosy_engine::{Wanted, WriteBatch, WriteOptions};
+use argosy_engine::{Reach, Wanted, WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimFabric, SimWorld};
 use argosy_fabric::{Fabric, MemoryKey, RemoteMemory};
 use argosy_memory::AnonymousWindows;
@@ -29,7 +29,7 @@ use super::link::Link;
 use super::readers_tests::{Answers, set_clock, surroundings};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings, keys};
 use crate::service::{
-    KeyList, Lease, Maintenance, Paging, ReplySink, Request, Response, Service, SnapshotId,
+    KeyList, Lease, Maintenance, Paging, ReplySink, ReplyTo, Request, Response, Service, SnapshotId,
 };
 
 const HOSTILE: ServerId = ServerId(2);
@@ -365,7 +365,13 @@ impl Scene {
             .expect("it is short");
         let (batch, options) = (&batch, WriteOptions::default());
         let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&self.answers);
-        if let Some(response) = self.nodes[0].call(Request::Write { batch, options }, &sink, token)
+        if let Some(response) = self.nodes[0]
+            .call(
+                Request::Write { batch, options },
+                Reach::Device,
+                ReplyTo::new(&sink, token),
+            )
+            .answered()
         {
             sink.deliver(token, response);
         }

@@ -25,8 +25,8 @@ use super::gather::WriteParts;
 use super::refuse::{failed, not_written};
 use super::region::{Region, engine_of};
 use super::serving::Serving;
-use super::waiting::{ReplyTo, Shown};
-use crate::service::{Failure, ReplySink, Request, Response};
+use super::waiting::Shown;
+use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request, Response};
 
 /// Keys and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -99,15 +99,10 @@ impl Node {
     }
 
     /// Has each region ingest what lies in it.
-    pub(super) fn ingest_all(
-        &self,
-        batch: &WriteBatch,
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
+    pub(super) fn ingest_all(&self, batch: &WriteBatch, reply: ReplyTo) -> Begun {
         if batch.puts().count() != batch.len() || batch.expires() || batch.is_empty() {
             let odd = "what is ingested is pairs that do not expire".to_owned();
-            return Some(Response::Failed(Failure::Invalid(odd)));
+            return Begun::Answered(Response::Failed(Failure::Invalid(odd)));
         }
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
         for (at, (key, value)) in batch.puts().enumerate() {
@@ -118,18 +113,15 @@ impl Node {
         }
         if parts.len() == 1 {
             let home = parts.keys().next().copied().unwrap_or_default();
-            return self.call_region(home, Request::Ingest { batch }, sink, token);
+            return self.call_region(home, Request::Ingest { batch }, Reach::Device, reply);
         }
         let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
-        let whole = WriteParts::new(ReplyTo::new(sink, token), ops, batch.len());
-        let whole: Arc<dyn ReplySink> = whole;
+        let whole: Arc<dyn ReplySink> = WriteParts::new(reply, ops, batch.len());
         for (token, (region, (batch, _))) in (0..).zip(&parts) {
             let request = Request::Ingest { batch };
-            if let Some(now) = self.call_region(*region, request, &whole, token) {
-                whole.deliver(token, now);
-            }
+            self.call_part(*region, request, ReplyTo::new(&whole, token));
         }
-        None
+        Begun::Waits
     }
 
     /// Has `region`, which `engine` serves here, ingest pairs that all lie in it.

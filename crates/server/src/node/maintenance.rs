@@ -23,8 +23,8 @@ use super::gather::CountParts;
 use super::refuse::overloaded;
 use super::region::{Driver, Region, engine_of, send_all};
 use super::serving::Serving;
-use super::waiting::{Entry, Queued, ReplyTo};
-use crate::service::{Failure, Maintenance, ReplySink, Request, Response};
+use super::waiting::{Entry, Queued};
+use crate::service::{Begun, Failure, Maintenance, ReplySink, ReplyTo, Request, Response};
 
 /// Most requests that wait for one region.
 const WAITING_MAX: usize = 1024;
@@ -120,22 +120,13 @@ impl Waiter {
 
 impl Node {
     /// Has `what` be done with every region.
-    pub(super) fn maintain_all(
-        &self,
-        what: Maintenance,
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
+    pub(super) fn maintain_all(&self, what: Maintenance, reply: ReplyTo) -> Begun {
         let regions = self.map.regions().len();
-        let reply = ReplyTo::new(sink, token);
         let parts: Arc<dyn ReplySink> = CountParts::new(reply, regions, |_| Response::Done);
         for index in 0..regions {
-            let request = Request::Maintain { what };
-            if let Some(now) = self.call_region(index, request, &parts, 0) {
-                parts.deliver(0, now);
-            }
+            self.call_part(index, Request::Maintain { what }, ReplyTo::new(&parts, 0));
         }
-        None
+        Begun::Waits
     }
 
     /// Has `what` be done with `region`, which `engine` serves here.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use argosy_device::OpKind;
-use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_engine::{Reach, WriteBatch, WriteOptions};
 
 use super::super::readers_tests::{Gate, alone};
 use super::*;
@@ -52,7 +52,11 @@ impl Bench {
     /// Asks; the answer is among the others, if it was given at once.
     fn ask(&self, token: u64, request: Request<'_>) {
         let sink: Arc<dyn ReplySink> = Arc::clone(&self.answers) as _;
-        if let Some(now) = self.node.call(request, &sink, token) {
+        if let Some(now) = self
+            .node
+            .call(request, Reach::Device, ReplyTo::new(&sink, token))
+            .answered()
+        {
             sink.deliver(token, now);
         }
     }

@@ -8,34 +8,35 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use argosy_engine::batch::check_key;
+use argosy_engine::long::check_users;
 use argosy_engine::{EngineError, Found, Reach, WaitFor, Wanted};
 
 use super::Node;
-use super::now::{reveals, value_of};
+use super::look::{reveals, value_of};
 use super::refuse::{failed, overloaded};
 use super::region::Region;
 use super::serve::PAGE_BYTES_MAX;
 use super::serving::Serving;
-use super::waiting::{Entry, Queued, ReplyTo, Shown};
-use crate::service::{Begun, Failure, KeyList, ReplySink, Request, Response, Service, SnapshotId};
+use super::waiting::{Entry, Queued, Shown};
+use crate::service::{
+    Begun, Failure, KeyList, ReplySink, ReplyTo, Request, Response, Service, SnapshotId,
+};
 
 impl Node {
     /// Asks every region for those of the first of `keys` that lie in it.
-    pub(super) fn get_all(
-        &self,
-        (keys, wanted, at): (&KeyList, Wanted, Option<SnapshotId>),
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
+    pub(super) fn get_all(&self, asked: ManyKeys<'_>, reply: ReplyTo) -> Begun {
+        let ManyKeys {
+            keys, wanted, at, ..
+        } = asked;
         if let Err(invalid) = check(keys) {
-            return Some(invalid);
+            return Begun::Answered(invalid);
         }
         if keys.is_empty() {
-            return Some(Response::Values(Vec::new()));
+            return Begun::Answered(Response::Values(Vec::new()));
         }
         if let Some(home) = self.home_of_all(keys) {
             let request = Request::GetMany { keys, wanted, at };
-            return self.call_region(home, request, sink, token);
+            return self.call_region(home, request, asked.reach, reply);
         }
         let mut parts: BTreeMap<usize, (KeyList, Vec<usize>)> = BTreeMap::new();
         let page = keys.page(0);
@@ -49,14 +50,12 @@ impl Node {
             Wanted::Presence => wanted,
         };
         let places = parts.values().map(|(_, places)| places.clone()).collect();
-        let whole: Arc<dyn ReplySink> = ValueParts::new(ReplyTo::new(sink, token), places, page);
-        for (token, (region, (keys, _))) in (0..).zip(&parts) {
-            let request = Request::GetMany { keys, wanted, at };
-            if let Some(now) = self.call_region(*region, request, &whole, token) {
-                whole.deliver(token, now);
-            }
-        }
-        None
+        let whole: Arc<dyn ReplySink> = ValueParts::new(reply, places, page);
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|(region, (keys, _))| (*region, Request::GetMany { keys, wanted, at }))
+            .collect();
+        self.call_parts(&parts, asked.reach, &whole)
     }
 
     /// The place of the region that all of `keys` lie in, if there is one, and they are no more than one
@@ -73,21 +72,37 @@ impl Node {
         &self,
         region: &Region,
         engine: &Arc<Serving>,
-        (keys, wanted): (&KeyList, Wanted),
+        asked: ManyKeys<'_>,
         reply: ReplyTo,
-    ) -> Option<Response> {
+    ) -> Begun {
+        let ManyKeys {
+            keys,
+            wanted,
+            at,
+            reach,
+        } = asked;
+        if let Some(at) = at {
+            return match reach {
+                Reach::Memory => Begun::NeedsDevice,
+                Reach::Device => Begun::Answered(self.get_many_at(region, (keys, wanted), at)),
+            };
+        }
         self.note_reads(region, keys);
         if let Some(waits) = self.many_behind_writes(region, (keys, wanted), &reply) {
-            return waits;
+            return waits.into();
         }
-        match look_up(engine, keys, wanted, Reach::Device) {
-            Ok(found) => self.show(region, engine, values_of(found, Reach::Device), reply),
-            Err(error) => Some(failed(&error)),
+        match look_up(engine, keys, wanted, reach) {
+            Ok(found) => {
+                let shown = values_of(found, reach);
+                self.show(region, engine, shown, reply).into()
+            }
+            Err(EngineError::NotInMemory) => Begun::NeedsDevice,
+            Err(error) => Begun::Answered(failed(&error)),
         }
     }
 
     /// What is `wanted` of keys of `region` in a snapshot.
-    pub(super) fn get_many_at(
+    fn get_many_at(
         &self,
         region: &Region,
         (keys, wanted): (&KeyList, Wanted),
@@ -104,56 +119,39 @@ impl Node {
         }
     }
 
-    /// [`get_all`](Self::get_all), of what is now, by a thread that must not wait for the device.
-    pub(super) fn get_many_now(
-        &self,
-        (keys, wanted): (&KeyList, Wanted),
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Begun {
-        if let Err(invalid) = check(keys) {
-            return Begun::Answered(invalid);
+    /// Answers each of `keys` by itself. Those of one region are looked up together, where that goes.
+    pub(super) fn get_together(&self, keys: &KeyList, replies: &[ReplyTo]) {
+        let first = self.home(keys.at(0));
+        if keys.iter().all(|key| self.home(key) == first) {
+            return self.get_of(first, keys, replies);
         }
-        let home = (!keys.is_empty()).then(|| self.home_of_all(keys)).flatten();
-        let Some(region) = home.and_then(|home| self.served_here(home)) else {
-            // Some of several regions may be here.
-            return Begun::Blocks;
-        };
-        self.world.ledger.at(region.place);
-        let guard = region.engine.load();
-        let Some(engine) = &*guard else {
-            return Begun::Answered(self.not_open(region));
-        };
-        self.note_reads(region, keys);
-        let reply = ReplyTo::new(sink, token);
-        if let Some(waits) = self.many_behind_writes(region, (keys, wanted), &reply) {
-            return waits.into();
+        let mut parts: BTreeMap<usize, (KeyList, Vec<ReplyTo>)> = BTreeMap::new();
+        for (key, reply) in keys.iter().zip(replies) {
+            let (part, whose) = parts.entry(self.home(key)).or_default();
+            part.push(key);
+            whose.push(reply.clone());
         }
-        match look_up(engine, keys, wanted, Reach::Memory) {
-            Ok(found) => {
-                let shown = values_of(found, Reach::Memory);
-                self.show(region, engine, shown, reply).into()
-            }
-            Err(EngineError::NotInMemory) => Begun::Blocks,
-            Err(error) => Begun::Answered(failed(&error)),
+        for (home, (keys, replies)) in &parts {
+            self.get_of(*home, keys, replies);
         }
     }
 
-    /// Answers each of `keys` by itself. They are looked up together, where that goes.
-    pub(super) fn get_together(&self, keys: &KeyList, tokens: &[u64], sink: &Arc<dyn ReplySink>) {
-        let told = self.get_first(keys, tokens, sink);
-        for (key, token) in keys.iter().zip(tokens).skip(told) {
-            if let Some(response) = self.call(Request::Get { key }, sink, *token) {
-                sink.deliver(*token, response);
+    /// The same of keys of the region in place `home` of the map.
+    fn get_of(&self, home: usize, keys: &KeyList, replies: &[ReplyTo]) {
+        let told = self.get_first(home, keys, replies);
+        for (key, reply) in keys.iter().zip(replies).skip(told) {
+            let begun = self.call(Request::Get { key }, Reach::Device, reply.clone());
+            if let Begun::Answered(response) = begun {
+                reply.clone().send(response);
             }
         }
     }
 
-    /// Looks up the first of `keys` together, where all lie in a region of this server's and no write waits for
+    /// Looks up the first of `keys` together, where their region is one of this server's and no write waits for
     /// room there. Returns how many; what fails is not among them.
-    fn get_first(&self, keys: &KeyList, tokens: &[u64], sink: &Arc<dyn ReplySink>) -> usize {
-        let home = self.home_of_all(keys);
-        let Some(region) = home.and_then(|home| self.served_here(home)) else {
+    fn get_first(&self, home: usize, keys: &KeyList, replies: &[ReplyTo]) -> usize {
+        let is_valid = |key| check_key(key).and_then(|()| check_users(key)).is_ok();
+        let Some(region) = self.served_here(home).filter(|_| keys.iter().all(is_valid)) else {
             return 0;
         };
         self.world.ledger.at(region.place);
@@ -169,11 +167,10 @@ impl Node {
             let Some(found) = found.ok().filter(|found| !found.is_empty()) else {
                 break;
             };
-            for (found, token) in found.into_iter().zip(&tokens[told..]) {
-                let reply = ReplyTo::new(sink, *token);
+            for (found, reply) in found.into_iter().zip(&replies[told..]) {
                 let shown = value_of(found, Reach::Device);
-                if let Some(response) = self.show(region, engine, shown, reply) {
-                    sink.deliver(*token, response);
+                if let Some(response) = self.show(region, engine, shown, reply.clone()) {
+                    reply.clone().send(response);
                 }
                 told += 1;
             }
@@ -202,6 +199,16 @@ impl Node {
         };
         Some(waiting.queue(entry).err().map(|_| overloaded(region)))
     }
+}
+
+/// What is asked of several keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ManyKeys<'a> {
+    pub(super) keys: &'a KeyList,
+    pub(super) wanted: Wanted,
+    /// As of which snapshot; `None`: now.
+    pub(super) at: Option<SnapshotId>,
+    pub(super) reach: Reach,
 }
 
 /// Refuses keys that are none.

@@ -1,7 +1,7 @@
 //! A server without its threads: regions, links to the other servers, and the requests between.
 //!
 //! A [`Node`] is moved by steps. In production one thread calls [`Node::step_fabric`], some
-//! [`Node::step_next`], and the front ends' threads call the
+//! [`Node::step_next`], and the front ends' threads and the [workers](crate::tasks) call the
 //! [`Service`](crate::service::Service) that a node is; the simulator calls all of them from one
 //! thread. No step waits for anything but the device.
 //!
@@ -38,11 +38,11 @@ mod ingest;
 mod inspect;
 mod keys;
 mod link;
+mod look;
 mod maintenance;
 mod many;
 mod memory;
 mod mutants;
-mod now;
 mod offering;
 mod opening;
 mod outbox;
@@ -92,6 +92,7 @@ use argosy_memory::{MemoryError, WindowStore};
 use crate::activity::Ledger;
 use crate::native;
 use crate::service::ReplySink;
+use crate::tasks::Tasks;
 use calls::Calls;
 use edit_memory::EditMemory;
 use gate::Gate;
@@ -207,6 +208,8 @@ pub struct Node {
     watch: Mutex<watch::Watch>,
     /// The front end of native clients, to tell of it.
     native: OnceLock<Arc<native::Front>>,
+    /// Where other servers' reads go that need the device, if there are workers.
+    tasks: OnceLock<Arc<Tasks>>,
     /// What is set aside. Taken alone, behind all other locks.
     set_aside: Mutex<SetAsides>,
     /// The device was full when it was looked last.
@@ -323,6 +326,7 @@ impl Node {
             snapshot_numbers: snapshots::SnapshotNumbers::default(),
             watch: Mutex::default(),
             native: OnceLock::new(),
+            tasks: OnceLock::new(),
             set_aside: Mutex::new(set_aside),
             was_full: AtomicBool::new(false),
             had_failed: AtomicBool::new(false),
@@ -354,6 +358,17 @@ impl Node {
     pub(crate) fn set_native(&self, front: Arc<native::Front>) {
         // There is one front end, and it is started once.
         let _ = self.native.set(front);
+    }
+
+    /// From now on hands other servers' reads that need the device to the workers of `tasks`.
+    pub fn set_tasks(&self, tasks: Arc<Tasks>) {
+        // There is one queue.
+        let _ = self.tasks.set(tasks);
+    }
+
+    /// Where reads go that need the device, if there are workers.
+    pub(crate) fn tasks(&self) -> Option<&Arc<Tasks>> {
+        self.tasks.get()
     }
 
     /// The front end of native clients, if there is one.

@@ -10,7 +10,7 @@ use argosy_base::{
 };
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::{FormatOptions, MemoryDevice, Store};
-use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_engine::{Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
 use argosy_memory::AnonymousWindows;
 use argosy_wire::message::Message;
@@ -21,7 +21,7 @@ use super::link::Link;
 use super::readers_tests::{Answers, set_clock, surroundings};
 use super::region::{copy_of, engine_of};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings};
-use crate::service::{ReplySink, Request, Response, Service};
+use crate::service::{ReplySink, ReplyTo, Request, Response, Service};
 
 const REGION: RegionId = RegionId(1);
 const IDS: [ServerId; 2] = [ServerId(0), ServerId(1)];
@@ -155,7 +155,13 @@ impl Pair {
     fn write(&mut self, batch: &WriteBatch) {
         let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&self.answers);
         let options = WriteOptions::default();
-        let answer = self.nodes[0].call(Request::Write { batch, options }, &sink, 1);
+        let answer = self.nodes[0]
+            .call(
+                Request::Write { batch, options },
+                Reach::Device,
+                ReplyTo::new(&sink, 1),
+            )
+            .answered();
         let answer = answer.unwrap_or_else(|| {
             let answers = |pair: &Self| pair.answers.0.lock().expect("no panic").pop();
             self.until("a write", |pair| {

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use argosy_base::{Outcome, ServerId};
 use argosy_coordinator::Replication;
-use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_engine::{Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimSettings;
 
 use super::copies_tests::{Pair, REGIONS, settings};
 use super::readers_tests::{Answers, set_clock};
 use super::region::engine_of;
 use super::{Mutants, NodeSettings, bad_wire};
-use crate::service::{Failure, ReplySink, Request, Response, Service};
+use crate::service::{Failure, ReplySink, ReplyTo, Request, Response, Service};
 
 impl Pair {
     /// Lets so much time pass, in which the first server does nothing.
@@ -37,7 +37,10 @@ impl Pair {
     ) -> Response {
         let told = Arc::<Answers>::default();
         let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&told);
-        if let Some(now) = self.nodes[server].call(request, &sink, 1) {
+        if let Some(now) = self.nodes[server]
+            .call(request, Reach::Device, ReplyTo::new(&sink, 1))
+            .answered()
+        {
             return now;
         }
         self.nodes[server].flush();

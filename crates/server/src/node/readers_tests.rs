@@ -2,6 +2,7 @@
 //! wait for until they have been answered.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -11,17 +12,18 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Clock, DeviceSegment, Epoch, Instant, KeyRange, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::{
-    Counters, Device, DeviceError, FormatOptions, Io, MemoryDevice, Store, StoreSettings, Ticket,
-    Waker,
+    Counters, Device, DeviceError, FormatOptions, Io, MemoryDevice, Read, Store, StoreSettings,
+    Ticket, Waker,
 };
-use argosy_engine::{Condition, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
 use argosy_memory::AnonymousWindows;
 
 use super::region::{Region, engine_of};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use crate::activity::Ledger;
-use crate::service::{Failure, KeyList, ReplySink, Request, Response, Service};
+use crate::service::{Begun, Failure, KeyList, ReplySink, ReplyTo, Request, Response, Service};
+use crate::tasks::Tasks;
 
 const ID: ServerId = ServerId(0);
 /// Longer than anything takes that does not hang.
@@ -70,6 +72,8 @@ pub(super) struct Gate {
     inner: MemoryDevice,
     /// Whether it is shut, and whether a read waits.
     state: Mutex<(bool, bool)>,
+    /// Calls to read something.
+    submissions: AtomicUsize,
     changed: Condvar,
 }
 
@@ -80,6 +84,7 @@ impl Gate {
         Arc::new(Self {
             inner,
             state: Mutex::default(),
+            submissions: AtomicUsize::new(0),
             changed: Condvar::new(),
         })
     }
@@ -117,7 +122,13 @@ impl Device for Gate {
             state = self.changed.wait(state).expect("no panic");
         }
         drop(state);
+        self.submissions.fetch_add(1, Ordering::Relaxed);
         self.inner.read(at, buffer)
+    }
+
+    fn read_together(&self, reads: &mut [Read<'_>]) {
+        self.submissions.fetch_add(1, Ordering::Relaxed);
+        self.inner.read_together(reads);
     }
 
     fn submit(&self, io: Io) -> Ticket {
@@ -238,7 +249,10 @@ fn get(node: &Arc<Node>, key: &'static str) -> Option<Response> {
     let reader = thread::Builder::new().spawn(move || {
         let sink: Arc<dyn ReplySink> = Arc::new(Answers::default());
         let key = key.as_bytes();
-        let _ = sender.send(node.call(Request::Get { key }, &sink, 0));
+        let _ = sender.send(
+            node.call(Request::Get { key }, Reach::Device, ReplyTo::new(&sink, 0))
+                .answered(),
+        );
     });
     let told = told.recv_timeout(PATIENCE).expect("a reader hangs");
     reader.expect("it was started").join().expect("no panic");
@@ -258,7 +272,12 @@ fn readers_do_not_wait_for_what_a_queued_write_reads() {
     let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&answers);
     let plain = WriteOptions::default();
     let write = |batch: &WriteBatch, options, token| {
-        node.call(Request::Write { batch, options }, &sink, token)
+        node.call(
+            Request::Write { batch, options },
+            Reach::Device,
+            ReplyTo::new(&sink, token),
+        )
+        .answered()
     };
 
     assert!(write(&put("cold", "old"), plain, 0).is_some());
@@ -273,7 +292,11 @@ fn readers_do_not_wait_for_what_a_queued_write_reads() {
     };
     assert_eq!(write(&put("cold", "new"), if_there, 2), None);
     let key = b"cold";
-    assert_eq!(node.call(Request::Get { key }, &sink, 3), None);
+    assert_eq!(
+        node.call(Request::Get { key }, Reach::Device, ReplyTo::new(&sink, 3))
+            .answered(),
+        None
+    );
     assert_eq!(region.waiting().queued(), 3);
     // The memtables go to the device; nothing that waits is tried yet.
     while engine.step(Instant::from_nanos(1)).expect("it works").made {}
@@ -331,7 +354,11 @@ fn gets_that_are_carried_out_together_are_answered_one_by_one() {
     let told = || {
         let answers = Arc::new(Answers::default());
         let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&answers);
-        node.get_each(&keys, &tokens, &sink);
+        let replies: Vec<_> = tokens
+            .iter()
+            .map(|token| ReplyTo::new(&sink, *token))
+            .collect();
+        node.get_each(&keys, &replies);
         let mut told = std::mem::take(&mut *answers.0.lock().expect("no panic"));
         told.sort_by_key(|(token, _)| *token);
         told
@@ -354,7 +381,12 @@ fn gets_that_are_carried_out_together_are_answered_one_by_one() {
     for key in ["a", "b", "c"] {
         let (batch, options) = (&put(key, &long(key)), WriteOptions::default());
         while node
-            .call(Request::Write { batch, options }, &sink, 0)
+            .call(
+                Request::Write { batch, options },
+                Reach::Device,
+                ReplyTo::new(&sink, 0),
+            )
+            .answered()
             .is_none()
         {
             node.step_background(Instant::from_nanos(2));
@@ -364,4 +396,59 @@ fn gets_that_are_carried_out_together_are_answered_one_by_one() {
     let expected = [Some("b"), None, Some("a"), Some("b"), Some("c")].map(value);
     let expected: Vec<_> = tokens.iter().copied().zip(expected).collect();
     assert!(told() == expected);
+}
+
+#[test]
+fn gets_that_wait_for_a_worker_are_read_in_one_submission() {
+    let device = Gate::new();
+    let (node, region) = alone(&device);
+    while !region.is_open() {
+        node.step_fabric(Instant::from_nanos(1));
+        node.step_background(Instant::from_nanos(1));
+    }
+    let engine = engine_of(&region).expect("it is open");
+    let answers = Arc::new(Answers::default());
+    let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&answers);
+    let keys: Vec<String> = (0..400).map(|n| format!("key {n}")).collect();
+    for key in &keys {
+        let (batch, options) = (&put(key, &key.repeat(100)), WriteOptions::default());
+        let request = Request::Write { batch, options };
+        while node
+            .call(request, Reach::Device, ReplyTo::new(&sink, 0))
+            .answered()
+            .is_none()
+        {
+            node.step_background(Instant::from_nanos(2));
+        }
+    }
+    // The first of them are in memtables that are full, which go to the device.
+    node.step_fabric(Instant::from_nanos(3));
+    while engine.step(Instant::from_nanos(3)).expect("it works").made {}
+    let tasks = Tasks::new(100);
+    // How often the device is called for so many gets.
+    let submissions = |count: usize| {
+        let before = device.submissions.load(Ordering::Relaxed);
+        for (token, key) in (0..).zip(keys.iter().step_by(5).take(count)) {
+            let key = key.as_bytes();
+            let request = Request::Get { key };
+            let reply = ReplyTo::new(&sink, token);
+            let call = |reach, reply| node.call(request, reach, reply);
+            let begun = tasks.call_or_push(request, reply, call);
+            assert_eq!(begun, Begun::NeedsDevice);
+        }
+        assert_eq!(tasks.counts().queued, count);
+        assert_eq!(device.submissions.load(Ordering::Relaxed), before);
+        answers.0.lock().expect("no panic").clear();
+        assert!(tasks.step(&*node) && !tasks.step(&*node));
+        let mut told = std::mem::take(&mut *answers.0.lock().expect("no panic"));
+        told.sort_by_key(|(token, _)| *token);
+        for ((_, response), key) in told.iter().zip(keys.iter().step_by(5)) {
+            let value = Some(key.repeat(100).into_bytes());
+            assert_eq!(*response, Response::Value(value));
+        }
+        assert_eq!(told.len(), count);
+        device.submissions.load(Ordering::Relaxed) - before
+    };
+    submissions(1);
+    assert_eq!(submissions(20), submissions(1));
 }

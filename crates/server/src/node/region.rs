@@ -21,9 +21,9 @@ use super::refilling::Unusable;
 use super::repairing::Repairing;
 use super::serving::Serving;
 use super::snapshots::Snapshots;
-use super::waiting::{Allowance, ReplyTo, Waiting};
+use super::waiting::{Allowance, Waiting};
 use crate::activity::Place;
-use crate::service::Response;
+use crate::service::{ReplyTo, Response};
 
 /// How this server takes part in a region.
 pub(crate) enum Driver {

@@ -15,18 +15,18 @@ use super::Node;
 use super::context::Context;
 use super::gate::{Reveals, Verdict};
 use super::gather::{CountParts, ScanParts};
-use super::many::{look_up, values_of};
-use super::now::Tell;
+use super::look::{Look, Tell};
+use super::many::{ManyKeys, look_up, values_of};
 use super::page::{page, rest_of};
 use super::refuse::{failed, not_written, overloaded, too_many_answers};
 use super::region::{Driver, Region, send_all};
 use super::room::only_deletes;
 use super::serving::Serving;
-use super::waiting::{Entry, Queued, ReplyTo, Shown, Unkept};
+use super::waiting::{Entry, Queued, Shown, Unkept};
 use crate::activity::{Activity, Place};
 use crate::service::{
-    Begun, Failure, InfoSection, KeyList, Paging, Readiness, ReplySink, Request, Response, Service,
-    too_slow,
+    Begun, Failure, InfoSection, KeyList, Paging, Readiness, ReplySink, ReplyTo, Request, Response,
+    Service, too_slow,
 };
 
 /// Bytes of keys and values in one page of a scan, or of values of several keys, at most; a single pair may
@@ -34,58 +34,58 @@ use crate::service::{
 pub(super) const PAGE_BYTES_MAX: usize = 512 << 10;
 
 impl Service for Node {
-    fn call(
-        &self,
-        request: Request<'_>,
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
+    fn call(&self, request: Request<'_>, reach: Reach, reply: ReplyTo) -> Begun {
         match request {
             Request::Get { key } | Request::GetVersion { key } | Request::Expiry { key } => {
                 if let Err(error) = check_key(key).and_then(|()| check_users(key)) {
-                    return Some(Response::Failed(Failure::Invalid(error.to_string())));
+                    let error = Failure::Invalid(error.to_string());
+                    return Begun::Answered(Response::Failed(error));
                 }
-                self.call_region(self.map.index_of(key), request, sink, token)
+                self.call_region(self.map.index_of(key), request, reach, reply)
             }
-            Request::GetMany { keys, wanted, at } => self.get_all((keys, wanted, at), sink, token),
-            Request::Snapshot { id, lease } => self.lease_all((id, lease), sink, token),
-            Request::Write { batch, options } => self.write_all(batch, options, sink, token),
-            Request::Ingest { batch } => self.ingest_all(batch, sink, token),
-            Request::Maintain { what } => self.maintain_all(what, sink, token),
+            Request::GetMany { keys, wanted, at } => {
+                let asked = ManyKeys {
+                    keys,
+                    wanted,
+                    at,
+                    reach,
+                };
+                self.get_all(asked, reply)
+            }
+            Request::Snapshot { id, lease } => self.lease_all((id, lease), reply),
+            Request::Write { batch, options } => self.write_all(batch, options, reach, reply),
+            Request::Maintain { what } => self.maintain_all(what, reply),
+            Request::Count => {
+                let regions = self.map.regions().len();
+                let parts: Arc<dyn ReplySink> = CountParts::new(reply, regions, Response::Count);
+                for index in 0..regions {
+                    self.call_part(index, request, ReplyTo::new(&parts, 0));
+                }
+                Begun::Waits
+            }
             Request::Scan { range, mut paging } => {
                 let range = long::users(range.clone());
                 if range.is_empty() || paging.pairs_max == 0 {
-                    return Some(Response::Page {
+                    return Begun::Answered(Response::Page {
                         pairs: Vec::new(),
                         next: None,
                     });
                 }
-                paging.bytes_max = paging.bytes_max.min(PAGE_BYTES_MAX);
-                let reply = ReplyTo::new(sink, token);
-                let me = std::sync::Weak::clone(&self.me);
-                ScanParts::new(me, reply, range, paging).go_on();
-                None
-            }
-            Request::Count => {
-                let regions = self.map.regions().len();
-                let parts: Arc<dyn ReplySink> =
-                    CountParts::new(ReplyTo::new(sink, token), regions, Response::Count);
-                for index in 0..regions {
-                    if let Some(now) = self.call_region(index, request, &parts, 0) {
-                        parts.deliver(0, now);
-                    }
+                if reach == Reach::Memory {
+                    return Begun::NeedsDevice;
                 }
-                None
+                paging.bytes_max = paging.bytes_max.min(PAGE_BYTES_MAX);
+                ScanParts::new(std::sync::Weak::clone(&self.me), reply, range, paging).go_on();
+                Begun::Waits
             }
+            Request::Ingest { batch } => self.ingest_all(batch, reply),
         }
     }
 
-    fn call_now(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64) -> Begun {
-        self.begin(request, sink, token)
-    }
-
-    fn get_each(&self, keys: &KeyList, tokens: &[u64], sink: &Arc<dyn ReplySink>) {
-        self.get_together(keys, tokens, sink);
+    fn get_each(&self, keys: &KeyList, replies: &[ReplyTo]) {
+        if !keys.is_empty() {
+            self.get_together(keys, replies);
+        }
     }
 
     fn flush(&self) {
@@ -152,31 +152,73 @@ impl Node {
         made
     }
 
-    /// Carries a single-region request to the region that holds `key`.
+    /// Asks the first region of `range` for a page of it.
     pub(crate) fn call_first_region(
         &self,
         range: &KeyRange,
         paging: Paging,
-        sink: &Arc<dyn ReplySink>,
-    ) -> Option<Response> {
+        reply: ReplyTo,
+    ) -> Begun {
         let index = self.map.first_of(range, paging.direction);
-        self.call_region(index, Request::Scan { range, paging }, sink, 0)
+        let request = Request::Scan { range, paging };
+        self.call_region(index, request, Reach::Device, reply)
     }
 
+    /// Asks the region in place `index` of the map for its part of a request, and sends what it answers at once.
+    pub(super) fn call_part(&self, index: usize, request: Request<'_>, reply: ReplyTo) {
+        let begun = self.call_region(index, request, Reach::Device, reply.clone());
+        if let Begun::Answered(response) = begun {
+            reply.send(response);
+        }
+    }
+
+    /// Asks the regions in these places of the map for their parts of a request, and has `whole` put the answers
+    /// together, under the places of the parts as tokens. Within [`Reach::Memory`] the first of this server's regions
+    /// says whether the device is needed.
+    pub(super) fn call_parts(
+        &self,
+        parts: &[(usize, Request<'_>)],
+        reach: Reach,
+        whole: &Arc<dyn ReplySink>,
+    ) -> Begun {
+        let parts = (0..).zip(parts);
+        let here = parts
+            .clone()
+            .find(|(_, (index, _))| self.served_here(*index).is_some());
+        if let Some((token, (index, request))) = here {
+            match self.call_region(*index, *request, reach, ReplyTo::new(whole, token)) {
+                Begun::NeedsDevice => return Begun::NeedsDevice,
+                Begun::Answered(response) => whole.deliver(token, response),
+                Begun::Waits | Begun::Sent => {}
+            }
+        }
+        let first = here.map(|(token, _)| token);
+        for (token, (index, request)) in parts.filter(|(token, _)| Some(*token) != first) {
+            self.call_part(*index, *request, ReplyTo::new(whole, token));
+        }
+        Begun::Sent
+    }
+
+    /// Carries a request for the region in place `index` of the map out here, or sends it to its primary.
     pub(super) fn call_region(
         &self,
         index: usize,
         request: Request<'_>,
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
-        let region = &self.map.regions()[index];
-        if region.primary == self.id {
-            let region = self.region(region.id).expect("a primary is a member");
-            return self.call_here(region, request, sink, token);
+        reach: Reach,
+        reply: ReplyTo,
+    ) -> Begun {
+        if let Some(region) = self.served_here(index) {
+            return self.call_here(region, request, reach, reply);
         }
         self.world.ledger.at(Place::NONE);
-        self.forward(region, &request, ReplyTo::new(sink, token))
+        let refused = self.forward(&self.map.regions()[index], &request, reply);
+        refused.map_or(Begun::Sent, Begun::Answered)
+    }
+
+    /// The region in place `index` of the map, if this server is its primary.
+    pub(super) fn served_here(&self, index: usize) -> Option<&Arc<Region>> {
+        let region = &self.map.regions()[index];
+        (region.primary == self.id).then(|| self.region(region.id).expect("a primary is a member"))
     }
 
     /// Carries out a request for a region whose primary this server is.
@@ -184,48 +226,40 @@ impl Node {
         &self,
         region: &Arc<Region>,
         request: Request<'_>,
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
+        reach: Reach,
+        reply: ReplyTo,
+    ) -> Begun {
         self.world.ledger.at(region.place);
         let guard = region.engine.load();
         let Some(engine) = &*guard else {
-            return Some(self.not_open(region));
+            return Begun::Answered(self.not_open(region));
         };
+        let look = |key, tell| Look { key, tell, reach };
         match request {
-            Request::Get { key } => {
-                let reply = ReplyTo::new(sink, token);
-                self.get(region, engine, (key, Tell::Value), reply)
-            }
+            Request::Get { key } => self.get(region, engine, look(key, Tell::Value), reply),
             Request::GetVersion { key } => {
-                let reply = ReplyTo::new(sink, token);
-                self.get(region, engine, (key, Tell::Version), reply)
+                self.get(region, engine, look(key, Tell::Version), reply)
             }
-            Request::Expiry { key } => {
-                let reply = ReplyTo::new(sink, token);
-                self.get(region, engine, (key, Tell::Expiry), reply)
-            }
-            Request::GetMany {
-                keys,
-                wanted,
-                at: Some(at),
-            } => Some(self.get_many_at(region, (keys, wanted), at)),
-            Request::Snapshot { id, lease } => Some(self.lease_here(region, engine, (id, lease))),
-            Request::GetMany { keys, wanted, .. } => {
-                let reply = ReplyTo::new(sink, token);
-                self.get_many(region, engine, (keys, wanted), reply)
+            Request::Expiry { key } => self.get(region, engine, look(key, Tell::Expiry), reply),
+            Request::GetMany { keys, wanted, at } => {
+                let asked = ManyKeys {
+                    keys,
+                    wanted,
+                    at,
+                    reach,
+                };
+                self.get_many(region, engine, asked, reply)
             }
             Request::Write { batch, options } => {
-                let reply = (ReplyTo::new(sink, token), Reach::Device);
-                self.write(region, engine, (batch, options), reply)
-                    .answered()
+                self.write(region, engine, (batch, options), (reply, reach))
             }
-            Request::Ingest { batch } => {
-                self.ingest_here(region, engine, batch, ReplyTo::new(sink, token))
+            Request::Snapshot { id, lease } => {
+                Begun::Answered(self.lease_here(region, engine, (id, lease)))
             }
+            Request::Ingest { batch } => self.ingest_here(region, engine, batch, reply).into(),
             Request::Scan { range, paging } => {
                 self.pump_dirty();
-                self.scan(region, engine, (range, paging), ReplyTo::new(sink, token))
+                self.scan(region, engine, (range, paging), reply).into()
             }
             Request::Count => {
                 let shown = Shown {
@@ -234,11 +268,9 @@ impl Node {
                     wait: WaitFor::committed(engine.last_lsn()),
                     response: Response::Count(engine.count_estimate()),
                 };
-                self.show(region, engine, shown, ReplyTo::new(sink, token))
+                self.show(region, engine, shown, reply).into()
             }
-            Request::Maintain { what } => {
-                self.maintain_here(region, engine, what, ReplyTo::new(sink, token))
-            }
+            Request::Maintain { what } => self.maintain_here(region, engine, what, reply).into(),
         }
     }
 
@@ -294,22 +326,6 @@ impl Node {
         }
     }
 
-    fn get(
-        &self,
-        region: &Region,
-        engine: &Arc<Serving>,
-        (key, tell): (&[u8], Tell),
-        reply: ReplyTo,
-    ) -> Option<Response> {
-        if let Some(waits) = self.behind_writes(region, (key, tell), &reply) {
-            return waits;
-        }
-        match tell.of(engine, key, Reach::Device) {
-            Ok(shown) => self.show(region, engine, shown, reply),
-            Err(error) => Some(failed(&error)),
-        }
-    }
-
     /// Writes a batch whose keys all lie in `region`.
     pub(super) fn write(
         &self,
@@ -328,7 +344,7 @@ impl Node {
             false => Some(self.write_noted(region, engine, (batch, options), reach)),
         };
         let answer = match result {
-            Some(Err(EngineError::NotInMemory)) => return Begun::Blocks,
+            Some(Err(EngineError::NotInMemory)) => return Begun::NeedsDevice,
             Some(Ok(written)) => self.wrote(region, engine, written, reply),
             None | Some(Err(EngineError::Busy(_))) => {
                 if let Some(Err(EngineError::Busy(reason))) = result {

@@ -26,9 +26,10 @@ use argosy_engine::stats::Kept;
 use super::gate::{Reveals, Verdict};
 use super::region::{Region, engine_of};
 use super::serving::Serving;
-use super::waiting::ReplyTo;
 use super::{Node, start_number};
-use crate::service::{Failure, InfoSection, Lease, ReplySink, Request, Response, SnapshotId};
+use crate::service::{
+    Begun, Failure, InfoSection, Lease, ReplySink, ReplyTo, Request, Response, SnapshotId,
+};
 
 /// Most snapshots of a region.
 pub(crate) const SNAPSHOTS_MAX: usize = 64;
@@ -170,29 +171,26 @@ impl Node {
     pub(super) fn lease_all(
         &self,
         (id, lease): (Option<SnapshotId>, Lease),
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
+        reply: ReplyTo,
+    ) -> Begun {
         let id = id.unwrap_or_else(|| self.new_snapshot());
         let regions = self.map.regions().len();
         let parts = LeaseParts {
             node: Weak::clone(&self.me),
-            reply: ReplyTo::new(sink, token),
+            reply,
             what: (id, lease),
             state: Mutex::new((regions, Ok(true))),
         };
         let parts: Arc<dyn ReplySink> = Arc::new(parts);
         self.lease_each((id, lease), &parts);
-        None
+        Begun::Waits
     }
 
     fn lease_each(&self, (id, lease): (SnapshotId, Lease), sink: &Arc<dyn ReplySink>) {
         let id = Some(id);
         for index in 0..self.map.regions().len() {
             let request = Request::Snapshot { id, lease };
-            if let Some(now) = self.call_region(index, request, sink, 0) {
-                sink.deliver(0, now);
-            }
+            self.call_part(index, request, ReplyTo::new(sink, 0));
         }
     }
 

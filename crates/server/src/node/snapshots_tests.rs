@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use argosy_base::{Direction, Instant, KeyRange};
-use argosy_engine::{Wanted, WriteBatch, WriteOptions};
+use argosy_engine::{Reach, Wanted, WriteBatch, WriteOptions};
 use argosy_wire::api::{Scratch, Sender};
 
 use super::super::readers_tests::{Gate, alone, set_clock};
@@ -42,7 +42,10 @@ impl Bench {
 
     fn ask(&self, request: Request<'_>) -> Response {
         let sink: Arc<dyn ReplySink> = Arc::clone(&self.answers) as _;
-        let now = self.node.call(request, &sink, 0);
+        let now = self
+            .node
+            .call(request, Reach::Device, ReplyTo::new(&sink, 0))
+            .answered();
         now.unwrap_or_else(|| self.answers.0.lock().expect("no panic").remove(0))
     }
 

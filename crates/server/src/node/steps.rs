@@ -7,7 +7,7 @@ use std::time::Duration;
 use argosy_base::codec::Malformed;
 use argosy_base::{Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
-use argosy_engine::Progress;
+use argosy_engine::{Progress, Reach};
 use argosy_replication::primary::Event;
 use argosy_wire::api::{BadRequest, Request, Scratch, Sender};
 use argosy_wire::message::Message;
@@ -21,7 +21,7 @@ use super::reading::Asked;
 use super::region::{Driver, Region, send_all};
 use super::sending::Wanted;
 use crate::activity::Activity;
-use crate::service::{Failure, ReplySink, Response};
+use crate::service::{Begun, Failure, ReplySink, ReplyTo, Response};
 
 /// Messages of one link that are handled before the next link has its turn.
 const MESSAGES_PER_TURN: usize = 256;
@@ -47,6 +47,9 @@ impl Node {
                 made = true;
                 self.receive(*peer, header, &payload);
             }
+        }
+        if let Some(tasks) = self.tasks() {
+            tasks.ring();
         }
         for _ in 0..self.active.len() {
             let Some(region) = self.active.pop().and_then(|id| self.region(id)) else {
@@ -224,14 +227,28 @@ impl Node {
                 return sink.deliver(header.request, Response::Failed(error));
             }
         };
-        let response = match self.region(header.region) {
-            Some(region) if region.epoch == header.epoch && region.primary == self.id => self
-                .passes_early(region, request)
-                .or_else(|| self.call_here(region, request, &sink, header.request)),
-            _ => Some(self.wrong_region(header.region)),
+        let reply = ReplyTo::new(&sink, header.request);
+        let begun = match self.region(header.region) {
+            Some(region) if region.epoch == header.epoch && region.primary == self.id => {
+                match self.passes_early(region, request) {
+                    Some(response) => Begun::Answered(response),
+                    None => self.call_for_peer(region, request, reply.clone()),
+                }
+            }
+            _ => Begun::Answered(self.wrong_region(header.region)),
         };
-        if let Some(response) = response {
-            sink.deliver(header.request, response);
+        if let Begun::Answered(response) = begun {
+            reply.send(response);
+        }
+    }
+
+    /// Carries out a request of another server. Reads of keys that need the device go to the workers. Writes are
+    /// carried out in the order in which they came.
+    fn call_for_peer(&self, region: &Arc<Region>, request: Request<'_>, reply: ReplyTo) -> Begun {
+        let call = |reach, reply| self.call_here(region, request, reach, reply);
+        match self.tasks() {
+            Some(tasks) if request.reads_keys() => tasks.call_or_push(request, reply, call),
+            _ => call(Reach::Device, reply),
         }
     }
 

@@ -21,37 +21,13 @@ use argosy_engine::long::Uses;
 use argosy_engine::{BusyReason, WaitFor, Wanted, WriteBatch, WriteOptions};
 
 use super::gate::Reveals;
-use super::now::Tell;
-
-use crate::service::{Failure, KeyList, ReplySink, Response};
+use super::look::Tell;
+use crate::service::{Failure, KeyList, ReplyTo, Response};
 
 /// Answers that wait, at most, for one region.
 pub(super) const ANSWERS_MAX: usize = 1 << 16;
 /// Bytes of writes and reads that wait for room, at most, for one region.
 pub(super) const QUEUED_BYTES_MAX: usize = 16 << 20;
-
-/// Where an answer goes.
-#[derive(Clone)]
-pub(crate) struct ReplyTo {
-    pub(crate) sink: Arc<dyn ReplySink>,
-    pub(crate) token: u64,
-    /// When it is given up, where the request has waited already.
-    pub(crate) deadline: Option<Instant>,
-}
-
-impl ReplyTo {
-    pub(crate) fn new(sink: &Arc<dyn ReplySink>, token: u64) -> Self {
-        Self {
-            sink: Arc::clone(sink),
-            token,
-            deadline: None,
-        }
-    }
-
-    pub(crate) fn send(self, response: Response) {
-        self.sink.deliver(self.token, response);
-    }
-}
 
 /// Bytes that answers may hold while they wait, those of all regions of a server together. A quarter
 /// is kept for writes that were applied: theirs are short, and a writer that is refused its answer does
@@ -386,6 +362,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::ReplySink;
 
     /// Counts answers.
     #[derive(Default)]

@@ -156,12 +156,12 @@ fn native(page: &mut Families, status: &Status) {
         ),
         (
             "argosy_native_tasks_total",
-            "Native requests that workers carried out because they needed the device.",
+            "Requests that workers carried out because they needed the device.",
             native.tasks_total,
         ),
         (
             "argosy_native_queue_full_total",
-            "Native requests that found the workers' queue full.",
+            "Requests that found the workers' queue full.",
             native.queue_full_total,
         ),
     ] {
@@ -169,7 +169,7 @@ fn native(page: &mut Families, status: &Status) {
     }
     page.gauge(
         "argosy_native_tasks_queued",
-        "Native requests that wait for a worker.",
+        "Requests that wait for a worker.",
     )
     .count(&[], native.tasks_queued);
 }

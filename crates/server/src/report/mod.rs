@@ -97,7 +97,7 @@ fn native_door(front: &native::Front) -> DoorStatus {
 fn native_status(front: &native::Front) -> NativeStatus {
     let tasks = front.tasks();
     NativeStatus {
-        workers: front.settings.workers,
+        workers: tasks.workers,
         memory_bytes: front.memory_bytes() as u64,
         garbled_total: front.garbled() as u64,
         tasks_queued: tasks.queued as u64,

@@ -298,7 +298,7 @@ pub struct NativeStatus {
     pub tasks_queued: u64,
     /// Requests that workers carried out.
     pub tasks_total: u64,
-    /// Requests that found the queue full, and had their client wait.
+    /// Requests that found the queue full.
     pub queue_full_total: u64,
 }
 

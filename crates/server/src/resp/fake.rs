@@ -4,18 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange, Lsn, Moment};
 use argosy_engine::batch::{Op, check_key};
 use argosy_engine::long::check_users;
-use argosy_engine::{Condition, Wanted, Was, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, Reach, Wanted, Was, WriteBatch, WriteOptions};
 
 use super::session::CallToken;
 use crate::service::{
-    Begun, Failure, InfoSection, KeyList, Lease, Paging, Readiness, ReplySink, Request, Response,
+    Begun, Failure, InfoSection, KeyList, Lease, Paging, Readiness, ReplyTo, Request, Response,
     Service, SnapshotId, too_slow,
 };
 
@@ -38,7 +38,7 @@ struct State {
     /// Of pairs that expire.
     expiries: BTreeMap<Vec<u8>, Moment>,
     late: bool,
-    held: Vec<(Arc<dyn ReplySink>, u64, Response)>,
+    held: Vec<(ReplyTo, Response)>,
     failure: Option<Failure>,
     cold: usize,
     calls: u64,
@@ -144,44 +144,32 @@ impl Fake {
         if index >= state.held.len() {
             return false;
         }
-        let (sink, token, response) = state.held.remove(index);
+        let (reply, response) = state.held.remove(index);
         drop(state);
-        sink.deliver(token, response);
+        reply.send(response);
         true
     }
 }
 
 impl Service for Fake {
-    fn call(
-        &self,
-        request: Request<'_>,
-        sink: &Arc<dyn ReplySink>,
-        token: u64,
-    ) -> Option<Response> {
+    fn call(&self, request: Request<'_>, reach: Reach, reply: ReplyTo) -> Begun {
         let mut state = self.state();
+        if reach == Reach::Memory && state.cold > 0 {
+            state.cold -= 1;
+            return Begun::NeedsDevice;
+        }
         state.calls += 1;
-        let connection = token >> CallToken::BITS;
+        let connection = reply.token >> CallToken::BITS;
         *state.calls_by_connection.entry(connection).or_default() += 1;
         let response = match state.failure.take() {
             Some(failure) => Response::Failed(failure),
             None => state.carry_out(request),
         };
         if !state.late {
-            return Some(response);
+            return Begun::Answered(response);
         }
-        state.held.push((Arc::clone(sink), token, response));
-        None
-    }
-
-    fn call_now(&self, request: Request<'_>, sink: &Arc<dyn ReplySink>, token: u64) -> Begun {
-        let cold = {
-            let left = &mut self.state().cold;
-            std::mem::replace(left, left.saturating_sub(1)) > 0
-        };
-        if cold {
-            return Begun::Blocks;
-        }
-        self.call(request, sink, token).into()
+        state.held.push((reply, response));
+        Begun::Waits
     }
 
     fn flush(&self) {

@@ -9,15 +9,12 @@
 //! 4. Where the condition fails, what was written is removed, and it begins again at 2, a bounded number of times.
 //!
 //! So a reader sees the value before or the new one, whole, and no change is lost. A connection does this for the
-//! first of its replies only, one at a time. Requests behind it that concern its key wait ([`Changing`]).
+//! first of its replies only, one at a time. Requests behind it that concern its key wait (`holds`).
 
-use argosy_base::checksum::extend;
 use argosy_engine::long::{Head, LongReader, LongWriter, Torn, Versions};
 use argosy_engine::{Changed, Condition, Expiry, Refusal, Wanted, WriteBatch, WriteOptions};
 use argosy_wire::api::{Plan, Scratch};
-use argosy_wire::resp::Args;
 
-use super::command;
 use super::errors::error_text;
 use super::reply::{After, Gather, Pending};
 use crate::meter::Outcome;
@@ -369,54 +366,5 @@ impl Pending {
     /// Whether it is a change that was not made at once.
     pub(super) const fn grows(&self) -> bool {
         matches!(self.gather, Gather::Grow(_))
-    }
-}
-
-/// The keys of changes without an answer. What is asked for behind them about these keys waits: the change may
-/// still be made part by part, and would be overtaken.
-#[derive(Debug, Default)]
-pub(super) struct Changing {
-    /// The numbers of the commands, and checksums of their keys.
-    all: Vec<(u32, u32)>,
-    /// A request waits.
-    pub(super) waits: bool,
-}
-
-impl Changing {
-    /// Command number `sequence` is a change of `key`.
-    pub(super) fn begin(&mut self, sequence: u32, key: &[u8]) {
-        self.all.push((sequence, extend(0, key)));
-    }
-
-    /// That command has been answered.
-    pub(super) fn end(&mut self, sequence: u32) {
-        let before = self.all.len();
-        self.all.retain(|(of, _)| *of != sequence);
-        self.waits &= self.all.len() == before;
-    }
-
-    /// Whether there is none.
-    pub(super) const fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
-    /// Whether a request has to wait for one of them: it has a key of theirs, or may have any key.
-    pub(super) fn holds_up(&self, args: Args<'_>) -> bool {
-        let Some(command) = command::find(args.at(0)) else {
-            return false;
-        };
-        let (first, last, step) = command.keys;
-        if self.is_empty() || first == 0 {
-            return !self.is_empty() && command.group != "connection";
-        }
-        let len = i64::try_from(args.len()).unwrap_or(i64::MAX);
-        let last = if last < 0 { len + last } else { last };
-        let place = |at: i64| usize::try_from(at).unwrap_or(0);
-        let keys = (place(first)..=place(last)).step_by(place(step).max(1));
-        let mut keys = keys.filter_map(|at| args.get(at));
-        keys.any(|key| {
-            let key = extend(0, key);
-            self.all.iter().any(|(_, of)| *of == key)
-        })
     }
 }

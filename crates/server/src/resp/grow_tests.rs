@@ -343,10 +343,10 @@ fn what_comes_behind_a_change_sees_it() {
         other.fake.set_late(true);
         other.send(&input);
         while other.fake.held() > 0 {
-            waited += usize::from(other.session.core.changing.waits);
+            waited += usize::from(other.session.core.holds.waits);
             other.fake.release(random.below(other.fake.held()));
             other.drive();
-            assert!(!other.session.core.changing.waits || !other.session.can_go_on());
+            assert!(!other.session.core.holds.waits || !other.session.can_go_on());
         }
         let read = other.read();
         assert_eq!(

@@ -22,12 +22,15 @@ use super::front::{FrontEnd, Settings};
 use super::worker::{Arrival, Worker};
 use crate::mailbox::Mailbox;
 use crate::service::Service;
+use crate::tasks::Tasks;
 
 /// How the front end's threads are run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Threads {
     /// How many there are.
     pub count: NonZeroUsize,
+    /// Where what needs the device goes; `None`: the threads wait for the device themselves.
+    pub tasks: Option<Arc<Tasks>>,
     /// When stopping, how long requests that were received and replies that are not written may
     /// take before connections are closed over them.
     pub drain: Duration,
@@ -37,6 +40,7 @@ impl Default for Threads {
     fn default() -> Self {
         Self {
             count: NonZeroUsize::MIN,
+            tasks: None,
             drain: Duration::from_secs(2),
         }
     }
@@ -88,6 +92,7 @@ impl Listener {
                 front: Arc::clone(&listener.front),
                 mailboxes: listener.mailboxes.clone(),
                 service: Arc::clone(service),
+                tasks: threads.tasks.clone(),
                 clock: Arc::clone(clock),
                 drain: threads.drain,
             })?;

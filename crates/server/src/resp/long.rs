@@ -348,7 +348,7 @@ impl Session {
         let Some(intake) = &mut self.intake else {
             return Took::Went;
         };
-        let changing = !self.core.changing.is_empty();
+        let changing = !self.core.holds.is_empty();
         let pending = self.core.pending_of(intake.token);
         let waits = pending.outstanding > 1;
         if pending.has_failed() {
@@ -367,7 +367,7 @@ impl Session {
             return Took::Needs;
         }
         if waits || changing {
-            self.core.changing.waits = !waits;
+            self.core.holds.waits = !waits;
             return Took::Waits;
         }
         writer.part(&here[..bytes], &mut scratch.batch);

@@ -45,6 +45,7 @@ mod docs;
 mod errors;
 mod expiry;
 mod grow;
+mod holds;
 mod info;
 mod input;
 mod keys;
@@ -58,6 +59,8 @@ mod snapshots;
 mod strings;
 mod transactions;
 mod worker;
+#[cfg(test)]
+mod workers_tests;
 
 pub use argosy_wire::api::Scratch;
 pub use front::{Context, FrontEnd, Limits, Settings};

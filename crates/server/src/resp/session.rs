@@ -25,7 +25,7 @@ use argosy_wire::resp::{Protocol, Step as Parsed};
 
 use super::command::{self, Step, Turn};
 use super::front::{Context, FrontEnd, Limits};
-use super::grow::Changing;
+use super::holds::Holds;
 use super::input::Input;
 use super::long::{Intake, Took};
 use super::pool::Pool;
@@ -119,8 +119,8 @@ pub(super) struct Core {
     reserve: usize,
     /// Commands of `pending` that want their next page, by sequence number.
     pub(super) next_pages: Vec<u32>,
-    /// What requests wait for that are about the same keys.
-    pub(super) changing: Changing,
+    /// What requests wait for.
+    pub(super) holds: Holds,
     /// A part of a long value that is being written.
     pub(super) part_under_way: Option<CallToken>,
     /// A reply cannot be written to its end.
@@ -268,7 +268,7 @@ impl Session {
         if self.core.broken {
             return false;
         }
-        let waits = self.core.part_under_way.is_some() || self.core.changing.waits;
+        let waits = self.core.part_under_way.is_some() || self.core.holds.waits;
         let stalled = self.core.stalled && !waits;
         stalled && self.core.has_room() || self.core.wants_part()
     }
@@ -317,7 +317,7 @@ impl Session {
         if let Some(call) = self.core.next_page(context, scratch) {
             return Some(call);
         }
-        if self.core.changing.waits {
+        if self.core.holds.waits {
             return None;
         }
         loop {
@@ -411,8 +411,8 @@ impl Session {
                 let grows = matches!(gather, Gather::Grow(_));
                 let token = self.core.push_call(gather);
                 if grows {
-                    let changing = &mut self.core.changing;
-                    changing.begin(token.sequence(), self.input.args().at(1));
+                    let key = self.input.args().at(1);
+                    self.core.holds.change(token.sequence(), key);
                 }
                 Some((token, plan))
             }
@@ -440,7 +440,7 @@ impl Core {
             held: 0,
             reserve: limits.output_bytes_max / FIRST_CALLS,
             next_pages: Vec::new(),
-            changing: Changing::default(),
+            holds: Holds::default(),
             part_under_way: None,
             broken: false,
             stalled: false,
@@ -518,9 +518,7 @@ impl Core {
             pending.outstanding += 1;
             self.next_pages.push(sequence);
         }
-        if pending.outstanding == 0 {
-            self.changing.end(sequence);
-        }
+        self.holds.answered(sequence, pending.outstanding == 0);
         self.held += pending.held;
         if index == 0 {
             self.stream();

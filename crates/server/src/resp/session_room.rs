@@ -8,6 +8,7 @@ use super::{
 };
 use crate::resp::command::Step;
 use crate::resp::front::{Context, FrontEnd};
+use crate::resp::holds::Holding;
 use crate::resp::input::TIGHT_BYTES;
 use crate::resp::pool::Pool;
 
@@ -85,10 +86,15 @@ impl Session {
     /// done with it yet.
     pub(super) fn has_to_wait(&mut self, bytes: usize) -> bool {
         let core = &mut self.core;
-        core.changing.waits =
-            !core.changing.is_empty() && core.changing.holds_up(self.input.args_before(bytes));
-        core.stalled |= core.changing.waits;
-        core.changing.waits
+        core.holds.waits =
+            !core.holds.is_empty() && core.holds.hold_up(self.input.args_before(bytes));
+        core.stalled |= core.holds.waits;
+        core.holds.waits
+    }
+
+    /// The call of `token` was not answered at once, and holds this up until it is.
+    pub(in crate::resp) fn hold(&mut self, token: CallToken, holding: Holding) {
+        self.core.holds.call(token.sequence(), holding);
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use argosy_base::{Instant, Outcome};
+use argosy_engine::Reach;
 
 use super::*;
 use crate::resp::fake::Fake;
 use crate::resp::front::{Client, Settings};
-use crate::service::{Failure, ReplySink, Service};
+use crate::service::{Failure, ReplySink, ReplyTo, Service};
 
 /// Takes late answers until the session is driven next.
 #[derive(Default)]
@@ -122,7 +123,14 @@ impl Harness {
                     token.get() >> CallToken::BITS == 0,
                     "the upper bits are free"
                 );
-                let response = self.fake.call(call.request, &sink, token.get());
+                let response = self
+                    .fake
+                    .call(
+                        call.request,
+                        Reach::Device,
+                        ReplyTo::new(&sink, token.get()),
+                    )
+                    .answered();
                 self.in_flight_seen = self.in_flight_seen.max(self.session.in_flight());
                 if let Some(response) = response {
                     self.session.answer(&self.front, token, response);

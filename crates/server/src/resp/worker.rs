@@ -6,7 +6,7 @@
 //!    *touched*. Those that hold much, or were sent much and have asked for more, *take turns*: a few of them take part
 //!    in the round, and the others in later ones.
 //! 3. Take and make the calls of every touched session, a bounded number each. When many bytes of long replies have
-//!    been made in the round, the other sessions wait for the next one.
+//!    been made in the round, the other sessions wait for the next one. What needs the device is handed to workers.
 //! 4. Flush the service once, for all calls of the round. Answers that came meanwhile are taken, and
 //!    may lead to more calls.
 //! 5. Write once to each touched socket; ask epoll for what each session waits for now.
@@ -18,16 +18,17 @@
 
 mod ending;
 mod memory;
+mod parts;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{Clock, Instant};
+use argosy_base::Instant;
 use argosy_wire::api::Scratch;
 use argosy_wire::resp::Protocol;
 use rustix::event::{Timespec, epoll};
@@ -36,7 +37,8 @@ use rustix::net::sockopt;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::accept::{Acceptor, LISTENER, refuse};
-use super::front::{Client, Context, FrontEnd};
+use super::front::{Client, Context};
+use super::holds::Holding;
 use super::pace::Pace;
 use super::pool::{POOL_BYTES_MAX, Pool};
 use super::session::{CallToken, Session};
@@ -44,7 +46,9 @@ use super::slots::{Connection, Ended, FAIR_BYTES, Slots, Touched};
 use crate::line_rate::LineRate;
 use crate::mailbox::{Mailbox, Post};
 use crate::meter::{Op, Sampler};
-use crate::service::{ReplySink, Request, Service};
+use crate::service::{Begun, ReplySink, ReplyTo, Request};
+
+pub(super) use parts::Parts;
 
 /// Bytes read from a socket at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -83,21 +87,6 @@ const SLOT_BITS: u32 = u64::BITS - CallToken::BITS;
 pub(super) struct Arrival {
     pub id: u64,
     pub stream: TcpStream,
-}
-
-/// What a worker is made of.
-pub(super) struct Parts {
-    /// Its place among the workers.
-    pub index: usize,
-    /// Where it accepts connections, if it is the one that does.
-    pub socket: Option<TcpListener>,
-    pub front: Arc<FrontEnd>,
-    /// Of all workers, by place.
-    pub mailboxes: Vec<Arc<Mailbox<Arrival>>>,
-    pub service: Arc<dyn Service>,
-    pub clock: Arc<dyn Clock>,
-    /// How long finishing may take when stopping.
-    pub drain: Duration,
 }
 
 /// One thread of the front end.
@@ -380,7 +369,7 @@ impl Worker {
                 begun += 1;
             }
             if calls > 0 {
-                self.parts.service.flush();
+                self.parts.flush();
             }
             if !self.take_post() {
                 break;
@@ -474,14 +463,19 @@ impl Worker {
             };
             let named = (slot as u64) << CallToken::BITS | token.get();
             let timed = self.sampler.wants().then(|| Op::of(&call.request));
-            if let Some(response) = parts.service.call(call.request, &self.sink, named) {
+            let begun = parts.call(call.request, ReplyTo::new(&self.sink, named));
+            let holding = Holding::of(&call.request, &begun);
+            if let Begun::Answered(response) = begun {
                 session.answer(&parts.front, token, response);
                 if let Some(op) = timed {
                     let took = parts.clock.now().since(self.now);
                     parts.front.meter.observe(op, took);
                 }
-            } else if let Some(op) = timed {
-                self.sampler.wait(named, op, self.now);
+            } else {
+                session.hold(token, holding);
+                if let Some(op) = timed {
+                    self.sampler.wait(named, op, self.now);
+                }
             }
             calls += 1;
             // Replies are written before more is asked for, while memory or time is scarce the sooner.

@@ -91,6 +91,13 @@ impl Cluster {
         progress.made
     }
 
+    /// A step of a worker. Returns whether it found something to do.
+    pub(crate) fn step_worker(&mut self, server: usize) -> bool {
+        let up = self.servers[server].up.as_ref();
+        up.filter(|up| !up.stopped)
+            .is_some_and(|up| up.tasks.step(&*up.node))
+    }
+
     /// The same of the thread in the background.
     pub(crate) fn step_background(&mut self, server: usize) -> bool {
         let now = self.now();

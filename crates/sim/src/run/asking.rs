@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Direction, KeyRange};
-use argosy_engine::{Change, Condition, Expiry, Wanted, WriteBatch, WriteOptions};
+use argosy_engine::{Change, Condition, Expiry, Reach, Wanted, WriteBatch, WriteOptions};
 use argosy_server::node::Node;
-use argosy_server::service::{KeyList, Paging, ReplySink, Request, Response, Service};
+use argosy_server::service::{KeyList, Paging, ReplySink, ReplyTo, Request, Response, Service};
+use argosy_server::tasks::Tasks;
 
 use super::{Pace, Run};
 use crate::asks::{Ask, PAGE_BYTES_MAX, counter_key};
@@ -26,6 +27,7 @@ use crate::slow;
 /// The way to a server that is up.
 pub(super) struct Line {
     node: Arc<Node>,
+    tasks: Arc<Tasks>,
     pub(super) session: u32,
     mortal: Arc<Mortal>,
     sink: Arc<dyn ReplySink>,
@@ -34,8 +36,14 @@ pub(super) struct Line {
 impl Line {
     /// The answer, if it comes at once. A process that died of the question has not answered.
     pub(super) fn call(&self, request: Request<'_>, token: u64) -> Option<Response> {
-        let response = self.node.call(request, &self.sink, token);
-        response.filter(|_| !self.mortal.is_dead())
+        let reply = ReplyTo::new(&self.sink, token);
+        let call = |reach, reply| self.node.call(request, reach, reply);
+        // Half of the reads are those of a front end that keeps to memory.
+        let begun = match request.reads_keys() && token.is_multiple_of(2) {
+            true => self.tasks.call_or_push(request, reply, call),
+            false => call(Reach::Device, reply),
+        };
+        begun.answered().filter(|_| !self.mortal.is_dead())
     }
 }
 
@@ -100,6 +108,7 @@ impl Run {
         let up = self.cluster.active(server)?;
         Some(Line {
             node: Arc::clone(&up.node),
+            tasks: Arc::clone(&up.tasks),
             session: up.session,
             mortal: Arc::clone(&up.mortal),
             sink: Arc::clone(&up.mailbox) as Arc<dyn ReplySink>,

@@ -409,6 +409,8 @@ impl Run {
             busy |= self.cluster.step_background(server);
         }
         self.bury(server)?;
+        busy |= self.cluster.step_worker(server);
+        self.bury(server)?;
         Ok(busy)
     }
 

@@ -163,6 +163,15 @@ pub enum BadRequest {
 }
 
 impl<'a> Request<'a> {
+    /// Whether it changes nothing, and reads keys that it names.
+    #[must_use]
+    pub const fn reads_keys(&self) -> bool {
+        matches!(
+            self,
+            Self::Get { .. } | Self::GetVersion { .. } | Self::GetMany { .. } | Self::Expiry { .. }
+        )
+    }
+
     /// Whether it may change what keys are bound to.
     #[must_use]
     pub const fn writes(&self) -> bool {
