@@ -11,9 +11,8 @@ use argosy_base::Lsn;
 use argosy_device::Store;
 use argosy_engine::long::{Uses, Versions};
 use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
-use argosy_engine::{BusyReason, EngineError, Store as _};
+use argosy_engine::{BusyReason, EngineError, Excess, Store as _};
 use argosy_lsm::Lsm;
-use argosy_lsm::excess::Excess;
 use argosy_lsm::pins::Pins;
 
 use crate::builder::Durability;

@@ -15,9 +15,8 @@ use argosy_base::{Clock, Instant, Lsn};
 use argosy_device::{Store, SystemClock};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::scrub::Scrubber;
-use argosy_engine::{EngineError, Store as _};
+use argosy_engine::{EngineError, Excess, Store as _};
 use argosy_lsm::Lsm;
-use argosy_lsm::excess::Excess;
 
 use crate::pace::{Pace, SLEEP_MAX};
 

@@ -6,8 +6,8 @@
 //!
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the contract),
 //! [`Marks`] (its state, to be read without a call), [`Observer`], [`windows`], [`source`] and [`Checkpoint`] (for
-//! other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Service`] and
-//! [`Promoted`] (how a copy becomes a store), [`catalog`] and [`set_aside`] (what a device names beside regions),
+//! other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Engine`] and
+//! [`Follower`] (the passive copy), [`Service`] and [`Promoted`] (how it becomes a store), [`catalog`] and [`set_aside`] (what a device names beside regions),
 //! [`conformance`] (the tests that every engine passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
@@ -16,13 +16,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod catalog;
 mod checkpoint;
 pub mod conformance;
 mod copy_error;
 pub mod cut;
 pub mod damage;
+mod engine;
 mod error;
+pub mod excess;
+pub mod follower;
 pub mod ingest;
 pub mod long;
 mod marks;
@@ -46,12 +50,16 @@ pub use argosy_base::{
     BatchError, Change, Changed, Condition, Expiry, Guard, Only, Op, Refusal, Wanted, Was,
     WriteBatch, WriteOptions, batch, change,
 };
+pub use cache::{Cache, Charge};
 pub use checkpoint::Checkpoint;
 pub use copy_error::CopyError;
+pub use engine::{CopyOf, Engine, Settings};
 pub use error::{BusyReason, EngineError};
+pub use excess::Excess;
+pub use follower::{CopyEvent, Follower};
 pub use marks::Marks;
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
-pub use promotion::{Promoted, Service};
+pub use promotion::{NotPromoted, Promoted, Service};
 pub use request::{Found, Outline, Progress, Reach, Written};
 pub use snapshot::{Scan, Snapshot};
 pub use source::{Pin, PinnedCheckpoint, Source};

@@ -6,7 +6,8 @@ use argosy_base::{Clock, Epoch};
 use argosy_device::Waker;
 
 use crate::cut::Cut;
-use crate::{Marks, Observer, Source, Store};
+use crate::set_aside::SetAside;
+use crate::{CopyError, Marks, Observer, Source, Store};
 
 /// What a store serves with. By default it serves alone, and without a clock.
 #[derive(Default)]
@@ -31,4 +32,12 @@ pub struct Promoted {
     pub source: Option<Arc<dyn Source>>,
     /// The records that were cut off, if there were any.
     pub cut: Option<Cut>,
+}
+
+/// A copy that has not become a store.
+pub struct NotPromoted {
+    /// Why.
+    pub error: CopyError,
+    /// What is kept of the copy, if it is [damaged](CopyError::is_damage).
+    pub left: Option<SetAside>,
 }

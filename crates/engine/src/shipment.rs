@@ -1,7 +1,9 @@
 //! A finished segment that one member sends to another ahead of its edit.
 
-use argosy_base::{DeviceSegment, Epoch, SegmentNumber};
+use argosy_base::{DeviceSegment, Epoch, Identity, Kind, RegionId, SegmentNumber};
 use argosy_device::Buffer;
+
+use crate::CopyError;
 
 /// A level segment that came from another member and is not written yet.
 #[derive(Debug)]
@@ -38,6 +40,27 @@ impl Shipment {
             place,
             uses: Vec::new(),
         }
+    }
+
+    /// Checks that it has the bytes that were built, as a segment of `region`.
+    ///
+    /// # Errors
+    /// [`CopyError::Damaged`] when they do not have its checksum.
+    pub fn check(&self, region: RegionId) -> Result<(), CopyError> {
+        let identity = Identity {
+            kind: Kind::Segment,
+            region,
+            segment: self.number,
+            epoch: self.epoch,
+            offset: 0,
+        };
+        if identity.checksum(&self.bytes) == self.checksum {
+            return Ok(());
+        }
+        Err(CopyError::Damaged {
+            number: self.number,
+            what: "its checksum",
+        })
     }
 }
 

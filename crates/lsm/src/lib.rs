@@ -44,7 +44,6 @@ pub mod cut_segments;
 pub mod damage;
 pub mod db;
 pub mod edit;
-pub mod excess;
 pub mod filter;
 mod hashing;
 pub mod inspect;

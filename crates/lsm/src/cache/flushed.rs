@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(before - kept(&segments), 4);
         assert!(!cache.makes_room(5 << 20), "there is not so much");
         assert_eq!(before - kept(&segments), 4, "and nothing left for that");
-        let charge = cache.charge();
+        let charge = cache.new_charge();
         charge.set(2 << 20);
         assert!((6..=7).contains(&kept(&segments)));
         charge.set(0);

@@ -14,7 +14,7 @@
 //! and what they take is taken off what is left for the rest ([`NodeCache::pin`]). Pins may take
 //! three quarters of the budget. A reader that finds no room there is an entry like any other.
 //!
-//! What else grows at the cost of the cache is *charged* to it ([`NodeCache::charge`]), and comes off in the
+//! What else grows at the cost of the cache is *charged* to it ([`Charge`]), and comes off in the
 //! same way: memtables that only a snapshot still sees, pairs that wait to be ingested, and gaps of the allocator.
 //!
 //! The number of shards and the hash are fixed, so that equal requests make equal hits on every
@@ -27,8 +27,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::{Pointer, RegionId, SegmentNumber};
-pub use argosy_engine::stats::CacheStats;
-use quick_cache::sync::{Cache, DefaultLifecycle};
+use argosy_engine::stats::CacheStats;
+use argosy_engine::{Cache, Charge};
+use quick_cache::sync::{Cache as Entries, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
 use crate::hashing::FixedState;
@@ -172,7 +173,7 @@ impl Counts {
 
 /// A cache of leaves, readers and values within a budget. Cheap to share: `Arc<NodeCache>`.
 pub struct NodeCache {
-    entries: Cache<CacheKey, Cached, Bytes, FixedState, DefaultLifecycle<CacheKey, Cached>>,
+    entries: Entries<CacheKey, Cached, Bytes, FixedState, DefaultLifecycle<CacheKey, Cached>>,
     budget: usize,
     /// Bytes of a part of the budget.
     part: usize,
@@ -223,35 +224,6 @@ impl std::fmt::Debug for Pin {
     }
 }
 
-/// What somebody else takes of the cache's budget. Gives it back when it is dropped.
-#[derive(Debug)]
-pub struct Charge {
-    cache: Arc<NodeCache>,
-    /// Changed under the lock of the cache's pins.
-    bytes: AtomicUsize,
-}
-
-impl Charge {
-    /// From now on it is `bytes` bytes: entries leave to make room, but for the last sixteenth of the budget.
-    pub fn set(&self, bytes: usize) {
-        let mut pins = self.cache.pins();
-        let before = self.bytes.swap(bytes, Ordering::Relaxed);
-        if before != bytes {
-            pins.charged = pins.charged - before + bytes;
-            let wanted = pins.bytes + pins.charged;
-            self.cache.divide(&mut pins, wanted);
-            drop(pins);
-            self.cache.clear_room();
-        }
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.set(0);
-    }
-}
-
 impl NodeCache {
     /// A cache that keeps at most `budget` bytes. With less than a leaf's size it keeps nothing.
     #[must_use]
@@ -267,7 +239,7 @@ impl NodeCache {
             .build()
             .expect("both capacities are set");
         Self {
-            entries: Cache::with_options(options, Bytes, FixedState, DefaultLifecycle::default()),
+            entries: Entries::with_options(options, Bytes, FixedState, DefaultLifecycle::default()),
             budget,
             part,
             pins: Mutex::default(),
@@ -439,11 +411,6 @@ impl NodeCache {
         })
     }
 
-    /// Most bytes that a [`Charge`] can have the cache give way: entries keep the rest.
-    pub(crate) const fn gives_at_most(&self) -> usize {
-        self.part * (PARTS - 1)
-    }
-
     fn unpin(&self, bytes: usize) {
         let mut pins = self.pins();
         pins.bytes -= bytes;
@@ -453,11 +420,8 @@ impl NodeCache {
 
     /// For somebody who will take a part of the budget: nothing at first.
     #[must_use]
-    pub fn charge(self: &Arc<Self>) -> Charge {
-        Charge {
-            cache: Arc::clone(self),
-            bytes: AtomicUsize::new(0),
-        }
+    pub(crate) fn new_charge(self: &Arc<Self>) -> Charge {
+        Charge::of(Arc::<Self>::clone(self))
     }
 
     /// Moves the line between entries and all else for pins and charges of `wanted` bytes. One part is left
@@ -500,6 +464,29 @@ impl NodeCache {
             charged_bytes: charged as u64,
             budget: self.budget as u64,
         }
+    }
+}
+
+impl Cache for NodeCache {
+    /// All but the last sixteenth of the budget gives way.
+    fn charge(&self, charged: &AtomicUsize, bytes: usize) {
+        let mut pins = self.pins();
+        let before = charged.swap(bytes, Ordering::Relaxed);
+        if before != bytes {
+            pins.charged = pins.charged - before + bytes;
+            let wanted = pins.bytes + pins.charged;
+            self.divide(&mut pins, wanted);
+            drop(pins);
+            self.clear_room();
+        }
+    }
+
+    fn gives_at_most(&self) -> usize {
+        self.part * (PARTS - 1)
+    }
+
+    fn stats(&self) -> CacheStats {
+        Self::stats(self)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The cache: its budget, what it counts, and what it gives up first.
 
+use argosy_engine::Excess;
+
 use super::*;
 
 fn key(number: u64) -> CacheKey {
@@ -184,4 +186,33 @@ fn pins_are_taken_off_the_budget() {
     assert_eq!(freed.pinned_bytes, 0);
     assert!(freed.bytes > budget as u64 * 8 / 10, "{freed:?}");
     assert!(NodeCache::new(0).budget == 0 && Arc::new(NodeCache::new(0)).pin(1).is_none());
+}
+
+#[test]
+fn the_cache_gives_way_until_nothing_is_over_the_budget() {
+    let cache = Arc::new(NodeCache::new(1600));
+    let excess = Excess::new(Arc::<NodeCache>::clone(&cache), 1600);
+    let charged = |resident| {
+        excess.look(resident);
+        excess.charged()
+    };
+    assert_eq!([charged(0), charged(1600), charged(1601)], [0, 0, 1]);
+    assert_eq!([charged(2000), charged(2000)], [101, 201]);
+    assert_eq!([charged(1600), charged(1500)], [201, 201], "all is well");
+    assert_eq!([charged(1499), charged(1499)], [188, 176]);
+    assert_eq!(charged(u64::MAX), 1500, "a sixteenth of the cache stays");
+    (0..100).for_each(|_| excess.look(0));
+    assert_eq!(excess.charged(), 0);
+}
+
+#[test]
+fn what_is_given_away_is_given_back() {
+    let cache = Arc::new(NodeCache::new(64 << 20));
+    let room = 32 << 20;
+    let excess = Excess::new(Arc::<NodeCache>::clone(&cache), 64 << 20);
+    assert!(cache.has_room(room));
+    excess.look(64 << 22);
+    assert!(!cache.has_room(room), "three quarters are charged");
+    drop(excess);
+    assert!(cache.has_room(room));
 }

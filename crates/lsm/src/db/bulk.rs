@@ -36,14 +36,14 @@ use argosy_base::{EditSeq, KeyRange, Lsn};
 use argosy_device::Purpose;
 use argosy_engine::ingest::IngestError;
 pub use argosy_engine::ingest::{Taken, Ticket, check_part};
-use argosy_engine::{BusyReason, EngineError, Store as _};
+use argosy_engine::{BusyReason, Charge, EngineError, Store as _};
 
 use super::Lsm;
 use super::background::{Ground, site};
 use super::edits::EditProgress;
 use super::ingest::{Fed, pair_bytes_max};
 use super::writer::Writer;
-use crate::cache::{Charge, NodeCache, footprint};
+use crate::cache::{NodeCache, footprint};
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Stepped};
 use crate::edit::{Edit, LevelSegment, RunId};
@@ -90,7 +90,7 @@ struct Held {
 
 impl Held {
     fn new(bytes: usize, cache: &Arc<NodeCache>) -> Self {
-        let charge = cache.charge();
+        let charge = cache.new_charge();
         charge.set(bytes);
         HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
         Self {

@@ -6,7 +6,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::cache::{Charge, NodeCache};
+use argosy_engine::Charge;
+
+use crate::cache::NodeCache;
 use crate::memtable::Memtable;
 
 /// See the module documentation.
@@ -26,7 +28,7 @@ impl KeptTables {
         Self {
             tables: Mutex::default(),
             count: AtomicUsize::new(0),
-            charge: cache.charge(),
+            charge: cache.new_charge(),
             share,
         }
     }

@@ -68,7 +68,7 @@ use time::RegionTime;
 use writer::Writer;
 
 pub use crate::work::stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
-pub use promote::{Cut, NotPromoted};
+pub use promote::Cut;
 pub use replay::Tables;
 
 /// Why no more writes are taken.

@@ -15,8 +15,7 @@ use std::sync::Arc;
 
 use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogId, Lsn, Position, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, Store};
-use argosy_engine::set_aside::SetAside;
-use argosy_engine::{CopyError, Observer, Promoted, Service};
+use argosy_engine::{CopyError, NotPromoted, Observer, Promoted, Service};
 use argosy_log::behind::{Behind, Left};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::value::reach;
@@ -37,14 +36,6 @@ use crate::version::Version;
 use crate::work::trim::{LastLsns, trim};
 
 pub use argosy_engine::cut::Cut;
-
-/// A replica that has not become an engine.
-pub struct NotPromoted {
-    /// Why.
-    pub error: CopyError,
-    /// What is kept of the copy, if it is [damaged](CopyError::is_damage).
-    pub left: Option<SetAside>,
-}
 
 impl Lsm {
     /// [Promotes](Self::promote) a replica, and keeps what there is of it where it is damaged. Blocks.

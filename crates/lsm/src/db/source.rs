@@ -7,16 +7,15 @@ use std::sync::atomic::Ordering;
 use argosy_base::{DeviceSegment, EditSeq, LogId, Lsn, Moment, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, buffer};
 use argosy_engine::source::{LogPlace, Next, Piece};
-use argosy_engine::{Checkpoint, EngineError, Pin, PinnedCheckpoint, Source, Store};
+use argosy_engine::{Checkpoint, EngineError, Excess, Pin, PinnedCheckpoint, Source, Store};
 use argosy_log::LogWindows;
 use argosy_log::verify::{LogFault, check_sent};
 
 use super::{Cut, Lsm, bulk};
 use crate::addresses::Addressing;
-use crate::cache::flushed;
+use crate::cache::{NodeCache, flushed};
 use crate::damage::Damages;
 use crate::edit::{Edit, LogPoint, LogSegment};
-use crate::excess::Excess;
 use crate::memory::Memory;
 use crate::memtable::allocated;
 use crate::names::LevelError;
@@ -297,7 +296,7 @@ impl Lsm {
     /// Has this engine's cache give way to what is resident beyond `budget` bytes.
     #[must_use]
     pub fn excess(&self, budget: usize) -> Excess {
-        Excess::new(&self.reading.cache, budget)
+        Excess::new(Arc::<NodeCache>::clone(&self.reading.cache), budget)
     }
 
     /// What of the region was found damaged here, by reads, merges and a scrub.

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use argosy_base::SegmentNumber;
+use argosy_engine::Charge;
 
 use super::{LevelEntry, LogEntry, LogUse, Run, Uncounted, Version};
-use crate::cache::{Charge, NodeCache};
+use crate::cache::NodeCache;
 use crate::edit::LevelSegment;
 use crate::names::logs::{LARGE_LOG, LOGS};
 use crate::segments::StoredSegment;
@@ -91,7 +92,7 @@ impl VersionCharge {
     /// Nothing yet.
     pub(crate) fn new(cache: &Arc<NodeCache>) -> Self {
         Self {
-            charge: cache.charge(),
+            charge: cache.new_charge(),
             bytes: 0,
         }
     }

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use argosy_lsm::cache::{Charge, NodeCache};
+use argosy_engine::Charge;
+use argosy_lsm::cache::NodeCache;
 
 /// The longest edit or checkpoint that a member takes, in bytes: at 64 bytes of it for each segment, one of a region
 /// of 2 TiB. A longer one is an error of the copy that would have to take it.
@@ -49,7 +50,7 @@ impl EditMemory {
 
     /// Memory for one of `bytes`, at the cost of `cache`.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize, cache: &Arc<NodeCache>) -> Share {
-        let charge = cache.charge();
+        let charge = Charge::of(Arc::<NodeCache>::clone(cache));
         charge.set(bytes);
         self.under_way.fetch_add(bytes, Ordering::Relaxed);
         self.held.fetch_add(bytes, Ordering::Relaxed);

@@ -8,10 +8,9 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::{Instant, ServerId};
 use argosy_device::buffer;
-use argosy_engine::LogSpec;
+use argosy_engine::{Excess, LogSpec};
 use argosy_lsm::cache::flushed;
 use argosy_lsm::db::bulk;
-use argosy_lsm::excess::Excess;
 use argosy_lsm::memtable::allocated;
 use argosy_lsm::version;
 

@@ -82,11 +82,11 @@ use std::time::Duration;
 use argosy_base::{Clock, Instant, RegionId, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::{Store, Waker};
+use argosy_engine::Excess;
 use argosy_engine::long::SweepPace;
 use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_fabric::Fabric;
 use argosy_lsm::cache::NodeCache;
-use argosy_lsm::excess::Excess;
 use argosy_memory::{MemoryError, WindowStore};
 
 use crate::activity::Ledger;
@@ -294,7 +294,7 @@ impl Node {
         });
         let regions = regions.collect();
         remove_orphans(&map, &world)?;
-        let excess = Excess::new(&cache, settings.memory.unshared());
+        let excess = Excess::new(Arc::<NodeCache>::clone(&cache), settings.memory.unshared());
         let opened = world.clock.now();
         let now = AtomicU64::new(opened.as_nanos());
         Ok(Arc::new_cyclic(|me| Self {

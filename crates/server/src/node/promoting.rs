@@ -5,9 +5,8 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::{Instant, Position};
 use argosy_engine::cut::Cut;
-use argosy_engine::{Marks, Observer, Service};
+use argosy_engine::{Marks, NotPromoted, Observer, Service};
 use argosy_lsm::Lsm;
-use argosy_lsm::db::NotPromoted;
 use argosy_replication::primary::Event;
 
 use super::context::Context;

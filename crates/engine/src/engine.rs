@@ -1,0 +1,80 @@
+//! How a server gets its engine, and the engine its copies of regions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use argosy_base::{AddressMode, RegionId, ServerId};
+use argosy_device::{RegionEntry, Store};
+
+use crate::CopyError;
+use crate::cache::Cache;
+use crate::follower::Follower;
+use crate::memory::Memory;
+use crate::set_aside::SetAside;
+use crate::windows::{LogSpec, Survivors, Windows};
+
+/// The settings of an engine. Several servers of a process can start from the same ones.
+pub trait Settings: fmt::Debug + Send + Sync {
+    /// An engine for one server, with a cache of its own.
+    fn start(&self) -> Arc<dyn Engine>;
+}
+
+/// An engine as one server has it: what its copies share, and how they are opened.
+pub trait Engine: Send + Sync {
+    /// The logs of each region, by rising [`id`](LogSpec::id).
+    fn logs(&self) -> &[LogSpec];
+
+    /// What pointers inside segments hold. The same on all members of a group.
+    fn addresses(&self) -> AddressMode {
+        AddressMode::Logical
+    }
+
+    /// What gives way where memory is short.
+    fn cache(&self) -> Arc<dyn Cache>;
+
+    /// What its stores take of memory, without their windows. Where the engine counts for the whole process, that
+    /// includes those of other engines of its kind.
+    fn memory(&self) -> Memory;
+
+    /// Opens a region's copy, or makes it where the catalog does not name it: only after
+    /// [`Store::finish_recovery`]. `windows` is fresh, zero memory; `left` is what an earlier process left of them.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// Damage to what was durable; [`CopyError::OtherVersion`]; the device's.
+    ///
+    /// # Panics
+    /// When the windows are not those of the [logs](Self::logs).
+    fn open(
+        &self,
+        copy: &CopyOf<'_>,
+        windows: Windows,
+        left: Survivors,
+    ) -> Result<Box<dyn Follower>, CopyError>;
+
+    /// Makes an empty copy of a region, in place of one that cannot be used. Only after
+    /// [`Store::finish_recovery`]. Blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    ///
+    /// # Panics
+    /// As [`open`](Self::open).
+    fn create(&self, copy: &CopyOf<'_>, windows: Windows) -> Result<Box<dyn Follower>, CopyError>;
+
+    /// Claims what can be found of a copy that cannot be opened or is set aside, unless another copy has claimed it.
+    /// To be called when all other copies have been opened and recovery has not ended. Blocks.
+    fn claim(&self, store: &Arc<Store>, entry: &RegionEntry) -> SetAside;
+}
+
+/// Which copy is to be opened or made.
+#[derive(Clone, Copy)]
+pub struct CopyOf<'a> {
+    /// The device on which it lies.
+    pub store: &'a Arc<Store>,
+    /// The region.
+    pub region: RegionId,
+    /// The copy builds levels of its own, and numbers their segments as this server. `None`: it takes those of the
+    /// primary. Means nothing to an engine without levels.
+    pub own_levels: Option<ServerId>,
+}
