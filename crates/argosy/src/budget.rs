@@ -16,15 +16,18 @@
 //! A limit with which the cache would come to less than `CACHE_BYTES_MIN` is refused, and the least
 //! that would do is named.
 
+use std::sync::Arc;
+
 use argosy_base::{SEGMENT_SIZE, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
-use argosy_lsm::Settings;
+use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_server::native::Settings as NativeSettings;
 use argosy_server::node::{LinkSettings, MemoryParts, NodeSettings};
 use argosy_server::resp::Settings as RespSettings;
 use argosy_wire::ring::MESSAGE_BYTES_MAX;
 
 use crate::config::ServerConfig;
+use crate::engines::{self, Settings};
 use crate::failure::Failure;
 use crate::units::Size;
 
@@ -36,12 +39,20 @@ const L0_BYTES_MIN: usize = 64 << 10;
 /// The smallest cache.
 const CACHE_BYTES_MIN: usize = 8 << 20;
 
+/// The settings of a server whose memory is divided.
+pub(crate) struct Divided {
+    /// Those of its node.
+    pub(crate) node: NodeSettings,
+    /// Those of its engine, which the node has, too.
+    pub(crate) engine: Settings,
+}
+
 /// The settings of a server's node, with its memory divided. `threads` serve clients.
 pub(crate) fn node_settings(
     config: &ServerConfig,
     map: &ClusterMap,
     threads: usize,
-) -> Result<NodeSettings, Failure> {
+) -> Result<Divided, Failure> {
     let id = ServerId(config.server.id);
     let regions = || map.regions().iter();
     let primaries = regions().filter(|region| region.primary == id).count();
@@ -60,16 +71,8 @@ pub(crate) fn node_settings(
     let mut engine = Settings {
         // All memtables of this server share what it was given.
         l0_bytes: (config.storage.l0_bytes.bytes() / sharing.max(1)).max(L0_BYTES_MIN),
-        placement: config.storage.placement.engine(),
-        large_bytes: config.storage.large_bytes.bytes(),
         addresses: map.addresses(),
-        growth_factor: config.storage.growth_factor,
-        medium_log_percent: config.storage.medium_log_percent,
-        compaction: config.storage.compaction.engine(),
-        max_space_amplification: config.storage.max_space_amplification.0,
-        node_bytes: config.storage.node_bytes.bytes(),
-        flush_interval: config.storage.flush_interval.0,
-        ..Settings::default()
+        ..engines::of_storage(&config.storage)
     };
     let link = LinkSettings {
         ring_bytes: RING_BYTES,
@@ -101,19 +104,20 @@ pub(crate) fn node_settings(
     engine
         .validate()
         .map_err(|error| Failure::Config(format!("storage: {error}")))?;
-    Ok(NodeSettings {
-        engine,
+    let node = NodeSettings {
+        engine: Arc::new(engine.clone()),
         link,
         memory,
         deadline: config.replication.deadline.0,
         sweep: Default::default(),
-        scrub: argosy_lsm::scrub::Pace {
+        scrub: ScrubPace {
             period: config.storage.scrub_period.0,
             bytes_per_second_max: config.storage.scrub_rate.0.max(1),
         },
         mutants: Default::default(),
         replication_mutants: Default::default(),
-    })
+    };
+    Ok(Divided { node, engine })
 }
 
 /// Threads that serve Redis clients, and those that serve native ones.

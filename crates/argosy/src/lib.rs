@@ -15,6 +15,7 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 mod connect;
+mod engines;
 mod failure;
 mod frugal;
 mod inspect;

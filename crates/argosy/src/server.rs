@@ -15,11 +15,12 @@ use argosy_server::runtime::{Server, ServerOptions, StartError};
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-use crate::budget::node_settings;
+use crate::budget::{Divided, node_settings};
 use crate::cli::log_to_stderr;
 use crate::cluster::layout::{read_map, record_device};
 use crate::cluster::lock::DirLock;
 use crate::config::ServerConfig;
+use crate::engines::Settings;
 use crate::failure::{Failure, chain};
 use crate::frugal;
 use crate::signals::Signals;
@@ -100,7 +101,7 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
             "{where_}: the region map does not name {id}"
         )));
     }
-    let node = node_settings(config, &map, RESP_THREADS.get())?;
+    let Divided { node, engine } = node_settings(config, &map, RESP_THREADS.get())?;
     let coordinator = coordinator.clone();
     let options = ServerOptions {
         id,
@@ -111,7 +112,7 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         device_id: random::number().map_err(Failure::no_random)?,
         random: random::number().map_err(Failure::no_random)?,
         shared_memory: config.fabric.shm_dir.clone(),
-        reserve_segments: reserve_segments(config, &map, &node.engine)?,
+        reserve_segments: reserve_segments(config, &map, &engine)?,
         node,
         resp: bind(config.resp.addr)?,
         resp_threads: RESP_THREADS,
@@ -154,7 +155,7 @@ fn refused(error: StartError) -> Failure {
 fn reserve_segments(
     config: &ServerConfig,
     map: &ClusterMap,
-    engine: &argosy_lsm::Settings,
+    engine: &Settings,
 ) -> Result<u32, Failure> {
     let id = ServerId(config.server.id);
     let regions = map.regions().iter();

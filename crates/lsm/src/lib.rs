@@ -27,6 +27,7 @@
 //! - [`problem`]: what can be wrong with what is stored.
 //! - [`stored`]: what a copy consists of, for those who check and repair it.
 //! - [`inspect`]: a region of a stopped server, looked at, verified and compared.
+//! - [`contract`]: all of that, as a server has it.
 //! - [`addresses`]: pointers that hold places on a device instead of segment numbers.
 //! - [`shape`]: what stays as it was when a region was made.
 //! - [`settings`]: what can be set; [`memory`](mod@memory): what is taken.
@@ -40,6 +41,7 @@
 pub mod addresses;
 pub mod cache;
 pub mod compaction;
+pub mod contract;
 pub mod cut_segments;
 pub mod damage;
 pub mod db;

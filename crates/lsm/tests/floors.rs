@@ -20,7 +20,6 @@ const FLOORS: [&str; 32] = [
     "manifest",
     "level",
     "cache",
-    "excess",
     "segments",
     "settings",
     "addresses",
@@ -42,6 +41,7 @@ const FLOORS: [&str; 32] = [
     "replica",
     "db",
     "inspect",
+    "contract",
 ];
 
 /// The files of a folder and of those in it.

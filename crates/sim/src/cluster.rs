@@ -172,7 +172,7 @@ impl Cluster {
             part_bytes: plan.part_bytes,
         };
         let settings = NodeSettings {
-            engine,
+            engine: Arc::new(engine),
             link,
             memory: MemoryParts {
                 answers: MemoryParts::answers_of(0),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{
-    AddressMode, Direction, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber,
+    AddressMode, Direction, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber, SegmentPart,
 };
 use argosy_engine::EngineError;
 use argosy_engine::catalog::{EntryKind, kind_of};
@@ -425,7 +425,14 @@ impl Run {
     ) -> Result<Vec<u8>, Wrong> {
         let up = self.cluster.up(member).ok_or("a server is down")?;
         let to = len.next_multiple_of(BLOCK);
-        let held = up.node.copy_bytes(region, number, (0, to));
+        let held = up.node.copy_bytes(
+            region,
+            SegmentPart {
+                number,
+                from: 0,
+                to,
+            },
+        );
         let mut held =
             held.map_err(|why| format!("{region}, {number} on server {member}: {why}"))?;
         held.truncate(len as usize);

@@ -16,6 +16,7 @@ use clap::ValueEnum;
 
 use super::{Bench, Running, Stage, System, collect};
 use crate::cluster::scratch::{ScratchDir, shared_memory_root};
+use crate::engines::{self, Settings};
 use crate::failure::Failure;
 use crate::frugal;
 use crate::units::Size;
@@ -79,18 +80,18 @@ impl std::fmt::Display for PeerSettings {
 
 impl Bench {
     /// What our engine is told.
-    fn engine_settings(&self, system: &System) -> argosy_lsm::Settings {
+    fn engine_settings(&self, system: &System) -> Settings {
         let l0_bytes = self.l0_bytes().bytes();
-        let mut settings = argosy_lsm::Settings {
+        let mut settings = Settings {
             l0_bytes,
-            placement: system.placement.engine(),
+            placement: engines::placement(system.placement),
             addresses: system.addresses,
             growth_factor: self.growth_factor,
             medium_log_percent: self.medium_log_percent(),
             node_bytes: self.node_bytes.bytes(),
             large_bytes: self.large_bytes.bytes(),
-            compaction: system.compaction.engine(),
-            ..argosy_lsm::Settings::default()
+            compaction: engines::compaction(system.compaction),
+            ..Settings::default()
         };
         let memory = self.memory.bytes();
         if self.budget {

@@ -247,7 +247,7 @@ impl Bench {
                 let mut config = config_of(server.id.0, *ports, &spec);
                 config.memory.limit = limit;
                 let settings = budget::node_settings(&config, &map, RESP_THREADS.get());
-                settings.is_ok_and(|settings| settings.memory.cache as u64 >= cache_bytes)
+                settings.is_ok_and(|settings| settings.node.memory.cache as u64 >= cache_bytes)
             })
         };
         let (mut low, mut high) = (0, MEMORY_MIB_MAX);

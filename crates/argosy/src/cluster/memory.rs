@@ -280,12 +280,11 @@ mod tests {
 
     /// A window that holds a record, or only the header that it begins with.
     fn window(shm: &Path, has_record: bool) -> PathBuf {
-        use argosy_base::{Epoch, Incarnation, Lsn, RegionId, SegmentNumber};
+        use argosy_base::{Epoch, Incarnation, LogId, Lsn, RegionId, SegmentNumber};
+        use argosy_log::LogSegment;
         use argosy_log::segment::{WINDOW_HEADER_BYTES, Writer, encode_window_header};
-        use argosy_lsm::LogSegment;
-        use argosy_lsm::names::logs::RECOVERY_LOG;
         let segment = LogSegment {
-            log: RECOVERY_LOG,
+            log: LogId::FIRST,
             number: SegmentNumber(1),
             epoch: Epoch(1),
             ordinal: 0,

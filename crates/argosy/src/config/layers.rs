@@ -14,6 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::{KEYS, Key, REQUIRED};
 use super::{ServerConfig, with_suggestion};
+use crate::engines;
 
 /// Environment variables that begin so and have [`SEPARATOR`] are keys.
 const PREFIX: &str = "ARGOSY_";
@@ -265,19 +266,7 @@ fn contradiction(
     config: &ServerConfig,
     origins: &BTreeMap<(&'static str, &'static str), Origin>,
 ) -> Option<Complaint> {
-    let storage = &config.storage;
-    let engine = argosy_lsm::Settings {
-        placement: storage.placement.engine(),
-        large_bytes: storage.large_bytes.bytes(),
-        growth_factor: storage.growth_factor,
-        medium_log_percent: storage.medium_log_percent,
-        compaction: storage.compaction.engine(),
-        max_space_amplification: storage.max_space_amplification.0,
-        node_bytes: storage.node_bytes.bytes(),
-        flush_interval: storage.flush_interval.0,
-        ..argosy_lsm::Settings::default()
-    };
-    let error = engine.validate().err()?;
+    let error = engines::of_storage(&config.storage).validate().err()?;
     let name = error.name.replace('_', "-");
     let origin = origins.iter().find(|((_, key), _)| *key == name);
     Some(Complaint {

@@ -195,15 +195,6 @@ impl PlacementName {
             Self::Separated => "separated",
         }
     }
-
-    /// As the engine calls it.
-    pub const fn engine(self) -> argosy_lsm::settings::Placement {
-        match self {
-            Self::Hybrid => argosy_lsm::settings::Placement::Hybrid,
-            Self::InPlace => argosy_lsm::settings::Placement::InPlace,
-            Self::Separated => argosy_lsm::settings::Placement::Separated,
-        }
-    }
 }
 
 /// What a compaction takes.
@@ -223,14 +214,6 @@ impl CompactionName {
         match self {
             Self::Partial => "partial",
             Self::WholeLevel => "whole-level",
-        }
-    }
-
-    /// As the engine calls it.
-    pub const fn engine(self) -> argosy_lsm::Compaction {
-        match self {
-            Self::Partial => argosy_lsm::Compaction::Partial,
-            Self::WholeLevel => argosy_lsm::Compaction::WholeLevel,
         }
     }
 }

@@ -25,13 +25,13 @@ use argosy_device::{
 };
 use argosy_embedded::Unclosed;
 use argosy_engine::catalog::{EntryKind, kind_of};
+use argosy_lsm::contract::survivors_of;
 use argosy_lsm::db::promote::window_name;
 use argosy_lsm::inspect::{
     Owner, Problem, ProblemKind, Region, Windows, add_cut, add_pin, owners, verify_windows,
 };
 use argosy_lsm::names::logs::LOGS;
 use argosy_lsm::pins::PinError;
-use argosy_lsm::replica::survivors_of;
 use argosy_lsm::shape::Shape;
 use argosy_lsm::{Settings, Version};
 use argosy_memory::{BootId, SharedMemory};

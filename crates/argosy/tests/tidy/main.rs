@@ -44,8 +44,6 @@ const EDGES: [(&str, &[&str]); 17] = [
             "memory",
             "device",
             "engine",
-            "log",
-            "lsm",
             "fabric",
             "replication",
             "coordinator",

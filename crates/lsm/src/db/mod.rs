@@ -70,6 +70,7 @@ use writer::Writer;
 pub use crate::work::stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
 pub use promote::Cut;
 pub use replay::Tables;
+pub(crate) use source::process_memory;
 
 /// Why no more writes are taken.
 const DEVICE_FAILED: &str = "a write or a sync of its device failed, and none is tried again; reads go on; \

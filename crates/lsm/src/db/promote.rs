@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use argosy_base::{BLOCK_SIZE, EditSeq, Epoch, LogId, Lsn, Position, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError, Store};
-use argosy_engine::{CopyError, NotPromoted, Observer, Promoted, Service};
+use argosy_engine::{Observer, Service};
 use argosy_log::behind::{Behind, Left};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::value::reach;
@@ -29,46 +29,12 @@ use crate::cache::NodeCache;
 use crate::edit::{Edit, LogSegment};
 use crate::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG, Recovered, log_name};
 use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
-use crate::set_aside;
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::version::Version;
 use crate::work::trim::{LastLsns, trim};
 
 pub use argosy_engine::cut::Cut;
-
-impl Lsm {
-    /// [Promotes](Self::promote) a replica, and keeps what there is of it where it is damaged. Blocks.
-    ///
-    /// # Errors
-    /// Those of [`promote`](Self::promote).
-    pub fn promote_or_keep(
-        replica: Replica,
-        cache: &Arc<NodeCache>,
-        service: Service,
-    ) -> Result<Promoted, Box<NotPromoted>> {
-        let version = Arc::clone(replica.version());
-        let store = Arc::clone(replica.store());
-        let promoted = promote(replica, cache, service);
-        promoted.map(Self::promoted).map_err(|error| {
-            let error = CopyError::from(error);
-            let left = match error.is_damage() {
-                true => set_aside::of_version(&store, &version),
-                false => None,
-            };
-            Box::new(NotPromoted { error, left })
-        })
-    }
-
-    fn promoted(self) -> Promoted {
-        let engine = Arc::new(self);
-        Promoted {
-            cut: engine.cut.clone(),
-            source: Some(Arc::<Self>::clone(&engine)),
-            store: engine,
-        }
-    }
-}
 
 /// See [`Lsm::promote`].
 pub(super) fn promote(

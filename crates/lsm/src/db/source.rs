@@ -23,8 +23,8 @@ use crate::names::logs::{LARGE_LOG, LOGS, has_log};
 use crate::read::snapshot::LsmSnapshot;
 use crate::read::{ReadView, ScanTime};
 use crate::segments::StoredSegment;
-use crate::version::Version;
 use crate::version::outgoing::{goes_out, send_out};
+use crate::version::{self, Version};
 
 impl Source for Lsm {
     fn piece(&self, log: LogId, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next {
@@ -281,15 +281,10 @@ impl Lsm {
     /// memtables and buffers of all stores of the process.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        let cache = self.reading.cache.stats();
         Memory {
-            memtables: allocated::bytes() as u64,
             windows: self.settings.windows_bytes() as u64,
-            cache: cache.bytes,
-            pinned: cache.pinned_bytes,
             versions: self.view.load().version.memory_bytes() as u64,
-            buffers: (buffer::allocated_bytes().saturating_sub(flushed::kept_bytes())
-                + bulk::held_bytes()) as u64,
+            ..process_memory(&self.reading.cache)
         }
     }
 
@@ -303,5 +298,19 @@ impl Lsm {
     #[must_use]
     pub fn damages(&self) -> &Arc<Damages> {
         &self.reading.damages
+    }
+}
+
+/// What all stores of the process take of memory, with `cache`; windows are not counted.
+pub(crate) fn process_memory(cache: &NodeCache) -> Memory {
+    let cache = cache.stats();
+    Memory {
+        memtables: allocated::bytes() as u64,
+        windows: 0,
+        cache: cache.bytes,
+        pinned: cache.pinned_bytes,
+        versions: version::held_bytes() as u64,
+        buffers: (buffer::allocated_bytes().saturating_sub(flushed::kept_bytes())
+            + bulk::held_bytes()) as u64,
     }
 }

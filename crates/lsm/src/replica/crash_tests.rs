@@ -300,7 +300,7 @@ impl Pair {
         let parts = replica.missing(&bytes).map_err(words)?;
         self.put_parts(&parts, &pin, replica)?;
         replica.submit_edit(&bytes).map_err(words)?;
-        let applied = ReplicaEvent::EditApplied(seq);
+        let applied = CopyEvent::EditApplied(seq);
         while !replica.step().map_err(words)?.contains(&applied) {
             holds("the checkpoint is never applied", machine.device.run_one())?;
         }
@@ -319,7 +319,7 @@ impl Pair {
             machine.device.run_all();
             replica.build(Instant::from_nanos(rounds)).map_err(words)?;
             for event in replica.step().map_err(words)? {
-                if let ReplicaEvent::FlushRefused(range) = event {
+                if let CopyEvent::FlushRefused(range) = event {
                     return Err(format!("{range:?} was refused"));
                 }
             }

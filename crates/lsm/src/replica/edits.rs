@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use argosy_base::{DeviceSegment, EditSeq, Epoch, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, Purpose};
+use argosy_engine::{CopyError, CopyEvent};
 
 use super::localized::localized;
 use super::needs::{LogNeed, log_needs};
-use super::places::{Arrival, check, purpose_of};
-use super::{Fill, Replica, ReplicaError, ReplicaEvent, Shipment, block_down, block_up};
+use super::places::{Arrival, purpose_of};
+use super::{Fill, Replica, ReplicaError, Shipment, block_down, block_up};
 use crate::addresses::Addressing;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG};
 use crate::names::Form;
@@ -143,8 +144,8 @@ impl Replica {
     /// Takes a part that [`missing`](Self::missing) named, since it was called last.
     ///
     /// # Errors
-    /// [`ReplicaError::Damaged`] when the bytes are not those of the part, [`ReplicaError::Refused`]
-    /// when it was not named, [`ReplicaError::Gone`] where its sender lacks what it points to;
+    /// [`CopyError::Damaged`] when the bytes are not those of the part, [`CopyError::Refused`]
+    /// when it was not named, [`CopyError::Gone`] where its sender lacks what it points to;
     /// [`DeviceError::Full`](argosy_device::DeviceError::Full).
     pub fn put_part(
         &mut self,
@@ -161,23 +162,24 @@ impl Replica {
             }) => {
                 if from != 0 || bytes.len() != len as usize {
                     let what = "not the whole segment";
-                    return Err(ReplicaError::Damaged { number, what });
+                    return Err(CopyError::Damaged { number, what }.into());
                 }
                 let copy = Buffer::from_slice(bytes);
                 let place = DeviceSegment::default();
                 let mut shipment = Shipment::new(number, epoch, (copy, checksum), place);
                 // Pointers that were rewritten give it another one: who sends it has checked each node.
                 if as_built {
-                    self.check(&shipment)?;
+                    shipment.check(self.region())?;
                 }
                 self.rewrite_fetched(&mut shipment)?;
                 self.put(shipment)
             }
             Some(Expected::Log(segment)) => self.fill_log(&segment, from, bytes),
-            None => Err(ReplicaError::Refused {
+            None => Err(CopyError::Refused {
                 number,
                 what: "this part was not asked for",
-            }),
+            }
+            .into()),
         }
     }
 
@@ -187,19 +189,11 @@ impl Replica {
         self.incoming.rewrite_fetched(shipment, storage, logs)
     }
 
-    /// Checks a finished level segment that comes ahead of the edit that names it, as it was built.
-    ///
-    /// # Errors
-    /// [`ReplicaError::Damaged`] when its bytes do not have its checksum.
-    pub fn check(&self, shipment: &Shipment) -> Result<(), ReplicaError> {
-        check(self.region(), shipment)
-    }
-
-    /// Begins to write a finished level segment, which was [checked](Self::check) and
+    /// Begins to write a finished level segment, which was [checked](Shipment::check) and
     /// [rewritten](Self::rewrite). One that is held already is taken for the same.
     ///
     /// # Errors
-    /// [`ReplicaError::Damaged`] when it is too long; the device's, above all that it is full.
+    /// [`CopyError::Damaged`] when it is too long; the device's, above all that it is full.
     pub fn put(&mut self, shipment: Shipment) -> Result<(), ReplicaError> {
         let Shipment {
             number,
@@ -215,7 +209,7 @@ impl Replica {
             .filter(|len| *len <= self.logs.geometry.segment_bytes())
         else {
             let what = "it is longer than a segment";
-            return Err(ReplicaError::Damaged { number, what });
+            return Err(CopyError::Damaged { number, what }.into());
         };
         let fetched = place == DeviceSegment::default();
         let placed =
@@ -233,7 +227,7 @@ impl Replica {
         }
         if self.has_level_segment((number, epoch, len, checksum)) {
             // It was fetched meanwhile, and its edit was submitted.
-            self.events.push(ReplicaEvent::SegmentStored(number));
+            self.events.push(CopyEvent::SegmentStored(number));
             return Ok(());
         }
         self.forget_fill(number);
@@ -307,7 +301,7 @@ impl Replica {
         let to = from.saturating_add(len);
         if from > fill.written || to > self.logs.geometry.segment_bytes() {
             let what = "not the part that comes next";
-            return Err(ReplicaError::Refused { number, what });
+            return Err(CopyError::Refused { number, what }.into());
         }
         // A flush of the own window may have been faster with some of it.
         if to > fill.written {
@@ -356,7 +350,7 @@ impl Replica {
             self.storage.abandon(number);
             if !arrival.told {
                 // Whoever sent it may send the next.
-                self.events.push(ReplicaEvent::SegmentStored(number));
+                self.events.push(CopyEvent::SegmentStored(number));
             }
         }
         any
@@ -366,7 +360,7 @@ impl Replica {
     /// [`step`](Self::step) tells when it is durable, part of the version, and its append has its witness.
     ///
     /// # Errors
-    /// [`ReplicaError::Missing`] when something that it names is not here;
+    /// [`CopyError::Missing`] when something that it names is not here;
     /// [`StorageError::Edit`] when it does not fit; the device's, above all that it is full.
     /// Nothing was begun then.
     pub fn submit_edit(&mut self, bytes: &[u8]) -> Result<EditSeq, ReplicaError> {
@@ -388,11 +382,12 @@ impl Replica {
         self.start_waiting();
         let edit = self.localized(edit);
         if let Some(part) = self.missing_here(&edit).first() {
-            return Err(ReplicaError::Missing {
+            return Err(CopyError::Missing {
                 edit: seq,
                 number: part.number,
                 to: part.to,
-            });
+            }
+            .into());
         }
         self.make_room(&edit)?;
         let needs: Vec<_> = log_needs(&edit, self.storage.head())

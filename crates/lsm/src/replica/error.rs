@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, LogId, RegionId, Remedy, SegmentNumber};
+use argosy_base::{LogId, RegionId, Remedy, SegmentNumber};
 use argosy_device::DeviceError;
 use argosy_engine::CopyError;
 use argosy_log::RecoverError;
@@ -21,9 +21,9 @@ pub enum ReplicaError {
     /// The storage beneath; see the error's own remedy.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// There is no memory for log windows, or it cannot be used; see the error's own remedy.
+    /// What every engine's copies may answer; see the error's own remedy.
     #[error(transparent)]
-    Windows(#[from] MemoryError),
+    Copy(#[from] CopyError),
     /// Durable log records are damaged. Give this copy up, or fetch the segment.
     #[error("{}, {segment}, byte {offset}: {what}", log_name(*.log))]
     CorruptLog {
@@ -53,54 +53,17 @@ pub enum ReplicaError {
     /// A level segment is damaged here. Fetch it from another member.
     #[error(transparent)]
     CorruptLevel(#[from] LevelError),
-    /// The bytes that came are not those that were announced. Ask for them again.
-    #[error("{number}: what arrived is not what was sent ({what})")]
-    Damaged {
-        /// The segment.
-        number: SegmentNumber,
-        /// What does not match.
-        what: &'static str,
-    },
-    /// The segment points into another one of which it is not known here where the sender has it, or
-    /// that is not held here. Fetch it once an edit names it.
-    #[error("{number} points into {to}, whose place is not known")]
-    Unplaced {
-        /// The segment.
-        number: SegmentNumber,
-        /// The other one; of a node of a tree that was shipped, what the pointer says.
-        to: SegmentNumber,
-    },
-    /// The edit names a segment, or log bytes, that are not held here. Examine it again.
-    #[error("{edit} names {number}, which is not held up to byte {to}")]
-    Missing {
-        /// The edit.
-        edit: EditSeq,
-        /// The segment.
-        number: SegmentNumber,
-        /// Byte behind the last that it needs.
-        to: u32,
-    },
-    /// This copy does not hold the segment up to that byte. The member that asked needs a newer checkpoint.
-    #[error("{number} is not here up to byte {to}")]
-    Gone {
-        /// The segment.
-        number: SegmentNumber,
-        /// Byte behind the last that was asked for.
-        to: u32,
-    },
-    /// The request contradicts what this replica knows. The sender is at fault.
-    #[error("{number}: {what}")]
-    Refused {
-        /// The segment that it is about.
-        number: SegmentNumber,
-        /// What does not fit.
-        what: &'static str,
-    },
 }
 
 impl From<DeviceError> for ReplicaError {
     fn from(error: DeviceError) -> Self {
         Self::Storage(StorageError::Device(error))
+    }
+}
+
+impl From<MemoryError> for ReplicaError {
+    fn from(error: MemoryError) -> Self {
+        Self::Copy(CopyError::Windows(error))
     }
 }
 
@@ -131,12 +94,7 @@ impl From<ReplicaError> for CopyError {
             ReplicaError::Storage(StorageError::Manifest(
                 error @ ManifestError::UnknownVersion { .. },
             )) => Self::OtherVersion(error.to_string()),
-            ReplicaError::Windows(error) => Self::Windows(error),
-            ReplicaError::Damaged { number, what } => Self::Damaged { number, what },
-            ReplicaError::Unplaced { number, to } => Self::Unplaced { number, to },
-            ReplicaError::Missing { edit, number, to } => Self::Missing { edit, number, to },
-            ReplicaError::Gone { number, to } => Self::Gone { number, to },
-            ReplicaError::Refused { number, what } => Self::Refused { number, what },
+            ReplicaError::Copy(error) => error,
             error @ (ReplicaError::Storage(_)
             | ReplicaError::CorruptLog { .. }
             | ReplicaError::DamagedWindow { .. }
@@ -154,12 +112,10 @@ impl ReplicaError {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Storage(error) => error.remedy(),
-            Self::Windows(error) => error.remedy(),
+            Self::Copy(error) => error.remedy(),
             Self::CorruptLog { .. } | Self::CorruptLevel(_) | Self::DamagedWindow { .. } => {
                 Remedy::Repair
             }
-            Self::Damaged { .. } | Self::Missing { .. } | Self::Unplaced { .. } => Remedy::Retry,
-            Self::Gone { .. } | Self::Refused { .. } => Remedy::Correct,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use argosy_base::FlushRange;
 use argosy_device::Buffer;
+use argosy_engine::{CopyError, CopyEvent};
 use argosy_log::WindowName;
 use argosy_log::segment::{WINDOW_HEADER_BYTES, decode_window_header};
 use argosy_memory::SharedMemory;
@@ -17,7 +18,7 @@ use argosy_memory::SharedMemory;
 use super::edits::one_segment;
 use super::fill::Fill;
 use super::logs::Logs;
-use super::{FLUSHES_MAX, ReplicaError, ReplicaEvent, block_up};
+use super::{FLUSHES_MAX, ReplicaError, block_up};
 use crate::edit::LogSegment;
 use crate::names::logs::has_log;
 use crate::segments::StoredSegment;
@@ -42,23 +43,23 @@ impl Logs {
         &mut self,
         range: FlushRange,
         storage: &Storage,
-        events: &mut Vec<ReplicaEvent>,
+        events: &mut Vec<CopyEvent>,
     ) {
         if !has_log(range.log) {
-            events.push(ReplicaEvent::FlushRefused(range));
+            events.push(CopyEvent::FlushRefused(range));
             return;
         }
         if !self.waiting.is_empty() || !self.start_flush(&range, storage, events) {
             if self.waiting.len() < FLUSHES_MAX {
                 self.waiting.push_back(range);
             } else {
-                events.push(ReplicaEvent::FlushRefused(range));
+                events.push(CopyEvent::FlushRefused(range));
             }
         }
     }
 
     /// Starts the flushes that waited for an edit.
-    pub(super) fn start_waiting(&mut self, storage: &Storage, events: &mut Vec<ReplicaEvent>) {
+    pub(super) fn start_waiting(&mut self, storage: &Storage, events: &mut Vec<CopyEvent>) {
         while let Some(range) = self.waiting.front().copied() {
             if !self.start_flush(&range, storage, events) {
                 return;
@@ -72,14 +73,14 @@ impl Logs {
         &mut self,
         range: &FlushRange,
         storage: &Storage,
-        events: &mut Vec<ReplicaEvent>,
+        events: &mut Vec<CopyEvent>,
     ) -> bool {
         let head = storage.head();
         let Some(entry) = head.log_segment(range.segment).cloned() else {
             // An older segment may be gone, and with it the need to flush it.
             let newest = head.log(range.log).last();
             if newest.is_some_and(|newest| newest.segment.ordinal >= range.ordinal) {
-                events.push(ReplicaEvent::Flushed(*range));
+                events.push(CopyEvent::Flushed(*range));
                 return true;
             }
             return false;
@@ -99,7 +100,7 @@ impl Logs {
                     durable: false,
                 });
             }
-            Err(_) => events.push(ReplicaEvent::FlushRefused(*range)),
+            Err(_) => events.push(CopyEvent::FlushRefused(*range)),
         }
         true
     }
@@ -148,7 +149,7 @@ impl Logs {
         let number = fill.segment.number;
         let Some(memory) = self.window(&fill.segment, from) else {
             let what = "the window is not in memory";
-            return Err(ReplicaError::Refused { number, what });
+            return Err(CopyError::Refused { number, what }.into());
         };
         let window_bytes = self.geometry.window_bytes();
         let mut bytes = Buffer::zeroed((to - from) as usize);
@@ -172,7 +173,7 @@ impl Logs {
     pub(super) fn step_flushes(
         &mut self,
         storage: &Storage,
-        events: &mut Vec<ReplicaEvent>,
+        events: &mut Vec<CopyEvent>,
     ) -> Result<(), ReplicaError> {
         self.tell_flushed(events);
         if let Some(sync) = &self.sync {
@@ -201,7 +202,7 @@ impl Logs {
         Ok(())
     }
 
-    fn sync_ended(&mut self, events: &mut Vec<ReplicaEvent>) {
+    fn sync_ended(&mut self, events: &mut Vec<CopyEvent>) {
         self.sync = None;
         for flight in self.flights.iter_mut().filter(|flight| flight.syncing) {
             flight.durable = true;
@@ -211,7 +212,7 @@ impl Logs {
 
     /// Tells the flushes that are durable, in the order in which they were asked for: "flushed up
     /// to" is about everything before, too.
-    fn tell_flushed(&mut self, events: &mut Vec<ReplicaEvent>) {
+    fn tell_flushed(&mut self, events: &mut Vec<CopyEvent>) {
         let done = self
             .flights
             .iter()
@@ -222,7 +223,7 @@ impl Logs {
                 fill.durable = fill.durable.max(block_up(flight.range.to));
                 fill.end = fill.end.max(flight.range.to);
             }
-            events.push(ReplicaEvent::Flushed(flight.range));
+            events.push(CopyEvent::Flushed(flight.range));
         }
     }
 }

@@ -163,7 +163,7 @@ fn leaves_are_taken_behind_what_they_point_to() {
     };
     let refused = other.put_part(number, 0, &read(number, len));
     assert!(
-        matches!(refused, Err(ReplicaError::Unplaced { .. })),
+        matches!(refused, Err(ReplicaError::Copy(CopyError::Unplaced { .. }))),
         "{refused:?}"
     );
     for (number, entry) in medium {

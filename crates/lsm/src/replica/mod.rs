@@ -8,8 +8,7 @@
 //! 2. [`Replica::position`] says where it stands. To catch up, it is given a checkpoint:
 //!    [`Replica::missing`] names the parts of segments that it does not hold,
 //!    [`Replica::put_part`] takes them, and [`Replica::submit_edit`] applies the checkpoint.
-//! 3. It then follows: segments arrive ahead of their edit ([`Replica::check`], [`Replica::rewrite`],
-//!    [`Replica::put`]), edits are
+//! 3. It then follows: segments arrive ahead of their edit ([`Replica::rewrite`], [`Replica::put`]), edits are
 //!    applied in order ([`Replica::submit_edit`]), ranges of the windows, which the primary writes
 //!    one-sided, are made durable ([`Replica::flush`]). [`Replica::step`] tells what has been done.
 //! 4. Windows are taken back by [`Replica::detach`]: the memory was revoked by whoever calls, and
@@ -38,7 +37,6 @@ mod needs;
 mod places;
 mod tables;
 mod tail;
-mod windows;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,7 +47,7 @@ use argosy_base::{
 };
 use argosy_device::{Buffer, Store};
 use argosy_engine::set_aside::SetAside;
-use argosy_engine::{Checkpoint, Stored};
+use argosy_engine::{Checkpoint, CopyError, CopyEvent, Stored};
 use argosy_memory::SharedMemory;
 
 use crate::cache::NodeCache;
@@ -66,7 +64,6 @@ use places::Incoming;
 
 pub use error::ReplicaError;
 pub use places::{Rewritten, Shipment};
-pub use windows::{slots_of, survivors_of};
 
 /// Window memory of each log, by [`LogId::index`](argosy_base::LogId::index), one for each slot.
 pub type Slots = [Vec<Arc<SharedMemory>>; LOGS.len()];
@@ -76,20 +73,6 @@ pub type Survivors = [Vec<Option<Arc<SharedMemory>>>; LOGS.len()];
 
 /// Most flushes that wait for the edit that adds their segment.
 pub const FLUSHES_MAX: usize = 64;
-
-/// Something that has been done, told by [`Replica::step`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReplicaEvent {
-    /// All bytes of a level segment that was put have reached the device (not: are durable).
-    SegmentStored(SegmentNumber),
-    /// The edit is durable here and part of the version, and its append has its witness.
-    EditApplied(EditSeq),
-    /// The range is durable here.
-    Flushed(FlushRange),
-    /// The windows do not hold this range: whoever asked for the flush is at fault, or was
-    /// overtaken by a detach. Start over with the member that sent it.
-    FlushRefused(FlushRange),
-}
 
 /// What is left of a replica for the engine that takes over.
 pub struct Parts {
@@ -111,7 +94,7 @@ pub struct Replica {
     /// Edits that are committed and not told yet, in order; `None` for this member's own.
     applied: VecDeque<Option<EditSeq>>,
     /// Events that the next step tells.
-    events: Vec<ReplicaEvent>,
+    events: Vec<CopyEvent>,
     /// What makes levels here, where they are not the primary's.
     builder: Option<Box<build::Builder>>,
 }
@@ -315,7 +298,7 @@ impl Replica {
         }
         // An event that came later would be taken for that of the next checkpoint.
         self.events
-            .retain(|event| !matches!(event, ReplicaEvent::EditApplied(_)));
+            .retain(|event| !matches!(event, CopyEvent::EditApplied(_)));
         let old = std::mem::replace(&mut self.logs.windows, fresh);
         let survivors = old.map(|slots| slots.into_iter().map(Some).collect());
         self.logs.waiting.clear();
@@ -345,12 +328,12 @@ impl Replica {
     /// end of a log they are zero; pointers of a level segment hold numbers.
     ///
     /// # Errors
-    /// [`ReplicaError::Gone`] when the segment is not held, or not so far; the device's;
+    /// [`CopyError::Gone`] when the segment is not held, or not so far; the device's;
     /// [`ReplicaError::CorruptLevel`]; [`ReplicaError::CorruptLog`] where a record is damaged that
     /// is durable here.
     pub fn read(&self, number: SegmentNumber, from: u32, len: u32) -> Result<Buffer, ReplicaError> {
         let to = from.saturating_add(len);
-        let gone = ReplicaError::Gone { number, to };
+        let gone = ReplicaError::from(CopyError::Gone { number, to });
         let version = self.storage.current();
         let stored = version.stored(number).ok_or(gone.clone())?;
         if to as usize > SEGMENT_SIZE || from != block_down(from) || len != block_down(len) {
@@ -413,12 +396,12 @@ impl Replica {
         std::mem::take(&mut self.incoming.rewritten)
     }
 
-    /// Rewrites the pointers of `shipment`, which was [checked](Self::check), from the sender's
+    /// Rewrites the pointers of `shipment`, which was [checked](Shipment::check), from the sender's
     /// places to this member's. Nothing is done where they hold numbers.
     ///
     /// # Errors
-    /// [`ReplicaError::Unplaced`] when it points to what this member does not know yet: it can be
-    /// fetched when an edit names it. [`ReplicaError::Damaged`] when it is no level segment.
+    /// [`CopyError::Unplaced`] when it points to what this member does not know yet: it can be
+    /// fetched when an edit names it. [`CopyError::Damaged`] when it is no level segment.
     pub fn rewrite(&mut self, shipment: &mut Shipment) -> Result<(), ReplicaError> {
         self.incoming.rewrite(shipment, &self.storage)
     }
@@ -427,7 +410,7 @@ impl Replica {
     ///
     /// # Errors
     /// The device's, final: open the replica anew. Those of the logs, after a checkpoint.
-    pub fn step(&mut self) -> Result<Vec<ReplicaEvent>, ReplicaError> {
+    pub fn step(&mut self) -> Result<Vec<CopyEvent>, ReplicaError> {
         self.tell_arrivals()?;
         self.step_storage()?;
         self.start_waiting();
@@ -445,7 +428,7 @@ impl Replica {
         // What the others rely on is lost here by no damage that nobody sees.
         while self.applied.len() > self.storage.unwitnessed() {
             let told = self.applied.pop_front().flatten();
-            self.events.extend(told.map(ReplicaEvent::EditApplied));
+            self.events.extend(told.map(CopyEvent::EditApplied));
         }
         Ok(())
     }
@@ -494,7 +477,7 @@ impl Replica {
                 Some(Err(error)) => return Err(error.into()),
                 Some(Ok(())) => {
                     arrival.told = true;
-                    self.events.push(ReplicaEvent::SegmentStored(*number));
+                    self.events.push(CopyEvent::SegmentStored(*number));
                 }
             }
         }

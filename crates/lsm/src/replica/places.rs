@@ -29,10 +29,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use argosy_base::{
-    AddressMode, DeviceSegment, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber,
-};
+use argosy_base::{AddressMode, DeviceSegment, Epoch, KeyRange, SegmentNumber};
 use argosy_device::{Buffer, Purpose};
+use argosy_engine::CopyError;
 pub use argosy_engine::shipment::{Rewritten, Shipment};
 
 use super::ReplicaError;
@@ -156,10 +155,11 @@ impl Incoming {
             let theirs = theirs.or_else(|| self.log_map.get(&number).copied());
             let stored = storage.segment(number).map(|stored| stored.place());
             let (Some(theirs), Some(own)) = (theirs, stored) else {
-                return Err(ReplicaError::Unplaced {
+                return Err(CopyError::Unplaced {
                     number: shipment.number,
                     to: number,
-                });
+                }
+                .into());
             };
             places.push((as_high_bits(theirs), as_high_bits(own)));
             shipment.uses.push((number, own));
@@ -204,10 +204,11 @@ impl Incoming {
             if lacks.map_err(|error| damaged(name, &level_error(name, error)))? {
                 // Its sender has a newer version, and lacks what it points to.
                 let to = u32::try_from(shipment.bytes.len()).unwrap_or(u32::MAX);
-                return Err(ReplicaError::Gone {
+                return Err(CopyError::Gone {
                     number: name.number,
                     to,
-                });
+                }
+                .into());
             }
         }
         if let (Form::Index(height), _) = found {
@@ -216,7 +217,7 @@ impl Incoming {
         }
         let len = u32::try_from(shipment.bytes.len()).unwrap_or(u32::MAX);
         if found.0 == Form::Medium {
-            return check(storage.region(), shipment);
+            return Ok(shipment.check(storage.region())?);
         }
         let reader = SegmentReader::open(name, len, &shipment.bytes);
         let reader = reader.map_err(|error| damaged(name, &error))?;
@@ -257,10 +258,11 @@ impl Incoming {
         // A pointer to what has left the sender's version holds no number.
         let unknown = |_| None;
         if !verify_index_segment(name, height, bytes, unknown).is_empty() {
-            return Err(ReplicaError::Damaged {
+            return Err(CopyError::Damaged {
                 number: name.number,
                 what: "the nodes of an index segment",
-            });
+            }
+            .into());
         }
         let mut children = BTreeSet::new();
         let mut looked_at = Buffer::from_slice(bytes);
@@ -275,10 +277,11 @@ impl Incoming {
                 own: as_high_bits(stored.place()),
                 stored: Some((number, stored.place())),
             }),
-            None if self.named.contains(&number) => Err(ReplicaError::Unplaced {
+            None if self.named.contains(&number) => Err(CopyError::Unplaced {
                 number: name.number,
                 to: number,
-            }),
+            }
+            .into()),
             // The tree has been consumed in part.
             None => Ok(NodePair {
                 theirs: number,
@@ -304,10 +307,11 @@ impl Incoming {
         let log = match self.expected.get(&number).copied() {
             Some(Expected::Log(log)) => log,
             Some(Expected::Level { .. }) => {
-                return Err(ReplicaError::Unplaced {
+                return Err(CopyError::Unplaced {
                     number: segment,
                     to: number,
-                });
+                }
+                .into());
             }
             None => return Ok(None),
         };
@@ -342,14 +346,16 @@ impl Incoming {
             VisitError::Unknown {
                 kind: PointerKind::Child,
                 at,
-            } => ReplicaError::Unplaced {
+            } => CopyError::Unplaced {
                 number: name.number,
                 to: at.segment(),
-            },
-            VisitError::Unknown { .. } => ReplicaError::Damaged {
+            }
+            .into(),
+            VisitError::Unknown { .. } => CopyError::Damaged {
                 number: name.number,
                 what: "a pointer leads to no log segment that its footer names",
-            },
+            }
+            .into(),
         })?;
         let used = nodes.iter().filter(|node| used.contains(&node.theirs));
         shipment.uses.extend(used.filter_map(|node| node.stored));
@@ -409,30 +415,13 @@ fn name_of(storage: &Storage, shipment: &Shipment) -> SegmentName {
     }
 }
 
-/// See [`Replica::check`](super::Replica::check).
-pub(super) fn check(region: RegionId, shipment: &Shipment) -> Result<(), ReplicaError> {
-    let number = shipment.number;
-    let identity = Identity {
-        kind: Kind::Segment,
-        region,
-        segment: number,
-        epoch: shipment.epoch,
-        offset: 0,
-    };
-    if identity.checksum(&shipment.bytes) == shipment.checksum {
-        return Ok(());
-    }
-    let what = "its checksum";
-    Err(ReplicaError::Damaged { number, what })
-}
-
 fn damaged(name: SegmentName, error: &LevelError) -> ReplicaError {
     let what = match error {
         LevelError::Corrupt { what, .. } => what,
         _ => "it cannot be read",
     };
     let number = name.number;
-    ReplicaError::Damaged { number, what }
+    CopyError::Damaged { number, what }.into()
 }
 
 /// The log map of a replica.

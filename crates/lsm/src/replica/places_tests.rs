@@ -135,7 +135,7 @@ fn a_parent_waits_for_its_children() {
     }
     let refused = other.put_part(number, 0, &bytes);
     assert!(
-        matches!(refused, Err(ReplicaError::Unplaced { .. })),
+        matches!(refused, Err(ReplicaError::Copy(CopyError::Unplaced { .. }))),
         "{refused:?}"
     );
     assert!(
@@ -277,7 +277,7 @@ fn bytes_that_hold_other_pointers_than_announced_are_refused() {
     // It does not know where the sender's log is.
     let refused = other.rewrite(&mut shipment(&neutral));
     assert!(
-        matches!(refused, Err(ReplicaError::Unplaced { .. })),
+        matches!(refused, Err(ReplicaError::Copy(CopyError::Unplaced { .. }))),
         "{refused:?}"
     );
     // It knows, but has no such log segment itself.
@@ -287,13 +287,13 @@ fn bytes_that_hold_other_pointers_than_announced_are_refused() {
     other.learn_places(&[(log, DeviceSegment(9))]);
     let refused = other.rewrite(&mut shipment(&neutral));
     assert!(
-        matches!(refused, Err(ReplicaError::Unplaced { .. })),
+        matches!(refused, Err(ReplicaError::Copy(CopyError::Unplaced { .. }))),
         "{refused:?}"
     );
     // Nobody said that this log segment comes.
     let refused = other.rewrite_fetched(&mut shipment(&neutral));
     assert!(
-        matches!(refused, Err(ReplicaError::Damaged { .. })),
+        matches!(refused, Err(ReplicaError::Copy(CopyError::Damaged { .. }))),
         "{refused:?}"
     );
     // Bits fall over anywhere: nothing but a refusal, or the same bytes.
@@ -307,7 +307,7 @@ fn bytes_that_hold_other_pointers_than_announced_are_refused() {
         damaged[at] ^= 1 << random.below(8);
         let mut shipment = shipment(&damaged);
         match backup.rewrite_fetched(&mut shipment) {
-            Err(ReplicaError::Damaged { .. }) => {}
+            Err(ReplicaError::Copy(CopyError::Damaged { .. })) => {}
             Err(error) => panic!("{error}"),
             Ok(()) => assert!(*shipment.bytes == *intact.bytes, "byte {at}"),
         }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use argosy_base::LogId;
 use argosy_device::Buffer;
+use argosy_engine::CopyError;
 use argosy_log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
 };
@@ -219,7 +220,7 @@ impl Logs {
         to: u32,
     ) -> Result<Buffer, ReplicaError> {
         let number = segment.number;
-        let gone = ReplicaError::Gone { number, to };
+        let gone = ReplicaError::from(CopyError::Gone { number, to });
         let fill = self.fills.get(&number);
         let end = match (segment.end, fill) {
             (Some(end), _) => end,

@@ -335,7 +335,7 @@ impl Pair {
         self.fetch_missing(&bytes, &pin);
         assert_eq!(self.backup.missing(&bytes).unwrap(), []);
         assert_eq!(self.backup.submit_edit(&bytes).unwrap(), seq);
-        let applied = ReplicaEvent::EditApplied(seq);
+        let applied = CopyEvent::EditApplied(seq);
         while !self.backup.step().unwrap().contains(&applied) {
             assert!(self.run_backup_request(), "something is under way");
         }
@@ -375,10 +375,12 @@ impl Pair {
                         let bytes = (Buffer::from_slice(bytes), sum);
                         let place = segment.place;
                         let mut shipment = Shipment::new(segment.number, self.epoch, bytes, place);
-                        self.backup.check(&shipment).unwrap();
+                        shipment.check(REGION).unwrap();
                         match self.backup.rewrite(&mut shipment) {
                             Ok(()) => self.backup.put(shipment).unwrap(),
-                            Err(ReplicaError::Unplaced { .. }) => self.unplaced += 1,
+                            Err(ReplicaError::Copy(CopyError::Unplaced { .. })) => {
+                                self.unplaced += 1
+                            }
                             Err(error) => panic!("{error}"),
                         }
                     }
@@ -443,17 +445,17 @@ impl Pair {
         self.backup.build(Instant::from_nanos(self.now)).unwrap();
         for event in self.backup.step().unwrap() {
             match event {
-                ReplicaEvent::SegmentStored(_) => {}
-                ReplicaEvent::EditApplied(seq) => {
+                CopyEvent::SegmentStored(_) => {}
+                CopyEvent::EditApplied(seq) => {
                     assert_eq!(self.applying.take(), Some(seq));
                     self.applied = seq;
                     self.primary.edit_applied_everywhere(seq);
                 }
-                ReplicaEvent::Flushed(range) => {
+                CopyEvent::Flushed(range) => {
                     self.flushes.retain(|flush| *flush != range);
                     self.acknowledge(range);
                 }
-                ReplicaEvent::FlushRefused(range) => panic!("{range:?} was refused"),
+                CopyEvent::FlushRefused(range) => panic!("{range:?} was refused"),
             }
         }
     }
@@ -475,7 +477,7 @@ impl Pair {
                     let bytes = Arc::new(bytes.unwrap());
                     self.fetched += bytes.len() as u64;
                     match self.backup.put_part(part.number, part.from, &bytes) {
-                        Err(ReplicaError::Gone { .. }) => return self.catch_up(),
+                        Err(ReplicaError::Copy(CopyError::Gone { .. })) => return self.catch_up(),
                         put => put.unwrap(),
                     }
                 }
@@ -939,13 +941,19 @@ fn bytes_that_are_not_what_was_announced_are_refused() {
     let number = SegmentNumber(3);
     let copy = Buffer::from_slice(&bytes);
     let shipment = Shipment::new(number, EPOCH, (copy, 1), DeviceSegment(1));
-    let put = replica.check(&shipment);
-    assert!(matches!(put, Err(ReplicaError::Damaged { .. })), "{put:?}");
+    let put = shipment.check(REGION);
+    assert!(matches!(put, Err(CopyError::Damaged { .. })), "{put:?}");
     let put = replica.put_part(number, 0, &bytes);
-    assert!(matches!(put, Err(ReplicaError::Refused { .. })), "{put:?}");
+    assert!(
+        matches!(put, Err(ReplicaError::Copy(CopyError::Refused { .. }))),
+        "{put:?}"
+    );
     assert_eq!(replica.storage.device_segments(), 1, "the manifest alone");
     let read = replica.read(number, 0, 4096).map(|_| ());
-    assert!(matches!(read, Err(ReplicaError::Gone { .. })), "{read:?}");
+    assert!(
+        matches!(read, Err(ReplicaError::Copy(CopyError::Gone { .. }))),
+        "{read:?}"
+    );
 }
 
 #[test]
@@ -968,7 +976,7 @@ fn an_edit_whose_data_is_not_here_is_refused() {
     edit.added.push((1, crate::edit::RunId(9), segment));
     let refused = pair.backup.submit_edit(&edit.encode());
     assert!(
-        matches!(refused, Err(ReplicaError::Missing { .. })),
+        matches!(refused, Err(ReplicaError::Copy(CopyError::Missing { .. }))),
         "{refused:?}"
     );
     assert!(pair.backup.is_idle());
@@ -1001,7 +1009,7 @@ fn a_flush_of_what_is_not_in_memory_is_refused() {
     };
     pair.backup.flush(range);
     let events = pair.backup.step().unwrap();
-    assert_eq!(events, [ReplicaEvent::FlushRefused(range)]);
+    assert_eq!(events, [CopyEvent::FlushRefused(range)]);
 }
 
 /// The other side may have logs that this engine does not have.
@@ -1018,7 +1026,7 @@ fn a_log_that_does_not_exist_is_refused_by_a_backup_and_ignored_by_a_primary() {
         };
         pair.backup.flush(range);
         let events = pair.backup.step().unwrap();
-        assert_eq!(events, [ReplicaEvent::FlushRefused(range)]);
+        assert_eq!(events, [CopyEvent::FlushRefused(range)]);
         pair.primary
             .flushed_everywhere(log, range.segment, range.to);
         let (from, end) = (LogPlace::default(), LogPlace::default().next_segment());
@@ -1088,7 +1096,7 @@ mod promotions;
 #[path = "sent_tests.rs"]
 mod sent;
 
-/// What a position tells of edits is what [`ReplicaEvent::EditApplied`] does: damage to them is seen.
+/// What a position tells of edits is what [`CopyEvent::EditApplied`] does: damage to them is seen.
 #[test]
 fn a_position_tells_of_no_edit_without_a_witness() {
     let mut met = 0;

@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 
 use argosy_base::{Position, SegmentPart, ServerId};
-use argosy_engine::CopyError;
 use argosy_replication::backup::FETCHES_MAX;
 use argosy_wire::message::Message;
 
@@ -150,8 +149,7 @@ impl Follower {
     /// Applies the checkpoint, now or when the device has room.
     fn apply_adopted(&mut self, from: ServerId, bytes: Vec<u8>, context: &Context<'_>) {
         self.adoption = Some(Adoption::Applying);
-        let begun = self.replica.submit_adopted(&bytes);
-        match begun.map_err(CopyError::from) {
+        match self.replica.submit_adopted(&bytes) {
             Ok(_) => {}
             Err(error) if error.is_full() => {
                 self.adoption = Some(Adoption::Waiting { from, bytes });

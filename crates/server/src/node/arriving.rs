@@ -114,13 +114,13 @@ impl Follower {
         let bytes = (bytes, shipped.checksum);
         let mut shipment = Shipment::new(shipped.segment, self.epoch, bytes, shipped.place);
         if !context.node.settings.mutants.trust_shipments() {
-            self.replica.check(&shipment)?;
+            shipment.check(self.region)?;
         }
         if self.replica.addresses() == AddressMode::Rewrite {
             let _span = context.ledger().during(Activity::Rewriting);
             self.replica.rewrite(&mut shipment)?;
         }
-        Ok(self.replica.put(shipment)?)
+        self.replica.put(shipment)
     }
 
     /// Adds what was rewritten to the node's counters.

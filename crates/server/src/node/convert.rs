@@ -1,7 +1,7 @@
 //! Small facts about what goes over links.
 
 use argosy_base::{Epoch, Identity, Kind, RegionId, SegmentNumber};
-use argosy_lsm::replica::ReplicaEvent;
+use argosy_engine::CopyEvent;
 
 use crate::activity::Activity;
 
@@ -24,13 +24,9 @@ pub(crate) fn fetched_checksum(
 }
 
 /// What a thread was at in a step of a copy that these events came of.
-pub(crate) fn activity_of(events: &[ReplicaEvent]) -> Activity {
-    let of_log = |event: &ReplicaEvent| {
-        matches!(
-            event,
-            ReplicaEvent::Flushed(_) | ReplicaEvent::FlushRefused(_)
-        )
-    };
+pub(crate) fn activity_of(events: &[CopyEvent]) -> Activity {
+    let of_log =
+        |event: &CopyEvent| matches!(event, CopyEvent::Flushed(_) | CopyEvent::FlushRefused(_));
     if events.iter().all(of_log) {
         Activity::LogReplication
     } else {

@@ -120,12 +120,12 @@ pub(super) fn settings(mutants: Mutants) -> NodeSettings {
     NodeSettings {
         scrub: Default::default(),
         sweep: Default::default(),
-        engine: argosy_lsm::Settings {
+        engine: Arc::new(argosy_lsm::Settings {
             l0_bytes: 64 << 10,
             memtables_max: 2,
             cache_bytes: 0,
             ..Default::default()
-        },
+        }),
         link: LinkSettings {
             ring_bytes: 256 << 10,
             slot_bytes: SEGMENT_SIZE,

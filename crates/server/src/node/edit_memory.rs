@@ -6,8 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use argosy_engine::Charge;
-use argosy_lsm::cache::NodeCache;
+use argosy_engine::{Cache, Charge};
 
 /// The longest edit or checkpoint that a member takes, in bytes: at 64 bytes of it for each segment, one of a region
 /// of 2 TiB. A longer one is an error of the copy that would have to take it.
@@ -49,8 +48,8 @@ impl EditMemory {
     }
 
     /// Memory for one of `bytes`, at the cost of `cache`.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize, cache: &Arc<NodeCache>) -> Share {
-        let charge = Charge::of(Arc::<NodeCache>::clone(cache));
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize, cache: &Arc<dyn Cache>) -> Share {
+        let charge = Charge::of(Arc::clone(cache));
         charge.set(bytes);
         self.under_way.fetch_add(bytes, Ordering::Relaxed);
         self.held.fetch_add(bytes, Ordering::Relaxed);
@@ -67,7 +66,7 @@ impl EditMemory {
     pub(crate) fn try_take(
         self: &Arc<Self>,
         bytes: usize,
-        cache: &Arc<NodeCache>,
+        cache: &Arc<dyn Cache>,
     ) -> Option<Share> {
         let under_way = self.under_way.load(Ordering::Relaxed);
         (under_way + bytes <= EDIT_BYTES_MAX).then(|| self.take(bytes, cache))
@@ -102,13 +101,16 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
+
+    use super::super::Mutants;
+    use super::super::copies_tests::settings;
     use super::*;
 
     #[test]
     fn what_arrives_waits_for_what_arrives_and_not_for_what_is_held() {
         let (memory, cache) = (
             Arc::<EditMemory>::default(),
-            Arc::new(NodeCache::new(1 << 20)),
+            settings(Mutants::default()).engine.start().cache(),
         );
         let charged = || cache.stats().charged_bytes;
         let mut first = memory.try_take(EDIT_BYTES_MAX, &cache).expect("the first");

@@ -19,8 +19,7 @@ use argosy_base::{
     Standing,
 };
 use argosy_device::Buffer;
-use argosy_engine::{CopyError, Progress};
-use argosy_lsm::replica::{Replica, ReplicaEvent, slots_of, survivors_of};
+use argosy_engine::{self as engine, CopyError, CopyEvent, CopyOf, Engine, Progress};
 use argosy_replication::backup::{Action, Backup, Event};
 use argosy_wire::message::{FetchStatus, Message};
 
@@ -34,7 +33,7 @@ use super::renewing::OwedReport;
 use super::sending::{Sending, Wanted};
 use super::whole::WholeMark;
 use super::windows::WindowsOf;
-use super::{NodeSettings, World, convert};
+use super::{World, convert};
 use crate::activity::Activity;
 
 /// Between two looks at levels that are being built and cannot go on.
@@ -64,7 +63,7 @@ pub(crate) struct Follower {
     pub(super) region: RegionId,
     pub(super) epoch: Epoch,
     pub(super) primary: ServerId,
-    pub(super) replica: Replica,
+    pub(super) replica: Box<dyn engine::Follower>,
     pub(super) machine: Backup,
     pub(super) actions: Vec<Action>,
     /// Edits that have arrived and are not applied, encoded; and whether each is a checkpoint.
@@ -104,26 +103,21 @@ impl Follower {
     pub(crate) fn open(
         region: &argosy_coordinator::Region,
         own_levels: Option<ServerId>,
-        settings: &NodeSettings,
+        engine: &dyn Engine,
         world: &World,
     ) -> Result<Self, CopyError> {
         let of_region = WindowsOf {
             region: region.id,
-            logs: &settings.engine.logs(),
+            logs: engine.logs(),
         };
         let survivors = of_region.survivors(world);
         let mark = WholeMark::open(region.id, &survivors, world)?;
-        let windows = slots_of(of_region.fresh(world)?);
-        let mut replica = Replica::open(
-            &world.store,
-            region.id,
-            windows,
-            &survivors_of(survivors),
-            &settings.engine,
-        )?;
-        if let Some(server) = own_levels {
-            replica.build_levels(server)?;
-        }
+        let copy = CopyOf {
+            store: &world.store,
+            region: region.id,
+            own_levels,
+        };
+        let replica = engine.open(&copy, of_region.fresh(world)?, survivors)?;
         of_region.keep(world)?;
         let mark = match replica.standing() {
             // The mark may be that of the other copy.
@@ -135,10 +129,10 @@ impl Follower {
 
     pub(super) fn of(
         region: &argosy_coordinator::Region,
-        replica: Replica,
+        replica: Box<dyn engine::Follower>,
         mark: WholeMark,
     ) -> Self {
-        let machine = Backup::new(replica.version().group_edit());
+        let machine = Backup::new(replica.edit());
         Self {
             region: region.id,
             epoch: region.epoch,
@@ -166,17 +160,12 @@ impl Follower {
 
     /// Where the copy stands.
     pub(crate) fn position(&self) -> Position {
-        let mut position = self.replica.position();
-        if self.replica.version().builds_levels() && !self.replica.builds_levels() {
-            // Its levels are its own, from before the group ships the primary's.
-            position.edit = EditSeq(0);
-        }
-        position
+        self.replica.position()
     }
 
     /// The copy itself, for those who describe it.
-    pub(crate) const fn replica(&self) -> &Replica {
-        &self.replica
+    pub(crate) fn replica(&self) -> &dyn engine::Follower {
+        &*self.replica
     }
 
     /// Why the copy has stopped following, if it has.
@@ -206,17 +195,11 @@ impl Follower {
     }
 
     /// Part of a segment, for a member that fetches it; `None` where it is not here.
-    pub(crate) fn read(
-        &self,
-        segment: SegmentNumber,
-        from: u32,
-        to: u32,
-    ) -> Option<Result<Vec<u8>, String>> {
-        let read = self.replica.read(segment, from, to.checked_sub(from)?);
-        match read.map_err(CopyError::from) {
+    pub(crate) fn read(&self, part: SegmentPart) -> Option<Result<Vec<u8>, String>> {
+        match self.replica.read(part) {
             Ok(bytes) => Some(Ok(bytes.to_vec())),
             Err(CopyError::Gone { .. }) => None,
-            Err(error) => Some(Err(self.note_damage(segment, &error))),
+            Err(error) => Some(Err(self.note_damage(part.number, &error))),
         }
     }
 
@@ -390,8 +373,7 @@ impl Follower {
         bytes: Arc<Buffer>,
         context: &Context<'_>,
     ) {
-        let put = self.replica.put_part(part.number, part.from, &bytes);
-        match put.map_err(CopyError::from) {
+        match self.replica.put_part(part.number, part.from, &bytes) {
             // Where what it points to has not come, it is still missing when the edit is examined again.
             Ok(()) | Err(CopyError::Unplaced { .. }) => match self.adoption {
                 Some(_) => self.adopt_on(context),
@@ -409,7 +391,7 @@ impl Follower {
     /// Applies an edit of which nothing is missing, now or when the device has room.
     fn apply(&mut self, seq: EditSeq, context: &Context<'_>) {
         let bytes = self.edits.get(&seq).map_or(&[][..], |kept| &kept.bytes);
-        match self.replica.submit_edit(bytes).map_err(CopyError::from) {
+        match self.replica.submit(bytes) {
             Ok(_) => {}
             Err(error) if error.is_full() => self.postponed.push(Postponed::Apply(seq)),
             Err(error) => self.fail_by(&error, context),
@@ -448,7 +430,7 @@ impl Follower {
         let events = match self.replica.step() {
             Ok(events) => events,
             Err(error) => {
-                self.fail_by(&error.into(), context);
+                self.fail_by(&error, context);
                 return true;
             }
         };
@@ -461,16 +443,16 @@ impl Follower {
         }
         for event in events {
             match event {
-                ReplicaEvent::SegmentStored(number) => {
+                CopyEvent::SegmentStored(number) => {
                     if let Some(slot) = self.storing.remove(&number) {
                         context.send(self.primary, self.region, &Message::Stored { slot });
                     }
                 }
-                ReplicaEvent::EditApplied(seq) => self.applied(seq, context),
-                ReplicaEvent::Flushed(range) => {
+                CopyEvent::EditApplied(seq) => self.applied(seq, context),
+                CopyEvent::Flushed(range) => {
                     self.step_machine(Event::Flushed { range }, context);
                 }
-                ReplicaEvent::FlushRefused(_) => {
+                CopyEvent::FlushRefused(_) => {
                     context.reset_link(self.primary, "a flush does not fit");
                 }
             }
@@ -484,7 +466,7 @@ impl Follower {
             return Progress::default();
         }
         // Nobody can repair it. Where the copy cannot be filled anew, it follows until a build meets the damage.
-        let damaged = self.replica.damaged_level_only_here();
+        let damaged = self.replica.damaged_only_here();
         if let Some(level) = damaged.filter(|_| !self.was_refilled) {
             self.fail_for_damage(&level, context);
             return Progress::default();

@@ -121,13 +121,13 @@ fn settings() -> NodeSettings {
     NodeSettings {
         scrub: Default::default(),
         sweep: Default::default(),
-        engine: argosy_lsm::Settings {
+        engine: Arc::new(argosy_lsm::Settings {
             l0_bytes: 64 << 10,
             cache_bytes: 1 << 20,
             segment_bytes: 64 << 10,
             window_bytes: 16 << 10,
             ..Default::default()
-        },
+        }),
         link: SETTINGS,
         memory: MemoryParts {
             answers: MemoryParts::answers_of(0),

@@ -3,10 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
-use argosy_base::{Lsn, RegionId, SegmentNumber, ServerId};
+use argosy_base::{Lsn, RegionId, SegmentPart, ServerId};
 use argosy_engine::damage::Miscount;
+use argosy_engine::stats::Stats;
 use argosy_engine::{Checkpoint, Snapshot};
-use argosy_lsm::db::Stats;
 
 use super::Node;
 use super::context::Context;
@@ -137,7 +137,7 @@ impl Node {
             return Some(engine.snapshot());
         }
         match &*region.driver() {
-            Driver::Backup(copy) => copy.replica().snapshot(&self.cache),
+            Driver::Backup(copy) => copy.replica().snapshot(),
             Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
         }
     }
@@ -155,19 +155,15 @@ impl Node {
     ///
     /// # Errors
     /// Why they cannot be had, in words.
-    pub fn copy_bytes(
-        &self,
-        region: RegionId,
-        number: SegmentNumber,
-        (from, to): (u32, u32),
-    ) -> Result<Vec<u8>, String> {
+    pub fn copy_bytes(&self, region: RegionId, part: SegmentPart) -> Result<Vec<u8>, String> {
         let region = self.region(region).ok_or("this server is not a member")?;
         let bytes = match &*region.driver() {
-            Driver::Primary(driver) => driver.read(number, from, to),
-            Driver::Backup(copy) => copy.read(number, from, to),
+            Driver::Primary(driver) => driver.read(part),
+            Driver::Backup(copy) => copy.read(part),
             Driver::AtDevice(what) => Some(Err((*what).into())),
             Driver::Failed(copy) => Some(Err(copy.why.clone())),
         };
+        let SegmentPart { number, to, .. } = part;
         bytes.unwrap_or_else(|| Err(format!("{number} is not held up to byte {to}")))
     }
 

@@ -8,14 +8,10 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::{Instant, ServerId};
 use argosy_device::buffer;
-use argosy_engine::{Excess, LogSpec};
-use argosy_lsm::cache::flushed;
-use argosy_lsm::db::bulk;
-use argosy_lsm::memtable::allocated;
-use argosy_lsm::version;
+use argosy_engine::{Engine, Excess, LogSpec};
 
+use super::Node;
 use super::whole::MARK_BYTES;
-use super::{Node, World};
 
 std::thread_local! {
     /// When what is resident was last looked at, as far as this thread knows.
@@ -75,10 +71,11 @@ impl MemoryParts {
     }
 }
 
-/// Bytes of memory that the process has to itself before regions are opened: the program's own.
-pub(super) fn own_bytes(world: &World) -> u64 {
-    let parts = (allocated::bytes() + buffer::allocated_bytes()) as u64;
-    (world.resident)().map_or(0, |resident| resident.saturating_sub(parts))
+/// Bytes of memory that the process has to itself before regions are opened: the program's own, if `resident` are in
+/// memory.
+pub(super) fn own_bytes(resident: Option<u64>, engine: &dyn Engine) -> u64 {
+    let parts = engine.memory().memtables + buffer::allocated_bytes() as u64;
+    resident.map_or(0, |resident| resident.saturating_sub(parts))
 }
 
 impl Node {
@@ -108,22 +105,20 @@ impl Node {
     /// What each part takes, of memtables and buffers all that the process has; what clients do is known to the
     /// front end.
     pub(super) fn memory_taken(&self) -> MemoryParts {
-        let cache = self.cache.stats();
-        let logs = self.settings.engine.logs();
+        let memory = self.engine.memory();
+        let size = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
         let messages = |peer: &ServerId| self.link(*peer).held_bytes();
         let edits = self.edits_arriving.held_bytes() + self.edits_sending.held_bytes();
         let held = edits + self.links.keys().map(messages).sum::<usize>();
         MemoryParts {
-            memtables: allocated::bytes(),
-            windows: MemoryParts::windows_of(self.regions.len(), &logs),
+            memtables: size(memory.memtables),
+            windows: MemoryParts::windows_of(self.regions.len(), self.engine.logs()),
             links: self.links.len() * self.settings.link.memory_bytes() + held,
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),
             answers: self.answers.taken(),
-            buffers: buffer::allocated_bytes().saturating_sub(flushed::kept_bytes())
-                + bulk::held_bytes(),
-            cache: usize::try_from(cache.bytes + cache.pinned_bytes).unwrap_or(usize::MAX)
-                + version::held_bytes(),
+            buffers: size(memory.buffers),
+            cache: size(memory.cache + memory.pinned + memory.versions),
         }
     }
 
@@ -154,7 +149,7 @@ impl Node {
             ("memory_cache", taken.cache as u64),
             ("memory_cache_flushed", cache.flushed_bytes),
             ("memory_cache_pinned", cache.pinned_bytes),
-            ("memory_cache_versions", version::held_bytes() as u64),
+            ("memory_cache_versions", self.engine.memory().versions),
             ("memory_cache_pins_refused", cache.pins_refused),
             ("memory_cache_given", self.excess.charged() as u64),
         ]);

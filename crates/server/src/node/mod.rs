@@ -82,11 +82,10 @@ use std::time::Duration;
 use argosy_base::{Clock, Instant, RegionId, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::{Store, Waker};
-use argosy_engine::Excess;
 use argosy_engine::long::SweepPace;
 use argosy_engine::scrub::Pace as ScrubPace;
+use argosy_engine::{Cache, Engine, Excess, Settings};
 use argosy_fabric::Fabric;
-use argosy_lsm::cache::NodeCache;
 use argosy_memory::{MemoryError, WindowStore};
 
 use crate::activity::Ledger;
@@ -118,7 +117,7 @@ pub use windows::left_windows;
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
     /// The engine's settings; the same on all members.
-    pub engine: argosy_lsm::Settings,
+    pub engine: Arc<dyn Settings>,
     /// The sizes of rings and landing slots; the same on all servers.
     pub link: LinkSettings,
     /// How the server's memory is divided: what the settings above amount to, and what the rest keeps
@@ -180,8 +179,10 @@ pub struct Node {
     now: AtomicU64,
     /// When deadlines were last looked at.
     swept: AtomicU64,
-    /// Leaves and values in memory, of all regions.
-    cache: Arc<NodeCache>,
+    /// What opens and keeps this server's copies.
+    engine: Arc<dyn Engine>,
+    /// The engine's cache, of all regions.
+    cache: Arc<dyn Cache>,
     /// Memory of edits and checkpoints that arrive in parts, and are not applied.
     edits_arriving: Arc<EditMemory>,
     /// Memory of checkpoints that are sent.
@@ -258,17 +259,18 @@ impl Node {
         map: ClusterMap,
     ) -> Result<Arc<Self>, OpenError> {
         assert!(map.server(id).is_some(), "{id} is in the region map");
-        let own = memory::own_bytes(&world);
+        let resident = (world.resident)();
+        let engine = settings.engine.start();
+        let own = memory::own_bytes(resident, &*engine);
         let links = open_links(id, &settings, &world, &map)?;
         let answers = Arc::new(Allowance::new(settings.memory.answers));
         let scrub = scrubbing::pace_of_each(settings.scrub, &map, id);
-        let cache = Arc::new(NodeCache::new(settings.engine.cache_bytes));
         let opener = Opener {
             id,
             map: &map,
             settings: &settings,
             world: &world,
-            cache: &cache,
+            engine: &*engine,
         };
         let Opened { drivers, set_aside } = opener.open()?;
         let (dirty, active) = (Arc::<Raised>::default(), Arc::<Raised>::default());
@@ -294,7 +296,8 @@ impl Node {
         });
         let regions = regions.collect();
         remove_orphans(&map, &world)?;
-        let excess = Excess::new(Arc::<NodeCache>::clone(&cache), settings.memory.unshared());
+        let cache = engine.cache();
+        let excess = Excess::new(Arc::clone(&cache), settings.memory.unshared());
         let opened = world.clock.now();
         let now = AtomicU64::new(opened.as_nanos());
         Ok(Arc::new_cyclic(|me| Self {
@@ -311,6 +314,7 @@ impl Node {
             now,
             swept: AtomicU64::new(0),
             opened,
+            engine,
             cache,
             edits_arriving: Arc::default(),
             edits_sending: Arc::default(),

@@ -74,9 +74,10 @@ impl Node {
 impl Follower {
     /// Where that is planted: finds where the log ends, in windows to which their writer goes on writing.
     pub(super) fn keeps_grant(&mut self, context: &Context<'_>) -> bool {
-        let offered = || self.replica.windows()[0][0].access() != 0;
-        let keeps = context.node.settings.mutants.keep_grant() && offered();
-        let same = self.replica.windows().clone();
-        keeps && self.replica.detach(same).is_ok()
+        if !context.node.settings.mutants.keep_grant() {
+            return false;
+        }
+        let same = self.replica.windows();
+        same[0].slots[0].access() != 0 && self.replica.detach(same).is_ok()
     }
 }

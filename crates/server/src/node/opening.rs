@@ -4,16 +4,13 @@
 //! opened, then what is known of the others.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use argosy_base::{RegionId, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
 use argosy_device::DeviceError;
-use argosy_engine::CopyError;
 use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_engine::set_aside::{SetAside, was_put_back};
-use argosy_lsm::cache::NodeCache;
-use argosy_lsm::set_aside::claim;
+use argosy_engine::{CopyError, Engine};
 use argosy_memory::MemoryError;
 
 use super::follower::Follower;
@@ -41,7 +38,7 @@ pub(super) struct Opener<'a> {
     pub(super) map: &'a ClusterMap,
     pub(super) settings: &'a NodeSettings,
     pub(super) world: &'a World,
-    pub(super) cache: &'a Arc<NodeCache>,
+    pub(super) engine: &'a dyn Engine,
 }
 
 /// What was opened.
@@ -69,8 +66,6 @@ impl Opener<'_> {
         // Copies with a mark that they are whole come first. A copy that could not be read for a while has none: what
         // others were given meanwhile is theirs.
         old.sort_by_key(|region| !WholeMark::is_left(region.id, self.world));
-        let segment_bytes = u32::try_from(self.settings.engine.segment_bytes);
-        let segment_bytes = segment_bytes.expect("settings are validated");
         let mut drivers = BTreeMap::new();
         let mut set_aside = SetAsides::new();
         let mut some_cannot_be_read = false;
@@ -85,13 +80,13 @@ impl Opener<'_> {
             some_cannot_be_read |= !closed.is_empty();
             for (region, error) in closed {
                 let entry = entry_of(region.id).expect("it is an old one");
-                let left = claim(store, entry, segment_bytes);
+                let left = self.engine.claim(store, entry);
                 let copy = Err(unusable(region.id, &error, Some(left)));
                 drivers.insert(region.id, self.driver(region, copy));
             }
             for entry in &entries {
                 if let EntryKind::SetAside(id) = kind_of(entry) {
-                    let claim = || claim(store, entry, segment_bytes);
+                    let claim = || self.engine.claim(store, entry);
                     set_aside.entry(id).or_insert_with(claim);
                 }
             }
@@ -115,11 +110,8 @@ impl Opener<'_> {
     ) -> Result<Result<Follower, CopyError>, OpenError> {
         let builds = self.map.replication() == Replication::BuildIndex;
         let own_levels = (builds && region.primary != self.id).then_some(self.id);
-        match Follower::open(region, own_levels, self.settings, self.world) {
-            Ok(mut copy) => {
-                copy.replica.charge_to(self.cache);
-                Ok(Ok(copy))
-            }
+        match Follower::open(region, own_levels, self.engine, self.world) {
+            Ok(copy) => Ok(Ok(copy)),
             // The copy is as good as before: there is no room for its windows.
             Err(CopyError::Windows(error)) if error.is_full() => Err(error.into()),
             Err(CopyError::OtherVersion(what)) => Err(OpenError::Device(DeviceError::Unusable {

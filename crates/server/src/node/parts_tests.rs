@@ -77,7 +77,7 @@ impl Pair {
         let settings = NodeSettings {
             scrub: Default::default(),
             sweep: Default::default(),
-            engine: argosy_lsm::Settings {
+            engine: Arc::new(argosy_lsm::Settings {
                 l0_bytes,
                 memtables_max: 3,
                 cache_bytes: 1 << 20,
@@ -86,7 +86,7 @@ impl Pair {
                 l1_runs: 16,
                 l1_runs_max: 24,
                 ..Default::default()
-            },
+            }),
             link,
             memory: MemoryParts {
                 answers: MemoryParts::answers_of(0),
@@ -191,7 +191,7 @@ impl Pair {
         for n in keys {
             batch.put(&key(n), &value).expect("it is short");
             // It has to fit a log window.
-            if 1000 * batch.len() > self.settings.engine.window_bytes {
+            if 1000 * batch.len() > self.nodes[0].engine.logs()[0].window_bytes {
                 self.write(&batch);
                 batch.clear();
             }

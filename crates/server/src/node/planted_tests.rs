@@ -199,12 +199,14 @@ fn after_losing_what_was_flushed(mutants: argosy_replication::Mutants) -> (u64, 
     let usual = settings(Mutants::default());
     let engine = argosy_lsm::Settings {
         l0_bytes: 4 << 20,
+        memtables_max: 2,
+        cache_bytes: 0,
         window_bytes: 16 << 10,
         window_slots: 2,
-        ..usual.engine
+        ..Default::default()
     };
     let settings = NodeSettings {
-        engine,
+        engine: Arc::new(engine),
         replication_mutants: mutants,
         ..usual
     };

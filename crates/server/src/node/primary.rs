@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use argosy_base::{EditSeq, FlushRange, Lsn, PerLog, Position, RegionId, SegmentNumber, ServerId};
+use argosy_base::{EditSeq, FlushRange, Lsn, PerLog, Position, RegionId, SegmentPart, ServerId};
 use argosy_engine::{EditNotice, LogEnd, Pin, Source};
 use argosy_replication::Primary;
 use argosy_replication::primary::{Action, Event, OwnCopy};
@@ -240,15 +240,10 @@ impl PrimaryDriver {
     }
 
     /// Reads part of a segment for a member that fetches it; `None` where it is gone.
-    pub(crate) fn read(
-        &self,
-        segment: SegmentNumber,
-        from: u32,
-        to: u32,
-    ) -> Option<Result<Vec<u8>, String>> {
+    pub(crate) fn read(&self, part: SegmentPart) -> Option<Result<Vec<u8>, String>> {
         match &self.stage {
-            Stage::Opening(copy) => copy.read(segment, from, to),
-            Stage::Serving(_) => self.reader()?.read(segment, from, to),
+            Stage::Opening(copy) => copy.read(part),
+            Stage::Serving(_) => self.reader()?.read(part),
             Stage::Damaged(_) | Stage::Closed(_) => None,
         }
     }
@@ -428,7 +423,7 @@ impl PrimaryDriver {
             } => {
                 let prepare = Message::Prepare {
                     attempt,
-                    addresses: context.node.settings.engine.addresses,
+                    addresses: context.node.engine.addresses(),
                     refill: refill && !context.is_broken(region),
                 };
                 context.send(member, region, &prepare);
@@ -491,7 +486,7 @@ impl PrimaryDriver {
 
     fn attach(&mut self, member: ServerId, position: &Position, context: &Context<'_>) {
         let ship = self.ships.get(&member).copied().unwrap_or(0);
-        let logs = context.node.settings.engine.logs();
+        let logs = context.node.engine.logs();
         let attachment = Attachment::new(self.region, member, &logs, position, ship);
         // None is left, unless a mistake is planted.
         self.attached.entry(member).or_insert(attachment);

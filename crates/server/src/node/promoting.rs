@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use argosy_base::{Instant, Position};
 use argosy_engine::cut::Cut;
 use argosy_engine::{Marks, NotPromoted, Observer, Service};
-use argosy_lsm::Lsm;
 use argosy_replication::primary::Event;
 
 use super::context::Context;
@@ -51,7 +50,7 @@ impl Follower {
             waker: Some(context.node.waker_of(self.region)),
             marks: Arc::clone(&marks),
         };
-        let mut promoted = Lsm::promote_or_keep(self.replica, &context.node.cache, service)?;
+        let mut promoted = self.replica.promote(service)?;
         Ok(Promotion {
             cut: promoted.cut.take(),
             engine: Arc::new(Serving::new(promoted, marks)),

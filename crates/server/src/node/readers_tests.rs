@@ -195,12 +195,12 @@ pub(super) fn alone_with(
     let settings = NodeSettings {
         scrub: Default::default(),
         sweep: Default::default(),
-        engine: argosy_lsm::Settings {
+        engine: Arc::new(argosy_lsm::Settings {
             l0_bytes: 64 << 10,
             memtables_max: 2,
             cache_bytes,
             ..Default::default()
-        },
+        }),
         link: LinkSettings {
             ring_bytes: 64 << 10,
             slot_bytes: SEGMENT_SIZE,

@@ -57,14 +57,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Bytes `from..to`, whole blocks, of a segment; `None` where it is gone. Reads the device.
-    pub(crate) fn read(
-        &self,
-        number: SegmentNumber,
-        from: u32,
-        to: u32,
-    ) -> Option<Result<Vec<u8>, String>> {
-        let part = SegmentPart { number, from, to };
+    /// Part of a segment, whole blocks; `None` where it is gone. Reads the device.
+    pub(crate) fn read(&self, part: SegmentPart) -> Option<Result<Vec<u8>, String>> {
         let bytes = self.engine.source()?.read(part, &self.pins)?;
         Some(
             bytes
@@ -132,19 +126,23 @@ impl Node {
 
     fn read_for(&self, asked: &Asked) -> Bytes {
         let region = self.region(asked.region)?;
-        let (segment, from, to) = (asked.segment, asked.from, asked.to);
+        let part = SegmentPart {
+            number: asked.segment,
+            from: asked.from,
+            to: asked.to,
+        };
         let reader = match &*region.driver() {
             Driver::Primary(driver) => driver.reader(),
             Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
         };
         match reader {
-            Some(reader) => reader.read(segment, from, to),
+            Some(reader) => reader.read(part),
             None => self.at_device(
                 region,
                 "it reads for another member",
                 |driver| match driver {
-                    Driver::Primary(driver) => driver.read(segment, from, to),
-                    Driver::Backup(copy) => copy.read(segment, from, to),
+                    Driver::Primary(driver) => driver.read(part),
+                    Driver::Backup(copy) => copy.read(part),
                     Driver::AtDevice(_) | Driver::Failed(_) => None,
                 },
             ),

@@ -13,10 +13,9 @@ use std::time::Duration;
 use argosy_base::{Instant, RegionId, Standing};
 use argosy_coordinator::Replication;
 use argosy_device::Store;
-use argosy_engine::CopyError;
 use argosy_engine::catalog::discard_all_cut;
 use argosy_engine::set_aside::SetAside;
-use argosy_lsm::replica::{Replica, slots_of};
+use argosy_engine::{CopyError, CopyOf};
 use argosy_replication::backup;
 use argosy_replication::primary::Event;
 use argosy_wire::message::Message;
@@ -158,7 +157,7 @@ impl Follower {
         context: &Context<'_>,
     ) -> Result<Self, CopyError> {
         let node = context.node;
-        let (settings, world) = (&node.settings, &node.world);
+        let world = &node.world;
         let region = node
             .map
             .region(region)
@@ -183,15 +182,16 @@ impl Follower {
         }
         let of_region = WindowsOf {
             region: id,
-            logs: &settings.engine.logs(),
+            logs: node.engine.logs(),
         };
-        let windows = slots_of(of_region.fresh(world)?);
-        let mut replica = Replica::create(&world.store, id, windows, &settings.engine)?;
-        if node.map.replication() == Replication::BuildIndex && region.primary != node.id {
-            replica.build_levels(node.id)?;
-        }
+        let builds = node.map.replication() == Replication::BuildIndex;
+        let copy = CopyOf {
+            store: &world.store,
+            region: id,
+            own_levels: (builds && region.primary != node.id).then_some(node.id),
+        };
+        let replica = node.engine.create(&copy, of_region.fresh(world)?)?;
         of_region.keep(world)?;
-        replica.charge_to(&context.node.cache);
         let refilled = &node.counters.refilled_copies;
         refilled.fetch_add(1, Ordering::Relaxed);
         let mut copy = Self::of(region, replica, mark);

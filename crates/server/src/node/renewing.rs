@@ -9,7 +9,6 @@
 use std::time::Duration;
 
 use argosy_base::{Instant, Standing};
-use argosy_lsm::replica::slots_of;
 use argosy_memory::MemoryError;
 use argosy_replication::backup::Event;
 use argosy_wire::message::Message;
@@ -69,7 +68,7 @@ impl Follower {
 
     /// Takes the windows back: from now on the primary cannot write to them.
     pub(super) fn revoke_windows(&self, context: &Context<'_>) {
-        let logs = &context.node.settings.engine.logs();
+        let logs = context.node.engine.logs();
         let region = self.region;
         for key in (WindowsOf { region, logs }).keys() {
             context.fabric().revoke(key);
@@ -97,15 +96,15 @@ impl Follower {
         };
         let of_region = WindowsOf {
             region: self.region,
-            logs: &context.node.settings.engine.logs(),
+            logs: context.node.engine.logs(),
         };
         let world = &context.node.world;
         let fresh = match of_region.fresh(world) {
             Ok(fresh) => fresh,
             Err(error) => return self.report_later(attempt, &error, context),
         };
-        if let Err(error) = self.replica.detach(slots_of(fresh.clone())) {
-            return self.fail_by(&error.into(), context);
+        if let Err(error) = self.replica.detach(fresh.clone()) {
+            return self.fail_by(&error, context);
         }
         if let Err(error) = of_region.keep(world) {
             return self.report_later(attempt, &error, context);

@@ -3,7 +3,7 @@
 //! A region is full when the device of any member is: what its primary takes, all have to store. So
 //! each server tells the others how much room it has, when a link opens, and from then on whenever
 //! it becomes full or ceases to be, and each change while little is left. The engine turns writers
-//! of new data away and frees space ([`argosy_lsm`]); what they are told is decided here:
+//! of new data away and frees space; what they are told is decided here:
 //!
 //! 1. A write that finds the region full waits like any other for which there is no room.
 //! 2. Once the region has been full for as long as a write may wait, none waits any more: it is
