@@ -487,7 +487,7 @@ impl PrimaryDriver {
     fn attach(&mut self, member: ServerId, position: &Position, context: &Context<'_>) {
         let ship = self.ships.get(&member).copied().unwrap_or(0);
         let logs = context.node.engine.logs();
-        let attachment = Attachment::new(self.region, member, &logs, position, ship);
+        let attachment = Attachment::new(self.region, member, logs, position, ship);
         // None is left, unless a mistake is planted.
         self.attached.entry(member).or_insert(attachment);
         self.ship(member, context);
