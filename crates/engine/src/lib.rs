@@ -7,8 +7,8 @@
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the contract),
 //! [`Marks`] (its state, to be read without a call), [`Observer`], [`windows`], [`source`] and [`Checkpoint`] (for
 //! other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Engine`] and
-//! [`Follower`] (the passive copy), [`Service`] and [`Promoted`] (how it becomes a store), [`catalog`] and [`set_aside`] (what a device names beside regions),
-//! [`conformance`] (the tests that every engine passes).
+//! [`Follower`] (the passive copy), [`Service`] and [`Promoted`] (how it becomes a store), [`catalog`] and
+//! [`set_aside`] (what a device names beside regions), [`conformance`] (the tests that every engine passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
 //! (what happens to damaged data), [`ingest`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`]

@@ -24,7 +24,8 @@
 //!    same again.
 //! 2. `Storage::mend_cut`: damaged headers are written anew.
 //! 3. [`list`], [`visit`]: they are looked at, on a stopped server.
-//! 4. [`discard_cut`](argosy_engine::catalog::discard_cut): they are given up, by command, or since the copy is begun anew. `CutSegments`: the device is full.
+//! 4. [`discard_cut`](argosy_engine::catalog::discard_cut): they are given up, by command, or since the
+//!    copy is begun anew. `CutSegments`: the device is full.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

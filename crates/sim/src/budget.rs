@@ -7,10 +7,7 @@
 //! - when nothing moves any more, and members are compared: nothing is left of what passes, and what is charged to the
 //!   cache is what versions and memtables take. So what is not given back is found when it is little.
 
-use argosy_lsm::db::bulk;
-use argosy_lsm::memtable::allocated;
-use argosy_lsm::version;
-
+use crate::engine::{memtable_bytes, pairs_bytes, version_bytes};
 use crate::load::Wrong;
 use crate::plan::SERVERS;
 use crate::run::Run;
@@ -72,7 +69,7 @@ impl Run {
 
     /// What is charged to caches, and counted for all servers together, is what there is.
     fn judge_charges(&self) -> Result<(), Wrong> {
-        let pairs = bulk::held_bytes();
+        let pairs = pairs_bytes();
         if pairs > 0 {
             return Err(format!(
                 "{pairs} bytes of sorted pairs are held, and nothing is under way"
@@ -89,7 +86,7 @@ impl Run {
             let regions = self.cluster.map.regions().iter();
             let stats = regions.filter_map(|region| up.node.engine_stats(region.id));
             let own: usize = stats.map(|stats| stats.memtable_bytes).sum();
-            let (charged, all) = (up.node.charged_bytes(), allocated::bytes());
+            let (charged, all) = (up.node.charged_bytes(), memtable_bytes());
             if charged > (versions + own + all) as u64 {
                 return Err(format!(
                     "server {server} has charged {charged} bytes to its cache: its versions have {versions}, its \
@@ -97,7 +94,7 @@ impl Run {
                 ));
             }
         }
-        let versions = version::held_bytes();
+        let versions = version_bytes();
         if versions > all {
             return Err(format!(
                 "versions of {versions} bytes are held, and {all} are in use"

@@ -13,7 +13,6 @@ use argosy_base::{Clock, Epoch, Instant, Moment, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
 use argosy_device::{Crash, MemoryDevice, Store, StoreSettings};
 use argosy_fabric::SimWorld;
-use argosy_lsm::Settings;
 use argosy_server::activity::Ledger;
 use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use argosy_server::service::{ReplySink, Response};
@@ -21,6 +20,7 @@ use argosy_server::tasks::Tasks;
 
 use crate::clock::{BEGAN, ServerClock, SimClock};
 use crate::coverage::{Coverage, Mode};
+use crate::engine::{self, Reader, Settings};
 use crate::many;
 use crate::mortal::{Mortal, MortalDevice, MortalFabric, MortalWindows};
 use crate::objects::Objects;
@@ -141,6 +141,8 @@ pub(crate) struct Cluster {
     pub map: ClusterMap,
     /// What has happened.
     pub coverage: Coverage,
+    /// What reads the checkpoints of copies.
+    pub reader: Box<dyn Reader>,
     settings: NodeSettings,
     /// What a read costs whoever waits for it.
     read_cost: Duration,
@@ -211,6 +213,7 @@ impl Cluster {
             clock,
             map: map(plan, objects),
             coverage: Coverage::of(Mode::of(plan.kind, plan.builds, &plan.engine)),
+            reader: engine::reader(&plan.engine),
             settings,
             read_cost: plan.read_cost,
             when_due: plan.when_due,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use argosy_base::AddressMode;
-use argosy_lsm::Settings;
-use argosy_lsm::settings::Compaction;
+
+use crate::engine::{Compaction, Settings};
 
 use crate::many;
 use crate::plan::WorldKind;

@@ -14,16 +14,15 @@ use std::time::Duration;
 
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{
-    AddressMode, Direction, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber, SegmentPart,
+    Direction, Epoch, Identity, KeyRange, Kind, RegionId, SegmentNumber, SegmentPart,
 };
 use argosy_engine::EngineError;
 use argosy_engine::catalog::{EntryKind, kind_of};
-use argosy_lsm::addresses::has_pointers;
-use argosy_lsm::edit::{Edit, LogSegment, MEDIUM_LOG};
 
 use crate::asks::{Ask, Target};
 use crate::check::{Bound, When};
 use crate::coverage::EXPIRIES_READ;
+use crate::engine::{Part, PartKind, Stated};
 use crate::load::{Expect, Wrong};
 use crate::objects::ObjectKey;
 use crate::plan::SERVERS;
@@ -253,12 +252,13 @@ impl Run {
         Ok(())
     }
 
-    fn state(&self, server: usize, region: RegionId) -> Result<Edit, Wrong> {
+    fn state(&self, server: usize, region: RegionId) -> Result<Stated, Wrong> {
         let up = self.cluster.up(server).ok_or("a server is down")?;
         let state = up.node.copy_state(region);
         let state =
             state.map_err(|why| format!("{region} has no good copy on server {server}: {why}"))?;
-        Edit::decode(&state.checkpoint.bytes).map_err(|error| format!("{region}: {error}"))
+        let stated = self.cluster.reader.read(&state.checkpoint);
+        stated.map_err(|error| format!("{region}: {error}"))
     }
 
     fn members(&self, region: RegionId) -> Vec<usize> {
@@ -281,24 +281,25 @@ impl Run {
         }
         for member in &members[1..] {
             let other = self.state(*member, region)?;
-            if without_points(&first) != without_points(&other) {
+            if first.essence != other.essence {
                 return Err(format!(
                     "{region}: servers {} and {member} do not stand at the same version: {} and {}",
                     members[0], first.seq, other.seq
                 ));
             }
         }
-        let added = first.added.iter();
-        let medium = added.filter(|(level, ..)| *level == MEDIUM_LOG).count();
+        let parts = first.parts.iter();
+        let medium = parts.filter(|part| part.kind == PartKind::Medium).count();
         self.cluster
             .coverage
             .add("medium segments compared", medium as u64);
         // The primary comes first: its bytes are those that are durable everywhere.
-        for (number, len, checksum) in parts(&first, self.plan.engine.addresses) {
+        for part in first.parts.iter().filter(|part| part.len > 0) {
+            let number = part.number;
             let mut bytes: Option<Vec<u8>> = None;
             for member in &members {
-                let held = self.part(region, *member, number, len)?;
-                let sound = checksum.is_none_or(|(epoch, checksum)| {
+                let held = self.part(region, *member, part)?;
+                let sound = part.checksum.is_none_or(|(epoch, checksum)| {
                     identity(region, number, epoch).checksum(&held) == checksum
                 });
                 if !sound {
@@ -310,8 +311,7 @@ impl Run {
                     None => bytes = Some(held),
                     Some(bytes) if *bytes == held => {}
                     Some(bytes) => {
-                        let segment = log_segment(&first, number);
-                        if self.same_records(region, segment, bytes, &held) {
+                        if self.same_records(region, &first, number, [bytes, &held]) {
                             continue;
                         }
                         let at = bytes.iter().zip(&held).position(|(a, b)| a != b);
@@ -348,7 +348,7 @@ impl Run {
         &mut self,
         region: RegionId,
         members: &[usize],
-        first: &Edit,
+        first: &Stated,
     ) -> Result<(), Wrong> {
         let pairs = self.pairs_of(region, members[0])?;
         for member in &members[1..] {
@@ -372,22 +372,22 @@ impl Run {
             self.cluster
                 .coverage
                 .add("pairs compared", pairs.len() as u64);
-            let logs: BTreeSet<SegmentNumber> =
-                other.logs_added.iter().map(|log| log.number).collect();
-            for (number, len, checksum) in parts(first, self.plan.engine.addresses) {
-                if checksum.is_some() || !logs.contains(&number) {
-                    continue;
-                }
-                let own = self.part(region, members[0], number, len)?;
-                let held = self.part(region, *member, number, len)?;
-                let segment = log_segment(first, number);
-                if held != own && !self.same_records(region, segment, &own, &held) {
+            let is_log = |part: &&Part| part.kind == PartKind::Log;
+            let logs = other.parts.iter().filter(is_log);
+            let logs: BTreeSet<SegmentNumber> = logs.map(|part| part.number).collect();
+            let both = first.parts.iter().filter(is_log);
+            for part in both.filter(|part| part.len > 0 && logs.contains(&part.number)) {
+                let number = part.number;
+                let own = self.part(region, members[0], part)?;
+                let held = self.part(region, *member, part)?;
+                if held != own && !self.same_records(region, first, number, [&own, &held]) {
                     return Err(format!("{region}, {number}: server {member} differs"));
                 }
             }
-            for (number, len, checksum) in parts(&other, self.plan.engine.addresses) {
-                if let Some((epoch, checksum)) = checksum {
-                    let held = self.part(region, *member, number, len)?;
+            for part in other.parts.iter().filter(|part| part.len > 0) {
+                let number = part.number;
+                if let Some((epoch, checksum)) = part.checksum {
+                    let held = self.part(region, *member, part)?;
                     if identity(region, number, epoch).checksum(&held) != checksum {
                         return Err(format!(
                             "{region}, {number} on server {member}: bad checksum"
@@ -415,27 +415,19 @@ impl Run {
         Ok(pairs)
     }
 
-    /// The first `len` bytes of a segment on a server.
-    fn part(
-        &self,
-        region: RegionId,
-        member: usize,
-        number: SegmentNumber,
-        len: u32,
-    ) -> Result<Vec<u8>, Wrong> {
+    /// The bytes of a segment that count, on a server.
+    fn part(&self, region: RegionId, member: usize, part: &Part) -> Result<Vec<u8>, Wrong> {
         let up = self.cluster.up(member).ok_or("a server is down")?;
-        let to = len.next_multiple_of(BLOCK);
-        let held = up.node.copy_bytes(
-            region,
-            SegmentPart {
-                number,
-                from: 0,
-                to,
-            },
-        );
+        let number = part.number;
+        let whole = SegmentPart {
+            number,
+            from: 0,
+            to: part.len.next_multiple_of(BLOCK),
+        };
+        let held = up.node.copy_bytes(region, whole);
         let mut held =
             held.map_err(|why| format!("{region}, {number} on server {member}: {why}"))?;
-        held.truncate(len as usize);
+        held.truncate(part.len as usize);
         Ok(held)
     }
 
@@ -460,10 +452,7 @@ impl Run {
                 EntryKind::Region | EntryKind::Pin => {}
             }
             let state = self.state(server, entry.region)?;
-            let levels = state.added.iter().map(|(_, _, segment)| segment.number);
-            let logs = state.logs_added.iter().map(|log| log.number);
-            let numbers: BTreeSet<SegmentNumber> = levels.chain(logs).collect();
-            named += entry.manifest.len() + numbers.len();
+            named += entry.manifest.len() + state.unlisted;
         }
         let used = up.store.used() as usize;
         if used == named {
@@ -488,39 +477,5 @@ fn identity(region: RegionId, segment: SegmentNumber, epoch: Epoch) -> Identity 
     }
 }
 
-/// A version without how far logs are durable, which has no place in it.
-fn without_points(edit: &Edit) -> Edit {
-    Edit {
-        log_points: Vec::new(),
-        ..edit.clone()
-    }
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "4096 fits")]
 const BLOCK: u32 = BLOCK_SIZE as u32;
-
-/// The segment of a log with this number, as the copy states it.
-fn log_segment(state: &Edit, number: SegmentNumber) -> Option<&LogSegment> {
-    let mut logs = state.logs_added.iter();
-    logs.find(|log| log.number == number)
-}
-
-type Part = (SegmentNumber, u32, Option<(Epoch, u32)>);
-
-/// The segments of a copy, how many bytes of them count and are durable, and the checksum where it
-/// is known. What lies behind the end of a sealed log is never read again.
-fn parts(state: &Edit, addresses: AddressMode) -> Vec<Part> {
-    let levels = state.added.iter().map(|(_, _, segment)| {
-        // Where pointers hold places, it is that of the bytes as they were first built.
-        let known = addresses == AddressMode::Logical || !has_pointers(segment);
-        let checksum = known.then_some((segment.epoch, segment.checksum));
-        (segment.number, segment.len, checksum)
-    });
-    let logs = state.logs_added.iter().map(|log| {
-        let flushed = state.log_points.iter().find(|at| at.number == log.number);
-        let to = log.end.or(flushed.map(|at| at.to)).unwrap_or(0);
-        (log.number, to, None)
-    });
-    let all: BTreeSet<_> = levels.chain(logs).filter(|(_, len, _)| *len > 0).collect();
-    all.into_iter().collect()
-}

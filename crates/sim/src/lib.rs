@@ -9,9 +9,9 @@
 //! `finish` (what happens), `small` and `full` (devices that have no room), `failing` (devices that fail), `lone`
 //! (devices that are lost), `rotting` (windows that are damaged), `slow` (devices that take their time), `budget`
 //! (memory), `wire` (bits that flip), `cluster`, `windows` and `mortal` (servers, and how they die),
-//! `planted` (mistakes that have to be found), `objects`, `asks`, `load`, `long`, `bulk`, `changes`,
-//! `leases`, `maintain`, `many` and `judge` (what clients do), `check` (what is possible), [`coverage`]
-//! (that it was not for nothing).
+//! `engine` (settings, and what checkpoints state), `planted` (mistakes that have to be found), `objects`,
+//! `asks`, `load`, `long`, `bulk`, `changes`, `leases`, `maintain`, `many` and `judge` (what clients do),
+//! `check` (what is possible), [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +26,7 @@ mod cluster;
 pub mod coverage;
 mod damaging;
 mod depend;
+mod engine;
 mod erase;
 mod failing;
 mod finish;

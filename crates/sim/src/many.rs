@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::WriteBatch;
-use argosy_lsm::{Compaction, Settings};
 use argosy_server::service::{Failure, Paging, Response};
 
 use crate::coverage::Coverage;
+use crate::engine::{Compaction, Settings};
 use crate::load::{Pairs, Wrong};
 use crate::plan::{Plan, WorldKind};
 use crate::random::Random;

@@ -18,9 +18,9 @@ use argosy_device::OpKind;
 use argosy_engine::long::SweepPace;
 use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_fabric::SimSettings;
-use argosy_lsm::{Compaction, Placement, Settings};
 
 use crate::damaging::Damage;
+use crate::engine::{Compaction, Placement, Settings};
 use crate::many::Many;
 use crate::random::Random;
 use crate::small::Small;

@@ -1,10 +1,12 @@
 //! Mistakes that are planted in the servers of a run, to see whether the checkers find them.
 
+use crate::engine;
+
 /// A planted mistake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mutants {
     /// Of the engine.
-    pub engine: argosy_lsm::Mutants,
+    pub engine: engine::Mutants,
     /// Of the replication.
     pub replication: argosy_replication::Mutants,
     /// Of a node.
@@ -27,7 +29,7 @@ impl Mutants {
     pub fn names() -> impl Iterator<Item = String> {
         let replication = argosy_replication::Mutants::NAMES;
         let node = argosy_server::node::Mutants::NAMES;
-        let all = argosy_lsm::Mutants::NAMES
+        let all = engine::Mutants::NAMES
             .iter()
             .chain(replication)
             .chain(node)

@@ -16,18 +16,13 @@
 //! loses power. Then the members have to repair each other until everything that is stored can be read. Until then the
 //! server counts as one that has lost what it had: one member is whole.
 
-use std::convert::Infallible;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
-use argosy_base::RegionId;
-use argosy_log::Geometry;
-use argosy_log::verify::visit_records;
-use argosy_lsm::Placement;
-use argosy_lsm::edit::LogSegment;
+use argosy_base::{RegionId, SegmentNumber};
 
 use crate::coverage::{DAMAGE_BETWEEN_RECORDS, WINDOWS_DAMAGED};
 use crate::damaging::Damage;
+use crate::engine::{Placement, Stated};
 use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
 use crate::random::Random;
 use crate::run::Run;
@@ -115,50 +110,24 @@ fn damage(server: usize, random: &mut Random) -> Event {
 }
 
 impl Run {
-    /// Whether two members hold the same records of `segment`, where windows were damaged, although they do not hold
-    /// the same bytes.
+    /// Whether two members hold the same records of a log segment of `stated`, where windows were damaged, although
+    /// they do not hold the same bytes, which are `both`.
     pub(crate) fn same_records(
         &mut self,
         region: RegionId,
-        segment: Option<&LogSegment>,
-        one: &[u8],
-        other: &[u8],
+        stated: &Stated,
+        number: SegmentNumber,
+        both: [&[u8]; 2],
     ) -> bool {
-        let damaged = self.cluster.coverage.get(WINDOWS_DAMAGED) > 0;
-        let Some(segment) = segment.filter(|_| damaged) else {
+        if self.cluster.coverage.get(WINDOWS_DAMAGED) == 0 {
             return false;
-        };
-        let geometry = self.plan.engine.log_geometry();
-        let records = |bytes| records_of(region, geometry, segment, bytes);
-        let same = records(one).is_some_and(|own| records(other) == Some(own));
+        }
+        let reader = &self.cluster.reader;
+        let same = reader.same_records(region, stated, number, both);
         let coverage = &mut self.cluster.coverage;
         coverage.add(DAMAGE_BETWEEN_RECORDS, u64::from(same));
         same
     }
-}
-
-/// The records of `segment` with the bytes at which they begin, where it begins with `bytes`; `None` where something
-/// stands between them that is none.
-fn records_of(
-    region: RegionId,
-    geometry: Geometry,
-    segment: &LogSegment,
-    bytes: &[u8],
-) -> Option<Vec<(u32, String)>> {
-    let mut records = Vec::new();
-    let mut read = |_: &LogSegment, at: u32, out: &mut [u8]| -> Result<(), Infallible> {
-        let rest = bytes.get(at as usize..).unwrap_or_default();
-        let len = rest.len().min(out.len());
-        out[..len].copy_from_slice(&rest[..len]);
-        out[len..].fill(0);
-        Ok(())
-    };
-    let fault = visit_records((region, geometry), segment, &mut read, &mut |at, record| {
-        records.push((at, format!("{record:?}")));
-        ControlFlow::Continue(())
-    });
-    let Ok(fault) = fault;
-    fault.is_none().then_some(records)
 }
 
 #[cfg(test)]
@@ -170,12 +139,12 @@ mod tests {
     use argosy_device::{Store, StoreSettings};
     use argosy_engine::{Store as _, WriteBatch, WriteOptions};
     use argosy_log::segment::WINDOW_HEADER_BYTES;
-    use argosy_lsm::cache::NodeCache;
-    use argosy_lsm::db::promote::{fresh_windows, survivors};
-    use argosy_lsm::{Lsm, Replica, ReplicaError, Service, Settings};
     use argosy_memory::AnonymousWindows;
 
     use super::*;
+    use crate::engine::lsm::cache::NodeCache;
+    use crate::engine::lsm::db::promote::{fresh_windows, survivors};
+    use crate::engine::lsm::{Lsm, Replica, ReplicaError, Service, Settings};
 
     const REGION: RegionId = RegionId(1);
     const WRITES: u32 = 50;

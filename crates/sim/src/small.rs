@@ -7,10 +7,9 @@
 //! What fills it are pairs that lie in the levels. What lies in the large log is given back by whole
 //! segments only, so that deleting half of it need not free anything.
 
-use argosy_lsm::{Placement, Settings};
-
 use crate::asks::{Ask, Target};
 use crate::check::{Bound, When};
+use crate::engine::{Placement, Settings};
 use crate::objects::{Objects, VALUE_BYTES_MIN};
 use crate::plan::{Plan, SERVERS, WorldKind};
 use crate::random::Random;

@@ -221,10 +221,10 @@ mod tests {
     use argosy_base::{Instant, RegionId, SEGMENT_SIZE};
     use argosy_device::{Crash, FormatOptions, MemoryDevice, Store, StoreSettings};
     use argosy_engine::{Store as _, WriteBatch, WriteOptions};
-    use argosy_lsm::Lsm;
-    use argosy_lsm::replica::ReplicaError;
 
     use super::*;
+    use crate::engine::Settings;
+    use crate::engine::lsm::{Lsm, ReplicaError};
     use crate::planted::Mutants;
 
     /// Writes, of which the first half is flushed.
@@ -237,7 +237,7 @@ mod tests {
 
     fn open(device: Arc<MemoryDevice>, windows: &MachineWindows) -> Result<Lsm, ReplicaError> {
         let store = Store::open(device, &StoreSettings::default());
-        let settings = argosy_lsm::Settings {
+        let settings = Settings {
             window_bytes: 64 << 10,
             ..Default::default()
         };

@@ -185,7 +185,10 @@ fn a_level_segment_that_was_damaged_on_the_way_is_refused() {
             let put = pair
                 .backup
                 .put_part(part.number, part.from, &Arc::new(bytes));
-            let refused = matches!(put, Err(ReplicaError::Copy(CopyError::Damaged { number, .. })) if number == part.number);
+            let refused = matches!(
+                put,
+                Err(ReplicaError::Copy(CopyError::Damaged { number, .. })) if number == part.number
+            );
             assert!(refused, "in places: {in_places}; {put:?}");
             seen += 1;
         }

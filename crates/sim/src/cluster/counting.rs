@@ -1,14 +1,13 @@
 //! What servers, devices and the fabric have done, and how many segments there are.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use argosy_base::SegmentNumber;
-use argosy_lsm::db::Stats;
-use argosy_lsm::edit::Edit;
+use argosy_engine::stats::Stats;
 use argosy_server::node::Node;
 
 use super::Cluster;
 use crate::coverage::Coverage;
+use crate::engine::PartKind;
 use crate::plan::SERVERS;
 
 impl Cluster {
@@ -24,12 +23,13 @@ impl Cluster {
             let Ok(state) = up.node.copy_state(region.id) else {
                 continue;
             };
-            if let Ok(edit) = Edit::decode(&state.checkpoint.bytes) {
-                let added = edit.added.iter();
-                let numbers: BTreeSet<SegmentNumber> =
-                    added.map(|(_, _, segment)| segment.number).collect();
-                levels += numbers.len();
-                logs += edit.logs_added.len();
+            if let Ok(stated) = self.reader.read(&state.checkpoint) {
+                let parts = stated.parts.iter();
+                let kinds: BTreeMap<_, _> = parts.map(|part| (part.number, part.kind)).collect();
+                let of_logs = kinds.values().filter(|kind| **kind == PartKind::Log);
+                let of_logs = of_logs.count();
+                levels += kinds.len() - of_logs;
+                logs += of_logs;
             }
         }
         (levels, logs)
