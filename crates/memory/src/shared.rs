@@ -44,20 +44,20 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use argosy_base::Incarnation;
 use argosy_base::limits::BLOCK_SIZE;
-use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, fallocate, linkat};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::MemoryError;
 
 mod access;
+mod allocation;
 mod copy;
 mod passed;
 mod sync;
@@ -139,6 +139,8 @@ pub struct SharedMemory {
     backing: Backing,
     /// What the owner writes has no effect any more.
     disowned: AtomicBool,
+    /// The payload has no memory: see [`release`](Self::release).
+    released: AtomicBool,
 }
 
 // SAFETY: the bytes are reached through raw copies and atomics only, by design from many threads.
@@ -162,6 +164,7 @@ impl SharedMemory {
             len,
             backing: Backing::Anonymous(layout),
             disowned: AtomicBool::new(false),
+            released: AtomicBool::new(false),
         };
         memory.initialise(Stamp::default());
         memory
@@ -197,9 +200,9 @@ impl SharedMemory {
             .mode(0o600)
             .open(path)
             .map_err(refused)?;
-        let made = allocate_in_full(&file, CONTROL_BYTES + len)
+        let made = allocation::allocate_in_full(&file, CONTROL_BYTES + len)
             .map_err(|e| MemoryError::refused("find room for shared memory in", path, e))
-            .and_then(|()| Self::map(file, path, len));
+            .and_then(|()| Self::map(file, path, len, MapFlags::POPULATE));
         match made {
             Ok(memory) => {
                 memory.initialise(stamp);
@@ -213,7 +216,8 @@ impl SharedMemory {
         }
     }
 
-    /// Maps the memory that another process, or an earlier one, made at `path`.
+    /// Maps the memory that another process, or an earlier one, made at `path`. Pages that this process does not
+    /// touch are not mapped.
     ///
     /// # Errors
     /// [`MemoryError::Refused`] when the system refuses (see [`MemoryError::is_not_found`]);
@@ -237,7 +241,7 @@ impl SharedMemory {
             .ok()
             .and_then(|bytes| bytes.checked_sub(CONTROL_BYTES))
             .ok_or_else(|| MemoryError::unusable(path, "too short to be shared memory"))?;
-        let memory = Self::map(file, path, len)?;
+        let memory = Self::map(file, path, len, MapFlags::empty())?;
         let magic = memory.control(at::MAGIC).load(Ordering::Acquire);
         if magic != MAGIC.to_le() {
             return Err(MemoryError::unusable(path, "not shared memory of Argosy"));
@@ -253,10 +257,12 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    fn map(file: File, path: &Path, len: usize) -> Result<Self, MemoryError> {
+    /// Maps all of `file`. With [`MapFlags::POPULATE`] all of its pages are present; only for memory that was just
+    /// allocated in full, since the kernel would fill the holes of other memory.
+    fn map(file: File, path: &Path, len: usize, populate: MapFlags) -> Result<Self, MemoryError> {
         let bytes = CONTROL_BYTES + len;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let flags = MapFlags::SHARED | populate;
         // SAFETY: a new mapping, at an address of the kernel's choice, aliases nothing. The file
         // is at least this long: it was just allocated or measured, and no one ever shortens it.
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0) }
@@ -268,6 +274,7 @@ impl SharedMemory {
             len,
             backing: Backing::File { file, path },
             disowned: AtomicBool::new(false),
+            released: AtomicBool::new(false),
         })
     }
 
@@ -560,25 +567,6 @@ impl fmt::Debug for SharedMemory {
             .field("access", &self.access())
             .field("stamp", &self.stamp())
             .finish()
-    }
-}
-
-/// Gives `file` room for `bytes` zero bytes, so that no later write to the mapping can find the
-/// file system full (which would kill the process).
-fn allocate_in_full(file: &File, bytes: usize) -> io::Result<()> {
-    match fallocate(file, FallocateFlags::empty(), 0, bytes as u64) {
-        Ok(()) => Ok(()),
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-            let zeros = vec![0; 1 << 20];
-            let mut at = 0;
-            while at < bytes {
-                let part = zeros.len().min(bytes - at);
-                file.write_all_at(&zeros[..part], at as u64)?;
-                at += part;
-            }
-            Ok(())
-        }
-        Err(other) => Err(other.into()),
     }
 }
 

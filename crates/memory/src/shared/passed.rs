@@ -15,9 +15,11 @@ use std::time::Duration;
 
 use argosy_base::Shared;
 use rustix::fs::{MemfdFlags, SealFlags, Timespec, fcntl_add_seals, memfd_create};
+use rustix::mm::MapFlags;
 use rustix::thread::futex;
 
-use super::{Backing, CONTROL_BYTES, SharedMemory, Stamp, allocate_in_full};
+use super::allocation::allocate_in_full;
+use super::{Backing, CONTROL_BYTES, SharedMemory, Stamp};
 use crate::error::MemoryError;
 
 /// How such memory is called in errors, and in `/proc`.
@@ -40,7 +42,7 @@ impl SharedMemory {
         })?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fcntl_add_seals(&file, seals).map_err(refused)?;
-        let memory = Self::map(file, path, len)?;
+        let memory = Self::map(file, path, len, MapFlags::POPULATE)?;
         memory.initialise(Stamp::default());
         Ok(memory)
     }
