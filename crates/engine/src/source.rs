@@ -36,7 +36,8 @@ impl LogPlace {
 pub struct Piece {
     /// The slot of the window. It is the same at every member.
     pub slot: usize,
-    /// The header of the window, which belongs at byte 0 of the slot. Empty unless `bytes` are the first of the window.
+    /// The header of the window, which belongs at byte 0 of the slot. Empty unless `bytes` are the first of the window,
+    /// or the first behind a [rest](Source::is_at_rest).
     pub header: Vec<u8>,
     /// Where `bytes` belong: byte `at` of the slot.
     pub at: usize,
@@ -103,6 +104,13 @@ pub trait Source: Send + Sync {
     /// any member can make sense of its own windows after a crash. Without an observer the engine
     /// does this by itself. Never blocks on a step under way.
     fn edit_applied_everywhere(&self, seq: EditSeq);
+
+    /// Whether the logs rest: nothing was appended for a while, every member has all of them durable, with marks that
+    /// say so, and the windows here have no memory. The windows of the other members need none, either, until more is
+    /// appended.
+    fn is_at_rest(&self) -> bool {
+        false
+    }
 
     /// Whether a [`checkpoint`](Self::checkpoint) covers all of the logs that every other member
     /// has durable. If not, it will soon: a flush is under way here.

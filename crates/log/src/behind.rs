@@ -124,12 +124,12 @@ impl Search {
         if memory.len() < geometry.slot_bytes() {
             return;
         }
-        let header = memory.read_vec(0, SEGMENT_HEADER_BYTES as usize);
+        let header = memory.peek(0, SEGMENT_HEADER_BYTES as usize);
         if header.iter().all(|byte| *byte == 0) {
             return;
         }
         let named = decode_window_header(&header).ok().map(|(name, _)| name);
-        let bytes = memory.read_vec(WINDOW_HEADER_BYTES, geometry.window_bytes() as usize);
+        let bytes = memory.peek(WINDOW_HEADER_BYTES, geometry.window_bytes() as usize);
         for segment in chain {
             for index in 0..geometry.windows_per_segment() {
                 let is_it = match named {

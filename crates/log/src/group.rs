@@ -11,6 +11,7 @@
 
 use argosy_base::{LogId, Lsn, Moment, Pointer};
 use argosy_engine::{Expiry, Op};
+use argosy_memory::MemoryError;
 
 use super::probe::Probe;
 use super::record::{Client, Record};
@@ -77,6 +78,25 @@ impl<const N: usize> Logs<N> {
             .filter_map(LogWriter::first_unflushed)
             .min();
         first.map_or(last, |first| Lsn(first.0 - 1))
+    }
+
+    /// Whether nobody needs the windows of any log: see [`LogWriter::is_settled`].
+    #[must_use]
+    pub fn are_settled(&self) -> bool {
+        self.logs.iter().all(LogWriter::is_settled)
+    }
+
+    /// Gives the memory of all windows back: see [`LogWriter::rest`].
+    pub fn rest(&mut self) {
+        self.logs.iter_mut().for_each(LogWriter::rest);
+    }
+
+    /// Takes memory for all windows again: see [`LogWriter::wake`].
+    ///
+    /// # Errors
+    /// Where there is none; call it again, then, before the next append.
+    pub fn wake(&mut self) -> Result<(), MemoryError> {
+        self.logs.iter_mut().try_for_each(LogWriter::wake)
     }
 
     /// Bytes that were written to all logs: see [`LogWriter::bytes`].

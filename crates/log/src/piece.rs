@@ -42,7 +42,7 @@ impl LogWindows {
             ..from_place
         };
         piece.header.clear();
-        if within == 0 {
+        if within == 0 || self.resumes_at(segment, from) {
             // Made of what is known: the own slot may hold another window by now.
             let stamp = self.memory(piece.slot).stamp();
             let writer = Writer {

@@ -401,6 +401,9 @@ fn random_histories_recover_to_what_was_there() {
             }
             if random.below(8) == 0 {
                 region.flush(random.below(2) == 0);
+                if random.below(4) == 0 {
+                    region.rest();
+                }
             }
         }
         let flushed = region.logs.durable(region.last);
@@ -452,6 +455,9 @@ fn unflushed_bytes_complete_the_device() {
             }
             if random.below(6) == 0 {
                 region.flush(random.below(2) == 0);
+                if random.below(4) == 0 {
+                    region.rest();
+                }
             }
         }
         let mut pending = vec![];

@@ -16,6 +16,7 @@
 //! |--------------------------|---------------------|-------------------------------------------------|
 //! | names this window        | newer than device's | slot's records, which go to the device          |
 //! | names this window        | older, or damaged   | slot's where valid, device's where not          |
+//! | names this window        | zeros at first      | likewise: the log rested in this window once    |
 //! | names another window     | (of that window)    | device's alone: this one was flushed before     |
 //! | invalid, or no slot      | –                   | device's alone                                  |
 //!
@@ -388,14 +389,14 @@ impl<'a> Scan<'a> {
         if memory.len() < geometry.slot_bytes() {
             return None;
         }
-        let header = memory.read_vec(0, SEGMENT_HEADER_BYTES as usize);
+        let header = memory.peek(0, SEGMENT_HEADER_BYTES as usize);
         let (name, _) = decode_window_header(&header).ok()?;
         if name != WindowName::new(self.source.region, segment, index) {
             return None;
         }
         let window = geometry.window_bytes() as usize;
         Some(Memory {
-            bytes: memory.read_vec(WINDOW_HEADER_BYTES, window),
+            bytes: memory.peek(WINDOW_HEADER_BYTES, window),
             image: vec![0; window],
             missing: None,
         })

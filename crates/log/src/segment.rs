@@ -353,7 +353,7 @@ pub fn holds_records(memory: &SharedMemory) -> bool {
     if memory.len() < WINDOW_HEADER_BYTES {
         return false;
     }
-    let header = memory.read_vec(0, HEADER_BYTES);
+    let header = memory.peek(0, HEADER_BYTES);
     if header[..8] != WINDOW_MAGIC.to_le_bytes() {
         return false;
     }
@@ -364,7 +364,7 @@ pub fn holds_records(memory: &SharedMemory) -> bool {
     let from = WINDOW_HEADER_BYTES + of_segment;
     (from..memory.len()).step_by(BLOCK_SIZE).any(|at| {
         let len = BLOCK_SIZE.min(memory.len() - at);
-        memory.read_vec(at, len).iter().any(|byte| *byte != 0)
+        memory.peek(at, len).iter().any(|byte| *byte != 0)
     })
 }
 

@@ -215,6 +215,21 @@ impl Region {
         written
     }
 
+    /// Flushes everything, says so, and has the logs rest until now.
+    pub(super) fn rest(&mut self) {
+        self.flush(true);
+        for log in LOGS {
+            let log = self.logs.log_mut(log);
+            if log.lacks_mark() && log.append_mark().is_err() {
+                return;
+            }
+        }
+        self.flush(true);
+        assert!(self.logs.are_settled(), "everything is flushed and marked");
+        self.logs.rest();
+        self.logs.wake().expect("there is memory");
+    }
+
     /// Has the next marks say what is durable.
     pub(super) fn note_durable(&mut self) {
         let durable = self.logs.durable(self.last);

@@ -13,11 +13,18 @@
 //! The fences order (1 before 2) against (b before c): what a reader gets is of one window. Where
 //! it is not there (any more), the device has it, since a slot is taken over only then. A reader
 //! that asks for bytes which are just being appended may find part of them: it verifies (I2).
+//!
+//! A log that nobody writes to *rests*: no slot holds anything, and the memory of all is released. A log that
+//! continues inside of a window enters that window a second time, and the slot then *keeps* the bytes from there on
+//! alone. A tag therefore also says how often the log has rested: a reader that was overtaken by a rest finds another
+//! tag.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{LogId, RegionId};
+use argosy_memory::MemoryError;
 
 use super::segment::{
     Geometry, HEADER_BYTES, WINDOW_HEADER_BYTES, WindowName, Writer, decode_window_header,
@@ -29,18 +36,33 @@ use crate::chain::LogSegment;
 /// The tag of a slot that holds nothing that can be read.
 const NONE: u64 = u64::MAX;
 
+/// The low bits of a tag: how often the log has rested. The others are the window's number.
+const RESTS_BITS: u32 = 16;
+
 /// See the module documentation.
 pub struct LogWindows {
     region: RegionId,
     log: LogId,
     geometry: Geometry,
     slots: Vec<Slot>,
+    /// How often the log has rested. Only the writer changes it.
+    rests: AtomicU64,
 }
 
 struct Slot {
     memory: Arc<SharedMemory>,
-    /// The log-wide number of the window, or [`NONE`].
+    /// The log-wide number of the window and the count of rests, or [`NONE`].
     tag: AtomicU64,
+    /// The byte of the slot's memory in front of which it has nothing of the window.
+    kept: AtomicU64,
+}
+
+impl Slot {
+    /// Whether the slot, tagged `tag`, has byte `at` of its memory of the log's window `window`.
+    #[inline]
+    fn has(&self, tag: u64, window: u64, at: usize) -> bool {
+        tag != NONE && tag >> RESTS_BITS == window && at as u64 >= self.kept.load(Ordering::Relaxed)
+    }
 }
 
 impl LogWindows {
@@ -63,12 +85,14 @@ impl LogWindows {
         let slot = |memory| Slot {
             memory,
             tag: AtomicU64::new(NONE),
+            kept: AtomicU64::new(0),
         };
         Self {
             region,
             log,
             geometry,
             slots: slots.into_iter().map(slot).collect(),
+            rests: AtomicU64::new(0),
         }
     }
 
@@ -78,7 +102,7 @@ impl LogWindows {
     pub fn as_found(self, chain: impl IntoIterator<Item = LogSegment>) -> Self {
         let chain: Vec<_> = chain.into_iter().collect();
         for slot in &self.slots {
-            let header = slot.memory.read_vec(0, HEADER_BYTES);
+            let header = slot.memory.peek(0, HEADER_BYTES);
             let Ok((name, _)) = decode_window_header(&header) else {
                 continue;
             };
@@ -86,10 +110,20 @@ impl LogWindows {
                 |segment: &&LogSegment| WindowName::new(self.region, segment, name.index) == name;
             if let Some(segment) = chain.iter().find(is_of) {
                 let window = self.geometry.window_number(segment.ordinal, name.index);
-                slot.tag.store(window, Ordering::Relaxed);
+                slot.kept.store(self.first_kept(slot), Ordering::Relaxed);
+                slot.tag.store(self.tag(window), Ordering::Relaxed);
             }
         }
         self
+    }
+
+    /// The first block of a slot that is not all zeros: those in front of it have been taken by a rest.
+    fn first_kept(&self, slot: &Slot) -> u64 {
+        let bytes = slot.memory.peek(0, self.geometry.slot_bytes());
+        let blocks = (WINDOW_HEADER_BYTES..bytes.len()).step_by(BLOCK_SIZE);
+        let mut written =
+            blocks.filter(|at| bytes[*at..][..BLOCK_SIZE].iter().any(|byte| *byte != 0));
+        written.next().map_or(0, |at| at as u64)
     }
 
     /// The region.
@@ -121,41 +155,85 @@ impl LogWindows {
     #[must_use]
     pub fn read(&self, segment: &LogSegment, offset: u32, out: &mut [u8]) -> bool {
         let (slot, at, window) = self.place(segment, offset, out.len());
-        if slot.tag.load(Ordering::Acquire) != window {
+        let tag = slot.tag.load(Ordering::Acquire);
+        if !slot.has(tag, window, at) {
             return false;
         }
         slot.memory.read(at, out);
-        // Pairs with the fence in `enter`.
+        // Pairs with the fences in `enter` and `release`.
         fence(Ordering::Acquire);
-        slot.tag.load(Ordering::Relaxed) == window
+        slot.tag.load(Ordering::Relaxed) == tag
     }
 
     /// Whether the window that has byte `offset` of `segment` is in memory at this moment.
     #[must_use]
     pub fn has(&self, segment: &LogSegment, offset: u32) -> bool {
-        let (slot, _, window) = self.place(segment, offset, 0);
-        slot.tag.load(Ordering::Relaxed) == window
+        let (slot, at, window) = self.place(segment, offset, 0);
+        slot.has(slot.tag.load(Ordering::Relaxed), window, at)
     }
 
-    /// Makes window `index` of `segment` the one that its slot holds: from now on it is written.
-    pub(super) fn enter(&self, segment: &LogSegment, index: u32, writer: Writer) {
-        let slot = &self.slots[self.geometry.slot(segment.ordinal, index)];
-        let window = self.geometry.window_number(segment.ordinal, index);
+    /// Whether the window of byte `offset` of `segment` was entered at that byte, behind its first: whoever writes it
+    /// elsewhere has to enter it there, too.
+    pub(crate) fn resumes_at(&self, segment: &LogSegment, offset: u32) -> bool {
+        let (slot, at, window) = self.place(segment, offset, 0);
+        let tag = slot.tag.load(Ordering::Acquire);
+        slot.has(tag, window, at) && slot.kept.load(Ordering::Relaxed) == at as u64
+    }
+
+    /// Makes the window of byte `from` of `segment` the one that its slot holds, from that byte on: from now on it is
+    /// written.
+    pub(super) fn enter(&self, segment: &LogSegment, from: u32, writer: Writer) {
+        let (slot, at, window) = self.place(segment, from, 0);
         slot.tag.store(NONE, Ordering::Relaxed);
         // Pairs with the fence in `read`.
         fence(Ordering::Release);
+        let index = self.geometry.window_index(from);
         let header = encode_window_header(self.region, segment, index, writer);
         slot.memory.write(0, &header);
         slot.memory.fill_zero(header.len()..WINDOW_HEADER_BYTES);
+        let kept = match at {
+            WINDOW_HEADER_BYTES => 0,
+            _ => at as u64,
+        };
+        slot.kept.store(kept, Ordering::Relaxed);
         // Pairs with the load in `read`.
-        slot.tag.store(window, Ordering::Release);
+        slot.tag.store(self.tag(window), Ordering::Release);
+    }
+
+    /// Gives back the memory of all slots, which hold nothing any more. Only the writer calls it, when the device has
+    /// all of the log, here and everywhere. A slot whose memory the system does not take back keeps it.
+    pub(super) fn release(&self) {
+        let rests = self.rests.load(Ordering::Relaxed);
+        self.rests.store(rests + 1, Ordering::Relaxed);
+        for slot in &self.slots {
+            slot.tag.store(NONE, Ordering::Relaxed);
+        }
+        // Pairs with the fence in `read`.
+        fence(Ordering::Release);
+        for slot in &self.slots {
+            let _ = slot.memory.release();
+        }
+    }
+
+    /// Takes memory for all slots again.
+    ///
+    /// # Errors
+    /// Where there is no room, or the system refuses: then some have none.
+    pub(super) fn allocate(&self) -> Result<(), MemoryError> {
+        self.slots
+            .iter()
+            .try_for_each(|slot| slot.memory.allocate())
     }
 
     /// Writes bytes of `segment` at `offset`; the window has been entered and has room for them.
     #[inline]
     pub(super) fn write(&self, segment: &LogSegment, offset: u32, bytes: &[u8]) {
         let (slot, at, window) = self.place(segment, offset, bytes.len());
-        assert_eq!(slot.tag.load(Ordering::Relaxed), window, "entered before");
+        assert_eq!(
+            slot.tag.load(Ordering::Relaxed),
+            self.tag(window),
+            "entered before"
+        );
         slot.memory.write(at, bytes);
     }
 
@@ -163,8 +241,19 @@ impl LogWindows {
     pub(super) fn pad(&self, segment: &LogSegment, range: Range<u32>) {
         let len = (range.end - range.start) as usize;
         let (slot, at, window) = self.place(segment, range.start, len);
-        assert_eq!(slot.tag.load(Ordering::Relaxed), window, "entered before");
+        assert_eq!(
+            slot.tag.load(Ordering::Relaxed),
+            self.tag(window),
+            "entered before"
+        );
         slot.memory.fill_zero(at..at + len);
+    }
+
+    /// The tag of a slot that holds the window with this log-wide number.
+    #[inline]
+    fn tag(&self, window: u64) -> u64 {
+        let rests = self.rests.load(Ordering::Relaxed) & ((1 << RESTS_BITS) - 1);
+        window << RESTS_BITS | rests
     }
 
     /// The slot of a byte, where in its memory the byte lies, and the window's number.

@@ -27,10 +27,15 @@
 //!    ([`append_mark`](LogWriter::append_mark)): without it nothing on the device would say that the last
 //!    flush happened, and a damaged record of that flush would look like a torn end.
 //!
+//! 7. A log that is settled may *rest* ([`rest`](LogWriter::rest)): its windows give their memory back. Before the
+//!    next record it has to be woken ([`wake`](LogWriter::wake)), and continues where it was, in a window that holds
+//!    nothing in front of that.
+//!
 //! Invariants: `done <= range_from <= at <= entered <= free_end`; bytes below `range_from` never
 //! change (what a flush wrote is not written again); a record lies in one window.
 
 mod marks;
+mod rest;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -413,11 +418,8 @@ impl LogWriter {
             "there was room for what is written"
         );
         let segment = *self.segments.front().expect("it was provided");
-        let index = self
-            .windows
-            .geometry()
-            .window_index(self.offset_in(&segment, self.cursor.at));
-        self.windows.enter(&segment, index, self.writer);
+        let from = self.offset_in(&segment, self.cursor.at);
+        self.windows.enter(&segment, from, self.writer);
         self.current = Some(segment);
         self.cursor.entered += u64::from(self.windows.geometry().window_bytes());
         self.cursor.fresh = true;

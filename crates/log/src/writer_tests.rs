@@ -29,9 +29,12 @@ fn segment(ordinal: u64) -> LogSegment {
 }
 
 fn writer(slots: usize, first: u64) -> LogWriter {
-    let geometry = Geometry::new(S as usize, W as usize, slots);
+    writer_of(Geometry::new(S as usize, W as usize, slots), first)
+}
+
+fn writer_of(geometry: Geometry, first: u64) -> LogWriter {
     let memory = |_| Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
-    let memories = (0..slots).map(memory).collect();
+    let memories = (0..geometry.slots()).map(memory).collect();
     let windows = LogWindows::new(REGION, RECOVERY_LOG, geometry, memories);
     let mut log = LogWriter::new(Arc::new(windows), Writer::default());
     log.provide_segment(segment(first));
@@ -301,4 +304,80 @@ fn ranges_cover_every_record_once() {
         assert!(placed.len() > 20, "seed {seed}");
     }
     assert!(windows_reused > 100, "{windows_reused}");
+}
+
+#[test]
+fn a_log_that_rests_has_no_windows_and_continues_where_it_was() {
+    let mut log = writer_of(Geometry::new(32 << 10, 16 << 10, 2), 0);
+    let first = log.append(&Record::put(Lsn(1), b"key", &[7; 500])).unwrap();
+    assert!(!log.is_settled(), "nobody has it durable");
+    let taken = log.take_flush(true).unwrap();
+    log.flushed_locally(taken.segment, taken.to);
+    assert!(!log.is_settled(), "not every member has");
+    log.flushed_everywhere(taken.segment, taken.to);
+    assert!(!log.is_settled(), "no mark says so");
+    log.set_durable(Lsn(1));
+    log.append_mark().unwrap();
+    let marked = log.take_flush(false).unwrap();
+    flush(&mut log, marked);
+    assert!(log.is_settled());
+
+    let end = log.end();
+    log.rest();
+    let mut bytes = [0; 8];
+    assert!(!log.windows().read(&segment(0), first.offset(), &mut bytes));
+    let slots = [0, 1].map(|slot| Arc::clone(log.windows().memory(slot)));
+    assert!(slots.iter().all(|slot| !slot.is_allocated()));
+    assert_eq!(
+        (log.end(), log.take_flush(true)),
+        (end, None),
+        "nothing was appended"
+    );
+
+    log.wake().unwrap();
+    assert!(slots.iter().all(|slot| slot.is_allocated()));
+    assert!(
+        !log.windows().has(&segment(0), first.offset()),
+        "the device has it"
+    );
+    let second = log.append(&Record::put(Lsn(2), b"key", &[8; 20])).unwrap();
+    assert_eq!(second.offset() / BLOCK_BYTES, marked.to / BLOCK_BYTES);
+    let mut bytes = [0; 60];
+    assert!(log.windows().read(&segment(0), second.offset(), &mut bytes));
+    let here = identity(Kind::LogRecord, REGION, &segment(0), second.offset());
+    assert!(
+        matches!(decode(&bytes, here, Lsn(0)), Decoded::Record(found, _) if found.lsn == Lsn(2))
+    );
+    let (name, _) = decode_window_header(&slots[0].read_vec(0, 64)).unwrap();
+    assert_eq!((name.number, name.index), (SegmentNumber(100), 0));
+    assert!(log.windows().resumes_at(&segment(0), marked.to));
+    let flushed = log.take_flush(true).unwrap();
+    assert_eq!(flushed, range(0, marked.to, marked.to + BLOCK_BYTES));
+}
+
+#[test]
+fn a_log_rests_at_the_end_of_a_window_and_of_a_segment() {
+    let mut log = writer(2, 0);
+    let mut provided = 0;
+    for lsn in 1..=8 {
+        log.append(&Record::put(Lsn(lsn), b"key", &[7; 5000]))
+            .unwrap();
+        while let Some(taken) = log.take_flush(true) {
+            flush(&mut log, taken);
+        }
+        log.set_durable(Lsn(lsn));
+        log.append_mark().unwrap();
+        let marked = log.take_flush(false).unwrap();
+        flush(&mut log, marked);
+        if lsn % 3 == 0 {
+            log.seal();
+        }
+        log.rest();
+        log.wake().unwrap();
+        while log.wants_segment(0) {
+            provided += 1;
+            log.provide_segment(segment(provided));
+        }
+    }
+    assert!(log.is_settled());
 }

@@ -30,6 +30,8 @@ mod log {
     mod sync {
         use std::ops::Range;
 
+        use argosy_memory::MemoryError;
+
         use super::segment::WINDOW_HEADER_BYTES;
         pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -71,8 +73,19 @@ mod log {
                 }
             }
 
-            pub(crate) fn read_vec(&self, _at: usize, _len: usize) -> Vec<u8> {
+            pub(crate) fn peek(&self, _at: usize, _len: usize) -> Vec<u8> {
                 unreachable!("nobody opens what another process has written")
+            }
+
+            pub(crate) fn release(&self) -> Result<(), MemoryError> {
+                for word in &self.words {
+                    word.store(0, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+
+            pub(crate) fn allocate(&self) -> Result<(), MemoryError> {
+                Ok(())
             }
         }
     }
@@ -117,8 +130,18 @@ mod log {
         /// Enters window `index`, and writes `record` to its front.
         pub(crate) fn write(&self, index: u32, record: &Record) {
             let writer = segment::Writer::default();
-            self.windows.enter(&self.segment, index, writer);
+            self.windows.enter(&self.segment, index * WINDOW, writer);
             self.windows.write(&self.segment, index * WINDOW, record);
+        }
+
+        /// Rests, and writes `record` behind the first record of window `index`, at which the log continues.
+        pub(crate) fn continue_with(&self, index: u32, record: &Record) {
+            let writer = segment::Writer::default();
+            let at = index * WINDOW + 8;
+            self.windows.release();
+            self.windows.allocate().expect("there is room");
+            self.windows.enter(&self.segment, at, writer);
+            self.windows.write(&self.segment, at, &record[8..]);
         }
 
         /// What stands in front of window `index`, if that is in memory.
@@ -176,5 +199,23 @@ fn what_was_published_is_there() {
         log.write(2, &THIRD);
         published.store(true, Ordering::Release);
         reader.join().expect("it read what it was told of");
+    });
+}
+
+/// A log rests, and continues in the same window, while somebody reads what it had there.
+#[test]
+fn what_a_rest_has_taken_is_not_there() {
+    loom::model(|| {
+        let log = Arc::new(Log::with(&FIRST));
+        let reader = loom::thread::spawn({
+            let log = Arc::clone(&log);
+            move || {
+                let read = log.read(0);
+                assert!(read.is_none_or(|read| read == FIRST), "{read:?}");
+            }
+        });
+        log.continue_with(0, &THIRD);
+        reader.join().expect("it read what it asked for");
+        assert_eq!(log.read(0), None, "the device has it");
     });
 }

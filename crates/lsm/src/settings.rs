@@ -91,6 +91,8 @@ argosy_base::mutants! {
         keep_version,
         /// A window is used again once it is flushed here, whether or not it is elsewhere.
         reuse_early,
+        /// The logs count as resting while they are written: backups release windows that are not durable.
+        rest_early,
         /// Segment numbers are given out before every member has recorded that they may be in use.
         number_early,
         /// A log goes on in a segment whose edit not every member has.
@@ -158,6 +160,8 @@ pub struct Settings {
     pub large_bytes: usize,
     /// Log records become durable at least this often.
     pub flush_interval: Duration,
+    /// How long nothing is appended before the log windows give their memory back.
+    pub rest_after: Duration,
     /// How many segment numbers are reserved by one edit.
     pub number_block: u64,
     /// What the medium log may take on the device, in hundredths of what the levels take, beside as much as
@@ -208,6 +212,7 @@ impl Default for Settings {
             small_bytes: 100,
             large_bytes: 1000,
             flush_interval: Duration::from_secs(1),
+            rest_after: Duration::from_secs(30),
             number_block: 1024,
             medium_log_percent: 200,
             medium_levels_min: 3,

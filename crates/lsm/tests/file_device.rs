@@ -9,6 +9,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::{Write as _, stderr};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use argosy_device::{
     Device, FileDevice, FileSettings, FormatOptions, IoMethod, Store, StoreSettings,
 };
 use argosy_engine::conformance::{self, FullHost, Host};
-use argosy_engine::{Store as _, WriteBatch, WriteOptions};
+use argosy_engine::{Source as _, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::{BootId, Others, WindowFiles, WindowFilesOptions};
 use common::sorted::ingest;
@@ -182,5 +183,65 @@ fn merges_read_ahead_into_registered_memory() {
     for number in (0..20_000).step_by(777) {
         let found = engine.get(format!("{number:06}").as_bytes()).unwrap();
         assert_eq!(found.value.as_deref(), Some(&[b'v'; 40][..]), "{number}");
+    }
+}
+
+/// Bytes that the files of windows take.
+fn taken(directory: &Directory) -> u64 {
+    let files = std::fs::read_dir(directory.path.join("windows")).unwrap();
+    files
+        .map(|file| file.unwrap().metadata().unwrap().blocks() * 512)
+        .sum()
+}
+
+#[test]
+fn the_windows_of_an_idle_region_take_little() {
+    let mut directory = Directory::new();
+    directory.settings = Settings {
+        flush_interval: Duration::from_millis(1),
+        rest_after: Duration::from_millis(50),
+        // As a server makes them.
+        l0_bytes: 1 << 20,
+        segment_bytes: SEGMENT_SIZE,
+        window_bytes: 512 << 10,
+        window_slots: 4,
+        compaction_part_bytes: 4 << 20,
+        ..tiny()
+    };
+    let mut engine = directory.open();
+    let in_use = taken(&directory);
+    assert!(in_use > 4 << 20, "{in_use}");
+    let mut before = Vec::new();
+    for round in 0..4u8 {
+        for (key, len) in [("short", 30), ("long", 40_000)] {
+            let mut batch = WriteBatch::new();
+            let key = format!("{key} {round}");
+            batch.put(key.as_bytes(), &vec![round; len]).unwrap();
+            engine.write(&batch, WriteOptions::default()).unwrap();
+            before.push((key, vec![round; len]));
+        }
+        assert!(round == 0 || taken(&directory) == in_use, "it is awake");
+        if round == 2 {
+            // What is in windows alone is found there, behind what was there before the rest.
+            directory.kill(engine);
+            engine = directory.open();
+        }
+        for _ in 0..2_000 {
+            directory.step(&engine);
+            if engine.is_at_rest() {
+                break;
+            }
+        }
+        let idle = taken(&directory);
+        assert!(idle <= 64 << 10, "{idle} in round {round}");
+        for (key, value) in &before {
+            let found = engine.get(key.as_bytes()).unwrap().value;
+            assert_eq!(found.as_ref(), Some(value), "{key}");
+        }
+        assert_eq!(taken(&directory), idle, "reads take nothing");
+        if round == 1 {
+            directory.kill(engine);
+            engine = directory.open();
+        }
     }
 }

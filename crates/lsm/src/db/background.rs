@@ -5,7 +5,7 @@
 //!
 //! 1. *Logs*: full windows, and every `flush_interval` what is filled of the present ones, go to the
 //!    device ([`LogFlusher`]). A log that was flushed and does not go on for an interval ends in a mark that says
-//!    so; whoever asks for it has it at once.
+//!    so; whoever asks for it has it at once. Much later the windows rest ([`resting`](super::resting)).
 //! 2. *Commits*: edits that became durable take effect: the new version is shown to readers, the
 //!    retired memtable leaves, log segments may be written, the observer hears of it.
 //! 3. *Space*: where the device is full, what may free some is begun ([`space`](super::space)).
@@ -31,6 +31,7 @@ use super::asked::FullCompaction;
 use super::bulk::{Ingested, Ingestion, Taken};
 use super::gc::Gc;
 use super::logflush::LogFlusher;
+use super::resting::Quiet;
 use super::upkeep::Upkeep;
 use super::write::{Appender, mark_as_asked};
 use crate::edit::{Edit, LogSegment};
@@ -73,6 +74,7 @@ pub(super) struct Background {
     /// Edits on their way, in order.
     effects: VecDeque<Effect>,
     next_flush: Option<Instant>,
+    quiet: Quiet,
     /// Bytes worked off that writers were paid for.
     paid_bytes: u64,
 }
@@ -111,6 +113,7 @@ impl Background {
             upkeep,
             effects: VecDeque::new(),
             next_flush: None,
+            quiet: Quiet::default(),
             paid_bytes: 0,
         }
     }
@@ -246,6 +249,7 @@ impl Background {
             made |= Appender::of(lsm).force_flushes();
             let is_idle = now >= due && !made;
             made |= is_idle && Appender::of(lsm).mark_idle();
+            made |= is_idle && !made && lsm.rest_if_quiet(&mut self.quiet, now);
             self.next_flush = Some(now + interval);
         }
         made |= mark_as_asked(lsm);

@@ -31,6 +31,7 @@ mod kept;
 mod logflush;
 pub mod promote;
 pub(crate) mod replay;
+mod resting;
 mod source;
 mod space;
 mod stats;
@@ -126,6 +127,9 @@ pub struct Lsm {
     /// Why no more writes are taken.
     closed: OnceLock<&'static str>,
     flush_asked: AtomicBool,
+    /// The log windows have no memory. Changed under the writer lock only; who sees that they have none sees all
+    /// appends in front of that.
+    at_rest: AtomicBool,
     /// Somebody waits until a mark says that everything up to this LSN is durable.
     mark_asked: AtomicU64,
     asked: asked::Asked,
@@ -209,6 +213,7 @@ impl Lsm {
             time,
             closed: OnceLock::new(),
             flush_asked: AtomicBool::new(false),
+            at_rest: AtomicBool::new(false),
             mark_asked: AtomicU64::new(0),
             asked: asked::Asked::default(),
             bulk: bulk::Bulk::default(),

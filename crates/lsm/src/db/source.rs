@@ -62,6 +62,10 @@ impl Source for Lsm {
         self.wake();
     }
 
+    fn is_at_rest(&self) -> bool {
+        self.at_rest.load(Ordering::Acquire) || self.settings.mutants.rest_early()
+    }
+
     fn covers_flushed(&self) -> bool {
         let writer = self.lock();
         LOGS.iter().all(|log| writer.logs.log(*log).keeps_up())

@@ -62,6 +62,7 @@ impl<'a> Appender<'a> {
         append: impl FnOnce(&mut Writer) -> Result<Touched, EngineError>,
     ) -> Result<(), EngineError> {
         let Self { lsm, writer } = self;
+        lsm.wake_logs(writer)?;
         let before = writer.last();
         let touched = append(writer)?;
         let last = writer.last();

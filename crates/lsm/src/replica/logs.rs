@@ -65,6 +65,13 @@ impl Logs {
         }
     }
 
+    /// Whether everything that the windows are known to hold is durable here.
+    pub(super) fn are_settled(&self) -> bool {
+        let is_durable = |fill: &Fill| block_up(fill.end) <= fill.durable;
+        let is_flushing = !self.waiting.is_empty() || !self.flights.is_empty();
+        !is_flushing && self.fills.values().all(is_durable)
+    }
+
     /// The windows as they are, to be scanned.
     pub(super) fn survivors(&self) -> Survivors {
         let slots = |slots: &Vec<Arc<SharedMemory>>| slots.iter().cloned().map(Some).collect();

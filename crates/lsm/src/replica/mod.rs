@@ -48,7 +48,7 @@ use argosy_base::{
 use argosy_device::{Buffer, Store};
 use argosy_engine::set_aside::SetAside;
 use argosy_engine::{Checkpoint, CopyError, CopyEvent, Stored};
-use argosy_memory::SharedMemory;
+use argosy_memory::{MemoryError, SharedMemory};
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
@@ -277,6 +277,26 @@ impl Replica {
     }
 
     /// Starts the flushes that waited for an edit.
+    /// Gives the memory of the windows back, where everything in them is durable here; nobody writes to them before
+    /// [`wake`](Self::wake). Returns whether it did.
+    pub fn rest(&mut self) -> bool {
+        let settled = self.logs.are_settled();
+        for memory in self.logs.windows.iter().flatten().filter(|_| settled) {
+            // What the system does not take back stays.
+            let _ = memory.release();
+        }
+        settled
+    }
+
+    /// Takes memory for the windows again; they are empty.
+    ///
+    /// # Errors
+    /// Where there is none: call it again.
+    pub fn wake(&mut self) -> Result<(), MemoryError> {
+        let mut all = self.logs.windows.iter().flatten();
+        all.try_for_each(|memory| memory.allocate())
+    }
+
     fn start_waiting(&mut self) {
         self.logs.start_waiting(&self.storage, &mut self.events);
     }

@@ -343,7 +343,7 @@ fn overlay(out: &mut [u8], from: u32, at: u32, bytes: &[u8]) {
 fn private_copies(windows: &[Option<Arc<SharedMemory>>]) -> Vec<Option<Arc<SharedMemory>>> {
     let copy = |memory: &Arc<SharedMemory>| {
         let private = SharedMemory::anonymous(memory.len());
-        private.write(0, &memory.read_vec(0, memory.len()));
+        private.write(0, &memory.peek(0, memory.len()));
         Arc::new(private)
     };
     windows
@@ -354,6 +354,6 @@ fn private_copies(windows: &[Option<Arc<SharedMemory>>]) -> Vec<Option<Arc<Share
 
 /// Whose window `memory` was.
 fn writer_of(memory: &Arc<SharedMemory>) -> Writer {
-    let header = memory.read_vec(0, 64);
+    let header = memory.peek(0, 64);
     decode_window_header(&header).map_or(Writer::default(), |(_, writer)| writer)
 }

@@ -16,6 +16,7 @@ pub(crate) mod watched;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use argosy_base::{AddressMode, Instant, RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
@@ -95,6 +96,9 @@ pub(crate) fn random_settings(choices: &mut Choices) -> Settings {
         medium_levels_min: pick(choices, &[1, 2, 3]),
         medium_log_percent: [50, 400, 10][usize::try_from(choices.below(3)).unwrap()],
         number_block: 32,
+        rest_after: Duration::from_millis(
+            [0, 20, 1 << 20][usize::try_from(choices.below(3)).unwrap()],
+        ),
         compaction_part_bytes: 96 << 10,
         step_bytes: 8 << 10,
         compaction: match choices.below(2) {
