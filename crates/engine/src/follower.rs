@@ -25,6 +25,7 @@ use argosy_base::{
     SegmentNumber, SegmentPart, Standing,
 };
 use argosy_device::Buffer;
+use argosy_memory::MemoryError;
 
 use crate::damage::DamagedSegment;
 use crate::set_aside::SetAside;
@@ -91,6 +92,23 @@ pub trait Follower: Send {
     /// Has later steps make `range` of the windows durable. The primary's writes of it have completed.
     /// [`CopyEvent::FlushRefused`] for a log that the engine does not have.
     fn flush(&mut self, range: FlushRange);
+
+    /// Whether nothing of it is under way: a later [`step`](Self::step) does nothing of its own accord.
+    fn is_idle(&self) -> bool;
+
+    /// Gives the memory of the windows back, where everything in them is durable here. Nobody writes to them before
+    /// [`wake`](Self::wake). Returns whether it did.
+    fn rest(&mut self) -> bool {
+        false
+    }
+
+    /// Takes memory for the windows again. They are empty then.
+    ///
+    /// # Errors
+    /// Where there is none. Call it again.
+    fn wake(&mut self) -> Result<(), MemoryError> {
+        Ok(())
+    }
 
     /// What has to be [put](Self::put_part) here before `edit`, the next edit or a checkpoint, can be submitted.
     ///

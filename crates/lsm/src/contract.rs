@@ -16,6 +16,7 @@ use argosy_engine::{
     Cache, Checkpoint, CopyError, CopyEvent, CopyOf, Engine, EngineError, Follower, LogSlots,
     LogSpec, NotPromoted, Promoted, Service, Snapshot, Stored, Windows,
 };
+use argosy_memory::MemoryError;
 
 use crate::cache::NodeCache;
 use crate::db::{Lsm, process_memory};
@@ -151,6 +152,18 @@ impl Follower for Passive {
 
     fn flush(&mut self, range: FlushRange) {
         self.replica.flush(range);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.replica.is_idle()
+    }
+
+    fn rest(&mut self) -> bool {
+        self.replica.rest()
+    }
+
+    fn wake(&mut self) -> Result<(), MemoryError> {
+        self.replica.wake()
     }
 
     fn missing(&mut self, edit: &[u8]) -> Result<Vec<SegmentPart>, CopyError> {

@@ -75,6 +75,16 @@ pub enum Event {
         /// The edit.
         seq: EditSeq,
     },
+    /// The primary writes nothing to the windows until it has heard that they have memory.
+    Rest {
+        /// The attempt it belongs to.
+        attempt: u64,
+    },
+    /// The primary asks for memory for the windows.
+    Wake {
+        /// The attempt it belongs to.
+        attempt: u64,
+    },
     /// The primary asks to make `range` durable.
     Flush {
         /// The attempt it belongs to.
@@ -138,6 +148,13 @@ pub enum Action {
     GiveUpArrivals {
         /// Nothing is left to be applied.
         now: bool,
+    },
+    /// Give the memory of the own windows back, unless something in them is not durable here.
+    Release,
+    /// Take memory for the own windows again, and tell the primary that they are awake, under `attempt`.
+    Allocate {
+        /// To be repeated in the message.
+        attempt: u64,
     },
     /// Make `range` of the own windows durable.
     Persist {
@@ -251,7 +268,13 @@ impl Backup {
                     actions.push(Action::GiveUpArrivals { now });
                 }
             }
-            Event::Offer { .. } | Event::Edit { .. } => {}
+            Event::Rest { attempt } if self.attempt == Some(attempt) => {
+                actions.push(Action::Release);
+            }
+            Event::Wake { attempt } if self.attempt == Some(attempt) => {
+                actions.push(Action::Allocate { attempt });
+            }
+            Event::Offer { .. } | Event::Edit { .. } | Event::Rest { .. } | Event::Wake { .. } => {}
             Event::Examined { seq, missing } => self.examined(seq, missing, actions),
             Event::Fetched { part } => self.fetched(part, actions),
             Event::Gone { part } => self.gone(part, actions),

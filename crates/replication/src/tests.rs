@@ -94,6 +94,22 @@ fn standing(case: &mut TestCase) -> Standing {
     }
 }
 
+/// An event about windows that rest.
+fn resting_event(case: &mut TestCase) -> primary::Event {
+    use primary::Event;
+    if case.directive == "logs-rest" {
+        return Event::LogsRest;
+    }
+    let member = member(case);
+    match case.directive.as_str() {
+        "wanted" => Event::Wanted { member },
+        _ => Event::Awake {
+            member,
+            attempt: arg(case, "attempt"),
+        },
+    }
+}
+
 fn primary_event(case: &mut TestCase) -> primary::Event {
     use primary::Event;
     match case.directive.clone().as_str() {
@@ -138,6 +154,7 @@ fn primary_event(case: &mut TestCase) -> primary::Event {
             member: member(case),
             range: range(case),
         },
+        "logs-rest" | "wanted" | "awake" => resting_event(case),
         "edit-committed" => Event::EditCommitted {
             seq: EditSeq(arg(case, "seq")),
         },
@@ -188,6 +205,12 @@ fn backup_event(case: &mut TestCase) -> backup::Event {
         },
         "applied" => Event::Applied {
             seq: EditSeq(arg(case, "seq")),
+        },
+        "rest" => Event::Rest {
+            attempt: arg(case, "attempt"),
+        },
+        "wake" => Event::Wake {
+            attempt: arg(case, "attempt"),
         },
         "flush" => Event::Flush {
             attempt: arg(case, "attempt"),

@@ -11,7 +11,7 @@ use crate::many;
 use crate::plan::WorldKind;
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 83] = [
+pub const NEEDED: [&str; 84] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -54,6 +54,7 @@ pub const NEEDED: [&str; 83] = [
     "copies left failed",
     "regions that went on beside one",
     "flushes",
+    "backups that rested",
     "compactions",
     "moves",
     "requests that waited for garbage",

@@ -24,6 +24,7 @@ use crate::engine::{Compaction, Placement, Settings};
 use crate::many::Many;
 use crate::random::Random;
 use crate::small::Small;
+use crate::windows;
 
 /// Servers of every run.
 pub(crate) const SERVERS: usize = 3;
@@ -209,6 +210,7 @@ impl Plan {
             compaction,
             max_space_amplification: collecting.pick(&[100, 120, 150]),
             space_floor_bytes: floor,
+            rest_after: windows::rest_after(&mut Random::new(seed, 63)),
             ..engine(&mut random)
         };
         let engine = with_medium_pairs(engine, &mut Random::new(seed, 11));

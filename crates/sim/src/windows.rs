@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use argosy_base::Incarnation;
 use argosy_base::limits::BLOCK_SIZE;
@@ -21,6 +22,14 @@ use crate::random::Random;
 
 /// Numbers the directories of a process.
 static DIRECTORIES: AtomicU64 = AtomicU64::new(0);
+
+/// In half of the seeds windows rest as soon as nobody writes.
+pub(crate) fn rest_after(random: &mut Random) -> Duration {
+    match random.chance(50) {
+        true => random.micros(0, 20_000),
+        false => argosy_lsm::Settings::default().rest_after,
+    }
+}
 
 /// The windows of a machine, as its present process has them. Clones share them.
 #[derive(Clone)]

@@ -28,6 +28,9 @@
 //!   23  MoreWanted         attempt seq to
 //!   24  Failed             attempt damaged: flag why
 //!   25  Whole              attempt
+//!   26  Rest               attempt
+//!   27  Wake               attempt
+//!   28  Awake              attempt
 //!
 //! position := edit lsn count (log ordinal segment end flushed)[count]
 //! range    := log ordinal segment from to       flag := 0: u8 | 1: u8
@@ -76,7 +79,7 @@ use argosy_base::{
 
 use self::read::{
     failed, fetched, flag, offset, part_of_edit, places, position, range, room, segment, ship,
-    up_to, whole,
+    state, up_to,
 };
 use self::write::{put_all, put_position, put_range};
 
@@ -297,6 +300,22 @@ pub enum Message<'a> {
         /// Of the prepare.
         attempt: u64,
     },
+    /// Primary to backup: all of the logs is durable everywhere, and nothing is written to your windows before you say
+    /// that they are awake. Give their memory back.
+    Rest {
+        /// Of the prepare.
+        attempt: u64,
+    },
+    /// Primary to backup: take memory for your windows again.
+    Wake {
+        /// Of the prepare.
+        attempt: u64,
+    },
+    /// Backup to primary: my windows have memory.
+    Awake {
+        /// Of the prepare.
+        attempt: u64,
+    },
     /// A client's [`Request`](crate::api::Request), forwarded to the region's primary, as it travels.
     Call(&'a [u8]),
     /// Its [`Response`](crate::api::Response), as it travels.
@@ -333,6 +352,9 @@ impl<'a> Message<'a> {
             Self::MoreWanted { .. } => 23,
             Self::Failed { .. } => 24,
             Self::Whole { .. } => 25,
+            Self::Rest { .. } => 26,
+            Self::Wake { .. } => 27,
+            Self::Awake { .. } => 28,
         }
     }
 
@@ -344,7 +366,10 @@ impl<'a> Message<'a> {
             | Self::CaughtUp { .. }
             | Self::CheckpointWanted { .. }
             | Self::Failed { .. }
-            | Self::Whole { .. } => self.encode_state(out),
+            | Self::Whole { .. }
+            | Self::Rest { .. }
+            | Self::Wake { .. }
+            | Self::Awake { .. } => self.encode_state(out),
             Self::Offer {
                 attempt,
                 seq,
@@ -401,9 +426,11 @@ impl<'a> Message<'a> {
                 put_varint(out, *attempt);
                 out.extend_from_slice(&[*addresses as u8, u8::from(*refill)]);
             }
-            Self::CheckpointWanted { attempt } | Self::Whole { attempt } => {
-                put_varint(out, *attempt);
-            }
+            Self::CheckpointWanted { attempt }
+            | Self::Whole { attempt }
+            | Self::Rest { attempt }
+            | Self::Wake { attempt }
+            | Self::Awake { attempt } => put_varint(out, *attempt),
             Self::Report {
                 attempt,
                 position,
@@ -539,7 +566,7 @@ impl<'a> Message<'a> {
                 to: r.varint()?,
             },
             24 => failed(r)?,
-            25 => whole(r)?,
+            25..=28 => state(kind, r.varint()?),
             _ => return Err(r.malformed()),
         };
         reader.finish()?;

@@ -46,6 +46,9 @@ fn samples() -> Vec<Message<'static>> {
             standing: Standing::PutBack,
         },
         Message::Whole { attempt: 3 },
+        Message::Rest { attempt: 3 },
+        Message::Wake { attempt: 300 },
+        Message::Awake { attempt: 70_000 },
         Message::CaughtUp {
             attempt: 2,
             position: Position::default(),

@@ -276,7 +276,6 @@ impl Replica {
         self.logs.flush(range, &self.storage, &mut self.events);
     }
 
-    /// Starts the flushes that waited for an edit.
     /// Gives the memory of the windows back, where everything in them is durable here; nobody writes to them before
     /// [`wake`](Self::wake). Returns whether it did.
     pub fn rest(&mut self) -> bool {
@@ -297,6 +296,7 @@ impl Replica {
         all.try_for_each(|memory| memory.allocate())
     }
 
+    /// Starts the flushes that waited for an edit.
     fn start_waiting(&mut self) {
         self.logs.start_waiting(&self.storage, &mut self.events);
     }

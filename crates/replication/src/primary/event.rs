@@ -81,6 +81,20 @@ pub enum Event {
         /// What it was asked to flush.
         range: FlushRange,
     },
+    /// The primary's logs rest: every member has all that was appended durable, with marks that say so.
+    LogsRest,
+    /// There is something to be written to `member`'s windows, which are not awake.
+    Wanted {
+        /// The backup.
+        member: ServerId,
+    },
+    /// `member`'s windows have memory again.
+    Awake {
+        /// The backup.
+        member: ServerId,
+        /// Which [`Action::Prepare`] its windows date from.
+        attempt: u64,
+    },
     /// Edit `seq` is durable on the primary.
     EditCommitted {
         /// The edit.
@@ -185,6 +199,25 @@ pub enum Action {
         attempt: u64,
         /// What to flush.
         range: FlushRange,
+    },
+    /// Tell `member` that its windows may give their memory back. Nothing is written to them from now on.
+    SendRest {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+    },
+    /// Ask `member` to take memory for its windows again.
+    SendWake {
+        /// The backup.
+        member: ServerId,
+        /// The member's present attempt.
+        attempt: u64,
+    },
+    /// Write what waits to `member`'s windows.
+    Ship {
+        /// The backup.
+        member: ServerId,
     },
     /// Every member holds everything up to `lsn`.
     Commit {

@@ -31,7 +31,7 @@
 //!
 //! *Prepared*: it was asked to revoke its windows and to report. *Syncing*: it was offered a
 //! checkpoint, fetches what it lacks, and gets every later edit behind the checkpoint. *Live*: it
-//! also gets every record, one-sided, and its flushes.
+//! also gets every record, one-sided, and its flushes. While nothing is written it [rests](resting).
 //!
 //! **Ships.** The driver writes records in numbered *ships*: one for everything that was appended
 //! since the last, in every log. A ship is complete at a member when all its writes are. Ships of
@@ -48,6 +48,7 @@
 mod event;
 mod flushing;
 mod opening;
+mod resting;
 mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -60,6 +61,7 @@ pub use opening::OwnCopy;
 pub use view::MemberView;
 
 use self::flushing::{Flush, Flushed, lacks};
+use self::resting::Rest;
 use crate::mode::Mutants;
 
 /// How far a backup is on its way to live.
@@ -97,6 +99,7 @@ struct Member {
     written: u64,
     /// Flushes that wait for a ship to complete: the ship's number and the range.
     flushes: VecDeque<(u64, FlushRange)>,
+    rest: Rest,
     applied: EditSeq,
     /// Its copy of the log ends in front of what the primary's windows hold.
     lacks_log: bool,
@@ -171,6 +174,7 @@ impl Primary {
             shipped: 0,
             written: 0,
             flushes: VecDeque::new(),
+            rest: Rest::Awake,
             applied: EditSeq(0),
             lacks_log: false,
             told_whole: false,
@@ -284,6 +288,9 @@ impl Primary {
             Event::Written { member, ship } => self.written(member, ship, actions),
             Event::Flush { range } => self.flush(range, actions),
             Event::Flushed { member, range } => self.flushed(member, range, actions),
+            Event::LogsRest => self.logs_rest(actions),
+            Event::Wanted { member } => self.wanted(member, actions),
+            Event::Awake { member, attempt } => self.awake(member, attempt, actions),
             Event::EditCommitted { seq } => self.edit_committed(seq, actions),
             Event::EditApplied { member, seq } => self.edit_applied(member, seq, actions),
             Event::TooFarBehind { member } => self.too_far_behind(member, actions),
@@ -311,6 +318,7 @@ impl Primary {
         };
         let refill = member.refill && serves;
         member.phase = Phase::Prepared;
+        member.rest = Rest::Awake;
         member.attempt += 1;
         member.told_whole = false;
         member.refill_asked = refill.then_some(member.attempt);
@@ -491,6 +499,7 @@ impl Primary {
             return;
         }
         assert!(ship > member.shipped, "ships of {id} are numbered in order");
+        assert_eq!(member.rest, Rest::Awake, "the windows of {id} have memory");
         member.shipped = ship;
         member.ships.push_back((ship, last));
     }

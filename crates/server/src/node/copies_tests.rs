@@ -30,7 +30,7 @@ const BORDER: &[u8] = b"m";
 /// Memory whose next requests are refused.
 #[derive(Default)]
 pub(super) struct Scarce {
-    inner: AnonymousWindows,
+    pub(super) inner: AnonymousWindows,
     /// How many requests are still to be refused.
     pub(super) refusals: AtomicUsize,
 }

@@ -274,6 +274,8 @@ impl Follower {
                 }
                 self.step_machine(Event::Flush { attempt, range }, context);
             }
+            Message::Rest { attempt } => self.step_machine(Event::Rest { attempt }, context),
+            Message::Wake { attempt } => self.step_machine(Event::Wake { attempt }, context),
             Message::Commit { commit } => self.replica.commit(commit),
             Message::Compact { upto } => self.replica.compact(upto),
             // Of an attempt that is over: nothing tells any more whether it is of use.
@@ -552,6 +554,8 @@ impl Follower {
                     self.replica.give_up_arrivals();
                 }
             }
+            Action::Release => _ = self.replica.rest(),
+            Action::Allocate { attempt } => self.allocate(attempt, context),
             Action::Persist { range } => self.replica.flush(range),
             Action::SendFlushed { range } => {
                 context.send(primary, region, &Message::Flushed { range });
@@ -572,5 +576,7 @@ const fn is_of_primary(message: &Message<'_>) -> bool {
             | Message::Commit { .. }
             | Message::Compact { .. }
             | Message::Whole { .. }
+            | Message::Rest { .. }
+            | Message::Wake { .. }
     )
 }

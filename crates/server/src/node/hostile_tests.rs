@@ -447,7 +447,7 @@ fn message<'a>(
         0 => body.len() as u64,
         _ => random.number(),
     };
-    match random.below(26) {
+    match random.below(29) {
         0 => Message::Prepare {
             attempt,
             addresses: random.pick(&AddressMode::ALL),
@@ -550,7 +550,10 @@ fn second_message<'a>(
             why: "it wants to",
         },
         23 => Message::Whole { attempt },
-        24 => {
+        24 => Message::Rest { attempt },
+        25 => Message::Wake { attempt },
+        26 => Message::Awake { attempt },
+        27 => {
             let mut answer = Vec::new();
             Response::Count(random.number()).encode(&mut answer);
             Message::Answer(answer.leak())

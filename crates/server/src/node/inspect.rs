@@ -43,6 +43,8 @@ pub struct NodeCounts {
     pub parts: u64,
     /// Histories adopted from another member.
     pub adoptions: u64,
+    /// How often a backup's windows were let rest.
+    pub rests: u64,
     /// Regions that were opened here.
     pub promotions: u64,
     /// Links that went down.
@@ -212,6 +214,7 @@ impl Node {
             parts: counters.parts.load(Ordering::Relaxed),
             promotions: counters.promotions.load(Ordering::Relaxed),
             adoptions: counters.adoptions.load(Ordering::Relaxed),
+            rests: counters.rests.load(Ordering::Relaxed),
             links_lost: counters.links_lost.load(Ordering::Relaxed),
             rewritten_segments: counters.rewritten_segments.load(Ordering::Relaxed),
             rewritten_bytes: counters.rewritten_bytes.load(Ordering::Relaxed),

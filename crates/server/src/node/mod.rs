@@ -234,6 +234,7 @@ pub(crate) struct Counters {
     pub(crate) offers: AtomicU64,
     pub(crate) parts: AtomicU64,
     pub(crate) adoptions: AtomicU64,
+    pub(crate) rests: AtomicU64,
     pub(crate) promotions: AtomicU64,
     pub(crate) links_lost: AtomicU64,
     pub(crate) rewritten_segments: AtomicU64,
@@ -436,6 +437,8 @@ mod parts_tests;
 mod planted_tests;
 #[cfg(test)]
 mod readers_tests;
+#[cfg(test)]
+mod resting_tests;
 
 /// A number of this start of the server: the next one at each start, and on a new device one that has nothing to do
 /// with those of the device before. Peers and clients may know one of those.

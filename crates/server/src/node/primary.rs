@@ -7,7 +7,7 @@
 //!
 //! 1. what the engine told ([`Outbox`]) is taken,
 //! 2. flushes are announced and everything appended is shipped to every attached backup,
-//! 3. completed ships raise the commit LSN,
+//! 3. completed ships raise the commit LSN; where the logs rest, the backups' windows do, too,
 //! 4. finished segments go into free landing slots, and edits behind them ([`offering`](super::offering)).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -285,6 +285,7 @@ impl PrimaryDriver {
         }
         made |= self.poll_ships(context);
         drop(span);
+        self.rest(context);
         self.offer_all(context);
         made |= self.ship_segment(context);
         let committed = !news.edits.is_empty();
@@ -329,6 +330,11 @@ impl PrimaryDriver {
         let Some(source) = self.stage.source() else {
             return;
         };
+        if !self.machine.is_awake(member) {
+            return self
+                .machine
+                .step(Event::Wanted { member }, &mut self.actions);
+        }
         let last = self.last;
         match attachment.ship(context.fabric(), source, &self.ends) {
             // The fabric takes no more for now.
@@ -344,6 +350,15 @@ impl PrimaryDriver {
                     .step(Event::TooFarBehind { member }, &mut self.actions);
             }
             Err(error) => self.lost(member, &error, context),
+        }
+    }
+
+    /// Has the backups' windows rest where the own logs do.
+    fn rest(&mut self, context: &Context<'_>) {
+        let rests = self.stage.source().is_some_and(Source::is_at_rest);
+        if rests && !self.attached.is_empty() {
+            self.machine.step(Event::LogsRest, &mut self.actions);
+            self.act(context);
         }
     }
 
@@ -463,13 +478,12 @@ impl PrimaryDriver {
                 let flush = self.flush_message(attempt, range);
                 context.send(member, region, &flush);
             }
-            Action::Commit { lsn } => {
-                if let Stage::Serving(engine) = &self.stage {
-                    // A member may claim more than was ever written here; it is not believed.
-                    engine.commit(lsn.min(engine.last_lsn()));
-                }
-                self.tell_commit(lsn, context);
+            Action::SendRest { member, attempt } => self.let_rest(member, attempt, context),
+            Action::SendWake { member, attempt } => {
+                context.send(member, region, &Message::Wake { attempt });
             }
+            Action::Ship { member } => self.ship(member, context),
+            Action::Commit { lsn } => self.commit(lsn, context),
             Action::FlushedEverywhere { log, segment, to } => {
                 if let Some(source) = self.stage.source() {
                     source.flushed_everywhere(log, segment, to);
@@ -482,6 +496,20 @@ impl PrimaryDriver {
                 }
             }
         }
+    }
+
+    fn commit(&mut self, lsn: Lsn, context: &Context<'_>) {
+        if let Stage::Serving(engine) = &self.stage {
+            // A member may claim more than was ever written here; it is not believed.
+            engine.commit(lsn.min(engine.last_lsn()));
+        }
+        self.tell_commit(lsn, context);
+    }
+
+    fn let_rest(&self, member: ServerId, attempt: u64, context: &Context<'_>) {
+        let rests = &context.node.counters.rests;
+        rests.fetch_add(1, Ordering::Relaxed);
+        context.send(member, self.region, &Message::Rest { attempt });
     }
 
     fn attach(&mut self, member: ServerId, position: &Position, context: &Context<'_>) {

@@ -4,7 +4,7 @@
 //! fresh memory is made, filled with what was in the old windows and is not durable, offered, and the
 //! report is sent. Where there is no memory for fresh windows the report is owed: it is tried again, at
 //! growing intervals, until the attempt is over. Nobody can write to the copy meanwhile, and the old
-//! windows stay what a restart finds.
+//! windows stay what a restart finds. Memory for windows that have rested is owed likewise.
 
 use std::time::Duration;
 
@@ -21,9 +21,19 @@ use super::windows::WindowsOf;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A report for which there was no memory.
+/// What the primary waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// A report, from fresh windows.
+    Report,
+    /// That the windows are awake.
+    Awake,
+}
+
+/// What is due, or for which there was no memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwedReport {
+    what: What,
     attempt: u64,
     /// When it is due.
     at: Instant,
@@ -61,8 +71,12 @@ impl Follower {
         }
         self.revoke_windows(context);
         let at = context.node.now();
-        let pause = None;
-        self.owed = Some(OwedReport { attempt, at, pause });
+        self.owed = Some(OwedReport {
+            what: What::Report,
+            attempt,
+            at,
+            pause: None,
+        });
         context.node.wake(self.region);
     }
 
@@ -91,9 +105,12 @@ impl Follower {
         if !self.report_is_due(context.node.now()) {
             return;
         }
-        let Some(OwedReport { attempt, .. }) = self.owed else {
+        let Some(OwedReport { what, attempt, .. }) = self.owed else {
             return;
         };
+        if what == What::Awake {
+            return self.allocate(attempt, context);
+        }
         let of_region = WindowsOf {
             region: self.region,
             logs: context.node.engine.logs(),
@@ -101,13 +118,13 @@ impl Follower {
         let world = &context.node.world;
         let fresh = match of_region.fresh(world) {
             Ok(fresh) => fresh,
-            Err(error) => return self.report_later(attempt, &error, context),
+            Err(error) => return self.owe(What::Report, attempt, &error, context),
         };
         if let Err(error) = self.replica.detach(fresh.clone()) {
             return self.fail_by(&error, context);
         }
         if let Err(error) = of_region.keep(world) {
-            return self.report_later(attempt, &error, context);
+            return self.owe(What::Report, attempt, &error, context);
         }
         self.owed = None;
         if let Err(error) = of_region.register(&fresh, context.fabric()) {
@@ -127,18 +144,28 @@ impl Follower {
         context.send(self.primary, self.region, &report);
     }
 
-    /// There is no memory for fresh windows.
-    fn report_later(&mut self, attempt: u64, error: &MemoryError, context: &Context<'_>) {
+    /// Takes memory for windows that rest, and tells the primary; later, where there is none now.
+    pub(super) fn allocate(&mut self, attempt: u64, context: &Context<'_>) {
+        if let Err(error) = self.replica.wake() {
+            return self.owe(What::Awake, attempt, &error, context);
+        }
+        self.owed = None;
+        context.send(self.primary, self.region, &Message::Awake { attempt });
+    }
+
+    /// There is no memory for windows: `what` is due later.
+    fn owe(&mut self, what: What, attempt: u64, error: &MemoryError, context: &Context<'_>) {
         let before = self.owed.and_then(|owed| owed.pause);
         if before.is_none() {
             tracing::warn!(
                 region = self.region.0,
                 %error,
-                "the windows cannot be renewed now: the report waits, and is tried again"
+                "there is no memory for windows now: the primary waits, and it is tried again"
             );
         }
         let pause = before.map_or(PAUSE_MIN, |pause| (2 * pause).min(PAUSE_MAX));
         self.owed = Some(OwedReport {
+            what,
             attempt,
             at: context.node.now() + pause,
             pause: Some(pause),

@@ -380,6 +380,10 @@ fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
             member,
             range: *range,
         },
+        Message::Awake { attempt } => Event::Awake {
+            member,
+            attempt: *attempt,
+        },
         _ => return None,
     })
 }
@@ -388,7 +392,11 @@ fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
 const fn activity_of(message: &Message<'_>) -> Activity {
     match message {
         Message::Call(_) | Message::Answer(_) => Activity::Request,
-        Message::Flush { .. } | Message::Flushed { .. } => Activity::LogReplication,
+        Message::Flush { .. }
+        | Message::Flushed { .. }
+        | Message::Rest { .. }
+        | Message::Wake { .. }
+        | Message::Awake { .. } => Activity::LogReplication,
         Message::Compact { .. } | Message::Compacted { .. } => Activity::Compaction,
         Message::Prepare { .. }
         | Message::Report { .. }

@@ -47,6 +47,7 @@ impl Cluster {
         coverage.add("segments repaired", counts.repaired_segments);
         coverage.add("copies filled anew", counts.refilled_copies);
         coverage.add("adoptions", counts.adoptions);
+        coverage.add("backups that rested", counts.rests);
         coverage.add("promotions", counts.promotions);
         coverage.add("pointers rewritten", counts.rewritten_pointers);
         for region in node.map().regions() {

@@ -172,7 +172,12 @@ pub(super) fn flag(r: &mut Reader<'_>) -> Result<bool, Malformed> {
     }
 }
 
-pub(super) fn whole<'a>(r: &mut Reader<'a>) -> Result<Message<'a>, Malformed> {
-    let attempt = r.varint()?;
-    Ok(Message::Whole { attempt })
+/// A message of `kind` 25 to 28, which tells of a copy or of its windows.
+pub(super) const fn state<'a>(kind: u8, attempt: u64) -> Message<'a> {
+    match kind {
+        25 => Message::Whole { attempt },
+        26 => Message::Rest { attempt },
+        27 => Message::Wake { attempt },
+        _ => Message::Awake { attempt },
+    }
 }

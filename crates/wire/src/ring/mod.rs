@@ -75,8 +75,9 @@ const END_SIZE: usize = 8;
 /// 10: sorted pairs may be ingested. 11: regions may be flushed and compacted when somebody asks.
 /// 12: edits and checkpoints go in parts that are asked for, calls and answers as several messages.
 /// 13: a backup tells that its copy has failed. 14: and whether a copy is whole, or damaged and to be begun anew.
-/// 15: and whether it was begun anew or put back. 16: a position lists the logs that it speaks of.
-const VERSION: u8 = 16;
+/// 15: and whether it was begun anew or put back. 16: a position lists the logs that it speaks of. 17: windows may
+/// rest.
+const VERSION: u8 = 17;
 
 /// The first two bytes of every header. Not zero, so that free space is not a message.
 const MARK: u16 = 0xa650;

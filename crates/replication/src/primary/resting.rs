@@ -1,0 +1,78 @@
+//! Rest: backups whose windows need no memory, because nothing is written to them.
+//!
+//! ```text
+//!             the logs rest                something is to be written
+//!   Awake ───────────────────▶ Resting ────────────────────────────────▶ Waking
+//!     ▲                                                                    │
+//!     └─────────────────── the backup says that it is awake ───────────────┘
+//! ```
+//!
+//! The primary writes to the windows of a backup that is awake, and to no others. It lets a backup rest when
+//! all writes to that backup have completed and are durable there, and everywhere else. So the backup may release
+//! the memory as soon as it hears of that, whatever happens to the primary or to other members. A backup that begins
+//! a new attempt has fresh windows, and is awake.
+
+use alloc::vec::Vec;
+
+use argosy_base::ServerId;
+
+use super::{Action, Phase, Primary};
+
+/// Whether the windows of a backup have memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// They have.
+    Awake,
+    /// They need none.
+    Resting,
+    /// It was asked to take memory again.
+    Waking,
+}
+
+impl Primary {
+    /// Whether the windows of `member` can be written. Where they cannot, tell [`Wanted`](super::Event::Wanted) and
+    /// wait for [`Action::Ship`].
+    #[must_use]
+    pub fn is_awake(&self, member: ServerId) -> bool {
+        self.members
+            .get(&member)
+            .is_some_and(|member| member.rest == Rest::Awake)
+    }
+
+    pub(super) fn logs_rest(&mut self, actions: &mut Vec<Action>) {
+        if !self.flushes.is_empty() {
+            return;
+        }
+        for (id, member) in &mut self.members {
+            let is_done = member.ships.is_empty() && member.flushes.is_empty();
+            if member.phase == Phase::Live && member.rest == Rest::Awake && is_done {
+                member.rest = Rest::Resting;
+                actions.push(Action::SendRest {
+                    member: *id,
+                    attempt: member.attempt,
+                });
+            }
+        }
+    }
+
+    pub(super) fn wanted(&mut self, id: ServerId, actions: &mut Vec<Action>) {
+        if let Some(member) = self.members.get_mut(&id)
+            && member.rest == Rest::Resting
+        {
+            member.rest = Rest::Waking;
+            actions.push(Action::SendWake {
+                member: id,
+                attempt: member.attempt,
+            });
+        }
+    }
+
+    pub(super) fn awake(&mut self, id: ServerId, attempt: u64, actions: &mut Vec<Action>) {
+        if let Some(member) = self.members.get_mut(&id)
+            && (member.rest, member.attempt) == (Rest::Waking, attempt)
+        {
+            member.rest = Rest::Awake;
+            actions.push(Action::Ship { member: id });
+        }
+    }
+}
