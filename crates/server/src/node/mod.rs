@@ -213,10 +213,15 @@ pub struct Node {
     tasks: OnceLock<Arc<Tasks>>,
     /// What is set aside. Taken alone, behind all other locks.
     set_aside: Mutex<SetAsides>,
-    /// The device was full when it was looked last.
-    was_full: AtomicBool,
-    /// The device had failed when it was looked last.
-    had_failed: AtomicBool,
+    /// How the device was when it was looked at last.
+    device: DeviceSeen,
+}
+
+/// See [`Node::device`].
+#[derive(Debug, Default)]
+struct DeviceSeen {
+    full: AtomicBool,
+    failed: AtomicBool,
 }
 
 /// What a node counts.
@@ -275,12 +280,7 @@ impl Node {
         };
         let Opened { drivers, set_aside } = opener.open()?;
         let (dirty, active) = (Arc::<Raised>::default(), Arc::<Raised>::default());
-        let ids: Vec<RegionId> = drivers.keys().copied().collect();
-        let steppers = Arc::new(Steppers::new(ids.into_iter(), Arc::clone(&world.waker)));
-        world.store.set_waker({
-            let steppers = Arc::clone(&steppers);
-            Arc::new(move || steppers.device_done())
-        });
+        let steppers = Steppers::of(&world, drivers.keys().copied());
         let regions = drivers.into_iter().map(|(region, driver)| {
             let care = Care {
                 dirty: Arc::clone(&dirty),
@@ -300,7 +300,6 @@ impl Node {
         let cache = engine.cache();
         let excess = Excess::new(Arc::clone(&cache), settings.memory.unshared());
         let opened = world.clock.now();
-        let now = AtomicU64::new(opened.as_nanos());
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             id,
@@ -312,7 +311,7 @@ impl Node {
             answers,
             calls: Mutex::default(),
             answerers: Mutex::default(),
-            now,
+            now: AtomicU64::new(opened.as_nanos()),
             swept: AtomicU64::new(0),
             opened,
             engine,
@@ -333,8 +332,7 @@ impl Node {
             native: OnceLock::new(),
             tasks: OnceLock::new(),
             set_aside: Mutex::new(set_aside),
-            was_full: AtomicBool::new(false),
-            had_failed: AtomicBool::new(false),
+            device: DeviceSeen::default(),
         }))
     }
 

@@ -407,7 +407,7 @@ impl Node {
     pub(super) fn discard_cut_segments(&self) {
         let store = &self.world.store;
         let full = store.room().is_full();
-        let was_full = self.was_full.swap(full, Ordering::Relaxed);
+        let was_full = self.device.full.swap(full, Ordering::Relaxed);
         if was_full && !full {
             // Others wait for the room.
             self.steppers.wake_all();
@@ -428,7 +428,7 @@ impl Node {
     /// Whether the device has failed since the last call.
     pub(super) fn has_just_failed(&self) -> bool {
         let failed = self.world.store.failure().is_some();
-        !self.had_failed.swap(failed, Ordering::Relaxed) && failed
+        !self.device.failed.swap(failed, Ordering::Relaxed) && failed
     }
 
     /// Ends the [quarantine](Store::quarantine) once every copy that could not be read when the device was opened has

@@ -15,10 +15,12 @@
 //! other. What belongs to no region, such as the room of the device, is work of the same kind: [`Work::Chores`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::{Instant, RegionId};
 use argosy_device::Waker;
+
+use super::World;
 
 /// What a stepper takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -179,12 +181,17 @@ pub(super) struct Steppers {
 }
 
 impl Steppers {
-    /// Everything is ready.
-    pub(super) fn new(regions: impl Iterator<Item = RegionId>, ring: Waker) -> Self {
-        Self {
+    /// Those of a server with these regions: everything is ready. From now on the device wakes whoever waits for it.
+    pub(super) fn of(world: &World, regions: impl Iterator<Item = RegionId>) -> Arc<Self> {
+        let steppers = Arc::new(Self {
             schedule: Mutex::new(Schedule::new(regions)),
-            ring,
-        }
+            ring: Arc::clone(&world.waker),
+        });
+        world.store.set_waker({
+            let steppers = Arc::clone(&steppers);
+            Arc::new(move || steppers.device_done())
+        });
+        steppers
     }
 
     /// Has a step of `work` follow.
