@@ -1,12 +1,12 @@
 //! Requests that need the device, and the workers that carry them out.
 //!
 //! A thread that serves clients or other servers asks the service for what is in memory first. What needs the device
-//! becomes a [`Task`] in the one queue of all these threads. A worker takes the oldest, calls the service, which may
+//! becomes a *task* in the one queue of all these threads. A worker takes the oldest, calls the service, which may
 //! block it, and sends the answer where the task says. A worker without a task sleeps.
 //!
 //! Gets that wait one behind the other are taken together, up to [`GETS_MAX`]: they are looked up together, and read
 //! in one submission to the device. So that they come together, a thread pushes what it finds in a round, and wakes a
-//! worker at the round's end ([`Tasks::ring`]). A worker that leaves tasks behind wakes the next.
+//! worker at the round's end (`Tasks::ring`). A worker that leaves tasks behind wakes the next.
 //!
 //! The queue is bounded, in tasks and in bytes (I8). A thread whose task finds no room has two ways. Where it may
 //! wait for the device, it carries the task out itself. Otherwise it keeps the task, takes nothing more from that
@@ -14,7 +14,7 @@
 //! queue before that of the thread that has waited longest, so that a long one finds room, too.
 //!
 //! Tasks have no order among them. Whoever needs one keeps back what must not overtake: a native client what it laid
-//! behind a write ([`Away`]), a RESP session what concerns the same keys (`resp/holding.rs`).
+//! behind a write (`Away`), a RESP session what concerns the same keys (`resp/holds.rs`).
 
 use std::collections::VecDeque;
 use std::io;

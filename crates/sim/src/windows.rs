@@ -18,6 +18,7 @@ use argosy_memory::{
     WindowStore,
 };
 
+use crate::engine::Settings;
 use crate::random::Random;
 
 /// Numbers the directories of a process.
@@ -27,7 +28,7 @@ static DIRECTORIES: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn rest_after(random: &mut Random) -> Duration {
     match random.chance(50) {
         true => random.micros(0, 20_000),
-        false => argosy_lsm::Settings::default().rest_after,
+        false => Settings::default().rest_after,
     }
 }
 

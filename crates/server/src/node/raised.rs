@@ -1,7 +1,7 @@
 //! Regions for which something is to be done soon, so that nobody has to look at all of them.
 //!
-//! A region raises a [`Flag`], and thereby enters a list, in which it stands once. Whoever takes it from the list lowers
-//! the flag *before* it does what is to be done: a flag that is raised meanwhile enters the list again.
+//! A region raises a [`Flag`], and thereby enters a list, in which it stands once. Whoever takes it from the list
+//! lowers the flag *before* it does what is to be done: a flag that is raised meanwhile enters the list again.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

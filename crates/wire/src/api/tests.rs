@@ -1,3 +1,5 @@
+//! Round trips of requests and responses, and bytes that are neither.
+
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
