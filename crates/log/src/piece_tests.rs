@@ -90,6 +90,7 @@ fn the_closing_mark_of_a_sealed_segment_is_handed_out() {
 
     let header = encode_window_header(REGION, &sealed, 1, Writer::default());
     slots[1].write(0, &header);
+    slots[1].write(WINDOW_HEADER_BYTES, &[6; BLOCK_SIZE]);
     slots[1].write(WINDOW_HEADER_BYTES + BLOCK_SIZE, &[7; 20]);
     let held = empty.as_found([sealed]);
     let next = held.piece(&sealed, 17 * BLOCK, end, &mut piece);

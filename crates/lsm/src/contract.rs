@@ -250,7 +250,7 @@ impl Follower for Passive {
     }
 
     fn addresses(&self) -> AddressMode {
-        self.replica.addresses()
+        self.replica.settings().addresses
     }
 
     fn take_rewritten(&mut self) -> Rewritten {

@@ -137,7 +137,7 @@ const FENCES: [Fence; 3] = [
         words: &["AddressMode"],
         files: &[
             "addresses.rs",
-            "replica/mod.rs",
+            "contract.rs",
             "replica/places.rs",
             "settings.rs",
             "shape.rs",

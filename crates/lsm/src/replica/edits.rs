@@ -71,7 +71,7 @@ impl Replica {
         self.incoming.expected.clear();
         self.incoming.named = edit.added.iter().map(|(_, _, s)| s.number).collect();
         let mut parts = Vec::new();
-        let addresses = self.addresses();
+        let addresses = self.settings().addresses;
         self.incoming.note_counted(edit, addresses);
         for segment in self.level_segments_missing(edit) {
             self.incoming.expected.insert(

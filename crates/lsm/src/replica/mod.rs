@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{
-    AddressMode, DeviceSegment, EditSeq, FlushRange, Position, RegionId, SegmentNumber, Standing,
+    DeviceSegment, EditSeq, FlushRange, Position, RegionId, SegmentNumber, Standing,
 };
 use argosy_device::{Buffer, Store};
 use argosy_engine::set_aside::SetAside;
@@ -387,12 +387,6 @@ impl Replica {
             self.storage.pending().count(),
             builder.map_or_else(String::new, |builder| builder.jobs.space_in_words())
         )
-    }
-
-    /// What pointers inside level segments name.
-    #[must_use]
-    pub fn addresses(&self) -> AddressMode {
-        self.storage.settings().addresses
     }
 
     /// The primary has these segments of its large and medium log in these places. They go into the log map.

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Epoch, Instant, KeyRange, LogId, Lsn, Remedy, SegmentPart, ServerId};
+use argosy_base::{
+    AddressMode, Epoch, Instant, KeyRange, LogId, Lsn, Remedy, SegmentPart, ServerId,
+};
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
 use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_engine::{
