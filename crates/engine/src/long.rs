@@ -4,7 +4,7 @@
 //! The keys of parts and the bytes of a head are in [`argosy_base::long`].
 //!
 //! Parts and heads are ordinary pairs of the same region. All parts but the last have the same length,
-//! [`PART_BYTES`] unless log windows are small.
+//! [`PART_BYTES`](argosy_base::limits::PART_BYTES) unless log windows are small.
 //!
 //! - A writer ([`LongWriter`]) puts the parts, one by one, and then the head, which is the commit point: one
 //!   pair, under the same conditions and with the same expiry as any. Every LSN of a part is below the head's,

@@ -13,7 +13,7 @@
 //!   up, when the primary says that something else lies there, and when the windows are taken back.
 //!
 //! A shipped segment is taken in three steps: its bytes are checked
-//! ([`Replica::check`](super::Replica::check)), its pointers rewritten in these private bytes
+//! ([`Shipment::check`](argosy_engine::shipment::Shipment::check)), its pointers rewritten in these private bytes
 //! ([`Replica::rewrite`](super::Replica::rewrite)), and they are written
 //! ([`Replica::put`](super::Replica::put)). A pointer that the maps do not know is no mistake of anybody's: this member
 //! may be about to learn of that log segment by a checkpoint. The segment is then not stored, and is

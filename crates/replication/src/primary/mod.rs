@@ -31,7 +31,7 @@
 //!
 //! *Prepared*: it was asked to revoke its windows and to report. *Syncing*: it was offered a
 //! checkpoint, fetches what it lacks, and gets every later edit behind the checkpoint. *Live*: it
-//! also gets every record, one-sided, and its flushes. While nothing is written it [rests](resting).
+//! also gets every record, one-sided, and its flushes. While nothing is written it *rests*.
 //!
 //! **Ships.** The driver writes records in numbered *ships*: one for everything that was appended
 //! since the last, in every log. A ship is complete at a member when all its writes are. Ships of

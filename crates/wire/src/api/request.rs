@@ -54,7 +54,7 @@ pub enum Request<'a> {
     },
     /// Take pairs, by rising keys, straight into the levels: no log, no memtable. In each region that they lie
     /// in all of them or none, and only where no key from the first to the last of them is bound. Answered
-    /// once every member has them, by [`Response::Written`].
+    /// once every member has them, by [`Response::Written`](super::Response::Written).
     Ingest {
         /// Puts that do not expire.
         batch: &'a WriteBatch,
@@ -68,8 +68,9 @@ pub enum Request<'a> {
     },
     /// How many keys there are, as an estimate.
     Count,
-    /// Look after every region as a whole, wherever its primary is. Answered by [`Response::Done`]; where that
-    /// takes longer than the service's deadline, by an error, and what was begun goes on.
+    /// Look after every region as a whole, wherever its primary is. Answered by
+    /// [`Response::Done`](super::Response::Done); where that takes longer than the service's deadline, by an error, and
+    /// what was begun goes on.
     Maintain {
         /// What is to be done.
         what: Maintenance,

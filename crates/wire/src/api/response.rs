@@ -51,7 +51,7 @@ pub enum Response {
         /// Pairs in the order of their keys, or from the highest down.
         pairs: Vec<(Vec<u8>, Vec<u8>)>,
         /// Where to go on, or `None` at the end of the range. Upwards the keys from this one on have
-        /// not been read, downwards those below it: see [`KeyRange::go_on_at`].
+        /// not been read, downwards those below it: see [`KeyRange::go_on_at`](argosy_base::KeyRange::go_on_at).
         next: Option<Vec<u8>>,
     },
     /// To [`Request::Count`](super::Request::Count).
