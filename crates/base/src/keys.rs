@@ -1,14 +1,14 @@
-//! Several keys, one behind the other in one piece of memory, and what is wanted of them.
+//! A list of keys in one piece of memory, and what a read of them returns.
 
 use alloc::vec::Vec;
 
-/// What is wanted of several keys.
+/// What a read of several keys returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The values of the first of the keys, up to that which brings them to so many bytes; that of the
-    /// first key in any case.
+    /// Values, in the order of the keys. The first value is returned whatever its length; the last is the one that
+    /// reaches so many bytes in all.
     Values(usize),
-    /// Whether they are bound: values are not read, and told as empty ones.
+    /// Whether each key is bound. Values are not read; an empty value stands for each.
     Presence,
 }
 

@@ -1,9 +1,9 @@
 //! The nouns that every crate of Argosy shares: numbers with a meaning, limits, key ranges, the
 //! checksum, and what an error asks of its caller.
 //!
-//! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers), [`limits`] (bounds), [`range`]
-//! and [`keys`], [`batch`] and [`change`] (what is written), [`long`] (the keys of long values), [`logs`] (the logs of
-//! a region, and the progress of a member), [`checksum`], [`codec`] (numbers as bytes),
+//! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers), [`limits`] (bounds), [`range`],
+//! [`keys`] (lists of keys), [`batch`] (batches of writes), [`change`] (computed changes), [`long`] (the keys of long
+//! values), [`logs`] (a region's logs, and a member's position in them), [`checksum`], [`codec`] (numbers as bytes),
 //! [`outcome`] (remedies and the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`]
 //! (the names of a server's figures), [`mutants`](mod@mutants) (planted mistakes).
 //!

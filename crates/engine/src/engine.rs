@@ -41,7 +41,7 @@ pub trait Engine: Send + Sync {
     /// Blocks.
     ///
     /// # Errors
-    /// Damage to what was durable; [`CopyError::OtherVersion`]; the device's.
+    /// [`CopyError::OtherVersion`] where a later version wrote the copy; errors of the device; damage to durable data.
     ///
     /// # Panics
     /// When the windows are not those of the [logs](Self::logs).

@@ -2,8 +2,8 @@
 //!
 //! A follower takes what the primary sends and decides nothing by itself. Its life:
 //!
-//! 1. [`Engine::open`](crate::Engine::open) finds what is durable, and where the logs end in what an earlier process
-//!    left of the windows.
+//! 1. [`Engine::open`](crate::Engine::open) reads what is durable. It finds the ends of the logs in the windows that
+//!    an earlier process left.
 //! 2. [`Follower::position`] states that. To catch up, the copy gets a checkpoint, or edits:
 //!    [`missing`](Follower::missing) names the parts of segments that it lacks, [`put_part`](Follower::put_part) takes
 //!    them, and [`submit`](Follower::submit) applies the edit.

@@ -3,7 +3,7 @@
 //! ```text
 //! resp-0..   epoll: RESP sessions, and what they ask of the node, at once
 //! native-0.. clients in shared memory, and what they ask of the node; spins a little, then epoll
-//! worker-0.. what clients and other servers ask that needs the device; sleep while there is nothing
+//! worker-0.. requests of clients and other servers that need the device; sleep while there are none
 //! fabric     links, messages of other servers, deadlines; spins a little, then parks on the bell
 //! stepper-0.. engines and backups' storage, a region at a time; park until a device or an engine wakes one
 //! admin      health, metrics and status over HTTP

@@ -6,11 +6,11 @@
 //! thread. No step waits for anything but the device.
 //!
 //! Reading order: this file and `serve` (requests find their region), `gate` (whether an
-//! answer may be given), `waiting`, `forward` and `gather` (answers that come later), `refuse` and
+//! answer may be given), `waiting`, `calls` and `gather` (answers that come later), `refuse` and
 //! `room` (those that say no), `ready` and `watch` (what is not as it should be, and what the log is
 //! told of it), `link` (messages),
 //! `primary` with `shipper` and `outbox`, and `follower` (the two sides of replication), `steps`
-//! (what moves all of it).
+//! (moves links and messages), `background` with `schedule` (moves engines and copies).
 //!
 //! Locks, in the order in which they are taken: a region's driver, a link, what waits for a region,
 //! the calls under way. Answers are delivered outside all of them. The engine's own locks come

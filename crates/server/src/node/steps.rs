@@ -1,4 +1,5 @@
-//! What moves a node: links and messages on one side, engines and devices on the other.
+//! Moves links, messages and the answers that wait for them. Engines and copies move in the
+//! [background](super::background).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};

@@ -1,14 +1,15 @@
-//! When a server's two threads go on: the one that moves links and messages, and the one in the background.
+//! When a server's threads continue: the one that moves links and messages, and those in the background, of which there
+//! is one here.
 //!
-//! In production either does its steps while there is something to do, and then waits: the first until the bell of the
-//! fabric rings, the other until a device, an engine or the node wakes it; and both until the moment at which, by what
+//! In production each does its steps while there is something to do, and then waits: the first until the bell of the
+//! fabric rings, the others until a device, an engine or the node wakes one; and all until the moment at which, by what
 //! the last step said, another one is due. In the seeds of [`Profile::WhenDue`](crate::profile::Profile) they are
 //! stepped then, and at no other time, so that a ring that was forgotten shows: as a request that is not answered in
 //! time, or a region that does not become whole.
 //!
-//! The background's thread looks again after a fifth of a second in production, whatever its step has said. Here a
-//! thread sleeps until the moment that its step named, or for [`LOOKS_AFTER`] where it named none, so that nothing
-//! comes to rely on that.
+//! A step in the background always names a moment within a fifth of a second, for the node's chores. That moves no
+//! region on: a region that nobody woke, that named no moment and that does not wait for the device is not stepped.
+//! Where the other thread's step names no moment, it sleeps for [`LOOKS_AFTER`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
