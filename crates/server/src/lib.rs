@@ -21,7 +21,6 @@ mod mailbox;
 pub mod meter;
 pub mod native;
 pub mod node;
-mod owned;
 pub mod ownership;
 pub mod report;
 pub mod resp;

@@ -23,23 +23,24 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use argosy_engine::Reach;
+use argosy_wire::api::{Plan, Scratch};
 
-use crate::owned::OwnedRequest;
 use crate::service::{Begun, KeyList, ReplySink, ReplyTo, Request, Service};
 
 /// Bytes of tasks from which on no more are queued.
 const BYTES_MAX: usize = 1 << 20;
 /// Most gets that a worker takes at a time.
 pub const GETS_MAX: usize = 32;
-/// What a task takes beside the bytes of its request.
-const TASK_BYTES: usize = 128;
+/// What an operation of a batch takes beside its key and its value.
+const OP_BYTES: usize = 128;
 
 /// Set while a write has been handed to the workers and has not been carried out.
 pub(crate) type Away = Arc<AtomicBool>;
 
 /// A request for a worker, and where its answer goes.
 pub(crate) struct Task {
-    request: OwnedRequest,
+    plan: Plan,
+    scratch: Scratch,
     pub(crate) reply: ReplyTo,
     /// Cleared when the request has been carried out.
     away: Option<Away>,
@@ -47,8 +48,10 @@ pub(crate) struct Task {
 
 impl Task {
     pub(crate) fn new(request: Request<'_>, reply: ReplyTo) -> Self {
+        let mut scratch = Scratch::default();
         Self {
-            request: request.into(),
+            plan: scratch.keep(request),
+            scratch,
             reply,
             away: None,
         }
@@ -59,12 +62,24 @@ impl Task {
         Self { away, ..self }
     }
 
-    const fn is_get(&self) -> bool {
-        matches!(self.request, OwnedRequest::Get { .. })
+    fn request(&self) -> Request<'_> {
+        self.scratch.request(self.plan)
+    }
+
+    fn is_get(&self) -> bool {
+        self.plan == Plan::Get
     }
 
     fn bytes(&self) -> usize {
-        TASK_BYTES + self.request.bytes(TASK_BYTES)
+        let Scratch {
+            key,
+            batch,
+            range,
+            keys,
+        } = &self.scratch;
+        let ends = range.from.len() + range.to.as_ref().map_or(0, Vec::len);
+        let batch = batch.bytes() + batch.len() * OP_BYTES;
+        size_of::<Self>() + key.len() + keys.bytes() + batch + ends
     }
 }
 
@@ -316,7 +331,7 @@ impl Tasks {
         if count == 1
             && let Some(task) = batch.pop()
         {
-            let begun = service.call(task.request.request(), Reach::Device, task.reply.clone());
+            let begun = service.call(task.request(), Reach::Device, task.reply.clone());
             if let Begun::Answered(response) = begun {
                 task.reply.send(response);
             }
@@ -326,11 +341,7 @@ impl Tasks {
                 self.nudge();
             }
         } else {
-            let keys = batch.iter().filter_map(|task| match &task.request {
-                OwnedRequest::Get { key } => Some(key.as_slice()),
-                _ => None,
-            });
-            let keys = KeyList::of(keys);
+            let keys = KeyList::of(batch.iter().map(|task| task.scratch.key.as_slice()));
             let replies: Vec<_> = batch.drain(..).map(|task| task.reply).collect();
             service.get_each(&keys, &replies);
         }

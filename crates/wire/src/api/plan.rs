@@ -52,6 +52,43 @@ impl Scratch {
         self.key.extend_from_slice(key);
     }
 
+    /// Copies what `request` borrows. Returns the rest of it.
+    pub fn keep(&mut self, request: Request<'_>) -> Plan {
+        match request {
+            Request::Get { key } => {
+                self.set_key(key);
+                Plan::Get
+            }
+            Request::GetVersion { key } => {
+                self.set_key(key);
+                Plan::GetVersion
+            }
+            Request::Expiry { key } => {
+                self.set_key(key);
+                Plan::Expiry
+            }
+            Request::GetMany { keys, wanted, at } => {
+                self.keys.clone_from(keys);
+                Plan::GetMany(wanted, at)
+            }
+            Request::Snapshot { id, lease } => Plan::Snapshot(id, lease),
+            Request::Write { batch, options } => {
+                self.batch.clone_from(batch);
+                Plan::Write(options)
+            }
+            Request::Ingest { batch } => {
+                self.batch.clone_from(batch);
+                Plan::Ingest
+            }
+            Request::Scan { range, paging } => {
+                self.range.clone_from(range);
+                Plan::Scan(paging)
+            }
+            Request::Count => Plan::Count,
+            Request::Maintain { what } => Plan::Maintain(what),
+        }
+    }
+
     /// The request that `plan` makes of it.
     #[inline]
     #[must_use]

@@ -152,6 +152,15 @@ fn decoded(bytes: &[u8], scratch: &mut Scratch) -> Result<(), BadRequest> {
 }
 
 #[test]
+fn a_request_that_is_kept_is_the_same() {
+    let mut scratch = Scratch::default();
+    with_requests(|request| {
+        let plan = scratch.keep(request);
+        assert_eq!(scratch.request(plan), request);
+    });
+}
+
+#[test]
 fn requests_return_as_they_were() {
     let mut scratch = Scratch::default();
     with_requests(|request| {
