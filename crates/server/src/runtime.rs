@@ -479,7 +479,7 @@ fn start_native(
     if threads == 0 {
         return Ok(None);
     }
-    let routes = native::Routes::new(settings.server, node.map(), |id| place.socket(id));
+    let routes = native::Routes::new(settings.server, &node.map(), |id| place.socket(id));
     let socket = place.socket(settings.server);
     let front = Arc::new(native::Front::new(settings, routes, &socket));
     let service: Arc<dyn Service> = Arc::clone(node) as Arc<dyn Service>;

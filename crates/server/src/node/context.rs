@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use argosy_base::{RegionId, ServerId};
+use argosy_base::{Epoch, RegionId, ServerId};
 use argosy_fabric::Fabric;
 use argosy_wire::message::{Message, PART_FRAME_BYTES, WINDOW_MESSAGES};
 use argosy_wire::ring::Header;
@@ -10,6 +10,7 @@ use argosy_wire::ring::Header;
 use super::Node;
 use super::link::{Link, SendError};
 use super::region::Region;
+use super::role;
 use super::serving::Serving;
 use crate::activity::Ledger;
 
@@ -34,13 +35,9 @@ impl<'a> Context<'a> {
     }
 
     /// The members of `region` but its primary.
-    pub(crate) fn backups(&self, region: RegionId) -> impl Iterator<Item = ServerId> + 'a {
-        let region = self
-            .node
-            .map
-            .region(region)
-            .expect("drivers are made from the map");
-        region.backups()
+    pub(crate) fn backups(&self, region: RegionId) -> impl Iterator<Item = ServerId> + use<> {
+        let backups: Vec<ServerId> = self.node.view(region).backups().collect();
+        backups.into_iter()
     }
 
     pub(crate) fn is_replicated(&self, region: RegionId) -> bool {
@@ -53,15 +50,12 @@ impl<'a> Context<'a> {
     }
 
     pub(crate) fn header(&self, region: RegionId, kind: u8) -> Header {
-        let epoch = self
-            .node
-            .map
-            .region(region)
-            .map_or_else(Default::default, |r| r.epoch);
+        // What concerns no region has no epoch.
+        let of = self.node.region(region);
         Header {
             kind,
             region,
-            epoch,
+            epoch: of.map_or_else(Epoch::default, |of| of.view().epoch),
             request: 0,
         }
     }
@@ -123,9 +117,23 @@ impl<'a> Context<'a> {
 
     /// Role and state of a copy whose driver is at the device.
     pub(crate) fn at_device(&self, region: &Region) -> (&'static str, &'static str) {
-        match region.primary == self.node.id {
+        match region.view().primary == self.node.id {
             true => ("primary", "opening"),
             false => ("backup", "following"),
+        }
+    }
+
+    /// The region is open here no more.
+    pub(crate) fn end_serving(&self, region: RegionId) {
+        if let Some(region) = self.node.region(region) {
+            region.end_serving();
+        }
+    }
+
+    /// Moves this server's role in `region`, because of `event`.
+    pub(crate) fn turn(&self, region: RegionId, event: role::Event) {
+        if let Some(region) = self.node.region(region) {
+            region.turn(event);
         }
     }
 

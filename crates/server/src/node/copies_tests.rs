@@ -87,7 +87,7 @@ pub(super) struct Pair {
     pub(super) windows: [Arc<Scarce>; 2],
     pub(super) devices: [Arc<Gate>; 2],
     pub(super) settings: NodeSettings,
-    replication: Replication,
+    pub(super) map: ClusterMap,
     answers: Arc<Answers>,
     asked: u64,
     pub(super) now: Instant,
@@ -153,15 +153,16 @@ impl Pair {
     ) -> Self {
         set_clock(1);
         let world = SimWorld::with_settings(7, fabric);
+        let map = map(replication);
         let devices = [Gate::new(), Gate::new()];
         let windows = [Arc::<Scarce>::default(), Arc::<Scarce>::default()];
         let nodes = std::array::from_fn(|server| {
             let surroundings = surroundings(&world, server, &devices[server], &windows[server]);
             let id = id(server);
-            Node::open(id, settings.clone(), surroundings, map(replication)).expect("it opens")
+            Node::open(id, settings.clone(), surroundings, map.clone()).expect("it opens")
         });
         Self {
-            replication,
+            map,
             world,
             nodes,
             windows,
@@ -182,7 +183,7 @@ impl Pair {
         });
         let (device, windows) = (&self.devices[server], &self.windows[server]);
         let surroundings = surroundings(&self.world, server, device, windows);
-        let map = map(self.replication);
+        let map = self.map.clone();
         let node = Node::open(id(server), self.settings.clone(), surroundings, map);
         self.nodes[server] = node.expect("it opens");
     }

@@ -683,12 +683,12 @@ fn a_refill_is_taken_back_with_the_link() {
     let Driver::Backup(copy) = &mut *driver else {
         panic!("it is a backup");
     };
-    copy.handle_failed(region.primary, &prepare(true), &context);
+    copy.handle_failed(region.view().primary, &prepare(true), &context);
     assert!(copy.refill_is_due());
     copy.link_down(&context);
     assert!(!copy.refill_is_due());
-    copy.handle_failed(region.primary, &prepare(true), &context);
-    copy.handle_failed(region.primary, &prepare(false), &context);
+    copy.handle_failed(region.view().primary, &prepare(true), &context);
+    copy.handle_failed(region.view().primary, &prepare(false), &context);
     assert!(!copy.refill_is_due());
 }
 
@@ -703,12 +703,12 @@ fn a_copy_that_failed_for_good_gives_slots_back() {
         from: 0,
         to: 4096,
     };
-    let slot = node.link(region.primary).take_fetch_slot();
+    let slot = node.link(region.view().primary).take_fetch_slot();
     let slot = slot.expect("nothing is being fetched");
     let mut copy = Unusable::kept("it was planted".into(), None);
     let wanted = true;
     copy.fetches
-        .insert((region.primary, slot), Fetch { part, wanted });
+        .insert((region.view().primary, slot), Fetch { part, wanted });
     let fetched = Message::Fetched {
         slot,
         status: FetchStatus::Gone,
@@ -717,7 +717,7 @@ fn a_copy_that_failed_for_good_gives_slots_back() {
     };
     copy.handle(region, &fetched, &Context { node });
     assert!(copy.fetches.is_empty());
-    let again = node.link(region.primary).take_fetch_slot();
+    let again = node.link(region.view().primary).take_fetch_slot();
     assert_eq!(again, Some(slot));
 }
 

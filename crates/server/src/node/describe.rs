@@ -140,7 +140,8 @@ fn describe_region(region: &Region, context: &Context<'_>) -> (String, String) {
     };
     let line = format!(
         "role={role},state={state},epoch={},lsn={lsn},edit={},digest={digest:016x}",
-        region.epoch.0, edit.0
+        region.view().epoch.0,
+        edit.0
     );
     (format!("region_{}", region.id.0), line)
 }

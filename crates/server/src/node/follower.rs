@@ -31,6 +31,7 @@ use super::link::SHIP_SLOTS;
 use super::refilling::Refill;
 use super::renewing::OwedReport;
 use super::sending::{Sending, Wanted};
+use super::views::View;
 use super::whole::WholeMark;
 use super::windows::WindowsOf;
 use super::{World, convert};
@@ -124,19 +125,20 @@ impl Follower {
             Standing::PutBack => WholeMark::renew(region.id, false, world)?,
             _ => mark,
         };
-        Ok(Self::of(region, replica, mark))
+        Ok(Self::of(region.id, &View::of(region), replica, mark))
     }
 
     pub(super) fn of(
-        region: &argosy_coordinator::Region,
+        region: RegionId,
+        view: &View,
         replica: Box<dyn engine::Follower>,
         mark: WholeMark,
     ) -> Self {
         let machine = Backup::new(replica.edit());
         Self {
-            region: region.id,
-            epoch: region.epoch,
-            primary: region.primary,
+            region,
+            epoch: view.epoch,
+            primary: view.primary,
             replica,
             machine,
             actions: Vec::new(),

@@ -116,7 +116,7 @@ fn forward(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let header = Header {
         kind: 0,
         region: region.id,
-        epoch: region.epoch,
+        epoch: region.view().epoch,
         request: 1,
     };
     let mut call = Vec::new();

@@ -16,9 +16,9 @@ use argosy_base::{Instant, ServerId};
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
-use super::Node;
 use super::context::Context;
 use super::region::{Driver, Region};
+use super::{Node, OTHER_PART};
 
 /// Bytes of messages that are kept for one region, at most: 64 of the longest that a ring takes.
 pub(super) const HELD_BYTES_MAX: usize = 4 << 20;
@@ -32,13 +32,15 @@ enum Held {
     Message(ServerId, Header, Vec<u8>),
     /// The link to a member is up, or down.
     Link(ServerId, bool),
+    /// This server has another part in the region.
+    Part,
 }
 
 impl Held {
     const fn bytes(&self) -> usize {
         match self {
             Self::Message(_, _, payload) => payload.len() + ENTRY_BYTES,
-            Self::Link(..) => ENTRY_BYTES,
+            Self::Link(..) | Self::Part => ENTRY_BYTES,
         }
     }
 }
@@ -71,6 +73,7 @@ impl Holding {
             // What the link has brought is of no use any more.
             let is_of = |held: &Held| match held {
                 Held::Message(from, ..) | Held::Link(from, _) => *from == peer,
+                Held::Part => false,
             };
             self.held.retain(|held| !is_of(held));
             self.bytes = self.held.iter().map(Held::bytes).sum();
@@ -153,9 +156,20 @@ impl Node {
         }
         region.active.raise();
         self.handle_held(region, &mut driver);
-        self.tell_driver(&mut driver, region.primary, peer, is_up);
+        self.tell_driver(&mut driver, region.view().primary, peer, is_up);
         drop(driver);
         region.release();
+    }
+
+    /// This server has another part in the region: its copy is used for nothing any more.
+    pub(super) fn part_changed(&self, region: &Region) {
+        let mut driver = region.driver();
+        if matches!(*driver, Driver::AtDevice(_)) {
+            return region.holding().push(Held::Part);
+        }
+        region.active.raise();
+        self.handle_held(region, &mut driver);
+        driver.retire(OTHER_PART, &Context { node: self });
     }
 
     /// Handles what has waited for the driver, if that is back. Returns whether anything had. For the fabric thread.
@@ -167,7 +181,10 @@ impl Node {
         let any = !held.is_empty();
         for held in held {
             match held {
-                Held::Link(peer, is_up) => self.tell_driver(driver, region.primary, peer, is_up),
+                Held::Link(peer, is_up) => {
+                    self.tell_driver(driver, region.view().primary, peer, is_up)
+                }
+                Held::Part => driver.retire(OTHER_PART, &Context { node: self }),
                 Held::Message(peer, header, payload) => {
                     // It was understood when it came.
                     if let Ok(message) = Message::decode(header.kind, &payload) {

@@ -14,14 +14,14 @@ use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request, Response};
 impl Node {
     /// The place of the region in which `key` lies: a part of a value, in that of the value.
     pub(super) fn home(&self, key: &[u8]) -> usize {
-        self.map.index_of(long::home(key))
+        self.views.map().index_of(long::home(key))
     }
 
     /// The places of the regions in which `op` has keys.
     pub(super) fn homes_of(&self, op: &Op<'_>) -> RangeInclusive<usize> {
         let first = self.home(op.key());
         let last = match op.range() {
-            Some(range) => self.map.first_of(&range, Direction::Down),
+            Some(range) => self.views.map().first_of(&range, Direction::Down),
             None => first,
         };
         first..=last
@@ -31,7 +31,7 @@ impl Node {
     pub(super) fn home_of(&self, batch: &WriteBatch) -> Option<usize> {
         let mut ops = batch.ops();
         let home = self.homes_of(&ops.next()?);
-        let alone = self.map.regions().len() == 1;
+        let alone = self.views.map().regions().len() == 1;
         let here = |op: Op<'_>| self.homes_of(&op) == home;
         let together = home.start() == home.end() && ops.all(here);
         (alone || together).then_some(*home.start())
@@ -63,6 +63,7 @@ impl Node {
             let error = Failure::Invalid(what.to_owned());
             return Begun::Answered(Response::Failed(error));
         }
+        let map = self.views.map();
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
         for (at, op) in batch.ops().enumerate() {
             for home in self.homes_of(&op) {
@@ -76,7 +77,7 @@ impl Node {
                     Op::Delete { key } => part.delete_any(key),
                     Op::DeleteRange { .. } => {
                         let range = op.range().unwrap_or_default();
-                        part.delete_range_any(&range.intersection(&self.map.regions()[home].range))
+                        part.delete_range_any(&range.intersection(&map.regions()[home].range))
                     }
                 }
                 .expect("part of a batch that is within the limits");

@@ -105,8 +105,9 @@ impl Node {
             return Begun::Answered(Response::Failed(Failure::Invalid(odd)));
         }
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
+        let map = self.views.map();
         for (at, (key, value)) in batch.puts().enumerate() {
-            let (part, ops) = parts.entry(self.map.index_of(key)).or_default();
+            let (part, ops) = parts.entry(map.index_of(key)).or_default();
             let put = part.put(key, value);
             put.expect("part of a batch that is within the limits");
             ops.push(at);
@@ -136,8 +137,8 @@ impl Node {
             .puts()
             .map(|(key, value)| (key.to_vec(), value.to_vec()));
         let pairs: Pairs = pairs.collect();
-        let copies = self.map.region(region.id).map_or(1, |of| of.members.len());
-        let builds = copies > 1 && self.map.replication() == Replication::BuildIndex;
+        let copies = region.view().members().len();
+        let builds = copies > 1 && self.views.map().replication() == Replication::BuildIndex;
         if builds || engine.capabilities().ingest_pair_bytes_max.is_none() {
             return self.ingest_by_log(region, engine, (batch, &pairs), reply);
         }

@@ -121,7 +121,7 @@ impl Waiter {
 impl Node {
     /// Has `what` be done with every region.
     pub(super) fn maintain_all(&self, what: Maintenance, reply: ReplyTo) -> Begun {
-        let regions = self.map.regions().len();
+        let regions = self.views.map().regions().len();
         let parts: Arc<dyn ReplySink> = CountParts::new(reply, regions, |_| Response::Done);
         for index in 0..regions {
             self.call_part(index, Request::Maintain { what }, ReplyTo::new(&parts, 0));
@@ -168,7 +168,7 @@ impl Node {
     /// `None` where there are no such backups.
     fn compact_backups(&self, region: &Region, engine: &Serving) -> Option<Lsn> {
         let context = Context { node: self };
-        let builds = self.map.replication() == Replication::BuildIndex;
+        let builds = self.views.map().replication() == Replication::BuildIndex;
         if !builds || !context.is_replicated(region.id) {
             return None;
         }

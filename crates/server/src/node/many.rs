@@ -63,7 +63,7 @@ impl Node {
     fn home_of_all(&self, keys: &KeyList) -> Option<usize> {
         let home = self.home(keys.at(0));
         let together =
-            self.map.regions().len() == 1 || keys.iter().all(|key| self.home(key) == home);
+            self.views.map().regions().len() == 1 || keys.iter().all(|key| self.home(key) == home);
         (together && keys.page(0) == keys.len()).then_some(home)
     }
 

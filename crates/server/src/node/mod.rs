@@ -5,11 +5,10 @@
 //! [`Service`](crate::service::Service) that a node is; the simulator calls all of them from one
 //! thread. No step waits for anything but the device.
 //!
-//! Reading order: this file and `serve` (requests find their region), `gate` (whether an
-//! answer may be given), `waiting`, `calls` and `gather` (answers that come later), `refuse` and
-//! `room` (those that say no), `ready` and `watch` (what is not as it should be, and what the log is
-//! told of it), `link` (messages),
-//! `primary` with `shipper` and `outbox`, and `follower` (the two sides of replication), `steps`
+//! Reading order: this file and `serve` (requests find their region), `views` and `role` (what a server
+//! is to a region, and how that changes), `gate` (whether an answer may be given), `waiting`, `calls` and
+//! `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch` (what
+//! is not as it should be, and what the log is told of it), `link` (messages), `primary` with `shipper` and `outbox`, and `follower` (the two sides of replication), `steps`
 //! (moves links and messages), `background` with `schedule` (moves engines and copies).
 //!
 //! Locks, in the order in which they are taken: a region's driver, a link, what waits for a region,
@@ -58,6 +57,7 @@ mod region;
 mod renewing;
 mod repairing;
 mod report;
+mod role;
 mod room;
 mod schedule;
 mod scrubbing;
@@ -68,6 +68,7 @@ mod shipper;
 mod snapshots;
 mod steps;
 mod sweeping;
+mod views;
 mod waiting;
 mod watch;
 mod whole;
@@ -99,9 +100,11 @@ use link::Link;
 use opening::{Opened, Opener};
 use raised::Raised;
 use refilling::SetAsides;
-use region::{Care, Region};
+use region::{Care, Closed, Region};
+use role::Role;
 use room::Rooms;
 use schedule::Steppers;
+use views::{View, Views};
 use waiting::Allowance;
 
 pub use holdings::Holding;
@@ -111,6 +114,7 @@ pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
 pub use mutants::Mutants;
 pub use opening::OpenError;
+pub use views::ViewError;
 pub use windows::left_windows;
 
 /// What a node is told once.
@@ -164,7 +168,8 @@ pub struct Node {
     id: ServerId,
     settings: NodeSettings,
     world: World,
-    map: ClusterMap,
+    /// Who stores and who serves each region.
+    views: Views,
     links: BTreeMap<ServerId, Mutex<Link>>,
     /// The regions that this server is a member of.
     regions: BTreeMap<RegionId, Arc<Region>>,
@@ -216,6 +221,10 @@ pub struct Node {
     /// How the device was when it was looked at last.
     device: DeviceSeen,
 }
+
+/// What is said of a copy whose server has another part in its region now.
+const OTHER_PART: &str =
+    "this server has another part in the region now, and takes it when it is started again";
 
 /// See [`Node::device`].
 #[derive(Debug, Default)]
@@ -283,6 +292,7 @@ impl Node {
         let steppers = Steppers::of(&world, drivers.keys().copied());
         let regions = drivers.into_iter().map(|(region, driver)| {
             let care = Care {
+                server: id,
                 dirty: Arc::clone(&dirty),
                 active: Arc::clone(&active),
                 place: world.ledger.place_of(region),
@@ -290,8 +300,7 @@ impl Node {
                 sweep: settings.sweep,
             };
             let region = map.region(region).expect("it is in the map");
-            let gate = Gate::new(settings.mutants);
-            let region = Region::new(region, driver, care, gate, &answers);
+            let region = Region::new(region, driver, care, Gate::new(settings.mutants), &answers);
             region.active.raise();
             (region.id, Arc::new(region))
         });
@@ -305,7 +314,7 @@ impl Node {
             id,
             settings,
             world,
-            map,
+            views: Views::new(map),
             links,
             regions,
             answers,
@@ -379,10 +388,10 @@ impl Node {
         self.native.get()
     }
 
-    /// The region map that it was opened with.
+    /// The region map as it is now.
     #[must_use]
-    pub const fn map(&self) -> &ClusterMap {
-        &self.map
+    pub fn map(&self) -> Arc<ClusterMap> {
+        self.views.to_map()
     }
 
     fn link(&self, peer: ServerId) -> MutexGuard<'_, Link> {
@@ -395,6 +404,52 @@ impl Node {
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces who stores and who serves each region by what `map` says: see [`role`] for what becomes of this server's
+    /// copies. Called by one thread at a time.
+    ///
+    /// # Errors
+    /// [`ViewError`]; nothing has changed then.
+    pub fn set_map(&self, map: ClusterMap) -> Result<(), ViewError> {
+        if self.settings.mutants.keep_view() {
+            return Ok(());
+        }
+        self.views.replace(map)?;
+        for of in self.views.map().regions() {
+            if let Some(region) = self.region(of.id) {
+                self.set_view(region, View::of(of));
+            }
+        }
+        Ok(())
+    }
+
+    fn set_view(&self, region: &Region, view: View) {
+        if **region.view() == view {
+            return;
+        }
+        let before = region.role();
+        match region.set_view(view) {
+            Role::Failed if before == Role::Failed => {}
+            Role::Failed => {
+                region.set_closed(Closed::ForGood(OTHER_PART.into()));
+                self.part_changed(region);
+            }
+            // What was said under the epoch before is not taken any more.
+            Role::Opening | Role::Primary | Role::Backup => {
+                let others = self.view(region.id).members().to_vec();
+                for peer in others.into_iter().filter(|peer| *peer != self.id) {
+                    self.link(peer).reset("its region has another epoch");
+                }
+            }
+        }
+    }
+
+    /// Who stores and who serves `region`, of which this server has a copy.
+    fn view(&self, region: RegionId) -> Arc<View> {
+        let region = self.region(region);
+        let region = region.expect("drivers are of regions that there is a copy of here");
+        Arc::clone(&region.view())
     }
 
     fn region(&self, id: RegionId) -> Option<&Arc<Region>> {
@@ -437,6 +492,8 @@ mod planted_tests;
 mod readers_tests;
 #[cfg(test)]
 mod resting_tests;
+#[cfg(test)]
+mod views_tests;
 
 /// A number of this start of the server: the next one at each start, and on a new device one that has nothing to do
 /// with those of the device before. Peers and clients may know one of those.

@@ -53,6 +53,8 @@ argosy_base::mutants! {
         keep_share,
         /// Messages are written without ringing for whoever is to read them.
         forget_ring,
+        /// A server stays what it is to its regions, whatever it hears of them (breaks I6).
+        keep_view,
         /// A server opens whatever device it finds. Asked by whoever starts a node on a device.
         take_any_device,
     }

@@ -26,6 +26,7 @@ use super::outbox::Outbox;
 use super::promoting::Due;
 use super::reading::Reader;
 use super::refilling::Unusable;
+use super::role;
 use super::sending::Stream;
 use super::serving::Serving;
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
@@ -151,6 +152,12 @@ impl PrimaryDriver {
         }
     }
 
+    /// The region can never open here, because of `why`.
+    pub(super) fn fail(&mut self, why: String, context: &Context<'_>) {
+        self.stage = Stage::Closed(why);
+        context.turn(self.region, role::Event::Failed);
+    }
+
     pub(crate) fn is_serving(&self) -> bool {
         matches!(self.stage, Stage::Serving(_))
     }
@@ -185,6 +192,9 @@ impl PrimaryDriver {
 
     /// Something happened.
     pub(crate) fn handle(&mut self, event: Event, context: &Context<'_>) {
+        if self.is_retired() {
+            return;
+        }
         if let Event::EditApplied { member, seq } = &event {
             self.applied_at(*member, *seq, context);
         }
@@ -250,17 +260,22 @@ impl PrimaryDriver {
 
     /// Carries on: see the module documentation. Returns whether anything was done.
     pub(crate) fn pump(&mut self, context: &Context<'_>) -> bool {
+        if self.is_retired() {
+            return false;
+        }
         let mut made = !self.actions.is_empty();
         self.act(context);
         if let Stage::Opening(copy) = &mut self.stage {
             made |= copy.step(context);
             if let Some(why) = copy.failed() {
                 let damaged = copy.is_damaged();
-                let closed = Stage::Closed(format!("this server's copy has failed: {why}"));
-                if let Stage::Opening(copy) = std::mem::replace(&mut self.stage, closed)
-                    && damaged
-                {
-                    self.own_damaged(copy.into_unusable(), context);
+                let why = format!("this server's copy has failed: {why}");
+                let before = std::mem::replace(&mut self.stage, Stage::Closed(why.clone()));
+                match before {
+                    Stage::Opening(copy) if damaged => {
+                        self.own_damaged(copy.into_unusable(), context);
+                    }
+                    _ => self.fail(why, context),
                 }
             }
             self.adopt_on(context);

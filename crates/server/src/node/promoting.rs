@@ -8,6 +8,7 @@ use argosy_engine::cut::Cut;
 use argosy_engine::{Marks, NotPromoted, Observer, Service};
 use argosy_replication::primary::Event;
 
+use super::OTHER_PART;
 use super::context::Context;
 use super::follower::Follower;
 use super::primary::{PrimaryDriver, Stage};
@@ -23,6 +24,8 @@ pub(super) enum Due {
     Promotion,
     /// The own copy is to be refilled.
     Refill,
+    /// The own store is to be closed.
+    Close,
 }
 
 /// A copy that has become a store.
@@ -77,8 +80,20 @@ impl PrimaryDriver {
             Due::Nothing => {}
             Due::Promotion => self.promote(context),
             Due::Refill => self.refill_now(context),
+            Due::Close => self.close(context),
         }
         self.act(context);
+    }
+
+    /// Makes durable what was written here, and shows the region no more. Blocks.
+    fn close(&mut self, context: &Context<'_>) {
+        let closed = Stage::Closed(OTHER_PART.into());
+        if let Stage::Serving(engine) = std::mem::replace(&mut self.stage, closed)
+            && let Err(error) = engine.close()
+        {
+            tracing::error!(region = self.region.0, %error, "the log could not be flushed");
+        }
+        context.end_serving(self.region);
     }
 
     fn promote(&mut self, context: &Context<'_>) {
@@ -133,7 +148,7 @@ impl PrimaryDriver {
             Err(not) => {
                 let error = not.error;
                 tracing::error!(region = self.region.0, %error, "the region cannot be opened");
-                self.stage = Stage::Closed(format!("the region cannot be opened: {error}"));
+                self.fail(format!("the region cannot be opened: {error}"), context);
             }
         }
     }

@@ -100,7 +100,7 @@ impl Node {
     }
 
     fn is_primary_of(&self, region: &Region) -> bool {
-        region.primary == self.id
+        region.view().primary == self.id
     }
 
     /// Requests for other servers' regions are forwarded. A server that starts gives its peers some

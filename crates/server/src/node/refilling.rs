@@ -27,6 +27,7 @@ use super::follower::{Fetches, Follower};
 use super::primary::{PrimaryDriver, Stage};
 use super::promoting::Due;
 use super::region::{Driver, Region};
+use super::role;
 use super::whole::WholeMark;
 use super::windows::WindowsOf;
 
@@ -104,9 +105,12 @@ impl Unusable {
     /// A message of the region's primary to a copy that could not be opened.
     pub(super) fn handle(&mut self, region: &Region, message: &Message<'_>, context: &Context<'_>) {
         if let Message::Fetched { slot, .. } = *message
-            && self.fetches.remove(&(region.primary, slot)).is_some()
+            && self
+                .fetches
+                .remove(&(region.view().primary, slot))
+                .is_some()
         {
-            return context.link(region.primary).free_fetch_slot(slot);
+            return context.link(region.view().primary).free_fetch_slot(slot);
         }
         let Message::Prepare {
             attempt, refill, ..
@@ -124,7 +128,7 @@ impl Unusable {
             damaged: self.is_damaged(),
             why: &self.why,
         };
-        failed.tell(region.primary, region.id, context);
+        failed.tell(region.view().primary, region.id, context);
     }
 }
 
@@ -158,11 +162,8 @@ impl Follower {
     ) -> Result<Self, CopyError> {
         let node = context.node;
         let world = &node.world;
-        let region = node
-            .map
-            .region(region)
-            .expect("it has a copy of the region");
-        let id = region.id;
+        let id = region;
+        let view = node.view(id);
         // The mark goes first: the empty copy must not be found beside it.
         let mark = WholeMark::renew(id, false, world)?;
         if let Some(left) = unusable.left.take() {
@@ -184,17 +185,17 @@ impl Follower {
             region: id,
             logs: node.engine.logs(),
         };
-        let builds = node.map.replication() == Replication::BuildIndex;
+        let builds = node.views.map().replication() == Replication::BuildIndex;
         let copy = CopyOf {
             store: &world.store,
             region: id,
-            own_levels: (builds && region.primary != node.id).then_some(node.id),
+            own_levels: (builds && view.primary != node.id).then_some(node.id),
         };
         let replica = node.engine.create(&copy, of_region.fresh(world)?)?;
         of_region.keep(world)?;
         let refilled = &node.counters.refilled_copies;
         refilled.fetch_add(1, Ordering::Relaxed);
-        let mut copy = Self::of(region, replica, mark);
+        let mut copy = Self::of(id, &view, replica, mark);
         copy.was_refilled = true;
         copy.fetches = std::mem::take(&mut unusable.fetches);
         Ok(copy)
@@ -279,8 +280,8 @@ impl PrimaryDriver {
         );
         let alone = context.backups(self.region).next().is_none();
         if self.was_refilled || alone || !unusable.is_damaged() {
-            self.stage = Stage::Closed(format!("this server's copy is damaged: {}", unusable.why));
-            return;
+            let why = format!("this server's copy is damaged: {}", unusable.why);
+            return self.fail(why, context);
         }
         self.stage = Stage::Damaged(Box::new(unusable));
         self.machine.step(Event::OwnDamaged, &mut self.actions);
@@ -306,6 +307,7 @@ impl PrimaryDriver {
         match Follower::begin_anew(self.region, &mut unusable, context) {
             Ok(copy) => {
                 self.was_refilled = true;
+                context.turn(self.region, role::Event::Refilled);
                 let position = copy.position();
                 self.stage = Stage::Opening(Box::new(copy));
                 self.machine
@@ -321,7 +323,7 @@ impl PrimaryDriver {
             }
             Err(error) => {
                 tracing::error!(region = self.region.0, %error, "this copy cannot be begun anew");
-                self.stage = Stage::Closed(format!("its copy cannot be begun anew: {error}"));
+                self.fail(format!("its copy cannot be begun anew: {error}"), context);
             }
         }
     }
@@ -345,6 +347,7 @@ impl Driver {
         };
         match Follower::begin_anew(region.id, &mut unusable, context) {
             Ok(mut copy) => {
+                context.turn(region.id, role::Event::Refilled);
                 copy.step_machine(backup::Event::Prepare { attempt }, context);
                 *self = Self::Backup(Box::new(copy));
             }
@@ -361,7 +364,7 @@ impl Driver {
                     damaged: false,
                     why: &why,
                 };
-                failed.tell(region.primary, region.id, context);
+                failed.tell(region.view().primary, region.id, context);
                 let mut kept = Unusable::kept(why, unusable.left.take());
                 kept.fetches = unusable.fetches;
                 *self = Self::Failed(Box::new(kept));

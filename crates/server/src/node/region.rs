@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
@@ -19,8 +19,10 @@ use super::primary::PrimaryDriver;
 use super::raised::{Flag, Raised};
 use super::refilling::Unusable;
 use super::repairing::Repairing;
+use super::role::{self, Role};
 use super::serving::Serving;
 use super::snapshots::Snapshots;
+use super::views::View;
 use super::waiting::{Allowance, Waiting};
 use crate::activity::Place;
 use crate::service::{ReplyTo, Response};
@@ -49,6 +51,8 @@ pub(crate) enum Closed {
 /// Where a region's work is charged, and how fast what it stores is looked after.
 #[derive(Clone)]
 pub(crate) struct Care {
+    /// This server.
+    pub(super) server: ServerId,
     pub(crate) place: Place,
     pub(crate) scrub: ScrubPace,
     pub(crate) sweep: SweepPace,
@@ -61,10 +65,13 @@ pub(crate) struct Care {
 /// One region. See the module documentation.
 pub(crate) struct Region {
     pub(crate) id: RegionId,
+    /// This server.
+    server: ServerId,
     pub(crate) range: KeyRange,
-    pub(crate) epoch: Epoch,
-    pub(crate) primary: ServerId,
-    members: Vec<ServerId>,
+    /// Who stores it and who serves it.
+    view: ArcSwap<View>,
+    /// What this server is to it.
+    role: Mutex<Role>,
     /// Where its work is charged.
     pub(crate) place: Place,
     /// There while the region is open here.
@@ -118,12 +125,15 @@ impl Region {
             Driver::Failed(copy) => Closed::ForGood(copy.why.clone()),
         };
         let uses: Arc<Uses> = Arc::default();
+        let view = View::of(map);
+        let usable = !matches!(driver, Driver::Failed(_));
+        let role = Role::at_start(view.part_of(care.server), usable);
         Self {
             id: map.id,
+            server: care.server,
             range: map.range.clone(),
-            epoch: map.epoch,
-            primary: map.primary,
-            members: map.members.clone(),
+            view: ArcSwap::from_pointee(view),
+            role: Mutex::new(role),
             place: care.place,
             engine: ArcSwapOption::empty(),
             gate,
@@ -146,9 +156,48 @@ impl Region {
         }
     }
 
-    /// Whether `server` has a copy of it.
-    pub(super) fn has_member(&self, server: ServerId) -> bool {
-        self.members.contains(&server)
+    /// Who stores it and who serves it.
+    pub(crate) fn view(&self) -> Guard<Arc<View>> {
+        self.view.load()
+    }
+
+    /// Whether `server` is its primary under `epoch`.
+    pub(super) fn is_served_by(&self, server: ServerId, epoch: Epoch) -> bool {
+        let view = self.view();
+        view.primary == server && view.epoch == epoch
+    }
+
+    /// Whether the driver is what the role says; a copy that has just failed may still be on its way there.
+    pub(super) fn role_fits(&self) -> bool {
+        let shown = match &*self.driver() {
+            Driver::AtDevice(_) => return true,
+            Driver::Primary(driver) if driver.failed().is_some() => Role::Failed,
+            Driver::Primary(driver) if driver.is_serving() => Role::Primary,
+            Driver::Primary(_) => Role::Opening,
+            Driver::Backup(copy) if copy.failed().is_none() => Role::Backup,
+            Driver::Backup(_) | Driver::Failed(_) => Role::Failed,
+        };
+        [shown, Role::Failed].contains(&self.role())
+    }
+
+    /// Moves this server's role by the table, because of `event`. Returns the new one.
+    pub(super) fn turn(&self, event: role::Event) -> Role {
+        let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = role::next(*role, self.view().part_of(self.server), event);
+        debug_assert!(next.is_some(), "{event:?} does not happen to {role:?}");
+        *role = next.unwrap_or(*role);
+        *role
+    }
+
+    /// What this server is to it.
+    pub(crate) fn role(&self) -> Role {
+        *self.role.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces who stores it and who serves it. Returns what this server is to it now.
+    pub(super) fn set_view(&self, view: View) -> Role {
+        self.view.store(Arc::new(view));
+        self.turn(role::Event::View)
     }
 
     /// The driver. Taken before [`waiting`](Self::waiting) where both are needed.
@@ -186,11 +235,20 @@ impl Region {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The region is open here, before its first write.
+    /// The own copy was promoted: the region is open here, before its first write. Not where this server has another
+    /// part in it meanwhile.
     pub(crate) fn serve(&self, engine: Arc<Serving>) {
+        if self.turn(role::Event::Opened) != Role::Primary {
+            return;
+        }
         self.gate.open(engine.last_lsn());
         self.sweeper().opened();
         self.engine.store(Some(engine));
+    }
+
+    /// The region is open here no more.
+    pub(super) fn end_serving(&self) {
+        self.engine.store(None);
     }
 
     /// Whether it is open here.

@@ -248,8 +248,7 @@ impl Node {
         repairing
             .waits
             .retain(|number, _| damaged.iter().any(|damaged| damaged.number == *number));
-        let members = self.map.region(region.id).map(|of| of.members.clone());
-        let mut others = members.unwrap_or_default();
+        let mut others = region.view().members().to_vec();
         others.retain(|member| *member != self.id);
         if others.is_empty() {
             return Progress::default();

@@ -63,10 +63,11 @@ impl Node {
     }
 
     fn cluster_status(&self) -> ClusterStatus {
-        let servers = self.map.servers().iter();
+        let map = self.views.map();
+        let servers = map.servers().iter();
         ClusterStatus {
-            id: self.map.cluster().to_string(),
-            replication: self.map.replication().name(),
+            id: map.cluster().to_string(),
+            replication: map.replication().name(),
             servers: servers
                 .map(|server| PeerStatus {
                     id: server.id.0,
@@ -74,7 +75,7 @@ impl Node {
                     admin: server.admin.clone(),
                 })
                 .collect(),
-            regions: self.map.regions().len(),
+            regions: map.regions().len(),
         }
     }
 
@@ -225,7 +226,7 @@ impl Node {
         let engine = engine_of(region);
         let stats = engine.as_ref().map(|engine| engine.stats());
         let described = self.describe_copy(region, stats.as_ref());
-        let map = self.map.region(region.id);
+        let view = region.view();
         let engine_status = engine
             .as_ref()
             .zip(stats)
@@ -234,9 +235,9 @@ impl Node {
             id: region.id.0,
             from: KeyStatus::of(&region.range.from),
             to: region.range.to.as_deref().map(KeyStatus::of),
-            epoch: region.epoch.0,
-            primary: region.primary.0,
-            members: map.map_or_else(Vec::new, |map| map.members.iter().map(|id| id.0).collect()),
+            epoch: view.epoch.0,
+            primary: view.primary.0,
+            members: view.members().iter().map(|id| id.0).collect(),
             engine: engine_status,
             ..described
         }

@@ -42,8 +42,7 @@ impl Node {
 
     /// What was found, and what can be done about it.
     fn advice(&self, region: &Region, damage: &Damage) -> String {
-        let members = self.map.region(region.id).map_or(1, |of| of.members.len());
-        let next = match members {
+        let next = match region.view().members().len() {
             1 => {
                 "no other server has a copy: stop the server, and make a new device of what is whole with \
                  `argosy inspect repair`"

@@ -41,7 +41,7 @@ impl Service for Node {
                     let error = Failure::Invalid(error.to_string());
                     return Begun::Answered(Response::Failed(error));
                 }
-                self.call_region(self.map.index_of(key), request, reach, reply)
+                self.call_region(self.views.map().index_of(key), request, reach, reply)
             }
             Request::GetMany { keys, wanted, at } => {
                 let asked = ManyKeys {
@@ -56,7 +56,7 @@ impl Service for Node {
             Request::Write { batch, options } => self.write_all(batch, options, reach, reply),
             Request::Maintain { what } => self.maintain_all(what, reply),
             Request::Count => {
-                let regions = self.map.regions().len();
+                let regions = self.views.map().regions().len();
                 let parts: Arc<dyn ReplySink> = CountParts::new(reply, regions, Response::Count);
                 for index in 0..regions {
                     self.call_part(index, request, ReplyTo::new(&parts, 0));
@@ -141,6 +141,7 @@ impl Node {
             Driver::Backup(copy) => (copy.step(&context), copy.has_more()),
             Driver::AtDevice(_) | Driver::Failed(_) => (false, false),
         };
+        debug_assert!(region.role_fits(), "{:?} {}", region.role(), region.id);
         if !made {
             self.world.ledger.at(before);
         }
@@ -159,7 +160,7 @@ impl Node {
         paging: Paging,
         reply: ReplyTo,
     ) -> Begun {
-        let index = self.map.first_of(range, paging.direction);
+        let index = self.views.map().first_of(range, paging.direction);
         let request = Request::Scan { range, paging };
         self.call_region(index, request, Reach::Device, reply)
     }
@@ -211,13 +212,14 @@ impl Node {
             return self.call_here(region, request, reach, reply);
         }
         self.world.ledger.at(Place::NONE);
-        let refused = self.forward(&self.map.regions()[index], &request, reply);
+        let refused = self.forward(&self.views.map().regions()[index], &request, reply);
         refused.map_or(Begun::Sent, Begun::Answered)
     }
 
     /// The region in place `index` of the map, if this server is its primary.
     pub(super) fn served_here(&self, index: usize) -> Option<&Arc<Region>> {
-        let region = &self.map.regions()[index];
+        let map = self.views.map();
+        let region = &map.regions()[index];
         (region.primary == self.id).then(|| self.region(region.id).expect("a primary is a member"))
     }
 

@@ -174,7 +174,7 @@ impl Node {
         reply: ReplyTo,
     ) -> Begun {
         let id = id.unwrap_or_else(|| self.new_snapshot());
-        let regions = self.map.regions().len();
+        let regions = self.views.map().regions().len();
         let parts = LeaseParts {
             node: Weak::clone(&self.me),
             reply,
@@ -188,7 +188,7 @@ impl Node {
 
     fn lease_each(&self, (id, lease): (SnapshotId, Lease), sink: &Arc<dyn ReplySink>) {
         let id = Some(id);
-        for index in 0..self.map.regions().len() {
+        for index in 0..self.views.map().regions().len() {
             let request = Request::Snapshot { id, lease };
             self.call_part(index, request, ReplyTo::new(sink, 0));
         }

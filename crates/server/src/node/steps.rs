@@ -230,7 +230,7 @@ impl Node {
         };
         let reply = ReplyTo::new(&sink, header.request);
         let begun = match self.region(header.region) {
-            Some(region) if region.epoch == header.epoch && region.primary == self.id => {
+            Some(region) if region.is_served_by(self.id, header.epoch) => {
                 match self.passes_early(region, request) {
                     Some(response) => Begun::Answered(response),
                     None => self.call_for_peer(region, request, reply.clone()),
@@ -270,7 +270,7 @@ impl Node {
         let Some(region) = self.region(header.region) else {
             return;
         };
-        if region.epoch != header.epoch {
+        if region.view().epoch != header.epoch {
             tracing::warn!(
                 peer = peer.0,
                 region = region.id.0,
@@ -279,7 +279,7 @@ impl Node {
             );
             return;
         }
-        if !region.has_member(peer) {
+        if !region.view().has_member(peer) {
             return self
                 .link(peer)
                 .reset("it speaks of a region that it is no member of");
@@ -344,7 +344,7 @@ impl Node {
                 None => driver.handle_as_follower(peer, message, &context),
             },
             Driver::Backup(copy) => copy.handle(peer, message, &context),
-            Driver::Failed(unusable) if peer == region.primary => {
+            Driver::Failed(unusable) if peer == region.view().primary => {
                 unusable.handle(region, message, &context);
             }
             Driver::Failed(_) => {}

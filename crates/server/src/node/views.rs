@@ -1,0 +1,147 @@
+//! Who stores and who serves each region, as this server has heard last.
+//!
+//! A [`View`] is a value: it is replaced as a whole while the server runs, by one of a higher epoch, and never
+//! changed. What regions there are, and which keys they have, stays as it was when the server was started.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use argosy_base::{Epoch, RegionId, ServerId};
+use argosy_coordinator::{ClusterMap, Region as MapRegion};
+
+/// Who stores and who serves a region, under an epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    /// The number of this configuration of the region.
+    pub(crate) epoch: Epoch,
+    /// Who serves it; one of the members.
+    pub(crate) primary: ServerId,
+    members: Vec<ServerId>,
+}
+
+impl View {
+    /// That of `region`.
+    pub(crate) fn of(region: &MapRegion) -> Self {
+        Self {
+            epoch: region.epoch,
+            primary: region.primary,
+            members: region.members.clone(),
+        }
+    }
+
+    /// What `server` has to do for the region.
+    pub(crate) fn part_of(&self, server: ServerId) -> Part {
+        match self.has_member(server) {
+            _ if self.primary == server => Part::Primary,
+            true => Part::Backup,
+            false => Part::Nothing,
+        }
+    }
+
+    /// Whether `server` has a copy of the region.
+    pub(crate) fn has_member(&self, server: ServerId) -> bool {
+        self.members.contains(&server)
+    }
+
+    /// All that store it, the primary too.
+    pub(crate) fn members(&self) -> &[ServerId] {
+        &self.members
+    }
+
+    /// The members but the primary.
+    pub(crate) fn backups(&self) -> impl Iterator<Item = ServerId> + '_ {
+        let members = self.members.iter().copied();
+        members.filter(|member| *member != self.primary)
+    }
+}
+
+/// What a server has to do for a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    /// To serve it.
+    Primary,
+    /// To follow its primary.
+    Backup,
+    /// Nothing: it is no member.
+    Nothing,
+}
+
+/// Why the views were not replaced. They are as before.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ViewError {
+    /// It differs in what stays the same while a server runs.
+    #[error("the region map has {what}; servers learn of that when they are started again")]
+    Fixed {
+        /// In what.
+        what: &'static str,
+    },
+    /// It is older than what is known, or contradicts it.
+    #[error("the region map has {region} at {found}, but {known} is known, and is another one")]
+    Stale {
+        /// The region.
+        region: RegionId,
+        /// What the map has.
+        found: Epoch,
+        /// What is known.
+        known: Epoch,
+    },
+}
+
+/// The views of all regions of the cluster.
+pub(crate) struct Views {
+    map: ArcSwap<ClusterMap>,
+}
+
+impl Views {
+    /// Those of `map`.
+    pub(crate) fn new(map: ClusterMap) -> Self {
+        Self {
+            map: ArcSwap::from_pointee(map),
+        }
+    }
+
+    /// The region map as it is now.
+    pub(crate) fn map(&self) -> Guard<Arc<ClusterMap>> {
+        self.map.load()
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn to_map(&self) -> Arc<ClusterMap> {
+        self.map.load_full()
+    }
+
+    /// Replaces all views by those of `map`. Called by one thread at a time.
+    pub(crate) fn replace(&self, map: ClusterMap) -> Result<(), ViewError> {
+        check(&self.map.load(), &map)?;
+        self.map.store(Arc::new(map));
+        Ok(())
+    }
+}
+
+/// Whether `next` may follow `known`.
+fn check(known: &ClusterMap, next: &ClusterMap) -> Result<(), ViewError> {
+    let fixed = |is_same: bool, what| match is_same {
+        true => Ok(()),
+        false => Err(ViewError::Fixed { what }),
+    };
+    fixed(known.cluster() == next.cluster(), "another cluster's name")?;
+    let ways = |map: &ClusterMap| (map.replication(), map.addresses());
+    fixed(ways(known) == ways(next), "another way to replicate")?;
+    fixed(known.servers() == next.servers(), "other servers")?;
+    let keys = |map: &ClusterMap| -> Vec<_> {
+        let regions = map.regions().iter();
+        regions.map(|of| (of.id, of.range.clone())).collect()
+    };
+    fixed(keys(known) == keys(next), "other regions or ranges of keys")?;
+    for (known, next) in known.regions().iter().zip(next.regions()) {
+        if next.epoch < known.epoch || next.epoch == known.epoch && next != known {
+            return Err(ViewError::Stale {
+                region: next.id,
+                found: next.epoch,
+                known: known.epoch,
+            });
+        }
+    }
+    Ok(())
+}
