@@ -228,6 +228,12 @@ impl PrimaryDriver {
 }
 
 impl PrimaryDriver {
+    /// The region can never open here, because of `why`.
+    pub(super) fn fail(&mut self, why: String, context: &Context<'_>) {
+        self.stage = Stage::Closed(why);
+        context.turn(self.region, role::Event::Failed);
+    }
+
     /// This server is no longer the primary. What clients have been told of stays true: the store is closed, in the
     /// background, and nothing more is acknowledged.
     fn retire(&mut self, why: &str, context: &Context<'_>) {

@@ -8,8 +8,9 @@
 //! Reading order: this file and `serve` (requests find their region), `views` and `role` (what a server
 //! is to a region, and how that changes), `gate` (whether an answer may be given), `waiting`, `calls` and
 //! `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch` (what
-//! is not as it should be, and what the log is told of it), `link` (messages), `primary` with `shipper` and `outbox`, and `follower` (the two sides of replication), `steps`
-//! (moves links and messages), `background` with `schedule` (moves engines and copies).
+//! is not as it should be, and what the log is told of it), `link` (messages), `primary` with `shipper`
+//! and `outbox`, and `follower` (the two sides of replication), `steps` (moves links and messages),
+//! `background` with `schedule` (moves engines and copies).
 //!
 //! Locks, in the order in which they are taken: a region's driver, a link, what waits for a region,
 //! the calls under way. Answers are delivered outside all of them. The engine's own locks come
@@ -406,8 +407,8 @@ impl Node {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces who stores and who serves each region by what `map` says: see [`role`] for what becomes of this server's
-    /// copies. Called by one thread at a time.
+    /// Replaces who stores and who serves each region by what `map` says: see [`role`] for what becomes of this
+    /// server's copies. Called by one thread at a time.
     ///
     /// # Errors
     /// [`ViewError`]; nothing has changed then.

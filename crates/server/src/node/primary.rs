@@ -26,7 +26,6 @@ use super::outbox::Outbox;
 use super::promoting::Due;
 use super::reading::Reader;
 use super::refilling::Unusable;
-use super::role;
 use super::sending::Stream;
 use super::serving::Serving;
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
@@ -150,12 +149,6 @@ impl PrimaryDriver {
             Stage::Closed(why) => Some(why),
             Stage::Opening(_) | Stage::Damaged(_) | Stage::Serving(_) => None,
         }
-    }
-
-    /// The region can never open here, because of `why`.
-    pub(super) fn fail(&mut self, why: String, context: &Context<'_>) {
-        self.stage = Stage::Closed(why);
-        context.turn(self.region, role::Event::Failed);
     }
 
     pub(crate) fn is_serving(&self) -> bool {

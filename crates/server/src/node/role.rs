@@ -46,8 +46,8 @@ pub(crate) enum Event {
 }
 
 impl Role {
-    /// That of a server that has opened its copy. `usable`: it could, or the server is the primary and may have the copy
-    /// begun anew.
+    /// That of a server that has opened its copy. `usable`: it could, or the server is the primary and may have
+    /// the copy begun anew.
     pub(crate) const fn at_start(part: Part, usable: bool) -> Self {
         match part {
             Part::Primary if usable => Self::Opening,
