@@ -158,14 +158,15 @@ pub trait Store: Send + Sync {
     /// the engine takes no more writes.
     fn step(&self, now: Instant) -> Result<Progress, EngineError>;
 
-    /// Does the part of [`step`](Self::step) that writes logs to the device, for callers that account for the two
-    /// separately. Returns whether it did anything.
+    /// Does the part of [`step`](Self::step) that makes logs durable. Another thread than that which calls
+    /// [`step`](Self::step) may call it, so that no merge holds a write up. From the first call on this part is left to
+    /// whoever calls it: both are called then whenever the waker rings, and `step` again when this has done something.
     ///
     /// # Errors
     /// As [`step`](Self::step)'s.
-    fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {
+    fn step_logs(&self, now: Instant) -> Result<Progress, EngineError> {
         let _ = now;
-        Ok(false)
+        Ok(Progress::default())
     }
 
     /// Background work that is left: memtables to flush, compactions, edits under way, writes that

@@ -4,6 +4,7 @@
 //! resp-0..   epoll: RESP sessions, and what they ask of the node, at once
 //! native-0.. clients in shared memory, and what they ask of the node; spins a little, then epoll
 //! worker-0.. requests of clients and other servers that need the device; sleep while there are none
+//! logs       makes logs durable; parks until a device or an engine wakes it
 //! fabric     links, messages of other servers, deadlines; spins a little, then parks on the bell
 //! stepper-0.. engines and backups' storage, a region at a time; park until a device or an engine wakes one
 //! admin      health, metrics and status over HTTP
@@ -19,14 +20,12 @@ use std::net::TcpListener;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Clock, Incarnation, ServerId};
 use argosy_coordinator::{ClusterMap, CoordinatorError, DeviceId};
-use argosy_device::{DeviceError, Store, Waker};
+use argosy_device::{DeviceError, Store};
 use argosy_fabric::{Fabric, FabricError, ShmFabric};
 use argosy_memory::{
     BootId, Fallback, MemoryError, Others, WindowFiles, WindowFilesOptions, lock_windows,
@@ -42,14 +41,13 @@ use crate::report::Reporter;
 use crate::resp::{Listener, Settings as RespSettings, Threads};
 use crate::service::Service;
 use crate::tasks::{Tasks, Workers};
+use threads::Threading;
 
 mod store;
+mod threads;
 
 /// Puts the id of a server's device into the region map that all servers read.
 pub type RecordDevice = Box<dyn FnMut(DeviceId) -> Result<(), CoordinatorError> + Send>;
-
-/// Longest sleep of a thread that steps.
-const SLEEP_MAX: Duration = Duration::from_millis(200);
 
 /// What a server is started with.
 pub struct ServerOptions {
@@ -175,15 +173,6 @@ pub struct Server {
     _windows_lock: File,
 }
 
-struct Threading {
-    stopping: Arc<AtomicBool>,
-    fabric: Arc<dyn Fabric>,
-    /// Where steppers sleep.
-    parker: Arc<Parker>,
-    id: ServerId,
-    handles: Vec<JoinHandle<()>>,
-}
-
 impl Server {
     /// Opens device and regions, and serves.
     ///
@@ -197,18 +186,14 @@ impl Server {
         let (windows, windows_lock) = open_windows(&options, &shared_memory, &store)?;
         let fabric = ShmFabric::open(&shared_memory, options.id, incarnation)?;
         let fabric: Arc<dyn Fabric> = Arc::new(fabric);
-        let parker = Arc::new(Parker::default());
-        let waker: Waker = {
-            let parker = Arc::clone(&parker);
-            Arc::new(move || parker.wake())
-        };
+        let mut threads = Threading::new(options.id, &fabric);
         let world = World {
             clock: Arc::clone(&options.clock),
             ledger,
             store,
             windows: Arc::new(windows),
             fabric: Arc::clone(&fabric),
-            waker,
+            wakers: threads.wakers(),
             resident: crate::report::process::unshared_bytes,
             collect: options.collect,
         };
@@ -216,13 +201,6 @@ impl Server {
         let native = native_settings(&options, incarnation);
         let node = Node::open(options.id, options.node, world, options.map)
             .map_err(|error| no_room(error, shared_memory.clone()))?;
-        let mut threads = Threading {
-            stopping: Arc::default(),
-            fabric,
-            parker,
-            id: options.id,
-            handles: Vec::new(),
-        };
         threads.start_fabric(&node, &options.clock, options.spin)?;
         threads.start_steppers(&node, &options.clock, options.steppers)?;
         let workers = start_workers(&node, options.workers, options.tasks_max)?;
@@ -279,132 +257,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.threads.stop();
-    }
-}
-
-impl Threading {
-    fn start_fabric(
-        &mut self,
-        node: &Arc<Node>,
-        clock: &Arc<dyn Clock>,
-        spin: Duration,
-    ) -> Result<(), StartError> {
-        let (n, c, stopping) = (
-            Arc::clone(node),
-            Arc::clone(clock),
-            Arc::clone(&self.stopping),
-        );
-        let fabric = Arc::clone(&self.fabric);
-        self.spawn("fabric", move || {
-            fabric_loop(&n, &*c, &*fabric, spin, &stopping)
-        })
-    }
-
-    fn start_steppers(
-        &mut self,
-        node: &Arc<Node>,
-        clock: &Arc<dyn Clock>,
-        count: NonZeroUsize,
-    ) -> Result<(), StartError> {
-        for number in 0..count.get() {
-            let (n, c, stopping) = (
-                Arc::clone(node),
-                Arc::clone(clock),
-                Arc::clone(&self.stopping),
-            );
-            let parker = Arc::clone(&self.parker);
-            self.spawn(&format!("stepper-{number}"), move || {
-                stepper_loop(&n, &*c, &parker, &stopping)
-            })?;
-        }
-        Ok(())
-    }
-
-    fn spawn(
-        &mut self,
-        name: &str,
-        body: impl FnOnce() + Send + 'static,
-    ) -> Result<(), StartError> {
-        let handle = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(body)
-            .map_err(|source| StartError::System {
-                what: "start a thread",
-                source,
-            })?;
-        self.handles.push(handle);
-        Ok(())
-    }
-
-    fn stop(&mut self) {
-        self.stopping.store(true, Ordering::Release);
-        self.fabric.notify(self.id);
-        self.parker.wake();
-        for handle in self.handles.drain(..) {
-            if handle.join().is_err() {
-                tracing::error!("a thread panicked");
-            }
-        }
-    }
-}
-
-fn fabric_loop(
-    node: &Node,
-    clock: &dyn Clock,
-    fabric: &dyn Fabric,
-    spin: Duration,
-    stopping: &AtomicBool,
-) {
-    let mut idle_since = clock.now();
-    while !stopping.load(Ordering::Acquire) {
-        let bell = fabric.bell();
-        let now = clock.now();
-        let progress = node.step_fabric(now);
-        if progress.made {
-            idle_since = now;
-        } else if now.since(idle_since) >= spin {
-            fabric.park(bell, progress.idle_for.unwrap_or(SLEEP_MAX));
-        } else {
-            std::hint::spin_loop();
-        }
-    }
-}
-
-fn stepper_loop(node: &Node, clock: &dyn Clock, parker: &Parker, stopping: &AtomicBool) {
-    while !stopping.load(Ordering::Acquire) {
-        let progress = node.step_next(clock.now());
-        if !progress.made {
-            let sleep = progress.idle_for.unwrap_or(SLEEP_MAX);
-            parker.park(sleep.min(SLEEP_MAX));
-        }
-    }
-    // The others sleep on the same bell.
-    parker.wake();
-}
-
-/// Lets threads sleep until one of them is woken. A wake before the sleep is not lost.
-#[derive(Debug, Default)]
-struct Parker {
-    woken: Mutex<bool>,
-    bell: Condvar,
-}
-
-impl Parker {
-    fn wake(&self) {
-        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*woken {
-            *woken = true;
-            self.bell.notify_one();
-        }
-    }
-
-    fn park(&self, timeout: Duration) {
-        let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let slept = self
-            .bell
-            .wait_timeout_while(woken, timeout, |woken| !*woken);
-        let (mut woken, _) = slept.unwrap_or_else(PoisonError::into_inner);
-        *woken = false;
     }
 }
 

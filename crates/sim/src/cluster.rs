@@ -14,7 +14,7 @@ use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
 use argosy_device::{Crash, MemoryDevice, Store, StoreSettings};
 use argosy_fabric::SimWorld;
 use argosy_server::activity::Ledger;
-use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, World};
+use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, Wakers, World};
 use argosy_server::service::{ReplySink, Response};
 use argosy_server::tasks::Tasks;
 
@@ -358,7 +358,7 @@ impl Cluster {
             store: Arc::clone(&store),
             windows: Arc::new(windows),
             fabric,
-            waker: alarm.waker(),
+            wakers: Wakers::of_one(alarm.waker()),
             resident: || None,
             collect: || {},
         };

@@ -3,9 +3,7 @@
 //! A step goes once through what is under way and moves each thing as far as that is possible
 //! without waiting for a write:
 //!
-//! 1. *Logs*: full windows, and every `flush_interval` what is filled of the present ones, go to the
-//!    device ([`LogFlusher`]). A log that was flushed and does not go on for an interval ends in a mark that says
-//!    so; whoever asks for it has it at once. Much later the windows rest ([`resting`](super::resting)).
+//! 1. *Logs*, unless somebody makes them durable apart from this ([`log_work`](super::log_work)).
 //! 2. *Commits*: edits that became durable take effect: the new version is shown to readers, the
 //!    retired memtable leaves, log segments may be written, the observer hears of it.
 //! 3. *Space*: where the device is full, what may free some is begun ([`space`](super::space)).
@@ -21,21 +19,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use argosy_base::{EditSeq, FlushRange, Instant, Lsn, SegmentNumber};
+use argosy_base::{EditSeq, Instant, Lsn, SegmentNumber};
 use argosy_engine::{EngineError, LogEnd, Progress};
 
 use super::Lsm;
 use super::asked::FullCompaction;
 use super::bulk::{Ingested, Ingestion, Taken};
 use super::gc::Gc;
-use super::logflush::LogFlusher;
-use super::resting::Quiet;
+use super::logflush::DurableEnds;
 use super::upkeep::Upkeep;
-use super::write::{Appender, mark_as_asked};
 use crate::edit::{Edit, LogSegment};
-use crate::names::logs::{LOGS, RECOVERY_LOG};
+use crate::names::logs::LOGS;
 use crate::storage::{Committed, Storage};
 use crate::work::admission::Worked;
 use crate::work::freed::pointed_to;
@@ -63,7 +58,6 @@ pub(super) struct Effect {
 /// See the module documentation.
 pub(super) struct Background {
     pub(super) storage: Storage,
-    logs: LogFlusher,
     pub(super) jobs: Jobs,
     gc: Gc,
     /// Pairs that become segments without a memtable.
@@ -73,8 +67,8 @@ pub(super) struct Background {
     upkeep: Upkeep,
     /// Edits on their way, in order.
     effects: VecDeque<Effect>,
-    next_flush: Option<Instant>,
-    quiet: Quiet,
+    /// A flush waits for log bytes, and was seen to.
+    awaits_log: bool,
     /// Bytes worked off that writers were paid for.
     paid_bytes: u64,
 }
@@ -105,15 +99,13 @@ impl Background {
         let gc = Gc::new(storage.settings().segment_bytes);
         Self {
             storage,
-            logs: LogFlusher::default(),
             jobs,
             gc,
             ingestion: Ingestion::default(),
             full_compaction: FullCompaction::default(),
             upkeep,
             effects: VecDeque::new(),
-            next_flush: None,
-            quiet: Quiet::default(),
+            awaits_log: false,
             paid_bytes: 0,
         }
     }
@@ -133,7 +125,8 @@ impl Background {
 
     /// One step.
     pub(super) fn step(&mut self, lsm: &Lsm, now: Instant) -> Result<Progress, EngineError> {
-        let mut made = self.step_logs(lsm, now)?;
+        let logs = lsm.log_work.step_if_together(lsm, now)?;
+        let mut made = logs.made;
         made |= self.step_commits(lsm)?;
         if self.storage.damages().step(self.storage.head(), now) {
             self.jobs.try_again();
@@ -157,11 +150,11 @@ impl Background {
         lsm.kept.settle(&lsm.view.load().memtables);
         let pending = self.pending() + usize::from(lsm.bulk.waits());
         lsm.pending.store(pending, Ordering::Relaxed);
-        let due = self.next_flush.map(|at| at.since(now));
+        self.ask_for_log(lsm);
         Ok(Progress {
             made,
-            device: pending > 0 || self.logs.is_busy() || !self.storage.is_idle(),
-            idle_for: due.map(|due| due.max(Duration::from_millis(1))),
+            device: pending > 0 || logs.device || !self.storage.is_idle(),
+            idle_for: logs.idle_for,
         })
     }
 
@@ -208,11 +201,7 @@ impl Background {
 
     /// Makes everything durable that has been appended, says so on the device, and waits for it.
     pub(super) fn flush_blocking(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
-        Appender::of(lsm).force_flushes();
-        self.submit_flushes(lsm);
-        let store = Arc::clone(self.storage.store());
-        let done = self.logs.wait(&store)?;
-        self.flushed(lsm, &done);
+        lsm.log_work.flush_blocking(lsm)?;
         self.declare_durable(lsm)
     }
 
@@ -238,66 +227,20 @@ impl Background {
         Ok(store.wait(&store.sync())?)
     }
 
-    // --- Logs ---
-
-    pub(super) fn step_logs(&mut self, lsm: &Lsm, now: Instant) -> Result<bool, EngineError> {
-        let interval = lsm.settings.flush_interval;
-        let due = *self.next_flush.get_or_insert(now + interval);
-        let asked = lsm.flush_asked.swap(false, Ordering::AcqRel);
-        let mut made = false;
-        if asked || now >= due || self.waits_for_log() {
-            made |= Appender::of(lsm).force_flushes();
-            let is_idle = now >= due && !made;
-            made |= is_idle && Appender::of(lsm).mark_idle();
-            made |= is_idle && !made && lsm.rest_if_quiet(&mut self.quiet, now);
-            self.next_flush = Some(now + interval);
-        }
-        made |= mark_as_asked(lsm);
-        made |= self.submit_flushes(lsm);
-        let (done, moved) = self.logs.step(self.storage.store())?;
-        self.flushed(lsm, &done);
-        Ok(made || moved)
-    }
-
-    fn submit_flushes(&mut self, lsm: &Lsm) -> bool {
-        let mut any = false;
-        loop {
-            let (range, windows) = {
-                let mut writer = lsm.lock();
-                let Some(range) = writer.next_flush() else {
-                    return any;
-                };
-                (range, Arc::clone(writer.logs.log(range.log).windows()))
-            };
-            let version = Arc::clone(self.storage.current());
-            let cache = &lsm.reading.cache;
-            let bytes = self.logs.submit(range, &windows, &version, cache);
-            Counts::add(&lsm.counts.log_write_bytes, bytes);
-            if range.log == RECOVERY_LOG {
-                Counts::add(&lsm.counts.recovery_log_write_bytes, bytes);
-            }
-            any = true;
-        }
-    }
-
-    fn flushed(&self, lsm: &Lsm, done: &[FlushRange]) {
-        if done.is_empty() {
-            return;
-        }
-        let mut writer = lsm.lock();
-        for range in done {
-            let log = writer.logs.log_mut(range.log);
-            log.flushed_locally(range.segment, range.to);
-            if lsm.observer.is_none() {
-                log.flushed_everywhere(range.segment, range.to);
-            }
-        }
-        writer.note_durable();
-    }
-
     /// Whether a flush job is finished but for the log bytes that it points to.
-    fn waits_for_log(&self) -> bool {
-        self.jobs.waits_for_log(&|end| is_durable(&self.logs, end))
+    fn waits_for_log(&self, lsm: &Lsm) -> bool {
+        let durable = lsm.log_work.durable();
+        self.jobs.waits_for_log(&|end| is_durable(durable, end))
+    }
+
+    /// Has the log flushed once a flush has begun to wait for it.
+    fn ask_for_log(&mut self, lsm: &Lsm) {
+        let before = self.awaits_log;
+        self.awaits_log = self.waits_for_log(lsm);
+        if self.awaits_log && !before {
+            lsm.flush_asked.store(true, Ordering::Release);
+            lsm.wake();
+        }
     }
 
     // --- Commits ---
@@ -414,10 +357,10 @@ impl Background {
     fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
         let frozen = lsm.lock().oldest_frozen().cloned();
         let committed = lsm.marks.committed_lsn();
-        let logs = &self.logs;
+        let durable = lsm.log_work.durable();
         let now = Now {
             frozen: frozen.as_ref().filter(|frozen| frozen.last <= committed),
-            is_durable: &|end| is_durable(logs, end),
+            is_durable: &|end| is_durable(durable, end),
             flush_committing: self.is_committing(|effect| effect.flush),
             compaction_committing: self.is_committing(|effect| effect.compaction),
         };
@@ -425,7 +368,7 @@ impl Background {
         let mut site = site(&mut self.storage, lsm);
         let (edit, effect) = match self.jobs.step(&mut site, &now)? {
             // The next step writes the log that the flush waits for from now on.
-            Made::Nothing => return Ok(!waited && self.waits_for_log()),
+            Made::Nothing => return Ok(!waited && self.waits_for_log(lsm)),
             Made::Progress => return Ok(true),
             Made::Flushed(edit) => (
                 edit,
@@ -466,7 +409,9 @@ impl Background {
             return Ok(false);
         }
         let mut ground = ground(&mut self.storage, &mut self.jobs, lsm);
-        let made = self.upkeep.step(&mut ground, &self.logs, &mut self.gc)?;
+        let made = self
+            .upkeep
+            .step(&mut ground, lsm.log_work.durable(), &mut self.gc)?;
         let Some((edit, effect)) = made else {
             return Ok(false);
         };
@@ -499,6 +444,6 @@ pub(super) fn site<'a>(storage: &'a mut Storage, lsm: &'a Lsm) -> Site<'a> {
     }
 }
 
-fn is_durable(logs: &LogFlusher, end: &LogEnd) -> bool {
-    logs.is_durable(end.log, end.ordinal, end.end)
+fn is_durable(durable: &DurableEnds, end: &LogEnd) -> bool {
+    durable.covers(end.log, end.ordinal, end.end)
 }

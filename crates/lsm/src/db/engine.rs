@@ -184,9 +184,13 @@ impl Store for Lsm {
         Ok(stepped.unwrap_or_default())
     }
 
-    fn step_logs(&self, now: Instant) -> Result<bool, EngineError> {
-        let stepped = self.with_background(|background| background.step_logs(self, now))?;
-        Ok(stepped.unwrap_or_default())
+    fn step_logs(&self, now: Instant) -> Result<Progress, EngineError> {
+        self.log_work.take_apart();
+        self.check_open()?;
+        // What another region has met of the same device ends this one, too.
+        let whole = self.log_work.check_device();
+        let stepped = whole.and_then(|()| self.log_work.step(self, now));
+        stepped.inspect_err(|error| self.note_failure(error))
     }
 
     fn background_pending(&self) -> usize {

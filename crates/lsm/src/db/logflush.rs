@@ -10,7 +10,7 @@
 //! stays in memory while there is room.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use argosy_base::{FlushRange, LogId};
 use argosy_device::{Buffer, DeviceError, Store, Ticket};
@@ -28,8 +28,35 @@ pub(super) struct LogFlusher {
     writing: VecDeque<(FlushRange, Ticket)>,
     /// The sync under way, and the ranges that it covers.
     syncing: Option<(Ticket, Vec<FlushRange>)>,
-    /// Per log, up to where it is durable here: ordinal and byte.
-    durable: [Option<(u64, u32)>; LOGS.len()],
+    durable: Arc<DurableEnds>,
+}
+
+/// Up to where each log is durable here, for those who wait for that.
+#[derive(Debug, Default)]
+pub(super) struct DurableEnds(Mutex<[Option<DurableEnd>; LOGS.len()]>);
+
+/// A byte of the log segment with this ordinal; all before it is durable, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct DurableEnd {
+    ordinal: u64,
+    to: u32,
+}
+
+impl DurableEnds {
+    fn note(&self, ranges: &[FlushRange]) {
+        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for range in ranges {
+            let (ordinal, to) = (range.ordinal, range.to);
+            let end = &mut ends[range.log.index()];
+            *end = (*end).max(Some(DurableEnd { ordinal, to }));
+        }
+    }
+
+    /// Whether byte `to` of the segment with `ordinal` of `log`, and all before, is durable here.
+    pub(super) fn covers(&self, log: LogId, ordinal: u64, to: u32) -> bool {
+        let ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ends[log.index()] >= Some(DurableEnd { ordinal, to })
+    }
 }
 
 impl LogFlusher {
@@ -72,7 +99,7 @@ impl LogFlusher {
                 None => self.syncing = Some((sync, ranges)),
                 Some(result) => {
                     result?;
-                    self.note(&ranges);
+                    self.durable.note(&ranges);
                     done = ranges;
                     moved = true;
                 }
@@ -116,15 +143,8 @@ impl LogFlusher {
         }
     }
 
-    fn note(&mut self, ranges: &[FlushRange]) {
-        for range in ranges {
-            let durable = &mut self.durable[range.log.index()];
-            *durable = (*durable).max(Some((range.ordinal, range.to)));
-        }
-    }
-
-    /// Whether byte `to` of the segment with `ordinal` of `log`, and all before, is durable here.
-    pub(super) fn is_durable(&self, log: LogId, ordinal: u64, to: u32) -> bool {
-        self.durable[log.index()] >= Some((ordinal, to))
+    /// Up to where the logs are durable, now and later.
+    pub(super) fn durable(&self) -> Arc<DurableEnds> {
+        Arc::clone(&self.durable)
     }
 }

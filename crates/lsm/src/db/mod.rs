@@ -28,6 +28,7 @@ mod engine;
 mod gc;
 pub mod ingest;
 mod kept;
+mod log_work;
 mod logflush;
 pub mod promote;
 pub(crate) mod replay;
@@ -64,6 +65,7 @@ use background::Background;
 use bulk::{Taken, Ticket};
 use edits::EditProgress;
 use ingest::{Ingest, IngestError};
+use log_work::LogWork;
 use space::Fullness;
 use time::RegionTime;
 use writer::Writer;
@@ -119,6 +121,7 @@ pub struct Lsm {
     view: ArcSwap<ReadView>,
     writer: Mutex<Writer>,
     background: Mutex<Background>,
+    log_work: LogWork,
     /// The last LSN is the highest that readers may see. It is stored behind the inserts that it covers, and loaded by
     /// readers before they take the view.
     marks: Arc<Marks>,
@@ -202,6 +205,7 @@ impl Lsm {
         Self {
             edits: EditProgress::new(known, parts.storage.witnessed()),
             view: ArcSwap::from_pointee(writer.view()),
+            log_work: LogWork::new(parts.storage.store()),
             background: Mutex::new(Background::new(parts.storage, parts.last)),
             writer: Mutex::new(writer),
             epoch: parts.epoch,
@@ -393,15 +397,18 @@ impl Lsm {
         let whole = background.check_device();
         let stepped = whole
             .and_then(|()| step(&mut background))
-            .inspect_err(|error| {
-                let why = match error {
-                    EngineError::Device(_) => DEVICE_FAILED,
-                    EngineError::Corrupt { .. } => "stored bytes are damaged",
-                    _ => "background work failed",
-                };
-                // Another error may have closed it before; the first one is the cause.
-                let _ = self.closed.set(why);
-            });
+            .inspect_err(|error| self.note_failure(error));
         stepped.map(Some)
+    }
+
+    /// Takes no more writes, since a step has ended in `error`.
+    fn note_failure(&self, error: &EngineError) {
+        let why = match error {
+            EngineError::Device(_) => DEVICE_FAILED,
+            EngineError::Corrupt { .. } => "stored bytes are damaged",
+            _ => "background work failed",
+        };
+        // Another error may have closed it before; the first one is the cause.
+        let _ = self.closed.set(why);
     }
 }

@@ -18,7 +18,7 @@ use argosy_log::value::reach;
 use super::background::{Effect, Ground};
 use super::demand::TAILS_MAX;
 use super::gc::Gc;
-use super::logflush::LogFlusher;
+use super::logflush::DurableEnds;
 use super::writer::Ended;
 use crate::edit::{Edit, LogSegment};
 use crate::names::logs::{LOGS, RECOVERY_LOG};
@@ -75,7 +75,7 @@ impl Upkeep {
     pub(super) fn step(
         &mut self,
         at: &mut Ground<'_>,
-        logs: &LogFlusher,
+        logs: &DurableEnds,
         gc: &mut Gc,
     ) -> Result<Option<(Edit, Effect)>, EngineError> {
         let mut edit = at.storage.next_edit(at.lsm.epoch);
@@ -172,7 +172,7 @@ impl Upkeep {
 /// Seals what has ended and is durable up to its end, together with everything that was written
 /// before it, also to the other log: a power loss must not cut the history below what is
 /// sealed, because LSNs behind the cut are used again.
-fn seal_ended(at: &mut Ground<'_>, logs: &LogFlusher, edit: &mut Edit, effect: &mut Effect) {
+fn seal_ended(at: &mut Ground<'_>, logs: &DurableEnds, edit: &mut Edit, effect: &mut Effect) {
     let head = at.storage.head();
     let writer = at.lsm.lock();
     let durable = writer.logs.durable(writer.last());
@@ -181,7 +181,7 @@ fn seal_ended(at: &mut Ground<'_>, logs: &LogFlusher, edit: &mut Edit, effect: &
         for Ended { point, last } in ended {
             let entry = head.log_segment(point.number);
             let ordinal = entry.expect("a tail is in the version").segment.ordinal;
-            if *last > durable || !logs.is_durable(log, ordinal, point.to) {
+            if *last > durable || !logs.covers(log, ordinal, point.to) {
                 break;
             }
             edit.logs_sealed.push(*point);

@@ -14,7 +14,7 @@ use argosy_engine::{EngineError, Progress};
 use super::Node;
 use super::context::Context;
 use super::region::{Driver, Region, engine_of};
-use super::schedule::{Left, Work};
+use super::schedule::{Crew, Left, Work};
 use super::serving::Serving;
 use crate::activity::Activity;
 
@@ -29,23 +29,36 @@ impl Node {
     pub fn step_background(&self, now: Instant) -> Progress {
         self.set_now(now);
         self.steppers.wake(Work::Chores);
-        let mut made = false;
-        for _ in 0..self.steppers.ready(now) {
-            made |= self.step_one(now);
+        let mut progress = Progress::default();
+        for crew in [Crew::Logs, Crew::Steppers] {
+            let mut made = false;
+            for _ in 0..self.steppers.ready(crew, now) {
+                made |= self.step_one(crew, now);
+            }
+            join(&mut progress, self.progress(crew, made, now));
         }
-        self.progress(made, now)
+        progress
     }
 
-    /// Does a step of what has been ready the longest. For each of several threads.
+    /// Does a step of what has been ready the longest, but for logs. For each of several threads.
     pub fn step_next(&self, now: Instant) -> Progress {
-        self.set_now(now);
-        let ready = self.steppers.ready(now) > 0;
-        let made = ready && self.step_one(now);
-        self.progress(made, now)
+        self.step_of(Crew::Steppers, now)
     }
 
-    fn progress(&self, made: bool, now: Instant) -> Progress {
-        let due = self.steppers.next_due(now);
+    /// Does a step of the logs that have been ready the longest. For one thread, which no merge holds up.
+    pub fn step_logs(&self, now: Instant) -> Progress {
+        self.step_of(Crew::Logs, now)
+    }
+
+    fn step_of(&self, crew: Crew, now: Instant) -> Progress {
+        self.set_now(now);
+        let ready = self.steppers.ready(crew, now) > 0;
+        let made = ready && self.step_one(crew, now);
+        self.progress(crew, made, now)
+    }
+
+    fn progress(&self, crew: Crew, made: bool, now: Instant) -> Progress {
+        let due = self.steppers.next_due(crew, now);
         Progress {
             made,
             idle_for: due.map(|due| due.since(now)),
@@ -53,20 +66,24 @@ impl Node {
         }
     }
 
-    fn step_one(&self, now: Instant) -> bool {
+    fn step_one(&self, crew: Crew, now: Instant) -> bool {
         self.collect();
-        let Some(work) = self.steppers.take() else {
+        let Some(work) = self.steppers.take(crew) else {
             return false;
         };
         let left = match work {
             Work::Chores => self.do_chores(now),
+            Work::Logs(id) => match self.region(id) {
+                Some(region) => self.step_logs_of(region, now),
+                None => Left::default(),
+            },
             Work::Region(id) => match self.region(id) {
                 Some(region) => self.step_region(region, now),
                 None => Left::default(),
             },
         };
         self.steppers.put_back(work, left);
-        if left.more && work != Work::Chores {
+        if left.more && matches!(work, Work::Region(_)) {
             // The room of the device, and what others are told of it, may have changed.
             self.steppers.wake(Work::Chores);
         }
@@ -76,6 +93,11 @@ impl Node {
     /// Has a step of `region` follow in the background.
     pub(super) fn wake(&self, region: RegionId) {
         self.steppers.wake(Work::Region(region));
+    }
+
+    /// Has a step of the logs of `region` follow.
+    pub(super) fn wake_logs(&self, region: RegionId) {
+        self.steppers.wake(Work::Logs(region));
     }
 
     /// Has a step of `region` follow once the device has done what this thread is about to ask of it: where the region
@@ -89,7 +111,10 @@ impl Node {
     /// What has a step of `region` follow.
     pub(super) fn waker_of(&self, region: RegionId) -> Waker {
         let steppers = Arc::clone(&self.steppers);
-        Arc::new(move || steppers.wake(Work::Region(region)))
+        Arc::new(move || {
+            steppers.wake(Work::Logs(region));
+            steppers.wake(Work::Region(region));
+        })
     }
 
     /// What belongs to no region.
@@ -155,14 +180,37 @@ impl Node {
         }
     }
 
-    fn step_engine(&self, engine: &Serving, now: Instant) -> Result<Progress, EngineError> {
+    /// Makes the logs of one region durable, and has what follows from that done.
+    fn step_logs_of(&self, region: &Region, now: Instant) -> Left {
+        let Some(engine) = engine_of(region) else {
+            return Left::default();
+        };
         let ledger = &self.world.ledger;
+        ledger.at(region.place);
         ledger.turn_to(Activity::LogReplication);
-        let flushed = engine.step_logs(now)?;
-        let _span = ledger.during(Activity::Compaction);
-        let mut progress = engine.step(now)?;
-        progress.made |= flushed;
-        Ok(progress)
+        let progress = match engine.step_logs(now) {
+            Ok(progress) => progress,
+            Err(error) => {
+                region.failed(&error);
+                return Left::default();
+            }
+        };
+        if progress.made {
+            self.pump(region);
+            self.flush_links();
+            self.wake(region.id);
+        }
+        ledger.settle(now);
+        Left {
+            more: progress.made,
+            due: progress.idle_for.map(|idle| now + idle),
+            device: progress.device,
+        }
+    }
+
+    fn step_engine(&self, engine: &Serving, now: Instant) -> Result<Progress, EngineError> {
+        let _span = self.world.ledger.during(Activity::Compaction);
+        engine.step(now)
     }
 }
 

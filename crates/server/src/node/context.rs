@@ -140,8 +140,9 @@ impl<'a> Context<'a> {
     /// The region is open here.
     pub(crate) fn serve(&self, region: RegionId, engine: Arc<Serving>) {
         self.node.set_room_of_members(region, &engine);
-        if let Some(region) = self.node.region(region) {
-            region.serve(engine);
+        if let Some(open) = self.node.region(region) {
+            open.serve(engine);
         }
+        self.node.wake_logs(region);
     }
 }

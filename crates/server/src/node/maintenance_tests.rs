@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use argosy_device::OpKind;
+use argosy_device::{Device, OpKind};
 use argosy_engine::{Reach, WriteBatch, WriteOptions};
 
 use super::super::readers_tests::{Gate, alone};
@@ -219,4 +219,47 @@ fn a_device_that_fails_is_told() {
         bench.maintain(2, what);
         assert_eq!(bench.answered().len(), 1);
     }
+}
+
+#[test]
+fn logs_become_durable_while_a_merge_waits_for_the_device() {
+    let bench = Bench::new();
+    for round in 0..3 {
+        for key in 0..100 {
+            bench.put(0, &format!("key {key}"), &[round; 400]);
+            assert!(is_written(&bench.next().1));
+        }
+        bench.maintain(1, Maintenance::Flush);
+        assert_eq!(bench.next(), (1, Response::Done));
+        bench.engine().freeze_now();
+    }
+    for _ in 0..200 {
+        bench.node.step_background(START);
+    }
+    bench.maintain(2, Maintenance::Compact);
+    bench.gate.shut(true);
+    let node = Arc::clone(&bench.node);
+    let merging = std::thread::Builder::new().spawn(move || {
+        // It returns once the merge is over.
+        for _ in 0..STEPS_MAX {
+            node.step_next(START);
+        }
+    });
+    bench.gate.wait_for_read();
+    for round in 0..5 {
+        bench.put(3, "key", &[round]);
+        bench.maintain(4, Maintenance::Flush);
+        let before = bench.gate.counters().syncs;
+        for _ in 0..100 {
+            bench.node.step_logs(START);
+        }
+        let answered = bench.answered();
+        assert!(is_written(&answered[0].1), "{answered:?}");
+        assert_eq!(answered[1..], [(4, Response::Done)]);
+        let syncs = bench.gate.counters().syncs - before;
+        assert!((1..=2).contains(&syncs), "{syncs}");
+    }
+    bench.gate.shut(false);
+    assert!(merging.expect("it was started").join().is_ok());
+    assert_eq!(bench.answered(), [(2, Response::Done)]);
 }

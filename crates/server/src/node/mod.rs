@@ -1,7 +1,7 @@
 //! A server without its threads: regions, links to the other servers, and the requests between.
 //!
 //! A [`Node`] is moved by steps. In production one thread calls [`Node::step_fabric`], some
-//! [`Node::step_next`], and the front ends' threads and the [workers](crate::tasks) call the
+//! [`Node::step_next`], one [`Node::step_logs`], and the front ends' threads and the [workers](crate::tasks) call the
 //! [`Service`](crate::service::Service) that a node is; the simulator calls all of them from one
 //! thread. No step waits for anything but the device.
 //!
@@ -83,7 +83,7 @@ use std::time::Duration;
 
 use argosy_base::{Clock, Instant, RegionId, ServerId};
 use argosy_coordinator::ClusterMap;
-use argosy_device::{Store, Waker};
+use argosy_device::Store;
 use argosy_engine::long::SweepPace;
 use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_engine::{Cache, Engine, Excess, Settings};
@@ -115,6 +115,7 @@ pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
 pub use mutants::Mutants;
 pub use opening::OpenError;
+pub use schedule::Wakers;
 pub use views::ViewError;
 pub use windows::left_windows;
 
@@ -153,8 +154,8 @@ pub struct World {
     pub windows: Arc<dyn WindowStore>,
     /// The way to the other servers.
     pub fabric: Arc<dyn Fabric>,
-    /// Wakes a thread that calls [`Node::step_next`], or the one that calls [`Node::step_background`].
-    pub waker: Waker,
+    /// Wakes the threads that do what is ready in the background.
+    pub wakers: Wakers,
     /// Bytes of memory that the process has to itself, where the system tells and nothing else is in it. Asked
     /// once a second in the background.
     pub resident: fn() -> Option<u64>,

@@ -59,7 +59,7 @@ pub(super) fn surroundings(world: &SimWorld, id: ServerId, device: Arc<dyn Devic
         ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
         fabric: world.fabric(id, store.incarnation()),
         windows: Arc::new(AnonymousWindows::new()),
-        waker: Arc::new(|| {}),
+        wakers: super::Wakers::of_one(Arc::new(|| {})),
         clock,
         store,
         resident: || None,

@@ -13,6 +13,7 @@
 //!
 //! Ready regions are taken in the order in which they became ready, so none waits behind more than one step of each
 //! other. What belongs to no region, such as the room of the device, is work of the same kind: [`Work::Chores`].
+//! Logs are made durable by a thread of their own ([`Crew::Logs`]): all steppers may be at merges.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,8 +28,32 @@ use super::World;
 pub(super) enum Work {
     /// What belongs to no region.
     Chores,
+    /// What makes the logs of one region durable.
+    Logs(RegionId),
     /// The engine, the copy and the care of one region.
     Region(RegionId),
+}
+
+impl Work {
+    const fn crew(self) -> Crew {
+        match self {
+            Self::Logs(_) => Crew::Logs,
+            Self::Chores | Self::Region(_) => Crew::Steppers,
+        }
+    }
+}
+
+/// Threads that do the same kinds of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crew {
+    /// One thread.
+    Logs,
+    /// As many as are configured.
+    Steppers,
+}
+
+impl Crew {
+    const ALL: [Self; 2] = [Self::Logs, Self::Steppers];
 }
 
 /// What a step leaves to be done.
@@ -59,14 +84,21 @@ struct Slot {
     device: u64,
 }
 
-/// See the module documentation.
+/// What one crew has before it.
 #[derive(Debug, Default)]
-struct Schedule {
-    slots: BTreeMap<Work, Slot>,
+struct Queue {
     /// In state `Ready`, in the order in which they came to it.
     ready: VecDeque<Work>,
     /// The moments of the slots.
     due: BTreeSet<(Instant, Work)>,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+struct Schedule {
+    slots: BTreeMap<Work, Slot>,
+    /// By [`Crew`].
+    queues: [Queue; Crew::ALL.len()],
     /// Those that wait for the device.
     at_device: BTreeSet<Work>,
     /// How often the device has done something.
@@ -77,11 +109,20 @@ impl Schedule {
     /// Everything is ready: first the chores, then the regions.
     fn new(regions: impl Iterator<Item = RegionId>) -> Self {
         let mut schedule = Self::default();
-        for work in std::iter::once(Work::Chores).chain(regions.map(Work::Region)) {
+        let of_region = |region| [Work::Logs(region), Work::Region(region)];
+        for work in std::iter::once(Work::Chores).chain(regions.flat_map(of_region)) {
             schedule.slots.insert(work, Slot::default());
             schedule.wake(work);
         }
         schedule
+    }
+
+    fn queue(&mut self, crew: Crew) -> &mut Queue {
+        &mut self.queues[crew as usize]
+    }
+
+    fn is_ready(&self, crew: Crew) -> bool {
+        !self.queues[crew as usize].ready.is_empty()
     }
 
     /// Has a step of `work` follow. Returns whether it became ready by that.
@@ -92,7 +133,7 @@ impl Schedule {
         match slot.state {
             State::Resting => {
                 slot.state = State::Ready;
-                self.ready.push_back(work);
+                self.queue(work.crew()).ready.push_back(work);
                 true
             }
             State::Stepping => {
@@ -115,23 +156,22 @@ impl Schedule {
         }
     }
 
-    /// The device has done something. Returns whether anything became ready by that.
-    fn device_done(&mut self) -> bool {
+    /// The device has done something. Returns for whom something became ready by that.
+    fn device_done(&mut self) -> Vec<Crew> {
         self.device += 1;
-        let mut any = false;
-        for work in std::mem::take(&mut self.at_device) {
-            any |= self.wake(work);
-        }
-        any
+        let waiting = std::mem::take(&mut self.at_device).into_iter();
+        let woken: Vec<Work> = waiting.filter(|work| self.wake(*work)).collect();
+        let is_woken = |crew: &Crew| woken.iter().any(|work| work.crew() == *crew);
+        Crew::ALL.into_iter().filter(is_woken).collect()
     }
 
-    /// Makes ready what is due at `now`.
-    fn look_at(&mut self, now: Instant) {
-        while let Some((at, work)) = self.due.first().copied() {
+    /// Makes ready what is due for `crew` at `now`.
+    fn look_at(&mut self, crew: Crew, now: Instant) {
+        while let Some((at, work)) = self.queue(crew).due.first().copied() {
             if at > now {
                 return;
             }
-            self.due.pop_first();
+            self.queue(crew).due.pop_first();
             if let Some(slot) = self.slots.get_mut(&work) {
                 slot.due = None;
             }
@@ -139,14 +179,14 @@ impl Schedule {
         }
     }
 
-    /// Takes what has been ready the longest. It is returned by [`put_back`](Self::put_back).
-    fn take(&mut self) -> Option<Work> {
-        let work = self.ready.pop_front()?;
+    /// Takes what has been ready the longest for `crew`. It is returned by [`put_back`](Self::put_back).
+    fn take(&mut self, crew: Crew) -> Option<Work> {
+        let work = self.queue(crew).ready.pop_front()?;
         let slot = self.slots.get_mut(&work)?;
         slot.state = State::Stepping;
         slot.device = self.device;
         if let Some(at) = slot.due.take() {
-            self.due.remove(&(at, work));
+            self.queue(work.crew()).due.remove(&(at, work));
         }
         self.at_device.remove(&work);
         Some(work)
@@ -162,7 +202,7 @@ impl Schedule {
         slot.state = State::Resting;
         slot.due = left.due;
         if let Some(at) = left.due {
-            self.due.insert((at, work));
+            self.queue(work.crew()).due.insert((at, work));
         }
         if left.device {
             self.at_device.insert(work);
@@ -176,8 +216,35 @@ impl Schedule {
 /// The schedule of a server, for all of its threads.
 pub(super) struct Steppers {
     schedule: Mutex<Schedule>,
-    /// Wakes a stepper that sleeps.
-    ring: Waker,
+    /// Wakes a thread of a crew that sleeps.
+    wakers: Wakers,
+}
+
+/// What wakes the threads of a node that sleep.
+#[derive(Clone)]
+pub struct Wakers {
+    /// One that calls [`Node::step_logs`](super::Node::step_logs).
+    pub logs: Waker,
+    /// One that calls [`Node::step_next`](super::Node::step_next).
+    pub steppers: Waker,
+}
+
+impl Wakers {
+    /// Both wake the one thread that there is: it calls [`Node::step_background`](super::Node::step_background).
+    #[must_use]
+    pub fn of_one(waker: Waker) -> Self {
+        Self {
+            logs: Arc::clone(&waker),
+            steppers: waker,
+        }
+    }
+
+    fn wake(&self, crew: Crew) {
+        match crew {
+            Crew::Logs => (self.logs)(),
+            Crew::Steppers => (self.steppers)(),
+        }
+    }
 }
 
 impl Steppers {
@@ -185,7 +252,7 @@ impl Steppers {
     pub(super) fn of(world: &World, regions: impl Iterator<Item = RegionId>) -> Arc<Self> {
         let steppers = Arc::new(Self {
             schedule: Mutex::new(Schedule::new(regions)),
-            ring: Arc::clone(&world.waker),
+            wakers: world.wakers.clone(),
         });
         world.store.set_waker({
             let steppers = Arc::clone(&steppers);
@@ -196,8 +263,9 @@ impl Steppers {
 
     /// Has a step of `work` follow.
     pub(super) fn wake(&self, work: Work) {
-        if self.schedule().wake(work) {
-            (self.ring)();
+        let is_ready = self.schedule().wake(work);
+        if is_ready {
+            self.wakers.wake(work.crew());
         }
     }
 
@@ -209,7 +277,9 @@ impl Steppers {
             schedule.wake(work);
         }
         drop(schedule);
-        (self.ring)();
+        Crew::ALL
+            .into_iter()
+            .for_each(|crew| self.wakers.wake(crew));
     }
 
     /// Has a step of `work` follow once the device has done something. To be called before the device is asked.
@@ -219,26 +289,25 @@ impl Steppers {
 
     /// The device has done something.
     pub(super) fn device_done(&self) {
-        if self.schedule().device_done() {
-            (self.ring)();
-        }
+        let woken = self.schedule().device_done();
+        woken.into_iter().for_each(|crew| self.wakers.wake(crew));
     }
 
-    /// How much is ready at `now`.
-    pub(super) fn ready(&self, now: Instant) -> usize {
+    /// How much is ready for `crew` at `now`.
+    pub(super) fn ready(&self, crew: Crew, now: Instant) -> usize {
         let mut schedule = self.schedule();
-        schedule.look_at(now);
-        schedule.ready.len()
+        schedule.look_at(crew, now);
+        schedule.queue(crew).ready.len()
     }
 
-    /// Takes what has been ready the longest. Another stepper is woken where more is ready.
-    pub(super) fn take(&self) -> Option<Work> {
+    /// Takes what has been ready the longest for `crew`. Another thread of it is woken where more is ready.
+    pub(super) fn take(&self, crew: Crew) -> Option<Work> {
         let mut schedule = self.schedule();
-        let work = schedule.take();
-        let more = !schedule.ready.is_empty();
+        let work = schedule.take(crew);
+        let more = schedule.is_ready(crew);
         drop(schedule);
         if more {
-            (self.ring)();
+            self.wakers.wake(crew);
         }
         work
     }
@@ -248,12 +317,13 @@ impl Steppers {
         self.schedule().put_back(work, left);
     }
 
-    /// When something is due, if nobody wakes anything before; `None`: never. Something that is ready is due now.
-    pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
-        let schedule = self.schedule();
-        match schedule.ready.is_empty() {
-            true => schedule.due.first().map(|(at, _)| *at),
-            false => Some(now),
+    /// When something is due for `crew`, if nobody wakes anything before; `None`: never. Something that is ready is due
+    /// now.
+    pub(super) fn next_due(&self, crew: Crew, now: Instant) -> Option<Instant> {
+        let mut schedule = self.schedule();
+        match schedule.is_ready(crew) {
+            true => Some(now),
+            false => schedule.queue(crew).due.first().map(|(at, _)| *at),
         }
     }
 
@@ -277,8 +347,10 @@ mod tests {
     /// All of two regions and the chores at rest.
     fn resting() -> Schedule {
         let mut schedule = Schedule::new([RegionId(1), RegionId(2)].into_iter());
-        while let Some(work) = schedule.take() {
-            schedule.put_back(work, Left::default());
+        for crew in Crew::ALL {
+            while let Some(work) = schedule.take(crew) {
+                schedule.put_back(work, Left::default());
+            }
         }
         schedule
     }
@@ -286,7 +358,7 @@ mod tests {
     #[test]
     fn everything_is_ready_at_first_and_the_chores_come_before_regions() {
         let mut schedule = Schedule::new([RegionId(1), RegionId(2)].into_iter());
-        let taken: Vec<_> = std::iter::from_fn(|| schedule.take()).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| schedule.take(Crew::Steppers)).collect();
         assert_eq!(taken, [Work::Chores, A, B]);
     }
 
@@ -295,13 +367,13 @@ mod tests {
         let mut schedule = resting();
         assert!(schedule.wake(A));
         assert!(!schedule.wake(A), "it is ready already");
-        assert_eq!(schedule.take(), Some(A));
+        assert_eq!(schedule.take(Crew::Steppers), Some(A));
         assert!(!schedule.wake(A), "it is with a stepper");
-        assert_eq!(schedule.take(), None);
+        assert_eq!(schedule.take(Crew::Steppers), None);
         schedule.put_back(A, Left::default());
-        assert_eq!(schedule.take(), Some(A));
+        assert_eq!(schedule.take(Crew::Steppers), Some(A));
         schedule.put_back(A, Left::default());
-        assert_eq!(schedule.take(), None);
+        assert_eq!(schedule.take(Crew::Steppers), None);
     }
 
     #[test]
@@ -309,14 +381,14 @@ mod tests {
         let mut schedule = resting();
         schedule.wake(A);
         schedule.wake(B);
-        assert_eq!(schedule.take(), Some(A));
+        assert_eq!(schedule.take(Crew::Steppers), Some(A));
         let left = Left {
             more: true,
             ..Left::default()
         };
         schedule.put_back(A, left);
-        assert_eq!(schedule.take(), Some(B));
-        assert_eq!(schedule.take(), Some(A));
+        assert_eq!(schedule.take(Crew::Steppers), Some(B));
+        assert_eq!(schedule.take(Crew::Steppers), Some(A));
     }
 
     #[test]
@@ -328,68 +400,93 @@ mod tests {
         };
         for work in [A, B] {
             schedule.wake(work);
-            schedule.take();
+            schedule.take(Crew::Steppers);
             schedule.put_back(work, left);
         }
-        schedule.look_at(at(9));
-        assert_eq!(schedule.take(), None);
+        schedule.look_at(Crew::Steppers, at(9));
+        assert_eq!(schedule.take(Crew::Steppers), None);
         schedule.wake(B);
-        assert_eq!(schedule.take(), Some(B));
+        assert_eq!(schedule.take(Crew::Steppers), Some(B));
         schedule.put_back(B, Left::default());
-        schedule.look_at(at(10));
-        assert_eq!(schedule.take(), Some(A));
-        assert_eq!(schedule.take(), None);
-        assert!(schedule.due.is_empty());
+        schedule.look_at(Crew::Steppers, at(10));
+        assert_eq!(schedule.take(Crew::Steppers), Some(A));
+        assert_eq!(schedule.take(Crew::Steppers), None);
+        assert!(schedule.queue(Crew::Steppers).due.is_empty());
     }
 
     #[test]
     fn the_device_wakes_those_alone_that_wait_for_it() {
         let mut schedule = resting();
         schedule.wake(A);
-        schedule.take();
+        schedule.take(Crew::Steppers);
         let left = Left {
             device: true,
             ..Left::default()
         };
         schedule.put_back(A, left);
-        assert!(schedule.device_done());
-        assert_eq!(schedule.take(), Some(A));
+        assert_eq!(schedule.device_done(), [Crew::Steppers]);
+        assert_eq!(schedule.take(Crew::Steppers), Some(A));
         schedule.put_back(A, Left::default());
-        assert!(!schedule.device_done());
-        assert_eq!(schedule.take(), None);
+        assert_eq!(schedule.device_done(), []);
+        assert_eq!(schedule.take(Crew::Steppers), None);
     }
 
     #[test]
     fn what_the_device_does_during_a_step_is_not_lost() {
         let mut schedule = resting();
         schedule.wake(A);
-        schedule.take();
+        schedule.take(Crew::Steppers);
         // A write that the step has submitted ends after the step looked.
-        assert!(!schedule.device_done());
+        assert_eq!(schedule.device_done(), []);
         let left = Left {
             device: true,
             ..Left::default()
         };
         schedule.put_back(A, left);
-        assert_eq!(schedule.take(), Some(A));
+        assert_eq!(schedule.take(Crew::Steppers), Some(A));
     }
 
     #[test]
     fn what_another_thread_asks_of_the_device_wakes_the_region_when_it_is_done() {
         let mut schedule = resting();
         schedule.await_device(A);
-        assert_eq!(schedule.take(), None);
-        assert!(schedule.device_done());
-        assert_eq!(schedule.take(), Some(A));
+        assert_eq!(schedule.take(Crew::Steppers), None);
+        assert_eq!(schedule.device_done(), [Crew::Steppers]);
+        assert_eq!(schedule.take(Crew::Steppers), Some(A));
         schedule.await_device(A);
         schedule.put_back(A, Left::default());
-        assert_eq!(schedule.take(), Some(A), "the step may have looked before");
+        assert_eq!(
+            schedule.take(Crew::Steppers),
+            Some(A),
+            "the step may have looked before"
+        );
+    }
+
+    #[test]
+    fn logs_are_taken_by_their_own_crew_alone() {
+        let mut schedule = resting();
+        let logs = Work::Logs(RegionId(1));
+        schedule.wake(logs);
+        schedule.wake(A);
+        assert_eq!(schedule.take(Crew::Steppers), Some(A));
+        assert_eq!(schedule.take(Crew::Steppers), None);
+        assert_eq!(schedule.take(Crew::Logs), Some(logs));
+        let left = Left {
+            due: Some(at(10)),
+            device: true,
+            ..Left::default()
+        };
+        schedule.put_back(logs, left);
+        schedule.look_at(Crew::Steppers, at(10));
+        assert_eq!(schedule.take(Crew::Steppers), None);
+        assert_eq!(schedule.device_done(), [Crew::Logs]);
+        assert_eq!(schedule.take(Crew::Logs), Some(logs));
     }
 
     #[test]
     fn what_is_not_known_is_not_woken() {
         let mut schedule = resting();
         assert!(!schedule.wake(Work::Region(RegionId(3))));
-        assert_eq!(schedule.take(), None);
+        assert_eq!(schedule.take(Crew::Steppers), None);
     }
 }

@@ -1,0 +1,177 @@
+//! What makes the logs durable, apart from all other work: a merge that is under way holds up no write that waits for
+//! the device.
+//!
+//! Full windows, and every `flush_interval` what is filled of the present ones, go to the device ([`LogFlusher`]). A
+//! log that was flushed and does not go on for an interval ends in a mark that says so; whoever asks for it has it at
+//! once. Much later the windows rest ([`resting`](super::resting)).
+//!
+//! It is done by whoever calls [`step_logs`](argosy_engine::Store::step_logs), beside whoever calls
+//! [`step`](argosy_engine::Store::step); as long as nobody does, by the latter. Its lock is taken behind that of the
+//! background, and in front of the writer's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use argosy_base::{FlushRange, Instant};
+use argosy_device::Store;
+use argosy_engine::{EngineError, Progress};
+
+use super::Lsm;
+use super::logflush::{DurableEnds, LogFlusher};
+use super::resting::Quiet;
+use super::write::{Appender, mark_as_asked};
+use crate::names::logs::RECOVERY_LOG;
+use crate::work::stats::Counts;
+
+const PANICKED: &str = "a step of the logs panicked";
+
+/// See the module documentation.
+pub(super) struct LogWork {
+    state: Mutex<State>,
+    durable: Arc<DurableEnds>,
+    store: Arc<Store>,
+    /// Somebody calls `step_logs`.
+    is_apart: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    flusher: LogFlusher,
+    next_flush: Option<Instant>,
+    quiet: Quiet,
+}
+
+impl LogWork {
+    /// That of an engine on `store`.
+    pub(super) fn new(store: &Arc<Store>) -> Self {
+        let state = State::default();
+        Self {
+            durable: state.flusher.durable(),
+            state: Mutex::new(state),
+            store: Arc::clone(store),
+            is_apart: AtomicBool::new(false),
+        }
+    }
+
+    /// Up to where the logs are durable, now and later.
+    pub(super) fn durable(&self) -> &DurableEnds {
+        &self.durable
+    }
+
+    /// From now on `step` leaves the logs to `step_logs`.
+    pub(super) fn take_apart(&self) {
+        self.is_apart.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the device is written still.
+    pub(super) fn check_device(&self) -> Result<(), EngineError> {
+        match self.store.failure() {
+            None => Ok(()),
+            Some(error) => Err(error.into()),
+        }
+    }
+
+    /// A step, if nobody else does it.
+    pub(super) fn step_if_together(
+        &self,
+        lsm: &Lsm,
+        now: Instant,
+    ) -> Result<Progress, EngineError> {
+        match self.is_apart.load(Ordering::Relaxed) {
+            true => Ok(Progress::default()),
+            false => self.step(lsm, now),
+        }
+    }
+
+    /// A step. Nothing where another thread is at it.
+    pub(super) fn step(&self, lsm: &Lsm, now: Instant) -> Result<Progress, EngineError> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::WouldBlock) => return Ok(Progress::default()),
+            Err(TryLockError::Poisoned(_)) => return Err(EngineError::Closed(PANICKED)),
+        };
+        let made = state.step(lsm, &self.store, now)?;
+        let due = state.next_flush.map(|at| at.since(now));
+        Ok(Progress {
+            made,
+            device: state.flusher.is_busy(),
+            idle_for: due.map(|due| due.max(Duration::from_millis(1))),
+        })
+    }
+
+    /// Makes everything durable that has been appended, and waits for it.
+    pub(super) fn flush_blocking(&self, lsm: &Lsm) -> Result<(), EngineError> {
+        let mut state = self.lock()?;
+        Appender::of(lsm).force_flushes();
+        state.submit(lsm);
+        let done = state.flusher.wait(&self.store)?;
+        flushed(lsm, &done);
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, State>, EngineError> {
+        let state = self.state.lock();
+        state.map_err(|_| EngineError::Closed(PANICKED))
+    }
+}
+
+impl State {
+    fn step(&mut self, lsm: &Lsm, store: &Store, now: Instant) -> Result<bool, EngineError> {
+        let interval = lsm.settings.flush_interval;
+        let due = *self.next_flush.get_or_insert(now + interval);
+        let asked = lsm.flush_asked.swap(false, Ordering::AcqRel);
+        let mut made = false;
+        if asked || now >= due {
+            made |= Appender::of(lsm).force_flushes();
+            let is_idle = now >= due && !made;
+            made |= is_idle && Appender::of(lsm).mark_idle();
+            made |= is_idle && !made && lsm.rest_if_quiet(&mut self.quiet, now);
+            self.next_flush = Some(now + interval);
+        }
+        made |= mark_as_asked(lsm);
+        made |= self.submit(lsm);
+        let (done, moved) = self.flusher.step(store)?;
+        flushed(lsm, &done);
+        Ok(made || moved)
+    }
+
+    /// Has all ranges written that are to be flushed. Returns whether there are any.
+    fn submit(&mut self, lsm: &Lsm) -> bool {
+        let mut any = false;
+        loop {
+            let (range, windows) = {
+                let mut writer = lsm.lock();
+                let Some(range) = writer.next_flush() else {
+                    return any;
+                };
+                (range, Arc::clone(writer.logs.log(range.log).windows()))
+            };
+            // Taken behind the range: a version is shown before the writer is given the log segments in it.
+            let version = Arc::clone(&lsm.view.load().version);
+            let cache = &lsm.reading.cache;
+            let bytes = self.flusher.submit(range, &windows, &version, cache);
+            Counts::add(&lsm.counts.log_write_bytes, bytes);
+            if range.log == RECOVERY_LOG {
+                Counts::add(&lsm.counts.recovery_log_write_bytes, bytes);
+            }
+            any = true;
+        }
+    }
+}
+
+/// Has the writer know that `done` is durable here.
+fn flushed(lsm: &Lsm, done: &[FlushRange]) {
+    if done.is_empty() {
+        return;
+    }
+    let mut writer = lsm.lock();
+    for range in done {
+        let log = writer.logs.log_mut(range.log);
+        log.flushed_locally(range.segment, range.to);
+        if lsm.observer.is_none() {
+            log.flushed_everywhere(range.segment, range.to);
+        }
+    }
+    writer.note_durable();
+}

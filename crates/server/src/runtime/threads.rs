@@ -1,0 +1,193 @@
+//! The threads that step a node, and how they sleep.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use argosy_base::{Clock, ServerId};
+use argosy_device::Waker;
+use argosy_engine::Progress;
+use argosy_fabric::Fabric;
+
+use super::StartError;
+use crate::node::{Node, Wakers};
+
+/// Longest sleep of a thread that steps.
+const SLEEP_MAX: Duration = Duration::from_millis(200);
+
+/// The threads that step a node.
+pub(super) struct Threading {
+    stopping: Arc<AtomicBool>,
+    fabric: Arc<dyn Fabric>,
+    /// Where steppers sleep.
+    parker: Arc<Parker>,
+    /// Where the thread sleeps that makes logs durable.
+    log_parker: Arc<Parker>,
+    id: ServerId,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threading {
+    /// Those of server `id`, none of which runs.
+    pub(super) fn new(id: ServerId, fabric: &Arc<dyn Fabric>) -> Self {
+        Self {
+            stopping: Arc::default(),
+            fabric: Arc::clone(fabric),
+            parker: Arc::default(),
+            log_parker: Arc::default(),
+            id,
+            handles: Vec::new(),
+        }
+    }
+
+    /// What wakes them.
+    pub(super) fn wakers(&self) -> Wakers {
+        Wakers {
+            logs: waker_of(&self.log_parker),
+            steppers: waker_of(&self.parker),
+        }
+    }
+
+    /// Starts the one that moves links and messages.
+    pub(super) fn start_fabric(
+        &mut self,
+        node: &Arc<Node>,
+        clock: &Arc<dyn Clock>,
+        spin: Duration,
+    ) -> Result<(), StartError> {
+        let (n, c, stopping) = (
+            Arc::clone(node),
+            Arc::clone(clock),
+            Arc::clone(&self.stopping),
+        );
+        let fabric = Arc::clone(&self.fabric);
+        self.spawn("fabric", move || {
+            fabric_loop(&n, &*c, &*fabric, spin, &stopping)
+        })
+    }
+
+    /// Starts `count` that move engines and copies, and the one that makes logs durable.
+    pub(super) fn start_steppers(
+        &mut self,
+        node: &Arc<Node>,
+        clock: &Arc<dyn Clock>,
+        count: NonZeroUsize,
+    ) -> Result<(), StartError> {
+        for number in 0..count.get() {
+            let (n, c, stopping) = (
+                Arc::clone(node),
+                Arc::clone(clock),
+                Arc::clone(&self.stopping),
+            );
+            let parker = Arc::clone(&self.parker);
+            self.spawn(&format!("stepper-{number}"), move || {
+                stepper_loop(|| n.step_next(c.now()), &parker, &stopping)
+            })?;
+        }
+        let (n, c, stopping) = (
+            Arc::clone(node),
+            Arc::clone(clock),
+            Arc::clone(&self.stopping),
+        );
+        let parker = Arc::clone(&self.log_parker);
+        self.spawn("logs", move || {
+            stepper_loop(|| n.step_logs(c.now()), &parker, &stopping)
+        })
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<(), StartError> {
+        let handle = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(body)
+            .map_err(|source| StartError::System {
+                what: "start a thread",
+                source,
+            })?;
+        self.handles.push(handle);
+        Ok(())
+    }
+
+    /// Stops them all, and waits for that.
+    pub(super) fn stop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        self.fabric.notify(self.id);
+        self.parker.wake();
+        self.log_parker.wake();
+        for handle in self.handles.drain(..) {
+            if handle.join().is_err() {
+                tracing::error!("a thread panicked");
+            }
+        }
+    }
+}
+
+fn fabric_loop(
+    node: &Node,
+    clock: &dyn Clock,
+    fabric: &dyn Fabric,
+    spin: Duration,
+    stopping: &AtomicBool,
+) {
+    let mut idle_since = clock.now();
+    while !stopping.load(Ordering::Acquire) {
+        let bell = fabric.bell();
+        let now = clock.now();
+        let progress = node.step_fabric(now);
+        if progress.made {
+            idle_since = now;
+        } else if now.since(idle_since) >= spin {
+            fabric.park(bell, progress.idle_for.unwrap_or(SLEEP_MAX));
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn stepper_loop(step: impl Fn() -> Progress, parker: &Parker, stopping: &AtomicBool) {
+    while !stopping.load(Ordering::Acquire) {
+        let progress = step();
+        if !progress.made {
+            let sleep = progress.idle_for.unwrap_or(SLEEP_MAX);
+            parker.park(sleep.min(SLEEP_MAX));
+        }
+    }
+    // The others sleep on the same bell.
+    parker.wake();
+}
+
+fn waker_of(parker: &Arc<Parker>) -> Waker {
+    let parker = Arc::clone(parker);
+    Arc::new(move || parker.wake())
+}
+
+/// Lets threads sleep until one of them is woken. A wake before the sleep is not lost.
+#[derive(Debug, Default)]
+struct Parker {
+    woken: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Parker {
+    fn wake(&self) {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*woken {
+            *woken = true;
+            self.bell.notify_one();
+        }
+    }
+
+    fn park(&self, timeout: Duration) {
+        let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let slept = self
+            .bell
+            .wait_timeout_while(woken, timeout, |woken| !*woken);
+        let (mut woken, _) = slept.unwrap_or_else(PoisonError::into_inner);
+        *woken = false;
+    }
+}
