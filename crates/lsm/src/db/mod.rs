@@ -162,8 +162,8 @@ impl Lsm {
         settings.fit_device(parts.storage.store().total());
         let windows = parts.windows;
         let large = Arc::clone(&windows[LARGE_LOG.index()]);
-        let share = settings.memtable_share_bytes;
-        let share = share.unwrap_or(settings.memtables_max * settings.l0_bytes);
+        let all = settings.memtables_max * settings.l0_bytes;
+        let share = settings.memtable_share_bytes.unwrap_or(all);
         let kept = kept::KeptTables::new(&parts.cache, share);
         let reading = Arc::new(Reading {
             region: parts.storage.region(),
@@ -173,10 +173,8 @@ impl Lsm {
             damages: Arc::clone(parts.storage.damages()),
         });
         let mutants = settings.mutants.of_logs();
-        let logs = windows
-            .clone()
-            .map(|windows| LogWriter::new(windows, parts.writer).with_mutants(mutants));
-        let logs = Logs::new(logs);
+        let log = |windows| LogWriter::new(windows, parts.writer).with_mutants(mutants);
+        let logs = Logs::new(windows.clone().map(log));
         let version = Arc::clone(parts.storage.current());
         let told = time::told_at_opening(version.time(), parts.tables.time(), parts.last);
         let time = RegionTime::new(version.time(), told);
