@@ -154,7 +154,8 @@ impl Background {
         Ok(Progress {
             made,
             device: pending > 0 || logs.device || !self.storage.is_idle(),
-            idle_for: logs.idle_for,
+            // What goes by time alone is looked at as often: room on the device, memtables of snapshots that are closed.
+            idle_for: logs.idle_for.or(Some(lsm.settings.flush_interval)),
         })
     }
 

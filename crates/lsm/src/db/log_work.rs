@@ -92,7 +92,10 @@ impl LogWork {
             Err(TryLockError::Poisoned(_)) => return Err(EngineError::Closed(PANICKED)),
         };
         let made = state.step(lsm, &self.store, now)?;
-        let due = state.next_flush.map(|at| at.since(now));
+        let due = state
+            .next_flush
+            .filter(|_| !lsm.at_rest.load(Ordering::Acquire));
+        let due = due.map(|at| at.since(now));
         Ok(Progress {
             made,
             device: state.flusher.is_busy(),

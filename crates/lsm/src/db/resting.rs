@@ -59,6 +59,8 @@ impl Lsm {
         let woken = writer.logs.wake();
         woken.map_err(|_| EngineError::Busy(BusyReason::LogWindows))?;
         self.at_rest.store(false, Ordering::Release);
+        // What is appended now is flushed in its time.
+        self.wake();
         Ok(())
     }
 }
