@@ -7,10 +7,12 @@
 //!
 //! Cases: `basics` (what one engine does while it runs), `changes` (writes that depend on values),
 //! `ranges` (many keys removed at once), `reopening` (what survives a clean end and a kill), [`random()`]
-//! (everything together, with pairs that expire, versions and sorted pairs).
+//! (everything together, with pairs that expire, versions and sorted pairs). [`group`] is a suite of its own, for
+//! engines whose regions have copies.
 
 mod basics;
 mod changes;
+pub mod group;
 mod model;
 mod random;
 mod ranges;
@@ -170,7 +172,7 @@ fn delete<H: Host>(host: &mut H, engine: &H::Engine, key: &[u8]) -> Written {
     )
 }
 
-fn get(engine: &impl Store, key: &[u8]) -> Option<Vec<u8>> {
+fn get(engine: &(impl Store + ?Sized), key: &[u8]) -> Option<Vec<u8>> {
     match engine.get(key) {
         Ok(found) => found.value,
         Err(error) => panic!("a get failed: {error}"),

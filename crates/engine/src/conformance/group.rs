@@ -1,0 +1,131 @@
+//! The tests that an engine passes whose regions have copies: a primary and its backups, on devices and windows in
+//! memory, with no server in between.
+//!
+//! The suite is the courier. It writes pieces of the primary's log to the windows of each backup, carries edits and
+//! what they name, and tells the primary what all backups have. It knows an engine by its traits alone.
+//!
+//! A write is *confirmed* once it is in the windows of all backups. Whichever member is promoted then, however it
+//! ended before, has to hold exactly what was confirmed. Each case builds a group, writes to it, and ends in the
+//! promotion of one member.
+
+mod courier;
+mod machine;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use argosy_base::{Epoch, KeyRange};
+
+use self::courier::Group;
+use super::{collect, get, value_of};
+use crate::{Service, Settings, Store, WriteBatch, WriteOptions};
+
+/// What the region should hold.
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// How the member that is promoted ended before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It lives, and takes its windows back.
+    Detached,
+    /// Its process was killed. Its windows survive.
+    Killed,
+}
+
+/// Runs every case with engines of `settings`; `writes` is the length of each history, and `seed` decides it.
+///
+/// # Panics
+/// Where the engine breaks the contract.
+pub fn run(settings: &dyn Settings, writes: u64, seed: u64) {
+    for end in [End::Detached, End::Killed] {
+        for member in 0..2 {
+            let group = written(settings, writes, seed);
+            backup_holds_what_was_confirmed(group, member, end);
+        }
+    }
+    primary_holds_what_was_confirmed(written(settings, writes, seed));
+    late_copy_catches_up(settings, writes, seed);
+    detached_copy_goes_on(settings, writes, seed);
+}
+
+/// A group of three with a history.
+fn written(settings: &dyn Settings, writes: u64, seed: u64) -> Group {
+    let mut group = Group::new(settings, seed);
+    group.add_backup(settings);
+    group.add_backup(settings);
+    group.write_some(writes);
+    group.judge(writes);
+    group
+}
+
+fn backup_holds_what_was_confirmed(group: Group, member: usize, end: End) {
+    let (copy, pairs) = group.lose_primary(member, end == End::Killed);
+    let what = format!("backup {member}, {end:?}");
+    holds(copy, &pairs, &what);
+}
+
+fn primary_holds_what_was_confirmed(group: Group) {
+    let (copy, pairs) = group.restart_primary();
+    holds(copy, &pairs, "the primary, killed");
+}
+
+/// A copy that begins when the others have a history gets all of it.
+fn late_copy_catches_up(settings: &dyn Settings, writes: u64, seed: u64) {
+    let mut group = Group::new(settings, seed);
+    group.add_backup(settings);
+    group.write_some(writes);
+    group.add_backup(settings);
+    group.write_some(10);
+    let (copy, pairs) = group.lose_primary(1, false);
+    holds(copy, &pairs, "a backup that began late");
+}
+
+/// A copy that is detached now and then gets what it has missed.
+fn detached_copy_goes_on(settings: &dyn Settings, writes: u64, seed: u64) {
+    let mut group = written(settings, writes, seed);
+    for _ in 0..4 {
+        group.detach(0);
+        group.attach(0);
+        group.write_some(writes / 4);
+    }
+    let (copy, pairs) = group.lose_primary(0, true);
+    holds(copy, &pairs, "a backup that was detached");
+}
+
+/// Promotes `copy`, and compares all that it shows with `pairs`.
+fn holds(copy: Box<dyn crate::Follower>, pairs: &Pairs, what: &str) {
+    let last = copy.position().lsn;
+    let service = Service {
+        epoch: Epoch(9),
+        ..Service::default()
+    };
+    let promoted = copy.promote(service);
+    let promoted = promoted.unwrap_or_else(|no| panic!("{what} is not promoted: {}", no.error));
+    let store = Shown(promoted.store);
+    let seen = collect(store.0.snapshot().as_ref(), &KeyRange::all());
+    let expected: Vec<_> = pairs.clone().into_iter().collect();
+    assert_eq!(seen.len(), expected.len(), "{what}: pairs");
+    assert!(seen == expected, "{what}: a scan sees what was confirmed");
+    for (key, value) in pairs {
+        assert!(store.get(key).as_ref() == Some(value), "{what}: {key:?}");
+    }
+    assert!(store.0.last_lsn() >= last, "{what}: LSNs go on");
+    let before = store.0.snapshot();
+    let mut batch = WriteBatch::new();
+    let (key, value) = (b"new", value_of(1, 50));
+    batch.put(key, &value).expect("within the limits");
+    let taken = store.0.write(&batch, WriteOptions::default());
+    let written = taken.unwrap_or_else(|error| panic!("{what} takes no write: {error}"));
+    assert!(written.applied && written.wait.lsn() > last);
+    assert_eq!(store.get(key), Some(value), "{what}: what it wrote");
+    assert!(collect(before.as_ref(), &KeyRange::all()) == expected);
+}
+
+/// A promoted store.
+struct Shown(Arc<dyn Store>);
+
+impl Shown {
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        get(self.0.as_ref(), key)
+    }
+}

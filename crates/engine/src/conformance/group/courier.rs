@@ -1,0 +1,434 @@
+//! A group, and the courier between its members.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use argosy_base::{EditSeq, Epoch, FlushRange, Instant, LogId, Lsn};
+
+use super::machine::Machine;
+use super::{Pairs, value_of};
+use crate::conformance::{Choices, STEPS_MAX};
+use crate::source::{LogPlace, Next, Piece};
+use crate::{
+    CopyEvent, EditNotice, EngineError, Follower, LogEnd, Observer, Pin, PinnedCheckpoint,
+    SealedSegment, Service, Settings, Source, Store, WriteBatch, WriteOptions,
+};
+
+/// Nanoseconds that a round takes.
+const ROUND_NANOS: u64 = 20_000_000;
+
+/// What the primary has told.
+#[derive(Default)]
+struct Heard {
+    ends: BTreeMap<LogId, LogEnd>,
+    last: Lsn,
+    flushes: Vec<FlushRange>,
+    edits: Vec<EditNotice>,
+}
+
+#[derive(Default)]
+struct Recorder(Mutex<Heard>);
+
+impl Recorder {
+    fn heard<T>(&self, what: impl FnOnce(&mut Heard) -> T) -> T {
+        what(&mut self.0.lock().expect("no holder of the lock panics"))
+    }
+}
+
+impl Observer for Recorder {
+    fn appended(&self, end: LogEnd, last: Lsn) {
+        self.heard(|heard| {
+            heard.ends.insert(end.log, end);
+            heard.last = last;
+        });
+    }
+
+    fn flush(&self, range: FlushRange) {
+        self.heard(|heard| heard.flushes.push(range));
+    }
+
+    fn segment_built(&self, _segment: &SealedSegment) -> bool {
+        // Nobody carries it: the edit that names it has it fetched.
+        true
+    }
+
+    fn edit_committed(&self, edit: &EditNotice) {
+        self.heard(|heard| heard.edits.push(edit.clone()));
+    }
+}
+
+struct Backup {
+    machine: Machine,
+    copy: Box<dyn Follower>,
+    /// Up to where each log has been written to its windows.
+    at: BTreeMap<LogId, LogPlace>,
+    edits: VecDeque<EditNotice>,
+    applying: Option<EditSeq>,
+    applied: EditSeq,
+    /// Where it stood when that was asked last.
+    stood: Lsn,
+}
+
+impl Backup {
+    /// What it reports, which never goes back.
+    fn report(&mut self) {
+        let lsn = self.copy.position().lsn;
+        assert!(
+            lsn >= self.stood,
+            "a copy stood at {}, and now at {lsn}",
+            self.stood
+        );
+        self.stood = lsn;
+    }
+
+    /// Gives it what `edit` names. Returns false where the primary has gone on.
+    fn fetch(&mut self, source: &dyn Source, edit: &[u8], pins: &[Pin]) -> bool {
+        let missing = self.copy.missing(edit).expect("an edit of the primary");
+        for part in missing {
+            let Some(bytes) = source.read(part, pins) else {
+                return false;
+            };
+            let bytes = Arc::new(bytes.expect("a whole segment"));
+            let put = self.copy.put_part(part.number, part.from, &bytes);
+            put.unwrap_or_else(|error| panic!("{part:?} was asked for: {error}"));
+        }
+        true
+    }
+}
+
+/// See the module documentation.
+pub(super) struct Group {
+    machine: Machine,
+    store: Arc<dyn Store>,
+    source: Arc<dyn Source>,
+    recorder: Arc<Recorder>,
+    backups: Vec<Backup>,
+    /// Flushes that not all backups have, and those that do.
+    flushes: VecDeque<(FlushRange, BTreeSet<usize>)>,
+    pairs: Pairs,
+    choices: Choices,
+    now: u64,
+    /// Flushes that all backups had, and edits that they were given.
+    flushed: u64,
+    edits: u64,
+}
+
+impl Group {
+    /// A primary without backups.
+    pub(super) fn new(settings: &dyn Settings, seed: u64) -> Self {
+        let mut machine = Machine::new(settings, seed);
+        let recorder = Arc::new(Recorder::default());
+        let service = Service {
+            epoch: Epoch(1),
+            observer: Some(Arc::<Recorder>::clone(&recorder)),
+            ..Service::default()
+        };
+        let promoted = machine.open().promote(service);
+        let promoted =
+            promoted.unwrap_or_else(|no| panic!("an empty copy is promoted: {}", no.error));
+        Self {
+            machine,
+            store: promoted.store,
+            source: promoted.source.expect("a store that can be copied"),
+            recorder,
+            backups: Vec::new(),
+            flushes: VecDeque::new(),
+            pairs: Pairs::new(),
+            choices: Choices::new(seed),
+            now: 0,
+            flushed: 0,
+            edits: 0,
+        }
+    }
+
+    /// One backup more, empty at first, that has caught up when this returns.
+    pub(super) fn add_backup(&mut self, settings: &dyn Settings) {
+        let seed = self.choices.bits();
+        let mut machine = Machine::new(settings, seed);
+        let copy = machine.open();
+        self.backups.push(Backup {
+            machine,
+            copy,
+            at: BTreeMap::new(),
+            edits: VecDeque::new(),
+            applying: None,
+            applied: EditSeq(0),
+            stood: Lsn(0),
+        });
+        self.attach(self.backups.len() - 1);
+    }
+
+    /// Takes the windows of a backup back.
+    pub(super) fn detach(&mut self, index: usize) {
+        let backup = &mut self.backups[index];
+        let fresh = backup.machine.renew_windows();
+        let position = backup.copy.detach(fresh).expect("logs that are whole");
+        assert_eq!(position, backup.copy.position(), "what a detach returns");
+        backup.report();
+    }
+
+    /// Catches a backup up by a checkpoint.
+    pub(super) fn attach(&mut self, index: usize) {
+        self.listen();
+        for _ in 0..STEPS_MAX {
+            if self.source.covers_flushed() {
+                break;
+            }
+            self.step_primary();
+        }
+        let PinnedCheckpoint { checkpoint, pin } = self.source.checkpoint();
+        let backup = &mut self.backups[index];
+        backup.edits.clear();
+        backup.applying = None;
+        backup.copy.learn_places(&self.source.places());
+        assert!(backup.fetch(&*self.source, &checkpoint.bytes, &[pin]));
+        let seq = backup.copy.submit(&checkpoint.bytes);
+        assert_eq!(seq.expect("nothing is missing"), checkpoint.seq);
+        let applied = CopyEvent::EditApplied(checkpoint.seq);
+        let mut steps =
+            (0..STEPS_MAX).map(|_| backup.copy.step().expect("a device without faults"));
+        assert!(steps.any(|events| events.contains(&applied)), "it ends");
+        backup.report();
+        backup.applied = checkpoint.seq;
+        let position = backup.copy.position();
+        let logs = position.logs.iter();
+        backup.at = logs
+            .map(|(log, at)| {
+                let (ordinal, offset) = (at.ordinal, at.end);
+                (log, LogPlace { ordinal, offset })
+            })
+            .collect();
+        self.ship();
+        for (range, done) in &mut self.flushes {
+            done.remove(&index);
+            if range.covered_by(&position) {
+                done.insert(index);
+            } else {
+                self.backups[index].copy.flush(*range);
+            }
+        }
+        self.tell();
+    }
+
+    /// Writes `count` random batches, each confirmed.
+    pub(super) fn write_some(&mut self, count: u64) {
+        for _ in 0..count {
+            let (mut batch, mut after) = (WriteBatch::new(), self.pairs.clone());
+            for _ in 0..=self.choices.below(3) {
+                let key = format!("key{:04}", self.choices.below(300)).into_bytes();
+                if self.choices.chance(20) {
+                    batch.delete(&key).expect("within the limits");
+                    after.remove(&key);
+                } else {
+                    let len = match self.choices.below(4) {
+                        0 => 8,
+                        1 => 60,
+                        2 => 300,
+                        _ => 1500,
+                    };
+                    let value = value_of(self.choices.bits(), len);
+                    batch.put(&key, &value).expect("within the limits");
+                    after.insert(key, value);
+                }
+            }
+            let lsn = self.write(&batch);
+            self.ship();
+            assert!(self.store.committed_lsn() >= lsn, "all backups have it");
+            self.pairs = after;
+            self.round();
+        }
+    }
+
+    /// A history of hundreds of writes flushes windows, and has edits.
+    pub(super) fn judge(&self, writes: u64) {
+        let (flushed, edits) = (self.flushed, self.edits);
+        assert!(
+            writes < 300 || flushed > 4 && edits > 4,
+            "{writes} writes met {flushed} flushes and {edits} edits"
+        );
+    }
+
+    fn write(&mut self, batch: &WriteBatch) -> Lsn {
+        for _ in 0..STEPS_MAX {
+            match self.store.write(batch, WriteOptions::default()) {
+                Ok(written) => return written.wait.lsn(),
+                Err(EngineError::Busy(_)) => self.round(),
+                Err(error) => panic!("a write failed: {error}"),
+            }
+        }
+        panic!("the primary stays busy");
+    }
+
+    fn step_primary(&mut self) {
+        self.now += ROUND_NANOS;
+        let step = self.store.step(Instant::from_nanos(self.now));
+        step.expect("a device without faults");
+        self.listen();
+    }
+
+    /// One step of everybody.
+    fn round(&mut self) {
+        self.step_primary();
+        self.ship();
+        for index in 0..self.backups.len() {
+            self.next_edit(index);
+            let events = self.backups[index].copy.step();
+            for event in events.expect("a device without faults") {
+                match event {
+                    CopyEvent::SegmentStored(_) => {}
+                    CopyEvent::EditApplied(seq) => {
+                        let backup = &mut self.backups[index];
+                        assert_eq!(backup.applying.take(), Some(seq), "it was submitted");
+                        backup.applied = seq;
+                    }
+                    CopyEvent::Flushed(range) => {
+                        let mut flushes = self.flushes.iter_mut();
+                        if let Some((_, done)) = flushes.find(|(flush, _)| *flush == range) {
+                            done.insert(index);
+                        }
+                    }
+                    CopyEvent::FlushRefused(range) => panic!("{range:?} is in the windows"),
+                }
+            }
+        }
+        self.tell();
+    }
+
+    fn next_edit(&mut self, index: usize) {
+        let backup = &mut self.backups[index];
+        if backup.applying.is_some() {
+            return;
+        }
+        let Some(edit) = backup.edits.pop_front() else {
+            return;
+        };
+        if edit.seq <= backup.applied {
+            return;
+        }
+        if !backup.fetch(&*self.source, &edit.bytes, &[]) {
+            // The primary has gone on: the copy begins with a checkpoint.
+            self.detach(index);
+            return self.attach(index);
+        }
+        self.edits += 1;
+        let seq = backup.copy.submit(&edit.bytes);
+        backup.applying = Some(seq.expect("nothing is missing"));
+    }
+
+    /// Hears what the primary has told.
+    fn listen(&mut self) {
+        let (flushes, edits) = self.recorder.heard(|heard| {
+            let flushes = std::mem::take(&mut heard.flushes);
+            (flushes, std::mem::take(&mut heard.edits))
+        });
+        for edit in edits {
+            for backup in &mut self.backups {
+                backup.copy.learn_places(&edit.log_places);
+                backup.edits.push_back(edit.clone());
+            }
+        }
+        if !flushes.is_empty() {
+            self.ship();
+        }
+        for range in flushes {
+            let backups = self.backups.iter_mut();
+            backups.for_each(|backup| backup.copy.flush(range));
+            self.flushes.push_back((range, BTreeSet::new()));
+        }
+    }
+
+    /// Writes to all windows what was appended, and confirms it.
+    fn ship(&mut self) {
+        let (ends, last) = self
+            .recorder
+            .heard(|heard| (heard.ends.clone(), heard.last));
+        for backup in &mut self.backups {
+            for end in ends.values() {
+                ship_log(&*self.source, backup, end);
+            }
+            backup.copy.commit(last);
+        }
+        self.store.commit(last);
+    }
+
+    /// Tells the primary what all backups have.
+    fn tell(&mut self) {
+        let applied = self.backups.iter().map(|backup| backup.applied).min();
+        if let Some(seq) = applied {
+            self.source.edit_applied_everywhere(seq);
+        }
+        let all = self.backups.len();
+        while self
+            .flushes
+            .front()
+            .is_some_and(|(_, done)| done.len() == all)
+        {
+            if let Some((range, _)) = self.flushes.pop_front() {
+                let (log, segment) = (range.log, range.segment);
+                self.flushed += 1;
+                self.source.flushed_everywhere(log, segment, range.to);
+            }
+        }
+    }
+
+    /// The primary is gone for good. Returns the copy of a backup, which was killed or has taken its windows back.
+    pub(super) fn lose_primary(mut self, index: usize, killed: bool) -> (Box<dyn Follower>, Pairs) {
+        self.machine.kill();
+        let last = self.store.committed_lsn();
+        if !killed {
+            self.detach(index);
+        }
+        let Backup {
+            mut machine, copy, ..
+        } = self.backups.swap_remove(index);
+        let copy = match killed {
+            true => {
+                machine.kill();
+                drop(copy);
+                machine.open()
+            }
+            false => copy,
+        };
+        let found = copy.position().lsn;
+        assert!(found >= last, "{last} was confirmed, and {found} is there");
+        (copy, self.pairs)
+    }
+
+    /// The primary is killed, and opened again.
+    pub(super) fn restart_primary(mut self) -> (Box<dyn Follower>, Pairs) {
+        let last = self.store.committed_lsn();
+        self.machine.kill();
+        drop((self.store, self.source));
+        let copy = self.machine.open();
+        let found = copy.position().lsn;
+        assert!(found >= last, "{last} was confirmed, and {found} is there");
+        (copy, self.pairs)
+    }
+}
+
+/// Writes one log to the windows of `backup`, up to `end`.
+fn ship_log(source: &dyn Source, backup: &mut Backup, end: &LogEnd) {
+    let upto = LogPlace {
+        ordinal: end.ordinal,
+        offset: end.end,
+    };
+    let mut piece = Piece::default();
+    loop {
+        let at = backup.at.entry(end.log).or_default();
+        match source.piece(end.log, *at, upto, &mut piece) {
+            Next::End => return,
+            Next::Skip(next) => *at = next,
+            Next::Gone => panic!("{at:?} is needed, and no window has it"),
+            Next::Write => {
+                *at = piece.next;
+                let logs = backup.machine.windows().iter();
+                let mut of_log = logs.filter(|slots| slots.log == end.log);
+                let slots = &of_log.next().expect("a log of the engine").slots;
+                if !piece.header.is_empty() {
+                    slots[piece.slot].write(0, &piece.header);
+                }
+                slots[piece.slot].write(piece.at, &piece.bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a member has beside its copy: an engine, a device, and the memory of its windows.
+
+use std::sync::Arc;
+
+use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::{RegionId, ServerId};
+use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
+use argosy_memory::SharedMemory;
+
+use crate::{CopyOf, Engine, Follower, LogSlots, LogSurvivors, Settings, Survivors, Windows};
+
+/// The region of the group.
+pub(super) const REGION: RegionId = RegionId(5);
+
+/// Segments of a device: enough that none is ever full.
+const SEGMENTS: u64 = 1024;
+
+/// See the module documentation.
+pub(super) struct Machine {
+    engine: Arc<dyn Engine>,
+    device: Arc<MemoryDevice>,
+    windows: Windows,
+}
+
+impl Machine {
+    /// A machine with an empty device.
+    pub(super) fn new(settings: &dyn Settings, seed: u64) -> Self {
+        let device = MemoryDevice::eager(SEGMENTS * SEGMENT_SIZE as u64, seed);
+        let options = FormatOptions {
+            device_id: 1,
+            cluster_id: 1,
+            server: ServerId(1),
+            created_by: "conformance".to_owned(),
+        };
+        Store::format(&device, &options).expect("an empty device is formatted");
+        Self {
+            engine: settings.start(),
+            device: Arc::new(device),
+            windows: Windows::new(),
+        }
+    }
+
+    /// The memory in which the primary writes.
+    pub(super) const fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
+    /// New windows in place of the old ones.
+    pub(super) fn renew_windows(&mut self) -> Windows {
+        let slots = |spec: &crate::LogSpec| LogSlots {
+            log: spec.id,
+            slots: (0..spec.slots)
+                .map(|_| Arc::new(SharedMemory::anonymous(spec.slot_bytes)))
+                .collect(),
+        };
+        self.windows = self.engine.logs().iter().map(slots).collect();
+        self.windows.clone()
+    }
+
+    /// Opens the copy on what the process before left.
+    pub(super) fn open(&mut self) -> Box<dyn Follower> {
+        let old = std::mem::take(&mut self.windows);
+        let survivors = |spec: &crate::LogSpec| LogSurvivors {
+            log: spec.id,
+            slots: match old.iter().find(|left| left.log == spec.id) {
+                Some(left) => left.slots.iter().cloned().map(Some).collect(),
+                None => vec![None; spec.slots],
+            },
+        };
+        let left: Survivors = self.engine.logs().iter().map(survivors).collect();
+        let fresh = self.renew_windows();
+        let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(&self.device);
+        let store = Store::open(device, &StoreSettings::default()).expect("the device opens");
+        let known = store.region(REGION).is_some();
+        if !known {
+            store.finish_recovery();
+        }
+        let copy = CopyOf {
+            store: &store,
+            region: REGION,
+            own_levels: None,
+        };
+        let opened = self.engine.open(&copy, fresh, left);
+        if known {
+            store.finish_recovery();
+        }
+        opened.unwrap_or_else(|error| panic!("the copy does not open: {error}"))
+    }
+
+    /// Kills the process. Windows survive, and what the device was told.
+    pub(super) fn kill(&mut self) {
+        self.device = Arc::new(self.device.crash(Crash::Kill));
+    }
+}
