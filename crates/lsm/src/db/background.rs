@@ -154,7 +154,7 @@ impl Background {
         Ok(Progress {
             made,
             device: pending > 0 || logs.device || !self.storage.is_idle(),
-            // What goes by time alone is looked at as often: room on the device, memtables of snapshots that are closed.
+            // What goes by time alone is looked at as often: room, and memtables of snapshots that are closed.
             idle_for: logs.idle_for.or(Some(lsm.settings.flush_interval)),
         })
     }
