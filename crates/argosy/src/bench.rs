@@ -13,7 +13,7 @@ use argosy_bench::driver::PIPELINE_MAX;
 use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
 use argosy_bench::run::{self, BenchError, Configuration, Labels, Notice};
-use argosy_bench::{Door, Mix, PairSizes, Workload};
+use argosy_bench::{Mix, PairSizes, Transport, Workload};
 use clap::Args;
 
 use crate::cli::{OutputFormat, parse_address, parse_replication};
@@ -107,7 +107,7 @@ pub(crate) struct Bench {
     clients: Option<usize>,
     /// How clients reach the servers: native (in shared memory), resp (the Redis protocol)
     #[arg(long, value_name = "HOW", default_value_t)]
-    client: Door,
+    client: Transport,
     /// Operations in flight on each client
     #[arg(long, value_name = "N", default_value_t = 16)]
     pipeline: usize,
@@ -432,7 +432,7 @@ impl Bench {
             records: self.records(),
             ops: self.ops(),
             clients: self.clients(),
-            door: self.client,
+            transport: self.client,
             pipeline: self.pipeline,
             seed: self.seed,
             workloads: self.workloads(),

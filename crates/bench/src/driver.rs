@@ -1,5 +1,5 @@
 //! Client threads: each does its share of a workload over pipelined connections of its own, natively or
-//! over the Redis protocol ([`crate::door`]).
+//! over the Redis protocol ([`crate::transport`]).
 //!
 //! A thread works in rounds. It takes up to `pipeline` operations, sends each on the connection to
 //! the server that its key belongs to, and then reads the replies in order. An operation's latency
@@ -14,10 +14,10 @@ use argosy_base::{Clock, Instant};
 use hdrhistogram::Histogram;
 
 use crate::data::{Dataset, KEY_BYTES, VALUE_BYTES_MAX};
-use crate::door::{Door, Got, Sent, Way};
 use crate::order::{Asked, Order};
 use crate::resp::RespError;
 use crate::timeline::Timeline;
+use crate::transport::{Got, Sent, Transport, Way};
 use crate::truth::Records;
 use crate::workload::{Operation, Operations};
 
@@ -65,8 +65,8 @@ pub enum DriverError {
 pub struct Job<'a> {
     /// The records, and what reads of them may return.
     pub records: Records<'a>,
-    /// Through which door clients come.
-    pub door: Door,
+    /// Through which transport clients come.
+    pub transport: Transport,
     /// Where the servers listen.
     pub servers: &'a [SocketAddr],
     /// Who serves which keys, ascending from the empty key; empty where a client stays with one
@@ -167,7 +167,7 @@ pub fn run_client(
         job,
         home: client % job.servers.len(),
         starts: Starts::new(job.routes.iter().map(|route| &*route.start)),
-        way: Way::new(job.door, job.servers)?,
+        way: Way::new(job.transport, job.servers)?,
         value: vec![0; VALUE_BYTES_MAX],
         read: Vec::new(),
         tally: Tally::default(),

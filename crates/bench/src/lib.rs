@@ -5,7 +5,7 @@
 //!
 //! 1. [`chooser`] picks a record (zipf, latest, uniform), [`data`] derives its key and, with a
 //!    version, its value; [`workload`] says what is done with it.
-//! 2. [`driver`] runs client threads, each with pipelined connections ([`door`]); or [`embedded`]
+//! 2. [`driver`] runs client threads, each with pipelined connections ([`transport`]); or [`embedded`]
 //!    calls the engine in this process.
 //! 3. Every read is verified: the bytes must be those of a version that [`truth`] knows to be
 //!    possible, neither older than what was surely overwritten nor newer than what was written; a
@@ -25,7 +25,6 @@
 
 pub mod chooser;
 pub mod data;
-pub mod door;
 pub mod driver;
 pub mod embedded;
 pub mod figure;
@@ -37,12 +36,13 @@ pub mod report;
 pub mod rng;
 pub mod run;
 pub mod timeline;
+pub mod transport;
 pub mod truth;
 pub mod workload;
 
 pub use argosy_client::resp;
 pub use data::{Mix, PairSizes};
-pub use door::Door;
 pub use report::{Report, Row};
 pub use run::{BenchError, Configuration, Notice, Phase, ServerHandle, TestedCluster};
+pub use transport::Transport;
 pub use workload::Workload;

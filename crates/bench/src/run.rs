@@ -8,12 +8,12 @@ use argosy_base::{Clock, info};
 use argosy_device::SystemClock;
 
 use crate::data::{Dataset, Mix, PairSizes};
-use crate::door::Door;
 use crate::driver::{DriverError, Job, Route, Tally, run_client};
 use crate::order::Order;
 use crate::process::{ProcessError, Sample};
 use crate::report::{Activities, Latency, Row, ServerRow, ratio, rounded};
 use crate::resp::{Connection, Reply, RespError};
+use crate::transport::Transport;
 use crate::truth::{Records, Truth};
 use crate::workload::{Operations, Share, Workload};
 
@@ -129,8 +129,8 @@ pub struct Configuration {
     pub ops: u64,
     /// Client threads.
     pub clients: usize,
-    /// Through which door they come.
-    pub door: Door,
+    /// Through which transport they come.
+    pub transport: Transport,
     /// Operations in flight on each client.
     pub pipeline: usize,
     /// The seed.
@@ -252,7 +252,7 @@ pub fn run(
                 data: &data,
                 truth: &truth,
             },
-            door: config.door,
+            transport: config.transport,
             servers: &addrs,
             routes: &target.routes,
             order: order.as_ref(),

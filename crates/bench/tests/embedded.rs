@@ -75,7 +75,7 @@ fn rows_of(data: &Data, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row
         records,
         ops,
         clients,
-        door: argosy_bench::Door::Resp,
+        transport: argosy_bench::Transport::Resp,
         pipeline: 1,
         seed: 3,
         workloads: workloads

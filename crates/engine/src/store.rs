@@ -148,9 +148,9 @@ pub trait Store: Send + Sync {
     /// earlier primary. A pair whose expiry it has reached is not there any more.
     fn time(&self) -> Moment;
 
-    /// Advances the region's time to what the clock shows, for readers who want to see that. Returns whether it is
-    /// there: it stands still where nothing expires, or where there is no room for it.
-    fn go_on(&self) -> bool {
+    /// Advances the TTL clock, which is the region's time, to what the clock shows, for readers who want to see that.
+    /// Returns whether it is there: it stands still where nothing expires, or where there is no room for it.
+    fn advance_ttl_clock(&self) -> bool {
         false
     }
 

@@ -326,7 +326,7 @@ fn tell_only_time(machine: &mut Machine, engine: &Lsm, wall: &Wall) {
     let filled = recovery_bytes(engine) + 4 * tiny().segment_bytes as u64;
     for moment in 2000..4000 {
         wall.set(moment);
-        assert!(engine.go_on());
+        assert!(engine.advance_ttl_clock());
         let mut idle = 0;
         while idle < 10 {
             idle = if machine.step(engine) { 0 } else { idle + 1 };

@@ -315,7 +315,7 @@ fn native_settings(options: &ServerOptions, incarnation: Incarnation) -> native:
         incarnation,
         spin: options.native_spin,
         memory_bytes_max: options.node.memory.native,
-        // Far from those that are drawn for the other door.
+        // Far from those that are drawn for the Redis protocol.
         random: options.random ^ (1 << 127),
         ..native::Settings::default()
     }

@@ -104,7 +104,7 @@ impl Run {
 
     pub(crate) fn refuse_memory(&mut self, server: usize, count: u64) {
         if let Some(up) = self.cluster.up(server) {
-            up.mortal.refuse_memory(count);
+            up.crash_point.refuse_memory(count);
             self.say(format_args!(
                 "server {server} gets no shared memory {count} times"
             ));

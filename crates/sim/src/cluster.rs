@@ -1,7 +1,7 @@
 //! The servers of a run: what of them outlives a process, and how a process begins and ends.
 //!
 //! A server's device and windows belong to its machine. A process has a [`Node`] on them, reached
-//! through wrappers that let it die at any instant ([`crate::mortal`]). A kill leaves the windows
+//! through wrappers that let it die at any instant ([`crate::crash_point`]). A kill leaves the windows
 //! and decides what becomes of device writes under way; a power loss takes the windows, and with
 //! them what the device had not made durable.
 
@@ -20,9 +20,9 @@ use argosy_server::tasks::Tasks;
 
 use crate::clock::{BEGAN, ServerClock, SimClock};
 use crate::coverage::{Coverage, Mode};
+use crate::crash_point::{CrashPoint, CrashingDevice, CrashingFabric, CrashingWindows};
 use crate::engine::{self, Reader, Settings};
 use crate::many;
-use crate::mortal::{Mortal, MortalDevice, MortalFabric, MortalWindows};
 use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
 use crate::planted::Mutants;
@@ -52,7 +52,7 @@ const MEMTABLE_BYTES: usize = 256 << 20;
 
 /// Where a process's late answers arrive, until it dies.
 pub(crate) struct Mailbox {
-    mortal: Arc<Mortal>,
+    crash_point: Arc<CrashPoint>,
     answers: Mutex<Vec<(u64, Response)>>,
 }
 
@@ -65,7 +65,7 @@ impl Mailbox {
 
 impl ReplySink for Mailbox {
     fn deliver(&self, token: u64, response: Response) {
-        if !self.mortal.is_dead() {
+        if !self.crash_point.is_dead() {
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
             answers.push((token, response));
         }
@@ -81,7 +81,7 @@ pub(crate) struct Up {
     /// What waits for its worker.
     pub tasks: Arc<Tasks>,
     /// Its life.
-    pub mortal: Arc<Mortal>,
+    pub crash_point: Arc<CrashPoint>,
     /// Its answers.
     pub mailbox: Arc<Mailbox>,
     /// Which of all processes of the run it is.
@@ -289,29 +289,31 @@ impl Cluster {
         let machine = &mut self.servers[server];
         assert!(machine.up.is_none(), "a machine has one process");
         machine.windows = machine.windows.restart();
-        let mortal = Mortal::new(id, self.world.clone(), machine.windows.clone());
+        let crash_point = CrashPoint::new(id, self.world.clone(), machine.windows.clone());
         if let Some(effects) = die_after {
-            mortal.die_after(effects);
+            crash_point.die_after(effects);
         }
-        let opened = self.own(server).and_then(|()| self.open(server, &mortal));
-        if mortal.is_dead() {
+        let opened = self
+            .own(server)
+            .and_then(|()| self.open(server, &crash_point));
+        if crash_point.is_dead() {
             self.coverage.add("deaths while starting", 1);
             drop(opened);
             self.crash(server, Crash::Kill);
             return Started::Died;
         }
-        mortal.die_after(u64::MAX);
+        crash_point.die_after(u64::MAX);
         match opened {
             Ok(opened) => {
                 let mailbox = Mailbox {
-                    mortal: Arc::clone(&mortal),
+                    crash_point: Arc::clone(&crash_point),
                     answers: Mutex::default(),
                 };
                 self.servers[server].up = Some(Up {
                     node: opened.node,
                     store: opened.store,
                     tasks: opened.tasks,
-                    mortal,
+                    crash_point,
                     mailbox: Arc::new(mailbox),
                     session: self.sessions,
                     stopped: false,
@@ -324,11 +326,11 @@ impl Cluster {
         }
     }
 
-    fn open(&self, server: usize, mortal: &Arc<Mortal>) -> Result<Opened, String> {
+    fn open(&self, server: usize, crash_point: &Arc<CrashPoint>) -> Result<Opened, String> {
         let machine = &self.servers[server];
-        let device = MortalDevice {
+        let device = CrashingDevice {
             inner: Arc::clone(&machine.device),
-            mortal: Arc::clone(mortal),
+            crash_point: Arc::clone(crash_point),
             clock: Arc::clone(&self.clock),
             cost: self.read_cost,
         };
@@ -337,18 +339,18 @@ impl Cluster {
         };
         let store = Store::open(Arc::new(device), &settings);
         let store = store.map_err(|error| error.to_string())?;
-        let windows = MortalWindows {
+        let windows = CrashingWindows {
             inner: machine.windows.store(),
-            mortal: Arc::clone(mortal),
+            crash_point: Arc::clone(crash_point),
         };
-        let fabric = Arc::new(MortalFabric::start(
+        let fabric = Arc::new(CrashingFabric::start(
             &self.world,
             store.incarnation(),
-            Arc::clone(mortal),
+            Arc::clone(crash_point),
             Arc::clone(&self.wire),
         ));
         let alarm = Alarm::default();
-        let parked = Parked::new(Arc::<MortalFabric>::clone(&fabric), alarm.clone());
+        let parked = Parked::new(Arc::<CrashingFabric>::clone(&fabric), alarm.clone());
         let world = World {
             clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
             ledger: Arc::new(Ledger::new(
@@ -416,7 +418,7 @@ impl Cluster {
     /// Takes the process away, and counts what it had done.
     fn take_down(&mut self, server: usize) -> Option<Up> {
         let up = self.servers[server].up.take()?;
-        up.mortal.kill();
+        up.crash_point.kill();
         self.count(&up.node);
         Some(up)
     }
@@ -428,7 +430,7 @@ impl Cluster {
 
     /// The process died in the middle of a step.
     pub(crate) fn bury(&mut self, server: usize) -> Option<u32> {
-        let dead = self.up(server).is_some_and(|up| up.mortal.is_dead());
+        let dead = self.up(server).is_some_and(|up| up.crash_point.is_dead());
         let session = dead.then(|| self.kill(server)).flatten();
         self.coverage
             .add("kills in the middle", u64::from(session.is_some()));

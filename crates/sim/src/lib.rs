@@ -8,7 +8,7 @@
 //! Reading order: `plan` (what a seed decides) and `profile` (what seeds stand for), `run` and
 //! `finish` (what happens), `small` and `full` (devices that have no room), `failing` (devices that fail), `lone`
 //! (devices that are lost), `rotting` (windows that are damaged), `slow` (devices that take their time), `budget`
-//! (memory), `wire` (bits that flip), `cluster`, `windows` and `mortal` (servers, and how they die),
+//! (memory), `wire` (bits that flip), `cluster`, `windows` and `crash_point` (servers, and how they die),
 //! `engine` (settings, and what checkpoints state), `planted` (mistakes that have to be found), `objects`,
 //! `asks`, `load`, `long`, `bulk`, `changes`, `leases`, `maintain`, `many` and `judge` (what clients do),
 //! `check` (what is possible), [`coverage`] (that it was not for nothing).
@@ -24,6 +24,7 @@ mod check;
 mod clock;
 mod cluster;
 pub mod coverage;
+mod crash_point;
 mod damaging;
 mod depend;
 mod engine;
@@ -38,7 +39,6 @@ mod lone;
 mod long;
 mod maintain;
 mod many;
-mod mortal;
 mod objects;
 mod plan;
 mod planted;

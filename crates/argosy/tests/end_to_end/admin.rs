@@ -118,7 +118,7 @@ fn promtool_finds_nothing_wrong_with_a_server_that_works() {
             sum(
                 &page,
                 "argosy_requests_total",
-                "door=\"native\",command=\"put\"",
+                "transport=\"native\",command=\"put\"",
             )
         });
         puts.sum::<f64>() == 100.0
@@ -130,7 +130,7 @@ fn promtool_finds_nothing_wrong_with_a_server_that_works() {
         let page = metrics(server.admin, "/metrics");
         let set = |result: &str| {
             let name = "argosy_requests_total";
-            let key = format!("{name}{{door=\"resp\",command=\"set\",result=\"{result}\"}}");
+            let key = format!("{name}{{transport=\"resp\",command=\"set\",result=\"{result}\"}}");
             page.get(&key).copied()
         };
         #[expect(clippy::cast_precision_loss, reason = "a small number")]
@@ -139,11 +139,11 @@ fn promtool_finds_nothing_wrong_with_a_server_that_works() {
         assert_eq!(set("invalid"), Some(1.0), "an empty key");
         assert_eq!(set("busy"), None);
         let durations = "argosy_request_duration_seconds_count";
-        let timed = sum(&page, durations, "door=\"resp\",op=\"write\"");
+        let timed = sum(&page, durations, "transport=\"resp\",op=\"write\"");
         assert!(timed > 0.0 && timed <= sets, "{timed} of {sets}");
         assert_eq!(page["argosy_native_garbled_total"], 0.0);
-        let doors = status(server.admin)["doors"].clone();
-        let names = [&doors[0]["door"], &doors[1]["door"]];
+        let transports = status(server.admin)["transports"].clone();
+        let names = [&transports[0]["transport"], &transports[1]["transport"]];
         assert_eq!(names, ["resp", "native"]);
         assert_eq!(page["argosy_ready"], 1.0);
         assert_eq!(sum(&page, "argosy_link_up", ""), 2.0);

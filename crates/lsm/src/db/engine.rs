@@ -168,7 +168,7 @@ impl Store for Lsm {
         self.time.clock_or_time()
     }
 
-    fn go_on(&self) -> bool {
+    fn advance_ttl_clock(&self) -> bool {
         if self.time.now() == Moment(0) {
             return false;
         }

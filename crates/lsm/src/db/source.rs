@@ -145,7 +145,7 @@ impl Lsm {
     pub fn snapshot_of_committed(&self) -> LsmSnapshot {
         if self.observer.is_none() {
             // It is committed at once.
-            self.go_on();
+            self.advance_ttl_clock();
         }
         // The time before the LSN: the record that tells it is covered.
         let time = self.time.of_scan(self.committed_lsn());

@@ -68,7 +68,7 @@ impl Listener {
     /// # Errors
     /// Where the socket cannot be made, or the system has no more descriptors or threads.
     pub fn start(start: &Start<'_>) -> io::Result<Self> {
-        let mut door = Some(listen(start.socket)?);
+        let mut accepting = Some(listen(start.socket)?);
         let mailboxes = (0..start.threads.max(1))
             .map(|_| Mailbox::new().map(Arc::new))
             .collect::<io::Result<Vec<_>>>()?;
@@ -83,7 +83,7 @@ impl Listener {
         for index in 0..listener.mailboxes.len() {
             let thread = Thread::new(Parts {
                 index,
-                door: door.take(),
+                listener: accepting.take(),
                 front: Arc::clone(start.front),
                 mailboxes: listener.mailboxes.clone(),
                 service: Arc::clone(start.service),

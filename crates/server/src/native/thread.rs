@@ -43,7 +43,7 @@ const EVENTS_MAX: usize = 64;
 /// The event of the bell.
 const BELL: u64 = u64::MAX;
 /// The event of the socket where clients meet the server.
-const DOOR: u64 = u64::MAX - 1;
+const LISTENER: u64 = u64::MAX - 1;
 /// Added to the number of a guest: its event.
 const GUESTS: u64 = 1 << 48;
 
@@ -82,7 +82,7 @@ impl Patience {
 pub(super) struct Parts {
     pub(super) index: usize,
     /// Where clients meet the server, on the thread that takes them in.
-    pub(super) door: Option<UnixListener>,
+    pub(super) listener: Option<UnixListener>,
     pub(super) front: Arc<Front>,
     /// Of all threads, by place.
     pub(super) mailboxes: Vec<Arc<Mailbox<Arrival>>>,
@@ -114,8 +114,13 @@ impl Thread {
         let readable = epoll::EventFlags::IN;
         let bell = epoll::EventData::new_u64(BELL);
         epoll::add(&epoll, mailbox.bell(), bell, readable)?;
-        if let Some(door) = &parts.door {
-            epoll::add(&epoll, door, epoll::EventData::new_u64(DOOR), readable)?;
+        if let Some(listener) = &parts.listener {
+            epoll::add(
+                &epoll,
+                listener,
+                epoll::EventData::new_u64(LISTENER),
+                readable,
+            )?;
         }
         let sink = Arc::clone(&mailbox) as Arc<dyn ReplySink>;
         let service = Arc::clone(&parts.service);
@@ -184,7 +189,7 @@ impl Thread {
             self.add(arrival);
         }
         if std::mem::take(&mut post.stop) && self.stop_by.is_none() {
-            self.parts.door = None;
+            self.parts.listener = None;
             self.guests.clear();
             self.stop_by = Some(now + self.parts.front.settings.drain);
         }
@@ -228,7 +233,7 @@ impl Thread {
         for event in events.drain(..) {
             match event.data.u64() {
                 BELL => rung = true,
-                DOOR => self.open_door(now),
+                LISTENER => self.accept_clients(now),
                 guest if guest >= GUESTS => self.hear(guest - GUESTS),
                 // Nothing is said there any more: whatever it is, it is the end.
                 number => {
@@ -247,9 +252,9 @@ impl Thread {
         rung
     }
 
-    fn open_door(&mut self, now: Instant) {
-        while let Some(door) = &self.parts.door {
-            let socket = match door.accept() {
+    fn accept_clients(&mut self, now: Instant) {
+        while let Some(listener) = &self.parts.listener {
+            let socket = match listener.accept() {
                 Ok((socket, _)) => socket,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,

@@ -54,7 +54,7 @@ impl Node {
             device: self.device_status(),
             scrub: self.scrub_status(),
             links: self.link_status(),
-            doors: Vec::new(),
+            transports: Vec::new(),
             native: None,
             regions,
             replication: self.replication_status(),

@@ -296,7 +296,7 @@ impl Node {
             });
         }
         let tells_time = || {
-            let told = engine.go_on();
+            let told = engine.advance_ttl_clock();
             if told {
                 region.dirty.raise();
             }

@@ -26,12 +26,12 @@ const STATES: [(&str, &str); 7] = [
     ("member", "failed"),
 ];
 
-/// The page of the whole server; `doors` by name.
-pub(crate) fn page(status: &Status, doors: &[(&'static str, &Meter)]) -> String {
+/// The page of the whole server; `transports` by name.
+pub(crate) fn page(status: &Status, transports: &[(&'static str, &Meter)]) -> String {
     let mut page = Families::default();
     server(&mut page, status);
     process(&mut page, status);
-    clients(&mut page, status, doors);
+    clients(&mut page, status, transports);
     native(&mut page, status);
     work(&mut page, status);
     memory(&mut page, status);
@@ -89,43 +89,43 @@ fn process(page: &mut Families, status: &Status) {
     .is(process.start_time_seconds);
 }
 
-fn clients(page: &mut Families, status: &Status, doors: &[(&'static str, &Meter)]) {
-    type Of = fn(&super::status::DoorStatus) -> u64;
+fn clients(page: &mut Families, status: &Status, transports: &[(&'static str, &Meter)]) {
+    type Of = fn(&super::status::TransportStatus) -> u64;
     let counters: [(&str, &str, Of); 3] = [
         (
             "argosy_connections_total",
             "Connections accepted.",
-            |door| door.connections_total,
+            |transport| transport.connections_total,
         ),
         (
             "argosy_connections_refused_total",
             "Connections refused because there were too many.",
-            |door| door.refused_total,
+            |transport| transport.refused_total,
         ),
         (
             "argosy_connections_evicted_total",
             "Connections ended because clients together held too much memory.",
-            |door| door.evicted_total,
+            |transport| transport.evicted_total,
         ),
     ];
     let mut open = page.gauge("argosy_connections", "Connections that are open.");
-    for door in &status.doors {
-        open.count(&[("door", door.door)], door.connections);
+    for transport in &status.transports {
+        open.count(&[("transport", transport.transport)], transport.connections);
     }
     for (name, help, of) in counters {
         let mut family = page.counter(name, help);
-        for door in &status.doors {
-            family.count(&[("door", door.door)], of(door));
+        for transport in &status.transports {
+            family.count(&[("transport", transport.transport)], of(transport));
         }
     }
     let mut requests = page.counter(
         "argosy_requests_total",
         "Answers to clients, errors included.",
     );
-    for door in &status.doors {
-        for request in &door.requests_total {
+    for transport in &status.transports {
+        for request in &transport.requests_total {
             let labels = [
-                ("door", door.door),
+                ("transport", transport.transport),
                 ("command", request.command),
                 ("result", request.result),
             ];
@@ -136,9 +136,9 @@ fn clients(page: &mut Families, status: &Status, doors: &[(&'static str, &Meter)
         "argosy_request_duration_seconds",
         "From reading a request to its answer, of one call in 16; sockets are not in it.",
     );
-    for (door, meter) in doors {
+    for (transport, meter) in transports {
         for counts in meter.durations() {
-            let labels = [("door", *door), ("op", counts.op.name())];
+            let labels = [("transport", *transport), ("op", counts.op.name())];
             durations.durations(&labels, &BUCKETS_MICROS, &counts.cumulative, counts.sum);
         }
     }

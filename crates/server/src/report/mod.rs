@@ -24,9 +24,9 @@ use crate::native;
 use crate::node::Node;
 use crate::resp::FrontEnd;
 use crate::service::{Readiness, Service};
-use status::{DoorStatus, NativeStatus, RequestStatus, Status};
+use status::{NativeStatus, RequestStatus, Status, TransportStatus};
 
-/// The name of the Redis protocol among the doors.
+/// The name of the Redis protocol among the transports.
 const RESP: &str = "resp";
 /// The name of the native protocol.
 const NATIVE: &str = "native";
@@ -53,9 +53,9 @@ impl Reporter {
     #[must_use]
     pub fn status(&self) -> Status {
         let mut status = self.node.status(process::process(self.started));
-        status.doors = vec![self.resp_status()];
+        status.transports = vec![self.resp_status()];
         if let Some(front) = self.node.native() {
-            status.doors.push(native_door(front));
+            status.transports.push(native_transport(front));
             status.native = Some(native_status(front));
         }
         // Relaxed: a number for people.
@@ -69,11 +69,11 @@ impl Reporter {
         status
     }
 
-    fn resp_status(&self) -> DoorStatus {
+    fn resp_status(&self) -> TransportStatus {
         let front = &self.resp;
         // Relaxed: counters for people, each by itself.
-        DoorStatus {
-            door: RESP,
+        TransportStatus {
+            transport: RESP,
             connections: front.clients().len() as u64,
             connections_total: front.connections.load(Ordering::Relaxed),
             refused_total: front.refused.load(Ordering::Relaxed),
@@ -83,9 +83,9 @@ impl Reporter {
     }
 }
 
-fn native_door(front: &native::Front) -> DoorStatus {
-    DoorStatus {
-        door: NATIVE,
+fn native_transport(front: &native::Front) -> TransportStatus {
+    TransportStatus {
+        transport: NATIVE,
         connections: front.clients() as u64,
         connections_total: front.taken_in(),
         refused_total: front.refused(),
@@ -122,9 +122,9 @@ impl Source for Reporter {
     }
 
     fn metrics(&self) -> String {
-        let mut doors = vec![(RESP, &self.resp.meter)];
-        doors.extend(self.node.native().map(|front| (NATIVE, &front.meter)));
-        metrics::page(&Self::status(self), &doors)
+        let mut transports = vec![(RESP, &self.resp.meter)];
+        transports.extend(self.node.native().map(|front| (NATIVE, &front.meter)));
+        metrics::page(&Self::status(self), &transports)
     }
 
     fn region_metrics(&self) -> String {

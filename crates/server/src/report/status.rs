@@ -37,7 +37,7 @@ pub struct Status {
     /// Links to the other servers.
     pub links: Vec<LinkStatus>,
     /// Where clients come in.
-    pub doors: Vec<DoorStatus>,
+    pub transports: Vec<TransportStatus>,
     /// The front end of native clients, where there is one.
     pub native: Option<NativeStatus>,
     /// The regions that this server is a member of.
@@ -270,9 +270,9 @@ pub struct SentStatus {
 
 /// A protocol by which clients come in.
 #[derive(Clone, Debug, Serialize)]
-pub struct DoorStatus {
+pub struct TransportStatus {
     /// `resp` or `native`.
-    pub door: &'static str,
+    pub transport: &'static str,
     /// Connections that are open.
     pub connections: u64,
     /// Connections accepted.

@@ -15,11 +15,11 @@ use crate::bulk;
 use crate::changes;
 use crate::check::computed::What;
 use crate::check::{Bound, When};
+use crate::crash_point::CrashPoint;
 use crate::erase;
 use crate::leases::{self, Leases};
 use crate::load::{Asking, Wrong};
 use crate::long;
-use crate::mortal::Mortal;
 use crate::objects::{ObjectKey, Objects};
 use crate::plan::{SERVERS, WorldKind};
 use crate::slow;
@@ -29,7 +29,7 @@ pub(super) struct Line {
     node: Arc<Node>,
     tasks: Arc<Tasks>,
     pub(super) session: u32,
-    mortal: Arc<Mortal>,
+    crash_point: Arc<CrashPoint>,
     sink: Arc<dyn ReplySink>,
 }
 
@@ -43,7 +43,7 @@ impl Line {
             true => self.tasks.call_or_push(request, reply, call),
             false => call(Reach::Device, reply),
         };
-        begun.answered().filter(|_| !self.mortal.is_dead())
+        begun.answered().filter(|_| !self.crash_point.is_dead())
     }
 }
 
@@ -110,7 +110,7 @@ impl Run {
             node: Arc::clone(&up.node),
             tasks: Arc::clone(&up.tasks),
             session: up.session,
-            mortal: Arc::clone(&up.mortal),
+            crash_point: Arc::clone(&up.crash_point),
             sink: Arc::clone(&up.mailbox) as Arc<dyn ReplySink>,
         })
     }

@@ -38,7 +38,7 @@ impl Run {
             }
             Event::KillAfter(server, effects) => {
                 if let Some(up) = self.cluster.up(server) {
-                    up.mortal.die_after(effects);
+                    up.crash_point.die_after(effects);
                     self.say(format_args!(
                         "server {server} will die after {effects} effects"
                     ));
@@ -439,8 +439,8 @@ impl Run {
             self.cluster.set_pace(server, 100);
             self.cluster.set_full(server, false);
             if let Some(up) = self.cluster.up(server) {
-                up.mortal.die_after(u64::MAX);
-                let refused = up.mortal.end_refusals();
+                up.crash_point.die_after(u64::MAX);
+                let refused = up.crash_point.end_refusals();
                 self.cluster.coverage.add("memory refused", refused);
             }
         }

@@ -418,7 +418,7 @@ impl Run {
         let Some(up) = self.cluster.up(server) else {
             return Ok(());
         };
-        if up.mortal.is_dead() {
+        if up.crash_point.is_dead() {
             self.hear(server)?;
             let session = self.cluster.bury(server);
             self.ended(server, session, "has died in the middle");

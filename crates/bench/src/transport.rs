@@ -15,9 +15,9 @@ use argosy_client::{KeyRange, Pairs, Span};
 
 use crate::driver::DriverError;
 
-/// Through which door clients come.
+/// Through which transport clients come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Door {
+pub enum Transport {
     /// Memory that is shared with the servers.
     #[default]
     Native,
@@ -25,7 +25,7 @@ pub enum Door {
     Resp,
 }
 
-impl fmt::Display for Door {
+impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Native => "native",
@@ -34,7 +34,7 @@ impl fmt::Display for Door {
     }
 }
 
-impl FromStr for Door {
+impl FromStr for Transport {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -79,14 +79,14 @@ pub(crate) enum Got<'a> {
 }
 
 impl Way {
-    /// A way through `door` to `servers`.
-    pub(crate) fn new(door: Door, servers: &[SocketAddr]) -> Result<Self, DriverError> {
-        Ok(match door {
-            Door::Resp => Self::Resp {
+    /// A way through `transport` to `servers`.
+    pub(crate) fn new(transport: Transport, servers: &[SocketAddr]) -> Result<Self, DriverError> {
+        Ok(match transport {
+            Transport::Resp => Self::Resp {
                 servers: servers.to_vec(),
                 connections: servers.iter().map(|_| None).collect(),
             },
-            Door::Native => Self::Native {
+            Transport::Native => Self::Native {
                 client: Client::connect(&servers[0].to_string())?,
                 value: Vec::new(),
             },

@@ -1,7 +1,7 @@
 //! How a process dies in the middle of what it does: after so many effects on the outside world.
 //!
 //! A server reaches its device, its windows and the fabric through wrappers that share one
-//! [`Mortal`]. Each write, sync, one-sided write, new memory and renaming counts; when the count is
+//! [`CrashPoint`]. Each write, sync, one-sided write, new memory and renaming counts; when the count is
 //! used up the process is dead at that very instant: nothing of what its code still does has an
 //! effect, plain stores into windows included, and the run, which looks after every step, takes it
 //! away. What was under way on the device is decided by the device's crash, what was under way on
@@ -23,7 +23,7 @@ use crate::windows::MachineWindows;
 use crate::wire::Wire;
 
 /// See the module documentation.
-pub(crate) struct Mortal {
+pub(crate) struct CrashPoint {
     server: ServerId,
     world: SimWorld,
     /// What it writes by plain stores.
@@ -38,7 +38,7 @@ pub(crate) struct Mortal {
     refused: AtomicU64,
 }
 
-impl Mortal {
+impl CrashPoint {
     /// A process of `server` with these windows that does not die by itself.
     #[must_use]
     pub(crate) fn new(server: ServerId, world: SimWorld, windows: MachineWindows) -> Arc<Self> {
@@ -120,12 +120,12 @@ fn dead() -> std::io::Error {
     std::io::Error::other("the process has died")
 }
 
-/// A device, as a mortal process reaches it.
-pub(crate) struct MortalDevice {
+/// A device, as a process that may crash reaches it.
+pub(crate) struct CrashingDevice {
     /// The device.
     pub inner: Arc<MemoryDevice>,
     /// Who reaches it.
-    pub mortal: Arc<Mortal>,
+    pub crash_point: Arc<CrashPoint>,
     /// What moves while somebody waits.
     pub clock: Arc<SimClock>,
     /// How long a read takes, and a wait.
@@ -141,13 +141,13 @@ fn failed(op: OpKind, at: u64, len: usize) -> DeviceError {
     }
 }
 
-impl Device for MortalDevice {
+impl Device for CrashingDevice {
     fn len(&self) -> u64 {
         self.inner.len()
     }
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        if self.mortal.is_dead() {
+        if self.crash_point.is_dead() {
             return Err(failed(OpKind::Read, at, buffer.len()));
         }
         self.clock.advance(self.cost);
@@ -155,7 +155,7 @@ impl Device for MortalDevice {
     }
 
     fn submit(&self, io: Io) -> Ticket {
-        if self.mortal.acts() {
+        if self.crash_point.acts() {
             return self.inner.submit(io);
         }
         let (at, len) = match &io {
@@ -171,7 +171,7 @@ impl Device for MortalDevice {
     }
 
     fn discard(&self, segment: argosy_base::DeviceSegment) {
-        if self.mortal.acts() {
+        if self.crash_point.acts() {
             self.inner.discard(segment);
         }
     }
@@ -209,12 +209,12 @@ impl Device for MortalDevice {
     }
 }
 
-/// Windows, as a mortal process reaches them.
-pub(crate) struct MortalWindows {
+/// Windows, as a process that may crash reaches them.
+pub(crate) struct CrashingWindows {
     /// The windows.
     pub inner: Arc<dyn WindowStore>,
     /// Who reaches them.
-    pub mortal: Arc<Mortal>,
+    pub crash_point: Arc<CrashPoint>,
 }
 
 fn refused(what: &'static str) -> MemoryError {
@@ -225,7 +225,7 @@ fn refused(what: &'static str) -> MemoryError {
     }
 }
 
-impl WindowStore for MortalWindows {
+impl WindowStore for CrashingWindows {
     fn survivor_names(&self) -> Vec<u64> {
         self.inner.survivor_names()
     }
@@ -235,13 +235,13 @@ impl WindowStore for MortalWindows {
     }
 
     fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
-        if self.mortal.gets_no_memory() {
+        if self.crash_point.gets_no_memory() {
             Err(MemoryError::Refused {
                 what: "create",
                 path: "a window".to_owned(),
                 source: Arc::new(std::io::ErrorKind::StorageFull.into()),
             })
-        } else if self.mortal.acts() {
+        } else if self.crash_point.acts() {
             self.inner.create(name, len)
         } else {
             Err(refused("create"))
@@ -249,7 +249,7 @@ impl WindowStore for MortalWindows {
     }
 
     fn forget_survivors(&self, name: u64) -> Result<(), MemoryError> {
-        if self.mortal.acts() {
+        if self.crash_point.acts() {
             self.inner.forget_survivors(name)
         } else {
             Err(refused("rename"))
@@ -257,38 +257,38 @@ impl WindowStore for MortalWindows {
     }
 }
 
-/// The fabric, as a mortal process reaches it.
-pub(crate) struct MortalFabric {
+/// The fabric, as a process that may crash reaches it.
+pub(crate) struct CrashingFabric {
     /// The fabric.
     pub inner: Arc<SimFabric>,
     /// Who reaches it.
-    pub mortal: Arc<Mortal>,
+    pub crash_point: Arc<CrashPoint>,
     /// What it writes over.
     pub wire: Arc<Wire>,
 }
 
-impl MortalFabric {
-    /// Access for `mortal`, whose process begins now.
+impl CrashingFabric {
+    /// Access for `crash_point`, whose process begins now.
     #[must_use]
     pub(crate) fn start(
         world: &SimWorld,
         incarnation: Incarnation,
-        mortal: Arc<Mortal>,
+        crash_point: Arc<CrashPoint>,
         wire: Arc<Wire>,
     ) -> Self {
-        let inner = world.fabric(mortal.server, incarnation);
-        mortal.started.store(true, Ordering::Relaxed);
+        let inner = world.fabric(crash_point.server, incarnation);
+        crash_point.started.store(true, Ordering::Relaxed);
         Self {
             inner,
-            mortal,
+            crash_point,
             wire,
         }
     }
 }
 
-impl Fabric for MortalFabric {
+impl Fabric for CrashingFabric {
     fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError> {
-        if self.mortal.acts() {
+        if self.crash_point.acts() {
             self.inner.register(key, memory)
         } else {
             Err(FabricError::Broken)
@@ -296,7 +296,7 @@ impl Fabric for MortalFabric {
     }
 
     fn revoke(&self, key: MemoryKey) {
-        if self.mortal.acts() {
+        if self.crash_point.acts() {
             self.inner.revoke(key);
         }
     }
@@ -308,10 +308,10 @@ impl Fabric for MortalFabric {
         least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError> {
         let inner = self.inner.connect(peer, key, least)?;
-        Ok(Box::new(MortalRemote {
+        Ok(Box::new(CrashingRemote {
             inner,
             key,
-            mortal: Arc::clone(&self.mortal),
+            crash_point: Arc::clone(&self.crash_point),
             wire: Arc::clone(&self.wire),
         }))
     }
@@ -329,15 +329,15 @@ impl Fabric for MortalFabric {
     }
 }
 
-/// A connection of a mortal process.
-struct MortalRemote {
+/// A connection of a process that may crash.
+struct CrashingRemote {
     inner: Box<dyn RemoteMemory>,
     key: MemoryKey,
-    mortal: Arc<Mortal>,
+    crash_point: Arc<CrashPoint>,
     wire: Arc<Wire>,
 }
 
-impl RemoteMemory for MortalRemote {
+impl RemoteMemory for CrashingRemote {
     fn incarnation(&self) -> Incarnation {
         self.inner.incarnation()
     }
@@ -347,7 +347,7 @@ impl RemoteMemory for MortalRemote {
     }
 
     fn write(&mut self, offset: usize, bytes: &[u8], seq: u64) -> Result<(), FabricError> {
-        if self.mortal.acts() {
+        if self.crash_point.acts() {
             let damaged = self.wire.damage(self.key, offset, bytes);
             let bytes = damaged.as_deref().unwrap_or(bytes);
             return self.inner.write(offset, bytes, seq);
