@@ -9,7 +9,6 @@
 //! named for [`KEPT`] goes: on a full device it would be in the way of what frees space. An edit that
 //! comes later fetches what it names.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::{AddressMode, DeviceSegment, Instant, SegmentNumber, ServerId};
@@ -20,6 +19,7 @@ use argosy_wire::message::Message;
 
 use super::assembling::Arriving;
 use super::context::Context;
+use super::counters::Counted;
 use super::failing::Failed;
 use super::follower::{Follower, Postponed};
 use super::link::SHIP_SLOTS;
@@ -127,13 +127,13 @@ impl Follower {
     pub(super) fn count_rewritten(&mut self, context: &Context<'_>) {
         let rewritten = self.replica.take_rewritten();
         let counters = &context.node.counters;
-        for (counter, more) in [
-            (&counters.rewritten_segments, rewritten.segments),
-            (&counters.rewritten_bytes, rewritten.bytes),
-            (&counters.rewritten_pointers, rewritten.pointers),
+        for (what, more) in [
+            (Counted::RewrittenSegments, rewritten.segments),
+            (Counted::RewrittenBytes, rewritten.bytes),
+            (Counted::RewrittenPointers, rewritten.pointers),
         ] {
             if more > 0 {
-                counter.fetch_add(more, Ordering::Relaxed);
+                counters.add(what, more);
             }
         }
     }

@@ -8,6 +8,7 @@ use argosy_wire::message::{Message, PART_FRAME_BYTES, WINDOW_MESSAGES};
 use argosy_wire::ring::Header;
 
 use super::Node;
+use super::counters::Counted;
 use super::link::{Link, SendError};
 use super::region::Region;
 use super::role;
@@ -103,6 +104,11 @@ impl<'a> Context<'a> {
         let region = self.node.region(region);
         let engine = region.and_then(|region| region.failure());
         engine.is_some() || self.node.world.store.failure().is_some()
+    }
+
+    /// One more of `what` has happened.
+    pub(crate) fn count(&self, what: Counted) {
+        self.node.counters.count(what);
     }
 
     /// Whether `peer` shows no sign of life.

@@ -1,7 +1,5 @@
 //! What a node tells of itself in `INFO`, under the names of [`argosy_base::info`].
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use argosy_base::info;
 use argosy_base::limits::SEGMENT_SIZE;
 
@@ -56,8 +54,7 @@ impl Node {
             }
         }
         let space = u64::from(self.world.store.used()) * SEGMENT_SIZE as u64;
-        let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let own = &self.counters;
+        let own = self.counters.counts();
         let counters = [
             (info::NETWORK_BYTES, network),
             (info::DEVICE_READ_BYTES, device.read_bytes),
@@ -65,10 +62,10 @@ impl Node {
             (info::DEVICE_RING_READS, device.ring_reads),
             (info::DEVICE_FIXED_READS, device.fixed_reads),
             (info::COMPACTIONS, compactions),
-            (info::CATCH_UP_BYTES, counted(&own.catch_up_bytes)),
-            (info::REWRITTEN_SEGMENTS, counted(&own.rewritten_segments)),
-            (info::REWRITTEN_BYTES, counted(&own.rewritten_bytes)),
-            (info::REWRITTEN_POINTERS, counted(&own.rewritten_pointers)),
+            (info::CATCH_UP_BYTES, own.catch_up_bytes),
+            (info::REWRITTEN_SEGMENTS, own.rewritten_segments),
+            (info::REWRITTEN_BYTES, own.rewritten_bytes),
+            (info::REWRITTEN_POINTERS, own.rewritten_pointers),
             (info::BACKGROUND_PENDING, self.background_pending() as u64),
             (info::LEVELS, u64::from(levels)),
             (info::SPACE_BYTES, space),

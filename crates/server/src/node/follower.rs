@@ -11,7 +11,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::{
@@ -27,6 +26,7 @@ use super::adopt::Adoption;
 use super::arriving::Shipped;
 use super::assembling::{Arriving, Kept};
 use super::context::Context;
+use super::counters::Counted;
 use super::link::SHIP_SLOTS;
 use super::refilling::Refill;
 use super::renewing::OwedReport;
@@ -354,8 +354,7 @@ impl Follower {
         context
             .node
             .counters
-            .catch_up_bytes
-            .fetch_add(u64::from(len), Ordering::Relaxed);
+            .add(Counted::CatchUpBytes, u64::from(len));
         self.start_fetches(context);
         self.put(from, part, bytes, context);
     }

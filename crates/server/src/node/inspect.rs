@@ -1,8 +1,6 @@
 //! What tests and the simulator may see of a node beyond its answers: snapshots of its regions,
 //! the versions that its copies stand at, their bytes, and what it has counted.
 
-use std::sync::atomic::Ordering;
-
 use argosy_base::{Lsn, RegionId, SegmentPart, ServerId};
 use argosy_engine::damage::Miscount;
 use argosy_engine::stats::Stats;
@@ -10,6 +8,7 @@ use argosy_engine::{Checkpoint, Snapshot};
 
 use super::Node;
 use super::context::Context;
+use super::counters::NodeCounts;
 use super::gate::{Gate, Reveals, Verdict};
 use super::region::{Driver, copy_of, engine_of};
 
@@ -22,39 +21,6 @@ pub struct CopyState {
     /// Everything that the copy's version consists of; its points tell how far the open segments
     /// of the logs go: on a primary what is durable, on a backup what is known to be there.
     pub checkpoint: Checkpoint,
-}
-
-/// What a node has done since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeCounts {
-    /// Bytes fetched or received in catching up.
-    pub catch_up_bytes: u64,
-    /// Fetches of other members that were refused: what they asked for is damaged here, or cannot be read.
-    pub fetches_refused: u64,
-    /// Damaged segments that were written again with what another member had.
-    pub repaired_segments: u64,
-    /// Damaged copies that were set aside and begun anew.
-    pub refilled_copies: u64,
-    /// Finished segments shipped to a backup.
-    pub shipments: u64,
-    /// Checkpoints offered to a backup that had to catch up.
-    pub offers: u64,
-    /// Parts of edits and checkpoints that were sent behind the first: what is longer than a message.
-    pub parts: u64,
-    /// Histories adopted from another member.
-    pub adoptions: u64,
-    /// How often a backup's windows were let rest.
-    pub rests: u64,
-    /// Regions that were opened here.
-    pub promotions: u64,
-    /// Links that went down.
-    pub links_lost: u64,
-    /// Level segments whose pointers were rewritten.
-    pub rewritten_segments: u64,
-    /// Bytes of these segments.
-    pub rewritten_bytes: u64,
-    /// Pointers that were rewritten.
-    pub rewritten_pointers: u64,
 }
 
 impl Node {
@@ -203,22 +169,6 @@ impl Node {
     /// What the node has done since it was opened.
     #[must_use]
     pub fn counts(&self) -> NodeCounts {
-        let counters = &self.counters;
-        NodeCounts {
-            catch_up_bytes: counters.catch_up_bytes.load(Ordering::Relaxed),
-            fetches_refused: counters.fetches_refused.load(Ordering::Relaxed),
-            repaired_segments: counters.repaired_segments.load(Ordering::Relaxed),
-            refilled_copies: counters.refilled_copies.load(Ordering::Relaxed),
-            shipments: counters.shipments.load(Ordering::Relaxed),
-            offers: counters.offers.load(Ordering::Relaxed),
-            parts: counters.parts.load(Ordering::Relaxed),
-            promotions: counters.promotions.load(Ordering::Relaxed),
-            adoptions: counters.adoptions.load(Ordering::Relaxed),
-            rests: counters.rests.load(Ordering::Relaxed),
-            links_lost: counters.links_lost.load(Ordering::Relaxed),
-            rewritten_segments: counters.rewritten_segments.load(Ordering::Relaxed),
-            rewritten_bytes: counters.rewritten_bytes.load(Ordering::Relaxed),
-            rewritten_pointers: counters.rewritten_pointers.load(Ordering::Relaxed),
-        }
+        self.counters.counts()
     }
 }

@@ -23,6 +23,7 @@ mod background;
 mod calls;
 mod context;
 mod convert;
+mod counters;
 mod describe;
 mod edit_memory;
 mod failing;
@@ -95,6 +96,7 @@ use crate::native;
 use crate::service::ReplySink;
 use crate::tasks::Tasks;
 use calls::Calls;
+use counters::Counters;
 use edit_memory::EditMemory;
 use gate::Gate;
 use link::Link;
@@ -108,8 +110,9 @@ use schedule::Steppers;
 use views::{View, Views};
 use waiting::Allowance;
 
+pub use counters::NodeCounts;
 pub use holdings::Holding;
-pub use inspect::{CopyState, MADE_TO_FAIL, NodeCounts};
+pub use inspect::{CopyState, MADE_TO_FAIL};
 pub use keys::{checked_from, is_log_window};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
@@ -233,29 +236,6 @@ const OTHER_PART: &str =
 struct DeviceSeen {
     full: AtomicBool,
     failed: AtomicBool,
-}
-
-/// What a node counts.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    /// Bytes fetched or received in catching up.
-    pub(crate) catch_up_bytes: AtomicU64,
-    /// See [`NodeCounts`].
-    pub(crate) fetches_refused: AtomicU64,
-    /// Damaged segments that were written again with what another member had.
-    pub(crate) repaired_segments: AtomicU64,
-    /// Damaged copies that were set aside and begun anew.
-    pub(crate) refilled_copies: AtomicU64,
-    pub(crate) shipments: AtomicU64,
-    pub(crate) offers: AtomicU64,
-    pub(crate) parts: AtomicU64,
-    pub(crate) adoptions: AtomicU64,
-    pub(crate) rests: AtomicU64,
-    pub(crate) promotions: AtomicU64,
-    pub(crate) links_lost: AtomicU64,
-    pub(crate) rewritten_segments: AtomicU64,
-    pub(crate) rewritten_bytes: AtomicU64,
-    pub(crate) rewritten_pointers: AtomicU64,
 }
 
 impl Node {

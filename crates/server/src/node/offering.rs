@@ -4,13 +4,12 @@
 //! more. A checkpoint takes the place of all that is still to be sent; it is made once the link has room for it,
 //! and there is memory.
 
-use std::sync::atomic::Ordering;
-
 use argosy_base::{DeviceSegment, EditSeq, SegmentNumber, ServerId};
 use argosy_engine::{Checkpoint, PinnedCheckpoint};
 use argosy_wire::message::{Message, PLACE_BYTES_MAX, PLACES_MAX};
 
 use super::context::Context;
+use super::counters::Counted;
 use super::primary::PrimaryDriver;
 use super::sending::{Kind, Sending, Stream, Wanted};
 
@@ -115,7 +114,7 @@ impl PrimaryDriver {
                 self.offers.insert(member, attempt);
                 continue;
             }
-            context.node.counters.offers.fetch_add(1, Ordering::Relaxed);
+            context.count(Counted::Offers);
             let PinnedCheckpoint { checkpoint, pin } = source.checkpoint();
             let Checkpoint { seq, bytes } = checkpoint;
             let share = memory.take(bytes.len(), &context.node.cache);

@@ -12,7 +12,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use argosy_base::{EditSeq, FlushRange, Lsn, PerLog, Position, RegionId, SegmentPart, ServerId};
 use argosy_engine::{EditNotice, LogEnd, Pin, Source};
@@ -21,6 +20,7 @@ use argosy_replication::primary::{Action, Event, OwnCopy};
 use argosy_wire::message::Message;
 
 use super::context::Context;
+use super::counters::Counted;
 use super::follower::Follower;
 use super::outbox::Outbox;
 use super::promoting::Due;
@@ -406,11 +406,7 @@ impl PrimaryDriver {
             let attempt = self.machine.attempt(member);
             match send_segment(&segment, self.region, member, attempt, context) {
                 Sent::Yes => {
-                    context
-                        .node
-                        .counters
-                        .shipments
-                        .fetch_add(1, Ordering::Relaxed);
+                    context.count(Counted::Shipments);
                     self.shipped_to.insert(member);
                     made = true;
                 }
@@ -515,8 +511,7 @@ impl PrimaryDriver {
     }
 
     fn let_rest(&self, member: ServerId, attempt: u64, context: &Context<'_>) {
-        let rests = &context.node.counters.rests;
-        rests.fetch_add(1, Ordering::Relaxed);
+        context.count(Counted::Rests);
         context.send(member, self.region, &Message::Rest { attempt });
     }
 
@@ -573,11 +568,7 @@ impl PrimaryDriver {
             from = from.0,
             "adopting a longer history"
         );
-        context
-            .node
-            .counters
-            .adoptions
-            .fetch_add(1, Ordering::Relaxed);
+        context.count(Counted::Adoptions);
         copy.adopt(from, context);
     }
 

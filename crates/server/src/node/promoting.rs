@@ -1,7 +1,6 @@
 //! What a primary's driver does in the background: to promote its copy, and to refill it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use argosy_base::{Instant, Position};
 use argosy_engine::cut::Cut;
@@ -10,6 +9,7 @@ use argosy_replication::primary::Event;
 
 use super::OTHER_PART;
 use super::context::Context;
+use super::counters::Counted;
 use super::follower::Follower;
 use super::primary::{PrimaryDriver, Stage};
 use super::refilling::Unusable;
@@ -122,8 +122,7 @@ impl PrimaryDriver {
                     ..Position::default()
                 };
                 self.last = lsn;
-                let counters = &context.node.counters;
-                counters.promotions.fetch_add(1, Ordering::Relaxed);
+                context.count(Counted::Promotions);
                 if let Some(cut) = cut {
                     let kept = match cut.kept {
                         0 => "there was no room to keep them",

@@ -7,7 +7,6 @@
 //!
 //! The queue holds at most [`FETCH_SLOTS`] fetches of each peer: it has no more slots.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use argosy_engine::{Pin, Progress};
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::context::Context;
+use super::counters::Counted;
 use super::link::{FETCH_SLOTS, SHIP_SLOTS, SendError};
 use super::region::Driver;
 use super::serving::Serving;
@@ -168,8 +168,7 @@ impl Node {
             Some(Ok(bytes)) => bytes,
             Some(Err(error)) => {
                 tracing::error!(region = asked.region.0, %error, "cannot serve a fetch");
-                let refused = &self.counters.fetches_refused;
-                refused.fetch_add(1, Ordering::Relaxed);
+                self.counters.count(Counted::FetchesRefused);
                 return refuse(FetchStatus::Failed);
             }
             None => return refuse(FetchStatus::Gone),

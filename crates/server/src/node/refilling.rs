@@ -22,6 +22,7 @@ use argosy_wire::message::Message;
 
 use super::Node;
 use super::context::Context;
+use super::counters::Counted;
 use super::failing::Failed;
 use super::follower::{Fetches, Follower};
 use super::primary::{PrimaryDriver, Stage};
@@ -193,8 +194,7 @@ impl Follower {
         };
         let replica = node.engine.create(&copy, of_region.fresh(world)?)?;
         of_region.keep(world)?;
-        let refilled = &node.counters.refilled_copies;
-        refilled.fetch_add(1, Ordering::Relaxed);
+        context.count(Counted::RefilledCopies);
         let mut copy = Self::of(id, &view, replica, mark);
         copy.was_refilled = true;
         copy.fetches = std::mem::take(&mut unusable.fetches);

@@ -14,7 +14,6 @@
 //! way, and as many segments wait as the copy knows damage of.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId, SegmentNumber, SegmentPart, ServerId};
@@ -26,6 +25,7 @@ use argosy_wire::message::{FetchStatus, Message};
 use super::Node;
 use super::context::Context;
 use super::convert;
+use super::counters::Counted;
 use super::link::SHIP_SLOTS;
 use super::region::{Region, copy_of};
 use crate::line_rate::LineRate;
@@ -217,8 +217,7 @@ impl Node {
                 }
                 drop(repairing);
                 region.scrubber().repaired(number);
-                let repaired = &self.counters.repaired_segments;
-                repaired.fetch_add(1, Ordering::Relaxed);
+                self.counters.count(Counted::RepairedSegments);
             }
             Err(error) => {
                 repairing.wait(number, now);

@@ -1,7 +1,5 @@
 //! Gathers the [status](crate::report::status) of a node.
 
-use std::sync::atomic::Ordering;
-
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{EditSeq, Lsn};
 use argosy_engine::stats::{LevelStats, LogStats, Stats};
@@ -212,7 +210,7 @@ impl Node {
         let counts = self.counts();
         ReplicationStatus {
             segments_shipped_total: counts.shipments,
-            catch_up_bytes_total: self.counters.catch_up_bytes.load(Ordering::Relaxed),
+            catch_up_bytes_total: counts.catch_up_bytes,
             rewritten_segments_total: counts.rewritten_segments,
             rewritten_bytes_total: counts.rewritten_bytes,
             rewritten_pointers_total: counts.rewritten_pointers,

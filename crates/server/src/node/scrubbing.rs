@@ -1,6 +1,5 @@
 //! Reads every copy of a region now and then, so that what nobody asks for is known to be whole, or not.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::{DeviceSegment, Instant, RegionId, SegmentNumber, ServerId};
@@ -94,10 +93,11 @@ impl Node {
     /// What scrubbing has done, over all regions.
     #[must_use]
     pub fn scrub_status(&self) -> ScrubStatus {
+        let counts = self.counts();
         let mut status = ScrubStatus {
             period_seconds: self.settings.scrub.period.as_secs_f64(),
-            repaired_segments_total: self.counters.repaired_segments.load(Ordering::Relaxed),
-            refilled_copies_total: self.counters.refilled_copies.load(Ordering::Relaxed),
+            repaired_segments_total: counts.repaired_segments,
+            refilled_copies_total: counts.refilled_copies,
             set_aside_regions: self
                 .set_aside_regions()
                 .iter()

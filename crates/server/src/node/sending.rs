@@ -13,13 +13,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use argosy_base::{EditSeq, RegionId, ServerId};
 use argosy_engine::EditNotice;
 use argosy_wire::message::Message;
 
 use super::context::Context;
+use super::counters::Counted;
 use super::edit_memory::Share;
 
 /// Bytes of edits that a member has been sent and has not applied; behind one longer edit none is sent.
@@ -96,8 +96,7 @@ impl Sending {
         while (!self.begun || self.sent < self.allowed) && context.has_room(to) {
             let part_max = context.part_bytes(to);
             if self.begun {
-                let parts = &context.node.counters.parts;
-                parts.fetch_add(1, Ordering::Relaxed);
+                context.count(Counted::Parts);
             } else {
                 let unasked = context.node.settings.mutants.send_unasked();
                 let first = if unasked { self.bytes.len() } else { part_max };

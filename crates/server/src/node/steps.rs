@@ -1,7 +1,6 @@
 //! Moves links, messages and the answers that wait for them. Engines and copies move in the
 //! [background](super::background).
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use argosy_wire::ring::Header;
 
 use super::Node;
 use super::context::Context;
+use super::counters::Counted;
 use super::failing::Failed;
 use super::link::{Admission, LinkEvent, SendError};
 use super::reading::Asked;
@@ -104,7 +104,7 @@ impl Node {
                     );
                 }
                 LinkEvent::Down => {
-                    self.counters.links_lost.fetch_add(1, Ordering::Relaxed);
+                    self.counters.count(Counted::LinksLost);
                     answerers.remove(&peer);
                     self.calls().link_down(peer, &mut due);
                 }
