@@ -126,7 +126,7 @@ impl Node {
         self.tell_room();
         self.tell_troubles(now);
         self.look_at_memory(now);
-        self.flush_links();
+        self.links.flush();
         self.world.ledger.settle(now);
         if self.has_just_failed() {
             self.steppers.wake_all();
@@ -168,7 +168,7 @@ impl Node {
         join(&mut progress, self.repair(region, now));
         progress.idle_for = earlier(progress.idle_for, self.sweep_parts(region, now));
         progress.device |= waits(region);
-        self.flush_links();
+        self.links.flush();
         self.world.ledger.settle(now);
         if progress.device {
             progress.idle_for = earlier(progress.idle_for, Some(LOOK_AGAIN));

@@ -253,7 +253,7 @@ impl Node {
     /// Fails the calls whose deadline has passed, and those to a peer that has been gone for long.
     pub(super) fn sweep_calls(&self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
         let gone = |peer: &ServerId| self.link(*peer).is_gone(now);
-        let gone: Vec<ServerId> = self.links.keys().copied().filter(gone).collect();
+        let gone: Vec<ServerId> = self.links.peers().filter(gone).collect();
         let mut calls = self.calls();
         for peer in gone {
             calls.cannot_be_reached(peer, due);

@@ -32,8 +32,8 @@ impl Node {
         let device = self.world.store.device().counters();
         let mut network: u64 = self
             .links
-            .keys()
-            .map(|peer| self.link(*peer).sent().all())
+            .peers()
+            .map(|peer| self.link(peer).sent().all())
             .sum();
         let (mut compactions, mut levels) = (0, 0);
         for region in self.regions.values() {

@@ -110,8 +110,7 @@ fn count(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
 /// As the other server passes a client's read on.
 fn forward(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let peer = ServerId(1);
-    let answerers = node.answerers.lock();
-    answerers.expect("no panic").insert(peer, Arc::clone(sink));
+    node.links.set_answerer(peer, Arc::clone(sink));
     let region = node.region(REGIONS[0]).expect("a member");
     let header = Header {
         kind: 0,

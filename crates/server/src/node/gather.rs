@@ -231,7 +231,7 @@ impl ScanParts {
                     }
                 }
                 Begun::Waits | Begun::Sent | Begun::NeedsDevice => {
-                    node.flush_links();
+                    node.links.flush();
                     return;
                 }
             }

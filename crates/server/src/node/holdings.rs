@@ -47,7 +47,7 @@ impl Node {
     /// See the module documentation. Adds up over all regions and links.
     #[must_use]
     pub fn holdings(&self) -> Vec<Holding> {
-        let peers: Vec<ServerId> = self.links.keys().copied().collect();
+        let peers: Vec<ServerId> = self.links.peers().collect();
         let (links, regions) = (peers.len(), self.regions.len());
         let (calls, kept_bytes) = {
             let calls = self.calls();

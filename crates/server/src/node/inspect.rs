@@ -162,7 +162,7 @@ impl Node {
     /// A peer to which there is no open link at present.
     #[must_use]
     pub fn peer_apart(&self) -> Option<ServerId> {
-        let mut peers = self.links.keys().copied();
+        let mut peers = self.links.peers();
         peers.find(|peer| !self.link(*peer).is_open())
     }
 

@@ -107,9 +107,9 @@ impl Node {
     pub(super) fn memory_taken(&self) -> MemoryParts {
         let memory = self.engine.memory();
         let size = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let messages = |peer: &ServerId| self.link(*peer).held_bytes();
+        let messages = |peer: ServerId| self.link(peer).held_bytes();
         let edits = self.edits_arriving.held_bytes() + self.edits_sending.held_bytes();
-        let held = edits + self.links.keys().map(messages).sum::<usize>();
+        let held = edits + self.links.peers().map(messages).sum::<usize>();
         MemoryParts {
             memtables: size(memory.memtables),
             windows: MemoryParts::windows_of(self.regions.len(), self.engine.logs()),

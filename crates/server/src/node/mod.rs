@@ -39,6 +39,7 @@ mod ingest;
 mod inspect;
 mod keys;
 mod link;
+mod links;
 mod look;
 mod maintenance;
 mod many;
@@ -93,13 +94,13 @@ use argosy_memory::{MemoryError, WindowStore};
 
 use crate::activity::Ledger;
 use crate::native;
-use crate::service::ReplySink;
 use crate::tasks::Tasks;
 use calls::Calls;
 use counters::Counters;
 use edit_memory::EditMemory;
 use gate::Gate;
 use link::Link;
+use links::Links;
 use opening::{Opened, Opener};
 use raised::Raised;
 use refilling::SetAsides;
@@ -175,14 +176,12 @@ pub struct Node {
     world: World,
     /// Who stores and who serves each region.
     views: Views,
-    links: BTreeMap<ServerId, Mutex<Link>>,
+    links: Links,
     /// The regions that this server is a member of.
     regions: BTreeMap<RegionId, Arc<Region>>,
     /// What answers that wait for their commit hold.
     answers: Arc<Allowance>,
     calls: Mutex<Calls>,
-    /// Where the answers to a peer's calls go, while its link lives.
-    answerers: Mutex<BTreeMap<ServerId, Arc<dyn ReplySink>>>,
     /// When it was opened.
     opened: Instant,
     /// The time of the last step or flush, in nanoseconds: near enough for deadlines.
@@ -259,7 +258,7 @@ impl Node {
         let resident = (world.resident)();
         let engine = settings.engine.start();
         let own = memory::own_bytes(resident, &*engine);
-        let links = open_links(id, &settings, &world, &map)?;
+        let links = Links::open(id, &settings, &world, &map)?;
         let answers = Arc::new(Allowance::new(settings.memory.answers));
         let scrub = scrubbing::pace_of_each(settings.scrub, &map, id);
         let opener = Opener {
@@ -301,7 +300,6 @@ impl Node {
             regions,
             answers,
             calls: Mutex::default(),
-            answerers: Mutex::default(),
             now: AtomicU64::new(opened.as_nanos()),
             swept: AtomicU64::new(0),
             opened,
@@ -377,11 +375,7 @@ impl Node {
     }
 
     fn link(&self, peer: ServerId) -> MutexGuard<'_, Link> {
-        let link = self
-            .links
-            .get(&peer)
-            .expect("the region map names every peer");
-        link.lock().unwrap_or_else(PoisonError::into_inner)
+        self.links.to(peer)
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
@@ -493,26 +487,6 @@ pub(crate) fn names_within(id: ServerId, map: &ClusterMap) -> Vec<RangeInclusive
         .filter(|region| region.members == [id])
         .map(|region| keys::windows_of(region.id))
         .collect()
-}
-
-/// A link to every other server of `map`.
-fn open_links(
-    id: ServerId,
-    settings: &NodeSettings,
-    world: &World,
-    map: &ClusterMap,
-) -> Result<BTreeMap<ServerId, Mutex<Link>>, MemoryError> {
-    // Another one at each start; only neighbouring sessions are ever compared.
-    let session = u32::from(start_number(&world.store)) << 16;
-    let servers = map.servers().iter().map(|server| server.id);
-    let mut links = BTreeMap::new();
-    for peer in servers.filter(|peer| *peer != id) {
-        let (fabric, windows) = (Arc::clone(&world.fabric), Arc::clone(&world.windows));
-        let mut link = Link::new((id, peer), settings.link, fabric, windows, session + 1)?;
-        link.plant(settings.mutants);
-        links.insert(peer, Mutex::new(link));
-    }
-    Ok(links)
 }
 
 /// Forgets windows of regions that this server is no longer a member of.

@@ -109,8 +109,8 @@ impl Node {
         if !self.has_just_started(self.now()) {
             return None;
         }
-        let mut peers = self.links.keys();
-        let closed = peers.find(|peer| !self.link(**peer).is_open())?;
+        let mut peers = self.links.peers();
+        let closed = peers.find(|peer| !self.link(*peer).is_open())?;
         Some(format!("the link to {closed} is being opened"))
     }
 
@@ -140,13 +140,10 @@ impl Node {
             add(Subject::Device, Kind::Full, Stops::Nothing, what);
         }
         let now = self.now();
-        for (peer, link) in &self.links {
-            let link = link
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            if link.is_silent(now) {
+        for peer in self.links.peers() {
+            if self.link(peer).is_silent(now) {
                 let what = format!("{peer} shows no sign of life");
-                add(Subject::Peer(*peer), Kind::Lost, Stops::Nothing, what);
+                add(Subject::Peer(peer), Kind::Lost, Stops::Nothing, what);
             }
         }
         for peer in self.full_peers() {

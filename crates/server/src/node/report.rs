@@ -193,7 +193,7 @@ impl Node {
                 longest_message_bytes: sent.longest,
             }
         };
-        self.links.keys().copied().map(status).collect()
+        self.links.peers().map(status).collect()
     }
 
     fn snapshot_status(&self) -> SnapshotStatus {

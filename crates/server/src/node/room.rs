@@ -58,7 +58,7 @@ impl Node {
     pub(super) fn tell_room(&self) {
         let room = self.world.store.room();
         let context = Context { node: self };
-        for peer in self.links.keys().copied() {
+        for peer in self.links.peers() {
             let news = self.rooms().is_news(peer, room);
             let open = self.link(peer).is_open();
             if !news || !open {

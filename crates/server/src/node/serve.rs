@@ -93,7 +93,7 @@ impl Service for Node {
         self.set_now(now);
         self.world.ledger.turn_to(Activity::Request);
         self.pump_dirty();
-        self.flush_links();
+        self.links.flush();
         self.world.ledger.settle(now);
         self.collect();
     }
@@ -108,13 +108,6 @@ impl Service for Node {
 }
 
 impl Node {
-    /// Sends what is queued for the other servers.
-    pub(crate) fn flush_links(&self) {
-        for peer in self.links.keys() {
-            self.link(*peer).flush();
-        }
-    }
-
     /// Ships what was appended by this and other threads. Returns whether anything was done.
     pub(crate) fn pump_dirty(&self) -> bool {
         let mut made = false;

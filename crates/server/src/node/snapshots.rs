@@ -328,7 +328,7 @@ impl ReplySink for LeaseParts {
             // Nobody will use it. Where this does not get through, the lease ends by itself.
             let nobody: Arc<dyn ReplySink> = Arc::new(Nobody);
             node.lease_each((id, Lease::Close), &nobody);
-            node.flush_links();
+            node.links.flush();
         }
         self.reply.clone().send(match whole {
             Ok(true) => Response::Snapshot(Some(id)),

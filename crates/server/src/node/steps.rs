@@ -1,7 +1,7 @@
 //! Moves links, messages and the answers that wait for them. Engines and copies move in the
 //! [background](super::background).
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use argosy_base::codec::Malformed;
@@ -37,7 +37,7 @@ impl Node {
         self.collect();
         let mut made = false;
         let mut payload = Vec::new();
-        let peers: Vec<ServerId> = self.links.keys().copied().collect();
+        let peers: Vec<ServerId> = self.links.peers().collect();
         for peer in &peers {
             made |= self.step_link(*peer, now);
             made |= self.answer_deferred(*peer);
@@ -68,7 +68,7 @@ impl Node {
         }
         made |= self.pump_dirty();
         self.sweep();
-        self.flush_links();
+        self.links.flush();
         self.world.ledger.settle(now);
         let next = peers.iter().map(|peer| self.link(*peer).next_step()).min();
         let idle_for = next.map_or(Duration::from_millis(100), |next| next.since(now));
@@ -87,14 +87,10 @@ impl Node {
         };
         for event in events {
             let mut due = Vec::new();
-            let mut answerers = self
-                .answerers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
             match event {
                 LinkEvent::Up => {
                     let node = Weak::clone(&self.me);
-                    answerers.insert(
+                    self.links.set_answerer(
                         peer,
                         Arc::new(Answerer {
                             node,
@@ -105,11 +101,10 @@ impl Node {
                 }
                 LinkEvent::Down => {
                     self.counters.count(Counted::LinksLost);
-                    answerers.remove(&peer);
+                    self.links.forget_answerer(peer);
                     self.calls().link_down(peer, &mut due);
                 }
             }
-            drop(answerers);
             send_all(due);
             if event == LinkEvent::Up {
                 self.send_again(peer);
@@ -200,14 +195,8 @@ impl Node {
         made
     }
 
-    fn answerer(&self, peer: ServerId) -> Option<Arc<dyn ReplySink>> {
-        let answerers = self.answerers.lock();
-        let answerers = answerers.unwrap_or_else(PoisonError::into_inner);
-        answerers.get(&peer).cloned()
-    }
-
     fn refuse_call(&self, peer: ServerId, request: u64) {
-        if let Some(sink) = self.answerer(peer) {
+        if let Some(sink) = self.links.answerer(peer) {
             let what = format!("too many requests of {peer} wait at {}; retry", self.id);
             let outcome = Outcome::NotApplied;
             let error = Failure::Busy { what, outcome };
@@ -216,7 +205,7 @@ impl Node {
     }
 
     pub(super) fn answer_call(&self, peer: ServerId, header: Header, call: &[u8]) {
-        let Some(sink) = self.answerer(peer) else {
+        let Some(sink) = self.links.answerer(peer) else {
             return;
         };
         let mut scratch = Scratch::default();
