@@ -153,8 +153,7 @@ impl Follower {
             return;
         };
         if arriving.share.is_none() {
-            let memory = &context.node.edits_arriving;
-            arriving.share = memory.try_take(arriving.len, &context.node.cache);
+            arriving.share = context.node.memory.take_to_receive(arriving.len);
             if arriving.share.is_none() {
                 return;
             }
@@ -223,10 +222,10 @@ impl Follower {
 
     /// Sends on what an opening primary is offered.
     pub(super) fn offer_on(&mut self, context: &Context<'_>) {
-        let memory = &context.node.edits_sending;
-        if let Some(to) = self.offer_wanted.take_if(|_| !memory.is_full()) {
+        let memory = &context.node.memory;
+        if let Some(to) = self.offer_wanted.take_if(|_| !memory.sends_enough()) {
             let Checkpoint { seq, bytes } = self.replica.checkpoint();
-            let share = memory.take(bytes.len(), &context.node.cache);
+            let share = memory.take_to_send(bytes.len());
             let sending = Sending::new(Kind::Offer, 0, seq, Arc::from(bytes), Some(share));
             self.offering = Some((to, sending));
         }

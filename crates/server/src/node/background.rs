@@ -67,7 +67,7 @@ impl Node {
     }
 
     fn step_one(&self, crew: Crew, now: Instant) -> bool {
-        self.collect();
+        self.memory.collect(&self.world);
         let Some(work) = self.steppers.take(crew) else {
             return false;
         };
@@ -125,7 +125,7 @@ impl Node {
         self.end_quarantine();
         self.tell_room();
         self.tell_troubles(now);
-        self.look_at_memory(now);
+        self.memory.look(now, &self.world);
         self.links.flush();
         self.world.ledger.settle(now);
         if self.has_just_failed() {

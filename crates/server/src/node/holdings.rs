@@ -67,12 +67,12 @@ impl Node {
             ),
             Holding::passing(
                 "bytes of edits that arrive",
-                self.edits_arriving.held_bytes(),
+                self.memory.arriving_bytes(),
                 EDIT_BYTES_MAX + regions * EDIT_BYTES_MAX,
             ),
             Holding::passing(
                 "bytes of checkpoints that are sent",
-                self.edits_sending.held_bytes(),
+                self.memory.sending_bytes(),
                 2 * EDIT_BYTES_MAX,
             ),
             Holding::passing(
@@ -101,11 +101,11 @@ impl Node {
     /// Bytes that are charged to the cache: of versions, of memtables that only snapshots see, and of what arrives.
     #[must_use]
     pub fn charged_bytes(&self) -> u64 {
-        self.cache.stats().charged_bytes
+        self.memory.cache_stats().charged_bytes
     }
 
     fn cache_holding(&self) -> Holding {
-        let cache = self.cache.stats();
+        let cache = self.memory.cache_stats();
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         Holding {
             what: "bytes of the cache",

@@ -4,14 +4,17 @@
 //! memory` names all of them, so that anyone can add them up.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::{Instant, ServerId};
 use argosy_device::buffer;
-use argosy_engine::{Engine, Excess, LogSpec};
+use argosy_engine::stats::CacheStats;
+use argosy_engine::{Cache, Engine, Excess, LogSpec};
 
-use super::Node;
+use super::edit_memory::{EditMemory, Share};
 use super::whole::MARK_BYTES;
+use super::{Node, World};
 
 std::thread_local! {
     /// When what is resident was last looked at, as far as this thread knows.
@@ -73,21 +76,89 @@ impl MemoryParts {
 
 /// Bytes of memory that the process has to itself before regions are opened: the program's own, if `resident` are in
 /// memory.
-pub(super) fn own_bytes(resident: Option<u64>, engine: &dyn Engine) -> u64 {
+fn own_bytes(resident: Option<u64>, engine: &dyn Engine) -> u64 {
     let parts = engine.memory().memtables + buffer::allocated_bytes() as u64;
     resident.map_or(0, |resident| resident.saturating_sub(parts))
 }
 
-impl Node {
+/// Memory that all regions of a server share, and what of it is resident: the engine with its cache, and edits on
+/// their way.
+pub(super) struct Memory {
+    /// What opens and keeps this server's copies.
+    engine: Arc<dyn Engine>,
+    /// The engine's cache, of all regions.
+    cache: Arc<dyn Cache>,
+    /// Memory of edits and checkpoints that arrive in parts, and are not applied.
+    edits_arriving: Arc<EditMemory>,
+    /// Memory of checkpoints that are sent.
+    edits_sending: Arc<EditMemory>,
+    /// By what is resident beyond the budget that cache is smaller.
+    excess: Excess,
+    /// When it was last looked what is resident.
+    looked: AtomicU64,
+    /// Bytes of memory that the process had to itself before regions were opened.
+    own: u64,
+}
+
+impl Memory {
+    /// That of `engine`, for a process that has so much `resident`, before regions are opened.
+    pub(super) fn new(engine: Arc<dyn Engine>, resident: Option<u64>, parts: &MemoryParts) -> Self {
+        let cache = engine.cache();
+        Self {
+            own: own_bytes(resident, &*engine),
+            excess: Excess::new(Arc::clone(&cache), parts.unshared()),
+            engine,
+            cache,
+            edits_arriving: Arc::default(),
+            edits_sending: Arc::default(),
+            looked: AtomicU64::new(0),
+        }
+    }
+
+    /// What opens and keeps this server's copies.
+    pub(super) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// What the cache holds and has done.
+    pub(super) fn cache_stats(&self) -> CacheStats {
+        self.cache.stats()
+    }
+
+    /// Memory for an edit or a checkpoint of `bytes` that arrives; `None` while too much arrives already.
+    pub(super) fn take_to_receive(&self, bytes: usize) -> Option<Share> {
+        self.edits_arriving.try_take(bytes, &self.cache)
+    }
+
+    /// Whether no memory for another checkpoint is given out that is to be sent.
+    pub(super) fn sends_enough(&self) -> bool {
+        self.edits_sending.is_full()
+    }
+
+    /// Memory for a checkpoint of `bytes` that is to be sent.
+    pub(super) fn take_to_send(&self, bytes: usize) -> Share {
+        self.edits_sending.take(bytes, &self.cache)
+    }
+
+    /// Bytes of edits and checkpoints that have arrived in parts, and are not applied.
+    pub(super) fn arriving_bytes(&self) -> usize {
+        self.edits_arriving.held_bytes()
+    }
+
+    /// Bytes of checkpoints that are sent.
+    pub(super) fn sending_bytes(&self) -> usize {
+        self.edits_sending.held_bytes()
+    }
+
     /// Now and then looks whether the device is still where it was opened, and what is resident, and has the
     /// cache give way to what is beyond the limit, both without the parts that are shared.
-    pub(super) fn look_at_memory(&self, now: Instant) {
+    pub(super) fn look(&self, now: Instant, world: &World) {
         let last = Instant::from_nanos(self.looked.load(Ordering::Relaxed));
         if now >= last + Excess::EVERY {
             self.looked.store(now.as_nanos(), Ordering::Relaxed);
-            self.world.store.look_for_place();
-            self.collect();
-            if let Some(resident) = (self.world.resident)() {
+            world.store.look_for_place();
+            self.collect(world);
+            if let Some(resident) = (world.resident)() {
                 self.excess.look(resident);
             }
         }
@@ -95,24 +166,26 @@ impl Node {
 
     /// Has the allocator look for what others have freed of this thread's memory, once for each look at what is
     /// resident. Threads that sleep do so when they are woken.
-    pub(super) fn collect(&self) {
+    pub(super) fn collect(&self, world: &World) {
         let look = self.looked.load(Ordering::Relaxed);
         if KNOWN_LOOK.replace(look) != look {
-            (self.world.collect)();
+            (world.collect)();
         }
     }
+}
 
+impl Node {
     /// What each part takes, of memtables and buffers all that the process has; what clients do is known to the
     /// front end.
     pub(super) fn memory_taken(&self) -> MemoryParts {
-        let memory = self.engine.memory();
+        let memory = self.memory.engine().memory();
         let size = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
         let messages = |peer: ServerId| self.link(peer).held_bytes();
-        let edits = self.edits_arriving.held_bytes() + self.edits_sending.held_bytes();
+        let edits = self.memory.arriving_bytes() + self.memory.sending_bytes();
         let held = edits + self.links.peers().map(messages).sum::<usize>();
         MemoryParts {
             memtables: size(memory.memtables),
-            windows: MemoryParts::windows_of(self.regions.len(), self.engine.logs()),
+            windows: MemoryParts::windows_of(self.regions.len(), self.memory.engine().logs()),
             links: self.links.len() * self.settings.link.memory_bytes() + held,
             clients: 0,
             native: self.native.get().map_or(0, |front| front.memory_bytes()),
@@ -125,7 +198,7 @@ impl Node {
     /// What is told under `INFO memory`, beside what the front end says of clients.
     pub(super) fn describe_memory(&self) -> Vec<(String, String)> {
         let parts = &self.settings.memory;
-        let cache = self.cache.stats();
+        let cache = self.memory.cache_stats();
         let taken = self.memory_taken();
         let mut fields = vec![
             ("memory_limit", parts.limit() as u64),
@@ -139,7 +212,7 @@ impl Node {
             ("memory_cache_max", parts.cache as u64),
         ];
         fields.extend([
-            ("memory_program", self.own),
+            ("memory_program", self.memory.own),
             ("memory_memtables", taken.memtables as u64),
             ("memory_windows", taken.windows as u64),
             ("memory_links", taken.links as u64),
@@ -149,9 +222,12 @@ impl Node {
             ("memory_cache", taken.cache as u64),
             ("memory_cache_flushed", cache.flushed_bytes),
             ("memory_cache_pinned", cache.pinned_bytes),
-            ("memory_cache_versions", self.engine.memory().versions),
+            (
+                "memory_cache_versions",
+                self.memory.engine().memory().versions,
+            ),
             ("memory_cache_pins_refused", cache.pins_refused),
-            ("memory_cache_given", self.excess.charged() as u64),
+            ("memory_cache_given", self.memory.excess.charged() as u64),
         ]);
         fields
             .into_iter()

@@ -86,9 +86,9 @@ use std::time::Duration;
 use argosy_base::{Clock, Instant, RegionId, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::Store;
+use argosy_engine::Settings;
 use argosy_engine::long::SweepPace;
 use argosy_engine::scrub::Pace as ScrubPace;
-use argosy_engine::{Cache, Engine, Excess, Settings};
 use argosy_fabric::Fabric;
 use argosy_memory::{MemoryError, WindowStore};
 
@@ -97,10 +97,10 @@ use crate::native;
 use crate::tasks::Tasks;
 use calls::Calls;
 use counters::Counters;
-use edit_memory::EditMemory;
 use gate::Gate;
 use link::Link;
 use links::Links;
+use memory::Memory;
 use opening::{Opened, Opener};
 use raised::Raised;
 use refilling::SetAsides;
@@ -188,26 +188,14 @@ pub struct Node {
     now: AtomicU64,
     /// When deadlines were last looked at.
     swept: AtomicU64,
-    /// What opens and keeps this server's copies.
-    engine: Arc<dyn Engine>,
-    /// The engine's cache, of all regions.
-    cache: Arc<dyn Cache>,
-    /// Memory of edits and checkpoints that arrive in parts, and are not applied.
-    edits_arriving: Arc<EditMemory>,
-    /// Memory of checkpoints that are sent.
-    edits_sending: Arc<EditMemory>,
-    /// By what is resident beyond the budget that cache is smaller.
-    excess: Excess,
+    /// What all regions share of it.
+    memory: Memory,
     /// Which regions have something to do in the background.
     steppers: Arc<Steppers>,
     /// Regions that have something to ship.
     dirty: Arc<Raised>,
     /// Regions that have messages or answers to move on.
     active: Arc<Raised>,
-    /// When it was last looked what is resident.
-    looked: AtomicU64,
-    /// Bytes of memory that the process had to itself before regions were opened.
-    own: u64,
     counters: Counters,
     /// What other members fetch. Taken alone, behind all other locks.
     fetches: Mutex<Vec<reading::Fetched>>,
@@ -257,7 +245,7 @@ impl Node {
         assert!(map.server(id).is_some(), "{id} is in the region map");
         let resident = (world.resident)();
         let engine = settings.engine.start();
-        let own = memory::own_bytes(resident, &*engine);
+        let memory = Memory::new(engine, resident, &settings.memory);
         let links = Links::open(id, &settings, &world, &map)?;
         let answers = Arc::new(Allowance::new(settings.memory.answers));
         let scrub = scrubbing::pace_of_each(settings.scrub, &map, id);
@@ -266,7 +254,7 @@ impl Node {
             map: &map,
             settings: &settings,
             world: &world,
-            engine: &*engine,
+            engine: memory.engine(),
         };
         let Opened { drivers, set_aside } = opener.open()?;
         let (dirty, active) = (Arc::<Raised>::default(), Arc::<Raised>::default());
@@ -287,8 +275,6 @@ impl Node {
         });
         let regions = regions.collect();
         remove_orphans(&map, &world)?;
-        let cache = engine.cache();
-        let excess = Excess::new(Arc::clone(&cache), settings.memory.unshared());
         let opened = world.clock.now();
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -303,16 +289,10 @@ impl Node {
             now: AtomicU64::new(opened.as_nanos()),
             swept: AtomicU64::new(0),
             opened,
-            engine,
-            cache,
-            edits_arriving: Arc::default(),
-            edits_sending: Arc::default(),
-            excess,
+            memory,
             steppers,
             dirty,
             active,
-            looked: AtomicU64::new(0),
-            own,
             counters: Counters::default(),
             fetches: Mutex::default(),
             rooms: Mutex::default(),

@@ -108,16 +108,16 @@ impl PrimaryDriver {
         if self.offers.is_empty() || !source.covers_flushed() {
             return;
         }
-        let memory = &context.node.edits_sending;
+        let memory = &context.node.memory;
         for (member, attempt) in std::mem::take(&mut self.offers) {
-            if memory.is_full() || !context.has_room(member) {
+            if memory.sends_enough() || !context.has_room(member) {
                 self.offers.insert(member, attempt);
                 continue;
             }
             context.count(Counted::Offers);
             let PinnedCheckpoint { checkpoint, pin } = source.checkpoint();
             let Checkpoint { seq, bytes } = checkpoint;
-            let share = memory.take(bytes.len(), &context.node.cache);
+            let share = memory.take_to_send(bytes.len());
             let checkpoint = Sending::new(Kind::Offer, attempt, seq, bytes.into(), Some(share));
             let mut stream = Stream::of_checkpoint(checkpoint);
             stream.go_on(self.region, member, context);

@@ -135,8 +135,8 @@ impl Pair {
             .nodes
             .last()
             .expect("one is there")
-            .edits_arriving
-            .held_bytes();
+            .memory
+            .arriving_bytes();
         self.edits_held = self.edits_held.max(held);
     }
 
@@ -191,7 +191,7 @@ impl Pair {
         for n in keys {
             batch.put(&key(n), &value).expect("it is short");
             // It has to fit a log window.
-            if 1000 * batch.len() > self.nodes[0].engine.logs()[0].window_bytes {
+            if 1000 * batch.len() > self.nodes[0].memory.engine().logs()[0].window_bytes {
                 self.write(&batch);
                 batch.clear();
             }
@@ -264,7 +264,7 @@ fn removed_ranges_with_long_bounds_reach_a_backup() {
     pair.until("an empty backup is whole", Pair::is_settled);
     for node in &pair.nodes {
         assert_eq!(
-            node.edits_arriving.held_bytes() + node.edits_sending.held_bytes(),
+            node.memory.arriving_bytes() + node.memory.sending_bytes(),
             0
         );
     }
@@ -444,7 +444,7 @@ fn parts_that_do_not_fit_are_an_error_of_the_link() {
         to: u64::MAX,
     };
     assert!(!hostile.is_reset_by(&[more(0, b"of nothing"), stale]));
-    assert_eq!(hostile.pair.nodes[0].edits_arriving.held_bytes(), 0);
+    assert_eq!(hostile.pair.nodes[0].memory.arriving_bytes(), 0);
     // A window is asked for, and more than there is to come is wrong.
     hostile.send(&begun);
     let wanted = hostile.answer(23).expect("it asks");
@@ -455,7 +455,7 @@ fn parts_that_do_not_fit_are_an_error_of_the_link() {
     );
     let short = offer(30, b"begun");
     assert!(hostile.is_reset_by(&[short, more(5, &[1; 26])]));
-    assert_eq!(hostile.pair.nodes[0].edits_arriving.held_bytes(), 0);
+    assert_eq!(hostile.pair.nodes[0].memory.arriving_bytes(), 0);
 }
 
 #[test]
@@ -468,6 +468,6 @@ fn an_edit_over_the_bound_is_an_error_of_the_copy() {
         panic!("the copy follows");
     };
     assert!(why.contains("67108865 bytes, and 67108864"), "{why}");
-    assert_eq!(node.edits_arriving.held_bytes(), 0);
+    assert_eq!(node.memory.arriving_bytes(), 0);
     assert!(hostile.link.is_open());
 }

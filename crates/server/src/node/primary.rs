@@ -442,7 +442,7 @@ impl PrimaryDriver {
             } => {
                 let prepare = Message::Prepare {
                     attempt,
-                    addresses: context.node.engine.addresses(),
+                    addresses: context.node.memory.engine().addresses(),
                     refill: refill && !context.is_broken(region),
                 };
                 context.send(member, region, &prepare);
@@ -517,7 +517,7 @@ impl PrimaryDriver {
 
     fn attach(&mut self, member: ServerId, position: &Position, context: &Context<'_>) {
         let ship = self.ships.get(&member).copied().unwrap_or(0);
-        let logs = context.node.engine.logs();
+        let logs = context.node.memory.engine().logs();
         let attachment = Attachment::new(self.region, member, logs, position, ship);
         // None is left, unless a mistake is planted.
         self.attached.entry(member).or_insert(attachment);

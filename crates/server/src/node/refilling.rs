@@ -184,7 +184,7 @@ impl Follower {
         }
         let of_region = WindowsOf {
             region: id,
-            logs: node.engine.logs(),
+            logs: node.memory.engine().logs(),
         };
         let builds = node.views.map().replication() == Replication::BuildIndex;
         let copy = CopyOf {
@@ -192,7 +192,10 @@ impl Follower {
             region: id,
             own_levels: (builds && view.primary != node.id).then_some(node.id),
         };
-        let replica = node.engine.create(&copy, of_region.fresh(world)?)?;
+        let replica = node
+            .memory
+            .engine()
+            .create(&copy, of_region.fresh(world)?)?;
         of_region.keep(world)?;
         context.count(Counted::RefilledCopies);
         let mut copy = Self::of(id, &view, replica, mark);

@@ -82,7 +82,7 @@ impl Follower {
 
     /// Takes the windows back: from now on the primary cannot write to them.
     pub(super) fn revoke_windows(&self, context: &Context<'_>) {
-        let logs = context.node.engine.logs();
+        let logs = context.node.memory.engine().logs();
         let region = self.region;
         for key in (WindowsOf { region, logs }).keys() {
             context.fabric().revoke(key);
@@ -113,7 +113,7 @@ impl Follower {
         }
         let of_region = WindowsOf {
             region: self.region,
-            logs: context.node.engine.logs(),
+            logs: context.node.memory.engine().logs(),
         };
         let world = &context.node.world;
         let fresh = match of_region.fresh(world) {

@@ -105,7 +105,7 @@ impl Node {
 
     fn memory_status(&self) -> MemoryStatus {
         let limits = &self.settings.memory;
-        let cache = self.cache.stats();
+        let cache = self.memory.cache_stats();
         let taken = self.memory_taken();
         let part = |component, limit: usize, bytes: u64| MemoryPart {
             component,

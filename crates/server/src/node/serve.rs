@@ -95,7 +95,7 @@ impl Service for Node {
         self.pump_dirty();
         self.links.flush();
         self.world.ledger.settle(now);
-        self.collect();
+        self.memory.collect(&self.world);
     }
 
     fn info(&self) -> Vec<InfoSection> {

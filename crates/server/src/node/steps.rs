@@ -34,7 +34,7 @@ impl Node {
     /// Moves links, messages and regions on. For one thread.
     pub fn step_fabric(&self, now: Instant) -> Progress {
         self.set_now(now);
-        self.collect();
+        self.memory.collect(&self.world);
         let mut made = false;
         let mut payload = Vec::new();
         let peers: Vec<ServerId> = self.links.peers().collect();
