@@ -126,7 +126,7 @@ impl Follower {
     /// Adds what was rewritten to the node's counters.
     pub(super) fn count_rewritten(&mut self, context: &Context<'_>) {
         let rewritten = self.replica.take_rewritten();
-        let counters = &context.node.counters;
+        let counters = &context.node.telling.counters();
         for (what, more) in [
             (Counted::RewrittenSegments, rewritten.segments),
             (Counted::RewrittenBytes, rewritten.bytes),

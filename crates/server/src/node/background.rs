@@ -28,11 +28,11 @@ impl Node {
     /// thread.
     pub fn step_background(&self, now: Instant) -> Progress {
         self.set_now(now);
-        self.steppers.wake(Work::Chores);
+        self.regions.steppers().wake(Work::Chores);
         let mut progress = Progress::default();
         for crew in [Crew::Logs, Crew::Steppers] {
             let mut made = false;
-            for _ in 0..self.steppers.ready(crew, now) {
+            for _ in 0..self.regions.steppers().ready(crew, now) {
                 made |= self.step_one(crew, now);
             }
             join(&mut progress, self.progress(crew, made, now));
@@ -52,13 +52,13 @@ impl Node {
 
     fn step_of(&self, crew: Crew, now: Instant) -> Progress {
         self.set_now(now);
-        let ready = self.steppers.ready(crew, now) > 0;
+        let ready = self.regions.steppers().ready(crew, now) > 0;
         let made = ready && self.step_one(crew, now);
         self.progress(crew, made, now)
     }
 
     fn progress(&self, crew: Crew, made: bool, now: Instant) -> Progress {
-        let due = self.steppers.next_due(crew, now);
+        let due = self.regions.steppers().next_due(crew, now);
         Progress {
             made,
             idle_for: due.map(|due| due.since(now)),
@@ -68,7 +68,7 @@ impl Node {
 
     fn step_one(&self, crew: Crew, now: Instant) -> bool {
         self.memory.collect(&self.world);
-        let Some(work) = self.steppers.take(crew) else {
+        let Some(work) = self.regions.steppers().take(crew) else {
             return false;
         };
         let left = match work {
@@ -82,35 +82,37 @@ impl Node {
                 None => Left::default(),
             },
         };
-        self.steppers.put_back(work, left);
+        self.regions.steppers().put_back(work, left);
         if left.more && matches!(work, Work::Region(_)) {
             // The room of the device, and what others are told of it, may have changed.
-            self.steppers.wake(Work::Chores);
+            self.regions.steppers().wake(Work::Chores);
         }
         left.more
     }
 
     /// Has a step of `region` follow in the background.
     pub(super) fn wake(&self, region: RegionId) {
-        self.steppers.wake(Work::Region(region));
+        self.regions.steppers().wake(Work::Region(region));
     }
 
     /// Has a step of the logs of `region` follow.
     pub(super) fn wake_logs(&self, region: RegionId) {
-        self.steppers.wake(Work::Logs(region));
+        self.regions.steppers().wake(Work::Logs(region));
     }
 
     /// Has a step of `region` follow once the device has done what this thread is about to ask of it: where the region
     /// is open, a step of its engine asks.
     pub(super) fn await_device(&self, region: &Region) {
         if !region.is_open() {
-            self.steppers.await_device(Work::Region(region.id));
+            self.regions
+                .steppers()
+                .await_device(Work::Region(region.id));
         }
     }
 
     /// What has a step of `region` follow.
     pub(super) fn waker_of(&self, region: RegionId) -> Waker {
-        let steppers = Arc::clone(&self.steppers);
+        let steppers = Arc::clone(self.regions.steppers());
         Arc::new(move || {
             steppers.wake(Work::Logs(region));
             steppers.wake(Work::Region(region));
@@ -129,7 +131,7 @@ impl Node {
         self.links.flush();
         self.world.ledger.settle(now);
         if self.has_just_failed() {
-            self.steppers.wake_all();
+            self.regions.steppers().wake_all();
         }
         Left {
             more: made,
@@ -197,7 +199,7 @@ impl Node {
         };
         if progress.made {
             self.pump(region);
-            self.flush_links();
+            self.links.flush();
             self.wake(region.id);
         }
         ledger.settle(now);

@@ -108,7 +108,7 @@ impl<'a> Context<'a> {
 
     /// One more of `what` has happened.
     pub(crate) fn count(&self, what: Counted) {
-        self.node.counters.count(what);
+        self.node.telling.counters().count(what);
     }
 
     /// Whether `peer` shows no sign of life.

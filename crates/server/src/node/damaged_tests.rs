@@ -216,7 +216,7 @@ fn what_cannot_be_opened_is_not_overwritten() {
     pair.restart(0);
     pair.restart(1);
     pair.run(1000);
-    let region = &pair.nodes[1].regions[&BROKEN];
+    let region = pair.nodes[1].region(BROKEN).expect("a member");
     assert!(matches!(&*region.driver(), Driver::Failed(_)));
     let now = pair.nodes[1].world.store.used();
     assert!(now >= used, "{now} segments are in use, of {used}");

@@ -15,7 +15,7 @@ impl Node {
     pub(crate) fn describe(&self) -> Vec<InfoSection> {
         let regions = self
             .regions
-            .values()
+            .iter()
             .map(|region| describe_region(region, &Context { node: self }))
             .collect();
         let mut sections = vec![
@@ -24,7 +24,7 @@ impl Node {
             (info::SECTION_MEMORY, self.describe_memory()),
             self.describe_snapshots(),
         ];
-        sections.extend(self.native.get().map(|front| front.describe()));
+        sections.extend(self.telling.native().map(|front| front.describe()));
         sections
     }
 
@@ -36,7 +36,7 @@ impl Node {
             .map(|peer| self.link(peer).sent().all())
             .sum();
         let (mut compactions, mut levels) = (0, 0);
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             if let Some(engine) = engine_of(region) {
                 let stats = engine.stats();
                 compactions += stats.flushes + stats.compactions;
@@ -54,7 +54,7 @@ impl Node {
             }
         }
         let space = u64::from(self.world.store.used()) * SEGMENT_SIZE as u64;
-        let own = self.counters.counts();
+        let own = self.telling.counters().counts();
         let counters = [
             (info::NETWORK_BYTES, network),
             (info::DEVICE_READ_BYTES, device.read_bytes),
@@ -98,7 +98,7 @@ impl Node {
             };
             engine + waiting + driver
         };
-        self.regions.values().map(|region| pending(region)).sum()
+        self.regions.iter().map(|region| pending(region)).sum()
     }
 }
 

@@ -353,7 +353,8 @@ impl Follower {
         };
         context
             .node
-            .counters
+            .telling
+            .counters()
             .add(Counted::CatchUpBytes, u64::from(len));
         self.start_fetches(context);
         self.put(from, part, bytes, context);

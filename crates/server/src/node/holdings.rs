@@ -56,7 +56,7 @@ impl Node {
         let mut all = vec![
             Holding::passing(
                 "bytes of answers that wait",
-                self.answers.taken(),
+                self.requests.answers().taken(),
                 self.settings.memory.answers,
             ),
             Holding::passing("calls under way", calls, CALLS_MAX),
@@ -94,7 +94,7 @@ impl Node {
     /// Bytes of memory of the newest versions of all copies here.
     #[must_use]
     pub fn versions_bytes(&self) -> usize {
-        let copies = self.regions.values().filter_map(|region| copy_of(region));
+        let copies = self.regions.iter().filter_map(|region| copy_of(region));
         copies.map(|copy| copy.memory_bytes()).sum()
     }
 
@@ -118,7 +118,7 @@ impl Node {
     fn holdings_of_regions(&self) -> impl Iterator<Item = Holding> {
         const COUNT: usize = 5;
         let mut sums = [0; COUNT];
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             let of_region = held_of(region);
             sums.iter_mut()
                 .zip(of_region)

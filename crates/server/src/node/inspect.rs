@@ -169,6 +169,6 @@ impl Node {
     /// What the node has done since it was opened.
     #[must_use]
     pub fn counts(&self) -> NodeCounts {
-        self.counters.counts()
+        self.telling.counters().counts()
     }
 }

@@ -188,8 +188,11 @@ impl Node {
             windows: MemoryParts::windows_of(self.regions.len(), self.memory.engine().logs()),
             links: self.links.len() * self.settings.link.memory_bytes() + held,
             clients: 0,
-            native: self.native.get().map_or(0, |front| front.memory_bytes()),
-            answers: self.answers.taken(),
+            native: self
+                .telling
+                .native()
+                .map_or(0, |front| front.memory_bytes()),
+            answers: self.requests.answers().taken(),
             buffers: size(memory.buffers),
             cache: size(memory.cache + memory.pinned + memory.versions),
         }

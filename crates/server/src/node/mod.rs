@@ -25,6 +25,7 @@ mod context;
 mod convert;
 mod counters;
 mod describe;
+mod device_care;
 mod edit_memory;
 mod failing;
 mod fetching;
@@ -57,9 +58,11 @@ mod ready;
 mod refilling;
 mod refuse;
 mod region;
+mod regions;
 mod renewing;
 mod repairing;
 mod report;
+mod requests;
 mod role;
 mod room;
 mod schedule;
@@ -71,16 +74,16 @@ mod shipper;
 mod snapshots;
 mod steps;
 mod sweeping;
+mod telling;
 mod views;
 mod waiting;
 mod watch;
 mod whole;
 mod windows;
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant, RegionId, ServerId};
@@ -96,18 +99,18 @@ use crate::activity::Ledger;
 use crate::native;
 use crate::tasks::Tasks;
 use calls::Calls;
-use counters::Counters;
+use device_care::DeviceCare;
 use gate::Gate;
 use link::Link;
 use links::Links;
 use memory::Memory;
 use opening::{Opened, Opener};
-use raised::Raised;
-use refilling::SetAsides;
 use region::{Care, Closed, Region};
+use regions::{Regions, Wanted};
+use requests::Requests;
 use role::Role;
-use room::Rooms;
 use schedule::Steppers;
+use telling::Telling;
 use views::{View, Views};
 use waiting::Allowance;
 
@@ -178,52 +181,19 @@ pub struct Node {
     views: Views,
     links: Links,
     /// The regions that this server is a member of.
-    regions: BTreeMap<RegionId, Arc<Region>>,
-    /// What answers that wait for their commit hold.
-    answers: Arc<Allowance>,
-    calls: Mutex<Calls>,
-    /// When it was opened.
-    opened: Instant,
+    regions: Regions,
+    requests: Requests,
     /// The time of the last step or flush, in nanoseconds: near enough for deadlines.
     now: AtomicU64,
-    /// When deadlines were last looked at.
-    swept: AtomicU64,
     /// What all regions share of it.
     memory: Memory,
-    /// Which regions have something to do in the background.
-    steppers: Arc<Steppers>,
-    /// Regions that have something to ship.
-    dirty: Arc<Raised>,
-    /// Regions that have messages or answers to move on.
-    active: Arc<Raised>,
-    counters: Counters,
-    /// What other members fetch. Taken alone, behind all other locks.
-    fetches: Mutex<Vec<reading::Fetched>>,
-    /// Taken alone, behind all other locks.
-    rooms: Mutex<Rooms>,
-    snapshot_numbers: snapshots::SnapshotNumbers,
-    /// What the log was told of troubles.
-    watch: Mutex<watch::Watch>,
-    /// The front end of native clients, to tell of it.
-    native: OnceLock<Arc<native::Front>>,
-    /// Where other servers' reads go that need the device, if there are workers.
-    tasks: OnceLock<Arc<Tasks>>,
-    /// What is set aside. Taken alone, behind all other locks.
-    set_aside: Mutex<SetAsides>,
-    /// How the device was when it was looked at last.
-    device: DeviceSeen,
+    telling: Telling,
+    device_care: DeviceCare,
 }
 
 /// What is said of a copy whose server has another part in its region now.
 const OTHER_PART: &str =
     "this server has another part in the region now, and takes it when it is started again";
-
-/// See [`Node::device`].
-#[derive(Debug, Default)]
-struct DeviceSeen {
-    full: AtomicBool,
-    failed: AtomicBool,
-}
 
 impl Node {
     /// Opens server `id` of `map`: recovers its copy of every region that it is a member of. It
@@ -257,13 +227,16 @@ impl Node {
             engine: memory.engine(),
         };
         let Opened { drivers, set_aside } = opener.open()?;
-        let (dirty, active) = (Arc::<Raised>::default(), Arc::<Raised>::default());
-        let steppers = Steppers::of(&world, drivers.keys().copied());
+        let wanted = Wanted {
+            steppers: Steppers::of(&world, drivers.keys().copied()),
+            dirty: Arc::default(),
+            active: Arc::default(),
+        };
         let regions = drivers.into_iter().map(|(region, driver)| {
             let care = Care {
                 server: id,
-                dirty: Arc::clone(&dirty),
-                active: Arc::clone(&active),
+                dirty: Arc::clone(&wanted.dirty),
+                active: Arc::clone(&wanted.active),
                 place: world.ledger.place_of(region),
                 scrub,
                 sweep: settings.sweep,
@@ -273,7 +246,7 @@ impl Node {
             region.active.raise();
             (region.id, Arc::new(region))
         });
-        let regions = regions.collect();
+        let regions = Regions::new(regions.collect(), wanted);
         remove_orphans(&map, &world)?;
         let opened = world.clock.now();
         Ok(Arc::new_cyclic(|me| Self {
@@ -284,24 +257,11 @@ impl Node {
             views: Views::new(map),
             links,
             regions,
-            answers,
-            calls: Mutex::default(),
+            requests: Requests::new(answers),
             now: AtomicU64::new(opened.as_nanos()),
-            swept: AtomicU64::new(0),
-            opened,
             memory,
-            steppers,
-            dirty,
-            active,
-            counters: Counters::default(),
-            fetches: Mutex::default(),
-            rooms: Mutex::default(),
-            snapshot_numbers: snapshots::SnapshotNumbers::default(),
-            watch: Mutex::default(),
-            native: OnceLock::new(),
-            tasks: OnceLock::new(),
-            set_aside: Mutex::new(set_aside),
-            device: DeviceSeen::default(),
+            telling: Telling::new(opened),
+            device_care: DeviceCare::new(set_aside),
         }))
     }
 
@@ -315,7 +275,7 @@ impl Node {
     /// a log could not be flushed: then only the windows have its end.
     pub fn close(&self) -> bool {
         let mut durable = true;
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             if let Some(engine) = region.engine.load_full()
                 && let Err(error) = engine.close()
             {
@@ -328,24 +288,22 @@ impl Node {
 
     /// From now on tells of `front` in `INFO`.
     pub(crate) fn set_native(&self, front: Arc<native::Front>) {
-        // There is one front end, and it is started once.
-        let _ = self.native.set(front);
+        self.telling.set_native(front);
     }
 
     /// From now on hands other servers' reads that need the device to the workers of `tasks`.
     pub fn set_tasks(&self, tasks: Arc<Tasks>) {
-        // There is one queue.
-        let _ = self.tasks.set(tasks);
+        self.requests.set_tasks(tasks);
     }
 
     /// Where reads go that need the device, if there are workers.
     pub(crate) fn tasks(&self) -> Option<&Arc<Tasks>> {
-        self.tasks.get()
+        self.requests.tasks()
     }
 
     /// The front end of native clients, if there is one.
     pub(crate) fn native(&self) -> Option<&Arc<native::Front>> {
-        self.native.get()
+        self.telling.native()
     }
 
     /// The region map as it is now.
@@ -359,7 +317,7 @@ impl Node {
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.calls()
     }
 
     /// Replaces who stores and who serves each region by what `map` says: see [`role`] for what becomes of this
@@ -409,7 +367,7 @@ impl Node {
     }
 
     fn region(&self, id: RegionId) -> Option<&Arc<Region>> {
-        self.regions.get(&id)
+        self.regions.get(id)
     }
 
     /// The time of the last step or flush.

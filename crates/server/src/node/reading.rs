@@ -7,7 +7,7 @@
 //!
 //! The queue holds at most [`FETCH_SLOTS`] fetches of each peer: it has no more slots.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{RegionId, SegmentNumber, SegmentPart, ServerId};
@@ -72,7 +72,7 @@ impl Node {
     /// `peer` fetches part of a segment. It is read in the background.
     pub(super) fn asked_to_read(&self, peer: ServerId, asked: Asked) {
         let session = self.link(peer).session();
-        let mut fetches = self.fetches();
+        let mut fetches = self.device_care.fetches();
         let of_peer = |fetch: &&Fetched| (fetch.peer, fetch.session) == (peer, session);
         let waiting = fetches.iter().filter(of_peer).count();
         if waiting >= usize::from(FETCH_SLOTS) || asked.slot >= FETCH_SLOTS {
@@ -93,7 +93,11 @@ impl Node {
     pub(super) fn serve_fetches(&self, region: RegionId) -> Progress {
         let mut progress = Progress::default();
         let of_region = |fetch: &mut Fetched| fetch.asked.region == region;
-        let waiting: Vec<_> = self.fetches().extract_if(.., of_region).collect();
+        let waiting: Vec<_> = self
+            .device_care
+            .fetches()
+            .extract_if(.., of_region)
+            .collect();
         for mut fetch in waiting {
             self.world.ledger.turn_to(Activity::IndexShipping);
             if self.link(fetch.peer).session() != fetch.session {
@@ -106,7 +110,7 @@ impl Node {
                 Ok(()) | Err(SendError::Down | SendError::TooLong { .. }) => progress.made = true,
                 Err(SendError::Full) => {
                     fetch.bytes = Some(bytes);
-                    self.fetches().push(fetch);
+                    self.device_care.fetches().push(fetch);
                     progress.idle_for = Some(AGAIN);
                 }
             }
@@ -116,12 +120,7 @@ impl Node {
 
     /// How many wait.
     pub(super) fn fetches_waiting(&self) -> usize {
-        self.fetches().len()
-    }
-
-    fn fetches(&self) -> MutexGuard<'_, Vec<Fetched>> {
-        // A panic while it was held left nothing half written.
-        self.fetches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.device_care.fetches().len()
     }
 
     fn read_for(&self, asked: &Asked) -> Bytes {
@@ -168,7 +167,7 @@ impl Node {
             Some(Ok(bytes)) => bytes,
             Some(Err(error)) => {
                 tracing::error!(region = asked.region.0, %error, "cannot serve a fetch");
-                self.counters.count(Counted::FetchesRefused);
+                self.telling.counters().count(Counted::FetchesRefused);
                 return refuse(FetchStatus::Failed);
             }
             None => return refuse(FetchStatus::Gone),

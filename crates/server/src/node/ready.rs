@@ -88,7 +88,7 @@ impl Node {
 
     /// Which member some region lacks that this server is primary of.
     fn lacks(&self) -> Option<String> {
-        self.regions.values().find_map(|region| {
+        self.regions.iter().find_map(|region| {
             let lacks = match &*region.driver() {
                 Driver::Primary(driver) => driver.lacks(&Context { node: self }),
                 Driver::Backup(_) => None,
@@ -116,7 +116,7 @@ impl Node {
 
     /// Whether what is missing may just not be there yet.
     pub(super) fn has_just_started(&self, now: Instant) -> bool {
-        now.since(self.opened) < PEERS_WITHIN
+        now.since(self.telling.opened()) < PEERS_WITHIN
     }
 
     /// Everything that is not as it should be, the gravest of each region first.
@@ -150,7 +150,7 @@ impl Node {
             let what = format!("the device of {peer} is full");
             add(Subject::Peer(peer), Kind::Full, Stops::Nothing, what);
         }
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             self.troubles_of(region, &mut |kind, stops, what| {
                 let what = format!("{}: {what}", region.id);
                 add(Subject::Region(region.id), kind, stops, what);

@@ -6,8 +6,7 @@
 //! process; one that is damaged again waits for somebody to look.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId, Standing};
@@ -377,15 +376,10 @@ impl Driver {
 }
 
 impl Node {
-    fn set_asides(&self) -> MutexGuard<'_, SetAsides> {
-        let set_aside = self.set_aside.lock();
-        set_aside.unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Keeps what was set aside in place of what was set aside of the same region before.
     fn keep_set_aside(&self, left: SetAside) {
         let region = left.region();
-        if let Some(before) = self.set_asides().insert(region, left) {
+        if let Some(before) = self.device_care.set_asides().insert(region, left) {
             tracing::warn!(
                 region = region.0,
                 segments = before.segments(),
@@ -398,14 +392,14 @@ impl Node {
     /// Device segments of copies that are set aside, but for those of their manifests.
     #[must_use]
     pub fn set_aside_segments(&self) -> usize {
-        let set_aside = self.set_asides();
+        let set_aside = self.device_care.set_asides();
         set_aside.values().map(SetAside::segments).sum()
     }
 
     /// The regions of which a copy is set aside.
     #[must_use]
     pub fn set_aside_regions(&self) -> Vec<RegionId> {
-        self.set_asides().keys().copied().collect()
+        self.device_care.set_asides().keys().copied().collect()
     }
 
     /// Where the device has no room, gives up what was kept of logs that were cut, once until there is room. Before the
@@ -413,10 +407,10 @@ impl Node {
     pub(super) fn discard_cut_segments(&self) {
         let store = &self.world.store;
         let full = store.room().is_full();
-        let was_full = self.device.full.swap(full, Ordering::Relaxed);
+        let was_full = self.device_care.look_whether_full(full);
         if was_full && !full {
             // Others wait for the room.
-            self.steppers.wake_all();
+            self.regions.steppers().wake_all();
         }
         if was_full || !full {
             return;
@@ -434,7 +428,7 @@ impl Node {
     /// Whether the device has failed since the last call.
     pub(super) fn has_just_failed(&self) -> bool {
         let failed = self.world.store.failure().is_some();
-        !self.device.failed.swap(failed, Ordering::Relaxed) && failed
+        self.device_care.has_just_failed(failed)
     }
 
     /// Ends the [quarantine](Store::quarantine) once every copy that could not be read when the device was opened has
@@ -446,7 +440,7 @@ impl Node {
             Driver::Primary(driver) => matches!(driver.stage, Stage::Damaged(_)),
             Driver::Backup(_) => false,
         };
-        if store.quarantined() > 0 && !self.regions.values().any(cannot_be_read) {
+        if store.quarantined() > 0 && !self.regions.iter().any(cannot_be_read) {
             store.end_quarantine();
         }
     }
@@ -454,7 +448,7 @@ impl Node {
     /// Takes a copy that is set aside and no longer needed: the new copy has been whole, or else is being filled. Any
     /// other may be all that is left of its region.
     fn needless_set_aside(&self) -> Option<(RegionId, SetAside)> {
-        let mut set_asides = self.set_asides();
+        let mut set_asides = self.device_care.set_asides();
         let is_filling = |id: &RegionId| {
             let region = self.region(*id);
             region.is_some_and(|region| match &*region.driver() {
@@ -487,7 +481,7 @@ impl Node {
             ),
             // The next step tries again: there is no room beneath the device either.
             Err(error) if error.is_full() => {
-                self.set_asides().insert(region, left);
+                self.device_care.set_asides().insert(region, left);
                 return false;
             }
             Err(error) => {

@@ -217,7 +217,7 @@ impl Node {
                 }
                 drop(repairing);
                 region.scrubber().repaired(number);
-                self.counters.count(Counted::RepairedSegments);
+                self.telling.counters().count(Counted::RepairedSegments);
             }
             Err(error) => {
                 repairing.wait(number, now);

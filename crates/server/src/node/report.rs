@@ -25,11 +25,7 @@ impl Node {
     /// Everything but what front ends know.
     pub(crate) fn status(&self, process: ProcessStatus) -> Status {
         self.world.ledger.settle_now();
-        let regions: Vec<_> = self
-            .regions
-            .values()
-            .map(|r| self.region_status(r))
-            .collect();
+        let regions: Vec<_> = self.regions.iter().map(|r| self.region_status(r)).collect();
         let ready = Service::ready(self);
         Status {
             schema: SCHEMA,
@@ -37,7 +33,12 @@ impl Node {
             server: ServerStatus {
                 id: self.id.0,
                 incarnation: self.world.store.incarnation().get(),
-                uptime_seconds: self.world.clock.now().since(self.opened).as_secs_f64(),
+                uptime_seconds: self
+                    .world
+                    .clock
+                    .now()
+                    .since(self.telling.opened())
+                    .as_secs_f64(),
                 ready: ready.reads.is_none(),
                 waits_for: ready.reads,
                 ready_for_writes: ready.writes.is_none(),
@@ -79,7 +80,7 @@ impl Node {
 
     fn work_status(&self, regions: &[RegionStatus]) -> Vec<WorkStatus> {
         let ledger = &self.world.ledger;
-        let of_regions = regions.iter().zip(self.regions.values());
+        let of_regions = regions.iter().zip(self.regions.iter());
         let places =
             of_regions.map(|(status, region)| (region.place, Some(status.id), status.role));
         let everywhere = places.chain([(Place::NONE, None, "none")]);
@@ -166,7 +167,7 @@ impl Node {
 
     fn link_status(&self) -> Vec<LinkStatus> {
         let mut logs = std::collections::BTreeMap::<_, u64>::new();
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             if let Driver::Primary(driver) = &*region.driver() {
                 for (member, bytes) in driver.log_bytes() {
                     *logs.entry(member).or_default() += bytes;

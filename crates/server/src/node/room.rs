@@ -11,7 +11,6 @@
 //! 3. A delete does not wait behind such writes, unless one of them writes the same key.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{RegionId, ServerId};
@@ -50,16 +49,12 @@ impl Rooms {
 }
 
 impl Node {
-    fn rooms(&self) -> std::sync::MutexGuard<'_, Rooms> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells the other servers how much room there is here, where they have to know.
     pub(super) fn tell_room(&self) {
         let room = self.world.store.room();
         let context = Context { node: self };
         for peer in self.links.peers() {
-            let news = self.rooms().is_news(peer, room);
+            let news = self.device_care.rooms().is_news(peer, room);
             let open = self.link(peer).is_open();
             if !news || !open {
                 continue;
@@ -69,32 +64,32 @@ impl Node {
                 reserve: room.reserve,
             };
             context.send(peer, RegionId(0), &message);
-            self.rooms().told.insert(peer, room);
+            self.device_care.rooms().told.insert(peer, room);
         }
     }
 
     /// The link to `peer` has just opened.
     pub(super) fn tell_room_again(&self, peer: ServerId) {
-        self.rooms().forget_told(peer);
-        self.steppers.wake(Work::Chores);
+        self.device_care.rooms().forget_told(peer);
+        self.regions.steppers().wake(Work::Chores);
     }
 
     /// `peer` has told how much room it has.
     pub(super) fn heard_room(&self, peer: ServerId, room: Room) {
-        self.rooms().heard.insert(peer, room);
-        for region in self.regions.values() {
+        self.device_care.rooms().heard.insert(peer, room);
+        for region in self.regions.iter() {
             if let Some(engine) = engine_of(region) {
                 self.set_room_of_members(region.id, &engine);
             }
         }
-        self.steppers.wake_all();
+        self.regions.steppers().wake_all();
     }
 
     /// Tells `engine` of the least room on the devices of the region's other members.
     pub(super) fn set_room_of_members(&self, region: RegionId, engine: &Serving) {
         let context = Context { node: self };
         let least = {
-            let rooms = self.rooms();
+            let rooms = self.device_care.rooms();
             let members = context.backups(region);
             let known = members.filter_map(|member| rooms.heard.get(&member).copied());
             known.min_by_key(|room| (!room.is_full(), room.free))
@@ -104,7 +99,7 @@ impl Node {
 
     /// The other servers whose devices are full, as far as they have told.
     pub(super) fn full_peers(&self) -> Vec<ServerId> {
-        let rooms = self.rooms();
+        let rooms = self.device_care.rooms();
         let heard = rooms.heard.iter();
         heard
             .filter(|(_, room)| room.is_full())
@@ -115,7 +110,7 @@ impl Node {
     /// Which members' devices are full, in words; `None` where none is.
     pub(super) fn who_is_full(&self, region: RegionId) -> Option<String> {
         let context = Context { node: self };
-        let rooms = self.rooms();
+        let rooms = self.device_care.rooms();
         let own = (self.id, self.world.store.room());
         let heard = context.backups(region);
         let heard = heard.filter_map(|id| Some((id, *rooms.heard.get(&id)?)));

@@ -106,7 +106,7 @@ impl Node {
             set_aside_segments: self.set_aside_segments() as u64,
             ..ScrubStatus::default()
         };
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             let copy = copy_of(region);
             let scrubber = region.scrubber();
             let stats = scrubber.stats();

@@ -1,7 +1,6 @@
 //! How a request finds its region, here or elsewhere, and what is done with it here.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use argosy_base::KeyRange;
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
@@ -111,11 +110,7 @@ impl Node {
     /// Ships what was appended by this and other threads. Returns whether anything was done.
     pub(crate) fn pump_dirty(&self) -> bool {
         let mut made = false;
-        for _ in 0..self.dirty.len() {
-            let Some(region) = self.dirty.pop().and_then(|id| self.region(id)) else {
-                continue;
-            };
-            region.dirty.lower();
+        for region in self.regions.take_dirty() {
             made |= self.pump(region);
         }
         made
@@ -513,16 +508,13 @@ impl Node {
     /// Gives up requests that are past their deadline. Looked at a few times a second.
     pub(crate) fn sweep(&self) {
         let now = self.now();
-        let last = self.swept.load(Ordering::Relaxed);
-        let every = (self.settings.deadline / 20).as_nanos();
-        if u128::from(now.as_nanos().saturating_sub(last)) < every {
+        if !self.requests.begin_sweep(now, self.settings.deadline / 20) {
             return;
         }
-        self.swept.store(now.as_nanos(), Ordering::Relaxed);
         self.sweep_snapshots();
         let mut due = Vec::new();
         self.sweep_calls(now, &mut due);
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             region.expire_ingests(now, &mut due);
             self.expire_maintenance(region, now, &mut due);
             if region.waiting().len() > 0 {

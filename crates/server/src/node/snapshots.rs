@@ -14,7 +14,6 @@
 //!    nothing is ever read from another moment instead.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -154,16 +153,12 @@ impl Region {
     }
 }
 
-/// The numbers that a server has given to snapshots.
-#[derive(Debug, Default)]
-pub(super) struct SnapshotNumbers(AtomicU32);
-
 impl Node {
     /// A number that no other snapshot has: of this server, of this start of it, and in order.
     fn new_snapshot(&self) -> SnapshotId {
         let server = u64::from(self.id.0 & 0xffff);
         let start = u64::from(start_number(&self.world.store));
-        let number = self.snapshot_numbers.0.fetch_add(1, Ordering::Relaxed);
+        let number = self.requests.next_snapshot();
         SnapshotId(server << 48 | start << 32 | u64::from(number))
     }
 
@@ -241,12 +236,12 @@ impl Node {
     /// Ends snapshots that are over, and the oldest while they keep too much memory.
     pub(super) fn sweep_snapshots(&self) {
         let now = self.now();
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             region.snapshots.sweep(region.is_open().then_some(now));
         }
         let max = self.settings.memory.memtables / 2;
         while self.snapshot_counts().kept.memtable_bytes > max {
-            let regions = self.regions.values();
+            let regions = self.regions.iter();
             let oldest = regions.filter_map(|region| {
                 let (opened, id) = region.snapshots.oldest()?;
                 Some((opened, id, region))
@@ -267,7 +262,7 @@ impl Node {
     pub(super) fn snapshot_counts(&self) -> SnapshotCounts {
         let now = self.now();
         let mut all = SnapshotCounts::default();
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             let Some(engine) = engine_of(region) else {
                 continue;
             };

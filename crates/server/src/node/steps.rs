@@ -52,11 +52,7 @@ impl Node {
         if let Some(tasks) = self.tasks() {
             tasks.ring();
         }
-        for _ in 0..self.active.len() {
-            let Some(region) = self.active.pop().and_then(|id| self.region(id)) else {
-                continue;
-            };
-            region.active.lower();
+        for region in self.regions.take_active() {
             self.await_device(region);
             if region.holds() {
                 made |= self.handle_held(region, &mut region.driver());
@@ -100,7 +96,7 @@ impl Node {
                     );
                 }
                 LinkEvent::Down => {
-                    self.counters.count(Counted::LinksLost);
+                    self.telling.counters().count(Counted::LinksLost);
                     self.links.forget_answerer(peer);
                     self.calls().link_down(peer, &mut due);
                 }
@@ -117,7 +113,7 @@ impl Node {
 
     /// Tells every region that `peer` is a member of.
     fn tell_regions(&self, peer: ServerId, event: &LinkEvent) {
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             self.link_changed(region, peer, *event == LinkEvent::Up);
         }
     }

@@ -59,7 +59,7 @@ impl Node {
     #[must_use]
     pub fn sweep_stats(&self) -> SweepStats {
         let mut all = SweepStats::default();
-        for region in self.regions.values() {
+        for region in self.regions.iter() {
             let stats = region.sweeper().stats();
             all.passes += stats.passes;
             all.swept += stats.swept;

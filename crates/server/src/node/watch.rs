@@ -7,7 +7,6 @@
 //! their server is lost, or that regions are full where a device is.
 
 use std::collections::BTreeMap;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId};
@@ -95,18 +94,13 @@ fn has_line(trouble: &Trouble) -> bool {
 }
 
 impl Node {
-    /// Taken alone.
-    fn watch(&self) -> MutexGuard<'_, Watch> {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells the log what has become worse or better, about once a second.
     pub(super) fn tell_troubles(&self, now: Instant) {
-        if self.has_just_started(now) || !self.watch().is_due(now) {
+        if self.has_just_started(now) || !self.telling.watch().is_due(now) {
             return;
         }
         let troubles = self.troubles();
-        let lines = self.watch().look(now, troubles);
+        let lines = self.telling.watch().look(now, troubles);
         let me = self.id.0;
         for line in lines {
             match line {
