@@ -106,7 +106,7 @@ impl Node {
         if !region.is_open() {
             self.regions
                 .steppers()
-                .await_device(Work::Region(region.id));
+                .await_device(Work::Region(region.id()));
         }
     }
 
@@ -143,9 +143,9 @@ impl Node {
     /// Moves the engine or the copy of one region on, and its care.
     fn step_region(&self, region: &Arc<Region>, now: Instant) -> Left {
         self.discard_cut_segments();
-        let mut progress = self.serve_fetches(region.id);
+        let mut progress = self.serve_fetches(region.id());
         if let Some(engine) = engine_of(region) {
-            let before = self.world.ledger.at(region.place);
+            let before = self.world.ledger.at(region.place());
             match self.step_engine(&engine, now) {
                 Ok(step) => {
                     if !step.made {
@@ -188,7 +188,7 @@ impl Node {
             return Left::default();
         };
         let ledger = &self.world.ledger;
-        ledger.at(region.place);
+        ledger.at(region.place());
         ledger.turn_to(Activity::LogReplication);
         let progress = match engine.step_logs(now) {
             Ok(progress) => progress,
@@ -200,7 +200,7 @@ impl Node {
         if progress.made {
             self.pump(region);
             self.links.flush();
-            self.wake(region.id);
+            self.wake(region.id());
         }
         ledger.settle(now);
         Left {

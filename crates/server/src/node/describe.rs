@@ -140,5 +140,5 @@ fn describe_region(region: &Region, context: &Context<'_>) -> (String, String) {
         region.view().epoch.0,
         edit.0
     );
-    (format!("region_{}", region.id.0), line)
+    (format!("region_{}", region.id().0), line)
 }

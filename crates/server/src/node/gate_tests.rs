@@ -60,7 +60,7 @@ fn behind_a_restart(mutants: Mutants, ask: Ask) -> Option<Response> {
         }
         let region = pair.nodes[0].region(REGIONS[0]).expect("a member");
         if let Some(engine) = engine_of(region) {
-            let asked = region.gate.show_committed(&engine, Reveals::Write);
+            let asked = region.gate().show_committed(&engine, Reveals::Write);
             assert_eq!(asked, Verdict::Later, "it is committed already");
             return answered(&pair, ask);
         }
@@ -114,7 +114,7 @@ fn forward(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let region = node.region(REGIONS[0]).expect("a member");
     let header = Header {
         kind: 0,
-        region: region.id,
+        region: region.id(),
         epoch: region.view().epoch,
         request: 1,
     };

@@ -121,7 +121,7 @@ impl Node {
             "one stepper at a time takes a driver to the device"
         );
         region.release();
-        region.active.raise();
+        region.active().raise();
         self.world.fabric.notify(self.id);
         done
     }
@@ -154,7 +154,7 @@ impl Node {
         if matches!(*driver, Driver::AtDevice(_)) {
             return region.holding().push(Held::Link(peer, is_up));
         }
-        region.active.raise();
+        region.active().raise();
         self.handle_held(region, &mut driver);
         self.tell_driver(&mut driver, region.view().primary, peer, is_up);
         drop(driver);
@@ -167,7 +167,7 @@ impl Node {
         if matches!(*driver, Driver::AtDevice(_)) {
             return region.holding().push(Held::Part);
         }
-        region.active.raise();
+        region.active().raise();
         self.handle_held(region, &mut driver);
         driver.retire(OTHER_PART, &Context { node: self });
     }

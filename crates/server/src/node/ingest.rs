@@ -46,7 +46,7 @@ impl Ingests {
 impl Region {
     /// Gives up what is past its deadline.
     pub(super) fn expire_ingests(&self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
-        let mut waiting = self.ingests.lock();
+        let mut waiting = self.ingests().lock();
         if waiting.is_empty() {
             return;
         }
@@ -62,7 +62,7 @@ impl Region {
             };
             let what = format!(
                 "{} does not keep up with what it is to ingest; retry",
-                self.id
+                self.id()
             );
             let error = Failure::Unavailable { what, outcome };
             (reply, Response::Failed(error))
@@ -73,7 +73,7 @@ impl Region {
 impl Node {
     /// Answers requests whose pairs the engine has ingested or refused.
     pub(super) fn answer_ingested(&self, region: &Region) {
-        let mut waiting = region.ingests.lock();
+        let mut waiting = region.ingests().lock();
         if waiting.is_empty() {
             return;
         }
@@ -143,7 +143,7 @@ impl Node {
             return self.ingest_by_log(region, engine, (batch, &pairs), reply);
         }
         // Locked meanwhile, so that nothing is told of the part before it is known whom to tell.
-        let mut waiting = region.ingests.lock();
+        let mut waiting = region.ingests().lock();
         match engine.ingest_part(pairs) {
             Ok(ticket) => {
                 let before = waiting.insert(ticket, (reply, self.deadline()));
@@ -192,7 +192,7 @@ fn engine_is_gone(region: &Region) -> Response {
     Response::Failed(Failure::Unavailable {
         what: format!(
             "{} was opened anew before it had ingested these; retry",
-            region.id
+            region.id()
         ),
         outcome: Outcome::Unknown,
     })

@@ -30,7 +30,7 @@ impl Node {
     pub fn snapshot(&self, region: RegionId) -> Option<Box<dyn Snapshot>> {
         let region = self.region(region)?;
         let engine = engine_of(region)?;
-        let shown = region.gate.show_committed(&engine, Reveals::Snapshot);
+        let shown = region.gate().show_committed(&engine, Reveals::Snapshot);
         (shown == Verdict::Now).then(|| engine.snapshot())
     }
 

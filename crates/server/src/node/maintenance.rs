@@ -113,7 +113,7 @@ impl Waiter {
         };
         format!(
             "{} {what} still{lacks}; it goes on in the background: ask again to wait for it",
-            region.id
+            region.id()
         )
     }
 }
@@ -169,18 +169,18 @@ impl Node {
     fn compact_backups(&self, region: &Region, engine: &Serving) -> Option<Lsn> {
         let context = Context { node: self };
         let builds = self.views.map().replication() == Replication::BuildIndex;
-        if !builds || !context.is_replicated(region.id) {
+        if !builds || !context.is_replicated(region.id()) {
             return None;
         }
         let upto = engine.last_lsn();
         {
-            let mut backups = region.maintained.backups();
+            let mut backups = region.maintained().backups();
             backups.asked = backups.asked.max(Some(upto));
         }
         // They have in memtables what was flushed.
         engine.flush_now();
-        for backup in context.backups(region.id) {
-            context.send(backup, region.id, &Message::Compact { upto });
+        for backup in context.backups(region.id()) {
+            context.send(backup, region.id(), &Message::Compact { upto });
         }
         Some(upto)
     }
@@ -189,7 +189,7 @@ impl Node {
     pub(super) fn ask_to_compact(&self, region: RegionId, backup: ServerId) {
         let asked = self
             .region(region)
-            .and_then(|region| region.maintained.backups().asked);
+            .and_then(|region| region.maintained().backups().asked);
         if let Some(upto) = asked {
             Context { node: self }.send(backup, region, &Message::Compact { upto });
         }
@@ -197,10 +197,10 @@ impl Node {
 
     /// `backup` says that it has merged everything up to `upto`.
     pub(super) fn backup_has_compacted(&self, region: &Region, backup: ServerId, upto: Lsn) {
-        let mut backups = region.maintained.backups();
+        let mut backups = region.maintained().backups();
         let merged = backups.merged.entry(backup).or_default();
         *merged = upto.max(*merged);
-        let members = Context { node: self }.backups(region.id);
+        let members = Context { node: self }.backups(region.id());
         let asked = backups.asked;
         if asked.is_some_and(|asked| backups.have_merged(asked, members)) {
             backups.asked = None;
@@ -236,7 +236,7 @@ impl Node {
         if let Some(now) = self.outcome_of(&mut waiter, region, Some(engine)) {
             return Some(now);
         }
-        let mut waiting = region.maintained.waiting();
+        let mut waiting = region.maintained().waiting();
         if waiting.len() >= WAITING_MAX {
             return Some(overloaded(region));
         }
@@ -255,19 +255,19 @@ impl Node {
         let same =
             |engine: &&Arc<Serving>| std::ptr::eq(Arc::as_ptr(engine), waiter.engine.as_ptr());
         let Some(engine) = engine.filter(same) else {
-            let what = format!("{} was opened anew meanwhile; ask again", region.id);
+            let what = format!("{} was opened anew meanwhile; ask again", region.id());
             let error = Failure::Unavailable { what, outcome };
             return Some(Response::Failed(error));
         };
-        let members = Context { node: self }.backups(region.id);
-        let backups = |upto| region.maintained.backups().have_merged(upto, members);
+        let members = Context { node: self }.backups(region.id());
+        let backups = |upto| region.maintained().backups().have_merged(upto, members);
         if waiter.is_done(engine, backups) {
             return Some(Response::Done);
         }
         let broken = region.failure().map(str::to_owned);
         let broken = broken.or_else(|| Some(self.world.store.failure()?.to_string()));
         if let Some(why) = broken {
-            let what = format!("{}: {why}", region.id);
+            let what = format!("{}: {why}", region.id());
             return Some(Response::Failed(Failure::Storage { what, outcome }));
         }
         if engine.is_full() && matches!(waiter.goal, Goal::Merged(..)) {
@@ -280,7 +280,7 @@ impl Node {
     /// Answers what has come to its end in `region`.
     pub(super) fn answer_maintained(&self, region: &Region) {
         // Without the lock from here on: who comes meanwhile is looked at the next time.
-        let waiters = std::mem::take(&mut *region.maintained.waiting());
+        let waiters = std::mem::take(&mut *region.maintained().waiting());
         if waiters.is_empty() {
             return;
         }
@@ -292,7 +292,7 @@ impl Node {
                 None => left.push(waiter),
             }
         }
-        region.maintained.waiting().append(&mut left);
+        region.maintained().waiting().append(&mut left);
         send_all(due);
     }
 
@@ -305,7 +305,7 @@ impl Node {
     ) {
         let is_late = |waiter: &mut Waiter| waiter.deadline <= now;
         let late: Vec<_> = region
-            .maintained
+            .maintained()
             .waiting()
             .extract_if(.., is_late)
             .collect();

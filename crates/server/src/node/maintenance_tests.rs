@@ -179,7 +179,7 @@ fn who_is_too_late_may_ask_again() {
         };
         assert!(said.contains(what) && said.contains("goes on"), "{said}");
     }
-    assert!(bench.region.maintained.waiting().is_empty());
+    assert!(bench.region.maintained().waiting().is_empty());
     for what in [Maintenance::Compact, Maintenance::Flush] {
         bench.maintain(3, what);
         assert_eq!(bench.next(), (3, Response::Done));

@@ -154,8 +154,8 @@ impl Node {
         let Some(region) = self.served_here(home).filter(|_| keys.iter().all(is_valid)) else {
             return 0;
         };
-        self.world.ledger.at(region.place);
-        let guard = region.engine.load();
+        self.world.ledger.at(region.place());
+        let guard = region.engine();
         let Some(engine) = guard.as_ref().filter(|_| !region.waiting().is_queueing()) else {
             return 0;
         };

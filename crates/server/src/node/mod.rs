@@ -105,7 +105,7 @@ use link::Link;
 use links::Links;
 use memory::Memory;
 use opening::{Opened, Opener};
-use region::{Care, Closed, Region};
+use region::{Care, Closed, Region, engine_of};
 use regions::{Regions, Wanted};
 use requests::Requests;
 use role::Role;
@@ -243,8 +243,8 @@ impl Node {
             };
             let region = map.region(region).expect("it is in the map");
             let region = Region::new(region, driver, care, Gate::new(settings.mutants), &answers);
-            region.active.raise();
-            (region.id, Arc::new(region))
+            region.active().raise();
+            (region.id(), Arc::new(region))
         });
         let regions = Regions::new(regions.collect(), wanted);
         remove_orphans(&map, &world)?;
@@ -276,10 +276,10 @@ impl Node {
     pub fn close(&self) -> bool {
         let mut durable = true;
         for region in self.regions.iter() {
-            if let Some(engine) = region.engine.load_full()
+            if let Some(engine) = engine_of(region)
                 && let Err(error) = engine.close()
             {
-                tracing::error!(region = region.id.0, %error, "the log could not be flushed");
+                tracing::error!(region = region.id().0, %error, "the log could not be flushed");
                 durable = false;
             }
         }
@@ -351,7 +351,7 @@ impl Node {
             }
             // What was said under the epoch before is not taken any more.
             Role::Opening | Role::Primary | Role::Backup => {
-                let others = self.view(region.id).members().to_vec();
+                let others = self.view(region.id()).members().to_vec();
                 for peer in others.into_iter().filter(|peer| *peer != self.id) {
                     self.link(peer).reset("its region has another epoch");
                 }

@@ -1,7 +1,6 @@
 //! What is not as it should be, and what that keeps the server from: readiness, what is told as
 //! degraded, and what the log warns of are made of one list of [`Trouble`]s.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId, ServerId};
@@ -95,7 +94,7 @@ impl Node {
                 Driver::AtDevice(what) => self.is_primary_of(region).then(|| (*what).into()),
                 Driver::Failed(copy) => Some(copy.why.clone()),
             };
-            lacks.map(|lacks| format!("{}: {lacks}", region.id))
+            lacks.map(|lacks| format!("{}: {lacks}", region.id()))
         })
     }
 
@@ -152,8 +151,8 @@ impl Node {
         }
         for region in self.regions.iter() {
             self.troubles_of(region, &mut |kind, stops, what| {
-                let what = format!("{}: {what}", region.id);
-                add(Subject::Region(region.id), kind, stops, what);
+                let what = format!("{}: {what}", region.id());
+                add(Subject::Region(region.id()), kind, stops, what);
             });
         }
         troubles
@@ -211,18 +210,21 @@ impl Node {
             let what = format!("its engine takes no more writes: {error}");
             add(Kind::Failed, Stops::Writes, what);
         }
-        if region.gate.show_committed(&engine, Reveals::Page) == Verdict::Later {
+        if region.gate().show_committed(&engine, Reveals::Page) == Verdict::Later {
             let why = lacks.clone();
             let why = why.unwrap_or_else(|| "members have just been attached".to_owned());
             let what = format!("not everything that was acknowledged is shown yet: {why}");
             add(Kind::Closed, Stops::Reads, what);
         }
         if engine.is_full()
-            && let Some(who) = self.who_is_full(region.id)
+            && let Some(who) = self.who_is_full(region.id())
         {
             add(Kind::Full, Stops::Writes, who);
         }
-        if region.is_stalled(self.now(), self.settings.deadline) {
+        if region
+            .health()
+            .is_stalled(self.now(), 2 * self.settings.deadline)
+        {
             let reason = region.waiting().busy;
             let why = lacks.clone();
             let why = why.unwrap_or_else(|| reason.unwrap_or(BusyReason::LogWindows).to_string());
@@ -237,19 +239,5 @@ impl Node {
             };
             add(Kind::Missing, stops, lacks);
         }
-    }
-}
-
-impl Region {
-    /// Writes that waited have been given up.
-    pub(super) fn gave_up(&self, now: Instant) {
-        self.gave_up_at
-            .store(now.as_nanos().max(1), Ordering::Relaxed);
-    }
-
-    /// Whether writes were given up lately, two of their deadlines at most, and none was acknowledged since.
-    fn is_stalled(&self, now: Instant, deadline: Duration) -> bool {
-        let at = self.gave_up_at.load(Ordering::Relaxed);
-        at > 0 && now.since(Instant::from_nanos(at)) <= 2 * deadline
     }
 }

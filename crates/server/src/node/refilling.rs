@@ -120,7 +120,7 @@ impl Unusable {
         };
         if refill && self.is_damaged() {
             self.refill = Refill::Due(attempt);
-            return context.node.wake(region.id);
+            return context.node.wake(region.id());
         }
         self.refill.take_back();
         let failed = Failed {
@@ -128,7 +128,7 @@ impl Unusable {
             damaged: self.is_damaged(),
             why: &self.why,
         };
-        failed.tell(region.view().primary, region.id, context);
+        failed.tell(region.view().primary, region.id(), context);
     }
 }
 
@@ -347,9 +347,9 @@ impl Driver {
                 return;
             }
         };
-        match Follower::begin_anew(region.id, &mut unusable, context) {
+        match Follower::begin_anew(region.id(), &mut unusable, context) {
             Ok(mut copy) => {
-                context.turn(region.id, role::Event::Refilled);
+                context.turn(region.id(), role::Event::Refilled);
                 copy.step_machine(backup::Event::Prepare { attempt }, context);
                 *self = Self::Backup(Box::new(copy));
             }
@@ -359,14 +359,14 @@ impl Driver {
                 *self = Self::Failed(Box::new(unusable));
             }
             Err(error) => {
-                tracing::error!(region = region.id.0, %error, "this copy cannot be begun anew");
+                tracing::error!(region = region.id().0, %error, "this copy cannot be begun anew");
                 let why = format!("this server's copy cannot be begun anew: {error}");
                 let failed = Failed {
                     attempt,
                     damaged: false,
                     why: &why,
                 };
-                failed.tell(region.view().primary, region.id, context);
+                failed.tell(region.view().primary, region.id(), context);
                 let mut kept = Unusable::kept(why, unusable.left.take());
                 kept.fetches = unusable.fetches;
                 *self = Self::Failed(Box::new(kept));

@@ -17,7 +17,7 @@ impl Node {
             Closed::Yet(why) => why.clone(),
             Closed::ForGood(why) => return self.failed_for_good(region, why),
         };
-        let what = format!("{} is not open: {why}; retry", region.id);
+        let what = format!("{} is not open: {why}; retry", region.id());
         Response::Failed(Failure::Unavailable {
             what,
             outcome: Outcome::NotApplied,
@@ -41,7 +41,8 @@ impl Node {
         let what = format!(
             "{} has failed on {}: {why}; the log of that server says more, INFO regions shows the \
              state of its copies",
-            region.id, self.id
+            region.id(),
+            self.id
         );
         Response::Failed(Failure::Storage {
             what,
@@ -59,7 +60,7 @@ impl Node {
 
 /// Too much waits already.
 pub(super) fn overloaded(region: &Region) -> Response {
-    let what = format!("too much waits for {}; retry", region.id);
+    let what = format!("too much waits for {}; retry", region.id());
     Response::Failed(Failure::Busy {
         what,
         outcome: Outcome::NotApplied,
@@ -75,7 +76,7 @@ pub(super) fn too_many_answers(region: &Region, response: &Response) -> Response
     let what = format!(
         "{}: answers that wait until what they tell of is committed hold all the memory that they may \
          (memory_answers_max), or are too many; retry",
-        region.id
+        region.id()
     );
     Response::Failed(Failure::Unavailable { what, outcome })
 }

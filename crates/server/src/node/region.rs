@@ -1,8 +1,12 @@
 //! One region as this server holds it: its driver, its engine while it is served here, and what
 //! waits for it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+mod care;
+mod health;
+mod membership;
+mod pending;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
@@ -26,6 +30,10 @@ use super::views::View;
 use super::waiting::{Allowance, Waiting};
 use crate::activity::Place;
 use crate::service::{ReplyTo, Response};
+use care::RegionCare;
+use health::Health;
+use membership::Membership;
+use pending::Pending;
 
 /// How this server takes part in a region.
 pub(crate) enum Driver {
@@ -64,49 +72,32 @@ pub(crate) struct Care {
 
 /// One region. See the module documentation.
 pub(crate) struct Region {
-    pub(crate) id: RegionId,
-    /// This server.
-    server: ServerId,
-    pub(crate) range: KeyRange,
-    /// Who stores it and who serves it.
-    view: ArcSwap<View>,
-    /// What this server is to it.
-    role: Mutex<Role>,
+    id: RegionId,
+    range: KeyRange,
+    membership: Membership,
     /// Where its work is charged.
-    pub(crate) place: Place,
+    place: Place,
     /// There while the region is open here.
-    pub(crate) engine: ArcSwapOption<Serving>,
+    engine: ArcSwapOption<Serving>,
     /// What every answer passes that shows data.
-    pub(super) gate: Gate,
+    gate: Gate,
     driver: Mutex<Driver>,
     /// What has come for the driver while it was at the device.
     holding: Mutex<Holding>,
     /// Why there is no engine, as the driver has said last: whoever asks does not wait for its step.
     closed: ArcSwap<Closed>,
-    waiting: Mutex<Waiting>,
-    /// Sorted pairs that are being ingested.
-    pub(super) ingests: Ingests,
-    /// What clients have asked to be done with all of it.
-    pub(super) maintained: Maintained,
-    /// Those that clients keep open.
-    pub(crate) snapshots: Snapshots,
+    pending: Pending,
+    care: RegionCare,
+    state: State,
+}
+
+/// What is known of a region, and what is to be done for it.
+struct State {
+    health: Health,
     /// Raised when something was appended that has not been shipped.
-    pub(super) dirty: Flag,
+    dirty: Flag,
     /// Raised when the thread that moves links and messages has something to do for it.
-    pub(super) active: Flag,
-    /// The error that the engine met and cannot survive, once that was told.
-    broken: OnceLock<String>,
-    scrubber: Mutex<Scrubber>,
-    repairing: Mutex<Repairing>,
-    /// Of parts of long values.
-    sweeper: Mutex<Sweeper>,
-    /// Who is at which of them.
-    pub(super) uses: Arc<Uses>,
-    /// When the region was first seen to be full since it was not, in nanoseconds; 0: it is not.
-    pub(super) full_since: AtomicU64,
-    /// When writes were last given up that waited, and none has been acknowledged since, in nanoseconds;
-    /// 0: none has.
-    pub(super) gave_up_at: AtomicU64,
+    active: Flag,
 }
 
 impl Region {
@@ -124,41 +115,91 @@ impl Region {
             Driver::AtDevice(what) => Closed::Yet((*what).into()),
             Driver::Failed(copy) => Closed::ForGood(copy.why.clone()),
         };
-        let uses: Arc<Uses> = Arc::default();
-        let view = View::of(map);
         let usable = !matches!(driver, Driver::Failed(_));
-        let role = Role::at_start(view.part_of(care.server), usable);
+        let looked_after = RegionCare::new(care.scrub, care.sweep);
         Self {
             id: map.id,
-            server: care.server,
             range: map.range.clone(),
-            view: ArcSwap::from_pointee(view),
-            role: Mutex::new(role),
+            membership: Membership::new(care.server, View::of(map), usable),
             place: care.place,
             engine: ArcSwapOption::empty(),
             gate,
             driver: Mutex::new(driver),
             holding: Mutex::default(),
             closed: ArcSwap::from_pointee(closed),
-            waiting: Mutex::new(Waiting::new(Arc::clone(allowance), Arc::clone(&uses))),
-            ingests: Ingests::default(),
-            maintained: Maintained::default(),
-            snapshots: Snapshots::default(),
-            dirty: Flag::new(map.id, &care.dirty),
-            active: Flag::new(map.id, &care.active),
-            broken: OnceLock::new(),
-            scrubber: Mutex::new(Scrubber::new(care.scrub)),
-            repairing: Mutex::default(),
-            sweeper: Mutex::new(Sweeper::new(care.sweep, Arc::clone(&uses))),
-            uses,
-            full_since: AtomicU64::new(0),
-            gave_up_at: AtomicU64::new(0),
+            pending: Pending::new(allowance, looked_after.uses()),
+            care: looked_after,
+            state: State {
+                health: Health::default(),
+                dirty: Flag::new(map.id, &care.dirty),
+                active: Flag::new(map.id, &care.active),
+            },
         }
+    }
+
+    /// Its name.
+    pub(crate) const fn id(&self) -> RegionId {
+        self.id
+    }
+
+    /// Its keys.
+    pub(crate) const fn range(&self) -> &KeyRange {
+        &self.range
+    }
+
+    /// Where its work is charged.
+    pub(crate) const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The engine, while it is open here.
+    pub(crate) fn engine(&self) -> Guard<Option<Arc<Serving>>> {
+        self.engine.load()
+    }
+
+    /// What every answer passes that shows data.
+    pub(super) const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Raised when something was appended that has not been shipped.
+    pub(super) const fn dirty(&self) -> &Flag {
+        &self.state.dirty
+    }
+
+    /// Raised when the thread that moves links and messages has something to do for it.
+    pub(super) const fn active(&self) -> &Flag {
+        &self.state.active
+    }
+
+    /// What keeps it from taking writes.
+    pub(super) const fn health(&self) -> &Health {
+        &self.state.health
+    }
+
+    /// Sorted pairs that are being ingested.
+    pub(super) const fn ingests(&self) -> &Ingests {
+        &self.pending.ingests
+    }
+
+    /// What clients have asked to be done with all of it.
+    pub(super) const fn maintained(&self) -> &Maintained {
+        &self.pending.maintained
+    }
+
+    /// Those that clients keep open.
+    pub(crate) const fn snapshots(&self) -> &Snapshots {
+        &self.pending.snapshots
+    }
+
+    /// Who is at which parts of long values.
+    pub(super) fn uses(&self) -> &Uses {
+        self.care.uses()
     }
 
     /// Who stores it and who serves it.
     pub(crate) fn view(&self) -> Guard<Arc<View>> {
-        self.view.load()
+        self.membership.view()
     }
 
     /// Whether `server` is its primary under `epoch`.
@@ -182,22 +223,17 @@ impl Region {
 
     /// Moves this server's role by the table, because of `event`. Returns the new one.
     pub(super) fn turn(&self, event: role::Event) -> Role {
-        let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = role::next(*role, self.view().part_of(self.server), event);
-        debug_assert!(next.is_some(), "{event:?} does not happen to {role:?}");
-        *role = next.unwrap_or(*role);
-        *role
+        self.membership.turn(event)
     }
 
     /// What this server is to it.
     pub(crate) fn role(&self) -> Role {
-        *self.role.lock().unwrap_or_else(PoisonError::into_inner)
+        self.membership.role()
     }
 
     /// Replaces who stores it and who serves it. Returns what this server is to it now.
     pub(super) fn set_view(&self, view: View) -> Role {
-        self.view.store(Arc::new(view));
-        self.turn(role::Event::View)
+        self.membership.set_view(view)
     }
 
     /// The driver. Taken before [`waiting`](Self::waiting) where both are needed.
@@ -217,22 +253,21 @@ impl Region {
 
     /// What reads this copy now and then. Taken with no other lock held but the driver's.
     pub(crate) fn scrubber(&self) -> MutexGuard<'_, Scrubber> {
-        self.scrubber.lock().unwrap_or_else(PoisonError::into_inner)
+        self.care.scrubber()
     }
 
     /// What repairs this copy. Taken with no other lock held.
     pub(super) fn repairing(&self) -> MutexGuard<'_, Repairing> {
-        let repairing = self.repairing.lock();
-        repairing.unwrap_or_else(PoisonError::into_inner)
+        self.care.repairing()
     }
 
     /// What removes parts of long values. Taken with no other lock held but the driver's.
     pub(crate) fn sweeper(&self) -> MutexGuard<'_, Sweeper> {
-        self.sweeper.lock().unwrap_or_else(PoisonError::into_inner)
+        self.care.sweeper()
     }
 
     pub(crate) fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.waiting()
     }
 
     /// The own copy was promoted: the region is open here, before its first write. Not where this server has another
@@ -270,14 +305,14 @@ impl Region {
 
     /// The engine takes no more writes because of `error`; told once.
     pub(crate) fn failed(&self, error: &EngineError) {
-        if self.broken.set(error.to_string()).is_ok() {
+        if self.health().failed(error) {
             tracing::error!(region = self.id.0, %error, "the engine takes no more writes");
         }
     }
 
     /// The error with which it has failed in that way.
     pub(crate) fn failure(&self) -> Option<&str> {
-        self.broken.get().map(String::as_str)
+        self.health().failure()
     }
 
     /// Sends the answers that were waiting for what is now committed. Returns whether requests wait for room.
@@ -292,7 +327,7 @@ impl Region {
             waiting.is_queueing()
         };
         if !due.is_empty() {
-            self.gave_up_at.store(0, Ordering::Relaxed);
+            self.health().acknowledged();
         }
         send_all(due);
         is_queueing

@@ -55,13 +55,13 @@ impl Regions {
     /// Those that have something to ship, each once. What is raised meanwhile comes with the next call.
     pub(super) fn take_dirty(&self) -> impl Iterator<Item = &Arc<Region>> {
         let dirty = self.taken(&self.wanted.dirty);
-        dirty.inspect(|region| region.dirty.lower())
+        dirty.inspect(|region| region.dirty().lower())
     }
 
     /// Those that have messages or answers to move on, in the same way.
     pub(super) fn take_active(&self) -> impl Iterator<Item = &Arc<Region>> {
         let active = self.taken(&self.wanted.active);
-        active.inspect(|region| region.active.lower())
+        active.inspect(|region| region.active().lower())
     }
 
     fn taken<'a>(&'a self, raised: &'a Raised) -> impl Iterator<Item = &'a Arc<Region>> {

@@ -139,7 +139,7 @@ impl Node {
                 repairing.waits.clear();
                 return Progress::default();
             }
-            repairing.warn_of(region.id, &*copy, now);
+            repairing.warn_of(region.id(), &*copy, now);
             match repairing.stage.take() {
                 None => return self.ask(region, &*copy, &mut repairing, now),
                 Some(Stage::Asked(asked)) => return self.is_asked(asked, &mut repairing, now),
@@ -202,7 +202,7 @@ impl Node {
         (number, from, done): (SegmentNumber, ServerId, Result<(), RepairError>),
         now: Instant,
     ) {
-        let (region_id, from) = (region.id.0, from.0);
+        let (region_id, from) = (region.id().0, from.0);
         let mut repairing = region.repairing();
         match done {
             Ok(()) => {
@@ -297,7 +297,7 @@ impl Node {
             to: part.to,
             slot,
         };
-        context.send(from, region.id, &message);
+        context.send(from, region.id(), &message);
         MADE
     }
 
@@ -331,7 +331,7 @@ impl Node {
             let whole = status == FetchStatus::Ok && len == part.to - part.from;
             let bytes = whole.then(|| {
                 let bytes = link.read_slot(SHIP_SLOTS + slot, len as usize);
-                let sum = convert::fetched_checksum(region.id, part.number, part.from, bytes);
+                let sum = convert::fetched_checksum(region.id(), part.number, part.from, bytes);
                 (sum == checksum).then(|| Buffer::from_slice(bytes))
             });
             link.free_fetch_slot(slot);
@@ -344,7 +344,7 @@ impl Node {
         if status == FetchStatus::Gone {
             repairing.gone(part.number, from);
         }
-        self.wake(region.id);
+        self.wake(region.id());
         true
     }
 }

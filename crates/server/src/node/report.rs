@@ -82,7 +82,7 @@ impl Node {
         let ledger = &self.world.ledger;
         let of_regions = regions.iter().zip(self.regions.iter());
         let places =
-            of_regions.map(|(status, region)| (region.place, Some(status.id), status.role));
+            of_regions.map(|(status, region)| (region.place(), Some(status.id), status.role));
         let everywhere = places.chain([(Place::NONE, None, "none")]);
         everywhere
             // A ledger that knows no regions charges all of them to no place.
@@ -231,9 +231,9 @@ impl Node {
             .zip(stats)
             .map(|(engine, stats)| engine_status(&stats, engine.durable_lsn(), region));
         RegionStatus {
-            id: region.id.0,
-            from: KeyStatus::of(&region.range.from),
-            to: region.range.to.as_deref().map(KeyStatus::of),
+            id: region.id().0,
+            from: KeyStatus::of(&region.range().from),
+            to: region.range().to.as_deref().map(KeyStatus::of),
             epoch: view.epoch.0,
             primary: view.primary.0,
             members: view.members().iter().map(|id| id.0).collect(),

@@ -11,7 +11,6 @@
 //! 3. A delete does not wait behind such writes, unless one of them writes the same key.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use argosy_base::{RegionId, ServerId};
 use argosy_device::Room;
@@ -79,7 +78,7 @@ impl Node {
         self.device_care.rooms().heard.insert(peer, room);
         for region in self.regions.iter() {
             if let Some(engine) = engine_of(region) {
-                self.set_room_of_members(region.id, &engine);
+                self.set_room_of_members(region.id(), &engine);
             }
         }
         self.regions.steppers().wake_all();
@@ -136,11 +135,11 @@ impl Node {
         reason: BusyReason,
     ) -> String {
         if engine.is_full() || reason == BusyReason::DeviceFull {
-            let who = self.who_is_full(region.id);
+            let who = self.who_is_full(region.id());
             let who = who.unwrap_or_else(|| "a device was full until a moment ago".to_owned());
             return format!(
                 "{}: {who}; reads and deletes go on; delete keys, then retry",
-                region.id
+                region.id()
             );
         }
         let lacks = match &*region.driver() {
@@ -148,20 +147,13 @@ impl Node {
             Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
         };
         let lacks = lacks.map_or_else(String::new, |lacks| format!(" ({lacks})"));
-        format!("{}: {reason}{lacks}; retry", region.id)
+        format!("{}: {reason}{lacks}; retry", region.id())
     }
 
     /// Whether the region has been full for so long that waiting is of no use.
     pub(super) fn full_for_long(&self, region: &Region, engine: &Serving) -> bool {
-        let now = self.now().as_nanos().max(1);
-        if !engine.is_full() {
-            region.full_since.store(0, Ordering::Relaxed);
-            return false;
-        }
-        let since = &region.full_since;
-        let first = since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-        let began = first.unwrap_or_else(|began| began);
-        began > 0 && u128::from(now.saturating_sub(began)) >= self.settings.deadline.as_nanos()
+        let full_for = region.health().note_full(engine.is_full(), self.now());
+        full_for.is_some_and(|span| span >= self.settings.deadline)
     }
 }
 

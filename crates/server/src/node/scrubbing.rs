@@ -34,7 +34,7 @@ impl Node {
         let _span = self.world.ledger.during(Activity::Other);
         let (found, idle) = region.scrubber().step(&*copy, now);
         for damage in &found {
-            tracing::error!(region = region.id.0, "{}", self.advice(region, damage));
+            tracing::error!(region = region.id().0, "{}", self.advice(region, damage));
         }
         idle
     }
@@ -71,7 +71,7 @@ impl Node {
                 found.push(damage);
             }
         }
-        self.wake(region.id);
+        self.wake(region.id());
         found
     }
 

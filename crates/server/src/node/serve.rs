@@ -119,7 +119,7 @@ impl Node {
     /// Carries a region's driver on, and sends the answers that are due.
     pub(crate) fn pump(&self, region: &Region) -> bool {
         let context = Context { node: self };
-        let before = self.world.ledger.at(region.place);
+        let before = self.world.ledger.at(region.place());
         let (made, has_more) = match &mut *region.driver() {
             Driver::Primary(driver) => {
                 let made = driver.pump(&context);
@@ -129,12 +129,12 @@ impl Node {
             Driver::Backup(copy) => (copy.step(&context), copy.has_more()),
             Driver::AtDevice(_) | Driver::Failed(_) => (false, false),
         };
-        debug_assert!(region.role_fits(), "{:?} {}", region.role(), region.id);
+        debug_assert!(region.role_fits(), "{:?} {}", region.role(), region.id());
         if !made {
             self.world.ledger.at(before);
         }
         if region.release() || has_more {
-            region.active.raise();
+            region.active().raise();
         }
         self.answer_ingested(region);
         self.answer_maintained(region);
@@ -219,8 +219,8 @@ impl Node {
         reach: Reach,
         reply: ReplyTo,
     ) -> Begun {
-        self.world.ledger.at(region.place);
-        let guard = region.engine.load();
+        self.world.ledger.at(region.place());
+        let guard = region.engine();
         let Some(engine) = &*guard else {
             return Begun::Answered(self.not_open(region));
         };
@@ -274,8 +274,8 @@ impl Node {
         (range, paging): (&KeyRange, Paging),
         reply: ReplyTo,
     ) -> Option<Response> {
-        let here = range.intersection(&region.range);
-        let rest = rest_of(&region.range, range, paging.direction);
+        let here = range.intersection(region.range());
+        let rest = rest_of(region.range(), range, paging.direction);
         let page = |snapshot: &dyn Snapshot| page(snapshot, &here, rest.clone(), paging);
         if let Some(at) = paging.at {
             return Some(match self.open_snapshot(region, at) {
@@ -286,11 +286,11 @@ impl Node {
         let tells_time = || {
             let told = engine.advance_ttl_clock();
             if told {
-                region.dirty.raise();
+                region.dirty().raise();
             }
             told
         };
-        if region.gate.show_committed(engine, Reveals::Page) == Verdict::Now {
+        if region.gate().show_committed(engine, Reveals::Page) == Verdict::Now {
             let snapshot = engine.snapshot();
             let shown = page(&*snapshot);
             if !snapshot.shows_overdue() || !tells_time() {
@@ -341,10 +341,10 @@ impl Node {
                     region.waiting().busy = Some(reason);
                 }
                 if self.full_for_long(region, engine) && !only_deletes(batch) {
-                    region.uses.refused(batch);
+                    region.uses().refused(batch);
                     return Begun::Answered(self.refuse_full(region, engine));
                 }
-                region.dirty.raise();
+                region.dirty().raise();
                 let request = Queued::Write {
                     batch: batch.clone(),
                     options,
@@ -355,7 +355,7 @@ impl Node {
                     deadline: self.deadline(),
                 };
                 let queued = region.waiting().queue(entry);
-                self.wake(region.id);
+                self.wake(region.id());
                 queued.err().map(|_| overloaded(region))
             }
             Some(Err(error)) => Some(not_written(&error)),
@@ -407,11 +407,11 @@ impl Node {
         shown: Shown,
         reply: ReplyTo,
     ) -> Option<Response> {
-        if region.gate.show(engine, shown.reveals, shown.wait) == Verdict::Now {
+        if region.gate().show(engine, shown.reveals, shown.wait) == Verdict::Now {
             return Some(shown.response);
         }
         // A read, too, may just have written something: that a pair has expired.
-        region.dirty.raise();
+        region.dirty().raise();
         self.answer_once(region, engine, shown, reply)
     }
 
@@ -424,7 +424,7 @@ impl Node {
         reply: ReplyTo,
     ) -> Option<Response> {
         let (reveals, wait) = (shown.reveals, shown.wait);
-        let is_over = || region.gate.show(engine, reveals, wait) == Verdict::Now;
+        let is_over = || region.gate().show(engine, reveals, wait) == Verdict::Now;
         let keep = |shown: Shown, reply: ReplyTo| {
             let deadline = reply.deadline.unwrap_or_else(|| self.deadline());
             region.waiting().answer_once(shown, reply, deadline)
@@ -523,7 +523,7 @@ impl Node {
                     _ => None,
                 };
                 let why = why.unwrap_or_else(|| "the region does not keep up".into());
-                let why = format!("{}: {why}; retry", region.id);
+                let why = format!("{}: {why}; retry", region.id());
                 let reason = region.waiting().busy.unwrap_or(BusyReason::LogWindows);
                 let busy = super::region::engine_of(region).map_or_else(
                     || why.clone(),
@@ -532,7 +532,7 @@ impl Node {
                 let before = due.len();
                 region.waiting().expire(now, (&why, &busy), &mut due);
                 if due.len() > before {
-                    region.gave_up(now);
+                    region.health().gave_up(now);
                 }
             }
         }

@@ -110,20 +110,20 @@ impl Region {
         (id, lease): (SnapshotId, Lease),
         now: Instant,
     ) -> Result<bool, Failure> {
-        self.snapshots.sweep(Some(now));
+        self.snapshots().sweep(Some(now));
         match lease {
             Lease::Open(span) => {
-                if self.gate.show_committed(engine, Reveals::Snapshot) == Verdict::Later {
-                    let what = format!("{}: what it had is not committed yet; retry", self.id);
+                if self.gate().show_committed(engine, Reveals::Snapshot) == Verdict::Later {
+                    let what = format!("{}: what it had is not committed yet; retry", self.id());
                     let outcome = Outcome::NotApplied;
                     return Err(Failure::Unavailable { what, outcome });
                 }
                 let view = Arc::from(engine.snapshot());
-                let mut open = self.snapshots.lock();
+                let mut open = self.snapshots().lock();
                 if open.len() >= SNAPSHOTS_MAX {
                     let what = format!(
                         "{} has {SNAPSHOTS_MAX} open snapshots, the most that there may be; close some",
-                        self.id
+                        self.id()
                     );
                     let outcome = Outcome::NotApplied;
                     return Err(Failure::Busy { what, outcome });
@@ -141,12 +141,12 @@ impl Region {
                 Ok(true)
             }
             Lease::Renew(span) => {
-                let mut open = self.snapshots.lock();
+                let mut open = self.snapshots().lock();
                 let found = open.get_mut(&id.0);
                 Ok(found.map(|open| open.until = now + span).is_some())
             }
             Lease::Close => {
-                let ended = self.snapshots.lock().remove(&id.0);
+                let ended = self.snapshots().lock().remove(&id.0);
                 Ok(ended.is_some())
             }
         }
@@ -217,7 +217,7 @@ impl Node {
         region: &Region,
         id: SnapshotId,
     ) -> Result<Arc<dyn Snapshot>, Response> {
-        let found = region.snapshots.find(id, self.now());
+        let found = region.snapshots().find(id, self.now());
         let planted = self.settings.mutants.snapshot_of_now();
         let found = match engine_of(region).filter(|_| planted) {
             Some(engine) => found.map(|_| Arc::from(engine.snapshot())),
@@ -227,7 +227,7 @@ impl Node {
             let what = format!(
                 "snapshot {id} is not open in {}: it was closed, its lease ended, its memory was \
                  needed, or the region has been opened anew; open another one",
-                region.id
+                region.id()
             );
             Response::Failed(Failure::Invalid(what))
         })
@@ -237,21 +237,21 @@ impl Node {
     pub(super) fn sweep_snapshots(&self) {
         let now = self.now();
         for region in self.regions.iter() {
-            region.snapshots.sweep(region.is_open().then_some(now));
+            region.snapshots().sweep(region.is_open().then_some(now));
         }
         let max = self.settings.memory.memtables / 2;
         while self.snapshot_counts().kept.memtable_bytes > max {
             let regions = self.regions.iter();
             let oldest = regions.filter_map(|region| {
-                let (opened, id) = region.snapshots.oldest()?;
+                let (opened, id) = region.snapshots().oldest()?;
                 Some((opened, id, region))
             });
             let Some((_, id, region)) = oldest.min_by_key(|(opened, ..)| *opened) else {
                 return;
             };
-            let ended = region.snapshots.lock().remove(&id);
+            let ended = region.snapshots().lock().remove(&id);
             tracing::warn!(
-                region = region.id.0,
+                region = region.id().0,
                 "a snapshot was ended: it kept too much memory"
             );
             drop(ended);
@@ -266,7 +266,7 @@ impl Node {
             let Some(engine) = engine_of(region) else {
                 continue;
             };
-            let of = region.snapshots.counts(&engine, now);
+            let of = region.snapshots().counts(&engine, now);
             all.open += of.open;
             all.oldest = all.oldest.max(of.oldest);
             all.kept.memtable_bytes += of.kept.memtable_bytes;

@@ -258,7 +258,7 @@ impl Node {
         if region.view().epoch != header.epoch {
             tracing::warn!(
                 peer = peer.0,
-                region = region.id.0,
+                region = region.id().0,
                 epoch = header.epoch.0,
                 "old epoch"
             );
@@ -269,8 +269,8 @@ impl Node {
                 .link(peer)
                 .reset("it speaks of a region that it is no member of");
         }
-        self.world.ledger.at(region.place);
-        region.active.raise();
+        self.world.ledger.at(region.place());
+        region.active().raise();
         self.await_device(region);
         if let Message::Compacted { upto } = *message {
             return self.backup_has_compacted(region, peer, upto);
@@ -286,7 +286,7 @@ impl Node {
         } = *message
         {
             let asked = Asked {
-                region: region.id,
+                region: region.id(),
                 segment,
                 from,
                 to,

@@ -25,10 +25,10 @@ impl Node {
         let mostly_used = u64::from(store.used()) * 4 >= u64::from(store.total()) * 3;
         let stepped = sweeper.step(&**engine, now, engine.is_full() || mostly_used);
         if sweeper.stats().swept > before {
-            region.dirty.raise();
+            region.dirty().raise();
         }
         stepped.unwrap_or_else(|error| {
-            tracing::warn!(region = region.id.0, "parts of long values: {error}");
+            tracing::warn!(region = region.id().0, "parts of long values: {error}");
             Some(AFTER_ERROR)
         })
     }
@@ -37,7 +37,7 @@ impl Node {
     pub(super) fn note_reads(&self, region: &Region, keys: &KeyList) {
         // A reader asks for one after the other.
         if let Some(key) = keys.iter().next() {
-            region.uses.reads(key, self.now());
+            region.uses().reads(key, self.now());
         }
     }
 
@@ -49,9 +49,9 @@ impl Node {
         (batch, options): (&WriteBatch, WriteOptions),
         reach: Reach,
     ) -> Result<Written, EngineError> {
-        region.uses.writes(batch, self.now());
+        region.uses().writes(batch, self.now());
         let written = engine.write_within(batch, options, reach)?;
-        region.uses.wrote(batch);
+        region.uses().wrote(batch);
         Ok(written)
     }
 
