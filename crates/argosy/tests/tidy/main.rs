@@ -3,6 +3,7 @@
 
 mod ratchets;
 mod signatures;
+mod structs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! Reads signatures of functions and names of types in Rust's source text: enough of the language for the
-//! [ratchets](super::ratchets), and no more.
+//! [ratchets](super::ratchets) and for what is asked of [structs](super::structs), and no more.
 //!
 //! First comments, strings and characters become blanks, so that what they quote is not taken for code.
 //! Lists are then split at commas that stand in no brackets of their own; a `>` is a bracket unless it
@@ -48,12 +48,12 @@ pub(crate) fn public_types(text: &str) -> Vec<&str> {
     found
 }
 
-fn is_of_name(c: char) -> bool {
+pub(crate) fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
 /// `text` with blanks for comments, strings and characters.
-fn code_of(text: &str) -> String {
+pub(crate) fn code_of(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -110,7 +110,7 @@ fn literal(text: &str) -> usize {
 }
 
 /// What stands in the brackets that `text` begins with, if the first is `open`.
-fn inside(text: &str, open: char) -> Option<&str> {
+pub(crate) fn inside(text: &str, open: char) -> Option<&str> {
     let rest = text.strip_prefix(open)?;
     let mut depth = 1_usize;
     for (at, step) in brackets(rest) {
@@ -136,7 +136,7 @@ fn brackets(code: &str) -> impl Iterator<Item = (usize, bool)> + '_ {
 }
 
 /// The parts of a list.
-fn split(list: &str) -> Vec<&str> {
+pub(crate) fn split(list: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = list;
     while let Some(at) = outside(rest, ',') {
@@ -150,7 +150,7 @@ fn split(list: &str) -> Vec<&str> {
 }
 
 /// Where `wanted` stands first in `code` outside of brackets; a colon that is one of two is not meant.
-fn outside(code: &str, wanted: char) -> Option<usize> {
+pub(crate) fn outside(code: &str, wanted: char) -> Option<usize> {
     let is_pair = |at: usize| code[..at].ends_with(wanted) || code[at + 1..].starts_with(wanted);
     let candidates = code.match_indices(wanted).map(|(at, _)| at);
     let mut candidates = candidates.filter(|&at| wanted != ':' || !is_pair(at));
