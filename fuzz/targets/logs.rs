@@ -12,7 +12,7 @@ use argosy_log::segment::{
     decode_window_header, encode_segment_header, encode_window_header, named_by_header,
 };
 use argosy_log::verify::visit_records;
-use argosy_log::{Client, Geometry, Record, RecordKind, Recovery, Writer, recover};
+use argosy_log::{Client, Geometry, LogLayout, Record, RecordKind, Recovery, Writer, recover};
 use argosy_lsm::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use argosy_lsm::{LogPoint, LogSegment};
 use argosy_memory::{BootId, SharedMemory};
@@ -74,7 +74,10 @@ fn run(data: &[u8]) -> bool {
                 ControlFlow::Continue(())
             };
             let segment = segment(RECOVERY_LOG, which & 8 != 0);
-            let of = (REGION, geometry());
+            let of = LogLayout {
+                region: REGION,
+                geometry: geometry(),
+            };
             let _ = visit_records(of, &segment, &mut reader(bytes), &mut visit);
             found
         }

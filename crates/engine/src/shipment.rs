@@ -29,7 +29,8 @@ impl Shipment {
     pub fn new(
         number: SegmentNumber,
         epoch: Epoch,
-        (bytes, checksum): (Buffer, u32),
+        bytes: Buffer,
+        checksum: u32,
         place: DeviceSegment,
     ) -> Self {
         Self {

@@ -162,7 +162,9 @@ impl<const N: usize> Feed<N> {
             self.put_aside(segment.log, at, record);
             return Ok(());
         }
-        self.add((segment.log, at), record, record.value.len(), visit)?;
+        if self.add(segment.log, at, record, record.value.len())? {
+            self.group.hand_out(visit);
+        }
         // What was put aside before may go on here.
         if self.ahead.iter().any(|ahead| is_at(ahead, self.next)) {
             self.catch_up(visit)?;
@@ -199,13 +201,14 @@ impl<const N: usize> Feed<N> {
         ahead.insert(place, aside);
     }
 
+    /// Takes the record of the next LSN. Returns whether its group is whole.
     fn add(
         &mut self,
-        (log, at): (LogId, Pointer),
+        log: LogId,
+        at: Pointer,
         record: &Record<'_>,
         value_len: usize,
-        visit: &mut impl FnMut(Replayed<'_>),
-    ) -> Result<(), FeedError> {
+    ) -> Result<bool, FeedError> {
         let added = self.group.add(log, at, record, value_len);
         added.map_err(|what| FeedError {
             offset: at.offset(),
@@ -214,9 +217,8 @@ impl<const N: usize> Feed<N> {
         self.next = record.lsn.next();
         if !record.more {
             self.last = record.lsn;
-            self.group.hand_out(visit);
         }
-        Ok(())
+        Ok(!record.more)
     }
 
     /// Takes what was put aside, as far as it follows.
@@ -230,8 +232,8 @@ impl<const N: usize> Feed<N> {
             let aside = ahead.pop_front().expect("it was looked at");
             self.aside_bytes -= aside.bytes();
             // Otherwise a range that was fed again has brought it.
-            if aside.lsn == next {
-                self.add((log, aside.at), &aside.record(), aside.value_len, visit)?;
+            if aside.lsn == next && self.add(log, aside.at, &aside.record(), aside.value_len)? {
+                self.group.hand_out(visit);
             }
         }
     }

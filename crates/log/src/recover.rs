@@ -409,7 +409,7 @@ impl<'a, const N: usize> History<'a, N> {
         let mut cut = Vec::new();
         for (scan, ends) in self.scans.iter().zip(&self.ends) {
             let end = ends.last().copied();
-            cut.extend(scan.cut_segments((end, self.next), read));
+            cut.extend(scan.cut_segments(end, self.next, read));
         }
         cut
     }

@@ -67,6 +67,15 @@ pub struct Geometry {
     slots: u32,
 }
 
+/// What a segment of a log is read by: whose it is, and how it is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLayout {
+    /// The region that has the log.
+    pub region: RegionId,
+    /// How its segments are divided.
+    pub geometry: Geometry,
+}
+
 impl Geometry {
     /// Segments of `segment_bytes` in windows of `window_bytes`, `slots` of which are in memory.
     ///

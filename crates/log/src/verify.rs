@@ -11,7 +11,7 @@ use argosy_memory::SharedMemory;
 
 use super::record::{Decoded, Record, RecordKind, decode};
 use super::scan::{ReadDevice, Scan, Source, Stop};
-use super::segment::{Geometry, SEGMENT_HEADER_BYTES, identity};
+use super::segment::{Geometry, LogLayout, SEGMENT_HEADER_BYTES, identity};
 use crate::chain::LogSegment;
 
 /// A place in a log at which there is no record where one should be.
@@ -71,7 +71,7 @@ pub fn verify_sealed<E>(
         if !begun {
             continue;
         }
-        let mut scan = begin((region, geometry), segment, read)?;
+        let mut scan = begin(LogLayout { region, geometry }, segment, read)?;
         while let Some(head) = scan.head() {
             if head.lsn <= last {
                 found.faults.push(LogFault {
@@ -94,17 +94,28 @@ pub fn verify_sealed<E>(
     Ok(found)
 }
 
+/// A part of a log segment that another member asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct SentBytes<'a> {
+    /// Where in the segment it begins.
+    pub from: u32,
+    /// What was read there.
+    pub bytes: &'a [u8],
+}
+
 /// What is wrong with `segment`, if it is sealed, or else in front of byte `durable` of it: another member asks
-/// for `bytes` of it, which were read `from` there on. What follows is left to whoever recovers it.
+/// for the bytes `sent` of it. What follows is left to whoever recovers it.
 ///
 /// # Errors
 /// Those of `read_rest`, which reads what else it takes.
 pub fn check_sent(
-    of: (RegionId, Geometry),
-    (segment, durable): (&LogSegment, u32),
+    of: LogLayout,
+    segment: &LogSegment,
+    durable: u32,
     read_rest: &mut ReadDevice<'_, DeviceError>,
-    (from, bytes): (u32, &[u8]),
+    sent: SentBytes<'_>,
 ) -> Result<Option<LogFault>, DeviceError> {
+    let SentBytes { from, bytes } = sent;
     let sent = from as usize..from as usize + bytes.len();
     let mut read = |of: &LogSegment, at: u32, out: &mut [u8]| {
         let wanted = at as usize..at as usize + out.len();
@@ -124,13 +135,13 @@ pub fn check_sent(
 
 /// What is wrong with `segment`, if it is sealed, or else in front of byte `durable` of it, a block's end.
 fn fault_before<E>(
-    of: (RegionId, Geometry),
+    of: LogLayout,
     segment: &LogSegment,
     durable: u32,
     read: &mut ReadDevice<'_, E>,
 ) -> Result<Option<LogFault>, E> {
     if segment.end.is_some() {
-        let sealed = verify_sealed(of.0, of.1, std::slice::from_ref(segment), read)?;
+        let sealed = verify_sealed(of.region, of.geometry, std::slice::from_ref(segment), read)?;
         return Ok(sealed.faults.into_iter().next());
     }
     let mut scan = begin(of, segment, read)?;
@@ -146,7 +157,7 @@ fn fault_before<E>(
 
 /// A scan of `segment` alone, as it is on the device, at its first record.
 fn begin<'a, E>(
-    (region, geometry): (RegionId, Geometry),
+    LogLayout { region, geometry }: LogLayout,
     segment: &'a LogSegment,
     read: &mut ReadDevice<'_, E>,
 ) -> Result<Scan<'a>, E> {
@@ -168,7 +179,7 @@ fn begin<'a, E>(
 /// # Errors
 /// Those of `read`.
 pub fn visit_records<E>(
-    of: (RegionId, Geometry),
+    of: LogLayout,
     segment: &LogSegment,
     read: &mut ReadDevice<'_, E>,
     visit: &mut dyn FnMut(u32, Record<'_>) -> ControlFlow<()>,

@@ -25,7 +25,11 @@ fn fault(region: &Region, range: &FlushRange) -> Option<LogFault> {
         out.copy_from_slice(&device[&segment.number][at..at + out.len()]);
         Ok::<(), Infallible>(())
     };
-    let found = fault_before((REGION, region.geometry), segment, durable, &mut read);
+    let of = LogLayout {
+        region: REGION,
+        geometry: region.geometry,
+    };
+    let found = fault_before(of, segment, durable, &mut read);
     found.expect("it can be read")
 }
 

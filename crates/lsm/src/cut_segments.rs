@@ -35,7 +35,7 @@ use argosy_device::{Buffer, CatalogChange, DeviceError, Store};
 use argosy_engine::catalog::{EntryKind, cut_of, kind_of};
 use argosy_log::scan::visit_behind;
 use argosy_log::segment::{HeaderError, decode_segment_header};
-use argosy_log::{Geometry, Record};
+use argosy_log::{Geometry, LogLayout, Record};
 
 use crate::edit::LogSegment;
 use crate::names::logs::LOGS;
@@ -130,12 +130,17 @@ pub fn list(
                 unreadable: None,
             };
             let mut count = (0, None);
-            let visited = visit(store, (region, geometry), &kept, &mut |_, record| {
-                let (lowest, highest) = count.1.unwrap_or((record.lsn, record.lsn));
-                count.0 += 1;
-                count.1 = Some((record.lsn.min(lowest), record.lsn.max(highest)));
-                ControlFlow::Continue(())
-            });
+            let visited = visit(
+                store,
+                LogLayout { region, geometry },
+                &kept,
+                &mut |_, record| {
+                    let (lowest, highest) = count.1.unwrap_or((record.lsn, record.lsn));
+                    count.0 += 1;
+                    count.1 = Some((record.lsn.min(lowest), record.lsn.max(highest)));
+                    ControlFlow::Continue(())
+                },
+            );
             (kept.records, kept.lsns) = count;
             kept.unreadable = visited.err().map(|error| error.to_string());
             list.push(kept);
@@ -176,7 +181,7 @@ fn named(
 /// The device's.
 pub fn visit(
     store: &Store,
-    of: (RegionId, Geometry),
+    of: LogLayout,
     kept: &Kept,
     visit: &mut dyn FnMut(u32, Record<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, DeviceError> {
@@ -189,5 +194,5 @@ pub fn visit(
         out.copy_from_slice(&bytes);
         Ok(())
     };
-    visit_behind(of, (segment, kept.cut_at), &mut read, visit)
+    visit_behind(of, segment, kept.cut_at, &mut read, visit)
 }

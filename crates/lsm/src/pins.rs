@@ -235,9 +235,15 @@ impl Pins {
             places: places_of(&version),
         };
         let segment_bytes = u32::try_from(self.segment_bytes).expect("settings are validated");
-        let shape = (segment_bytes, self.shape.to_word());
+        let shape = self.shape.to_word();
         // The catalog keeps the manifest's segments from now on.
-        drop(Manifest::create(&self.store, id, shape, &record)?);
+        drop(Manifest::create(
+            &self.store,
+            id,
+            segment_bytes,
+            shape,
+            &record,
+        )?);
         let pin = Arc::new(Pin {
             id,
             name: name.to_owned(),

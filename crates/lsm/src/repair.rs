@@ -109,7 +109,7 @@ fn check_level(
         let own = read_own(stored, bytes.len());
         let translation = match entry.segment.form {
             Form::Index(height) => {
-                let children = children_here(version, &own, (name, height), bytes);
+                let children = children_here(version, &own, name, height, bytes);
                 Translation::new(Vec::new(), children.map_err(|error| error.to_string())?)
             }
             _ => Translation::new(logs_here(version), Vec::new()),
@@ -163,7 +163,8 @@ fn logs_here(version: &Version) -> Vec<(SegmentNumber, SegmentNumber)> {
 fn children_here(
     version: &Version,
     own: &[u8],
-    (name, height): (SegmentName, u8),
+    name: SegmentName,
+    height: u8,
     bytes: &[u8],
 ) -> Result<Vec<(SegmentNumber, SegmentNumber)>, LevelError> {
     let paired = paired_children(name, height, own, bytes);

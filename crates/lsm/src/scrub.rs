@@ -114,7 +114,7 @@ fn check_finished(version: &Version, part: &str, entry: &LevelEntry) -> Scrubbed
         ),
         Ok(()) => faults_of(version, entry, &bytes),
     };
-    scrubbed(version, part, (segment.number, len as u64), found)
+    scrubbed(version, part, segment.number, len as u64, found)
 }
 
 /// What is wrong with `bytes`, all of the segment of `entry`.
@@ -255,14 +255,15 @@ fn check_log(version: &Version, entry: &LogEntry, geometry: Geometry) -> Scrubbe
                 .collect()
         }
     };
-    let read = (segment.number, bytes);
-    scrubbed(version, log_name(segment.log), read, found)
+    let part = log_name(segment.log);
+    scrubbed(version, part, segment.number, bytes, found)
 }
 
 fn scrubbed(
     version: &Version,
     part: &str,
-    (number, bytes): (SegmentNumber, u64),
+    number: SegmentNumber,
+    bytes: u64,
     found: Vec<Found>,
 ) -> Scrubbed {
     let place = version.stored(number).map(|stored| stored.place());

@@ -415,7 +415,7 @@ enum End {
 }
 
 /// Runs a history in which one write lands `by` bytes beside its place.
-fn misdirect(settings: &Settings, (count, by): (u64, i64), end: End, hit: &mut Hit) {
+fn misdirect(settings: &Settings, count: u64, by: i64, end: End, hit: &mut Hit) {
     let what = format!("write {count} lands {by} beside, {end:?}");
     let mut machine = Machine::new(settings.clone(), 256, count);
     let mut choices = Choices::new(count);
@@ -473,8 +473,10 @@ fn misdirect(settings: &Settings, (count, by): (u64, i64), end: End, hit: &mut H
         assert!(lsn >= least, "{what}: {lsn} is there, of {least}");
         history.pairs(lsn)
     };
-    let left = (&machine.device, &machine.windows);
-    match judge(left, settings, &expected, &what) {
+    let Machine {
+        device, windows, ..
+    } = &machine;
+    match judge(device, windows, settings, &expected, &what) {
         Verdict::Right => hit.right += 1,
         Verdict::Told(_, error) => {
             assert!(!found.is_empty(), "{what}: verify finds nothing of {error}");
@@ -510,7 +512,7 @@ fn a_write_that_lands_elsewhere_is_never_a_wrong_answer() {
                 let end = [End::Close, End::PowerLoss, End::Kill];
                 let end = end[usize::try_from((count + number as u64) % 3).unwrap()];
                 let count = count * 3 + number as u64 % 3;
-                misdirect(&settings, (count, by), end, &mut hit);
+                misdirect(&settings, count, by, end, &mut hit);
             }
         }
     }

@@ -14,6 +14,7 @@ use argosy_device::{Crash, Device, Store, StoreSettings};
 use argosy_engine::catalog::{EntryKind, discard_cut, kind_of};
 use argosy_engine::conformance::Host;
 use argosy_engine::{BusyReason, EngineError, Store as _, WriteBatch, WriteOptions};
+use argosy_log::LogLayout;
 use argosy_lsm::cut_segments::{self, KEPT_MAX, Kept};
 use argosy_lsm::db::promote::fresh_windows;
 use argosy_lsm::inspect::Region;
@@ -165,7 +166,10 @@ fn kept(machine: &Machine) -> Vec<Kept> {
 /// The pairs that cut segments have, as `inspect` shows them.
 fn records(machine: &Machine) -> BTreeMap<Lsn, (Vec<u8>, Vec<u8>)> {
     let store = store_of(machine);
-    let of = (REGION, machine.settings.log_geometry());
+    let of = LogLayout {
+        region: REGION,
+        geometry: machine.settings.log_geometry(),
+    };
     let mut pairs = BTreeMap::new();
     for kept in kept(machine) {
         let visited = cut_segments::visit(&store, of, &kept, &mut |_, record| {

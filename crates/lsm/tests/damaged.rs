@@ -93,7 +93,8 @@ impl Loaded {
 
     fn judge(&self, device: &Arc<MemoryDevice>, what: &str) -> Verdict {
         judge(
-            (device, &AnonymousWindows::new()),
+            device,
+            &AnonymousWindows::new(),
             &self.settings,
             &|_| self.model.clone(),
             what,

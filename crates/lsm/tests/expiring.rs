@@ -44,7 +44,7 @@ fn write(
     panic!("the engine stays busy");
 }
 
-fn put(machine: &mut Machine, engine: &Lsm, key: &[u8], (value, expiry): (&[u8], Expiry)) {
+fn put(machine: &mut Machine, engine: &Lsm, key: &[u8], value: &[u8], expiry: Expiry) {
     let mut batch = WriteBatch::new();
     batch.put_until(key, value, expiry).unwrap();
     write(machine, engine, &batch, WriteOptions::default());
@@ -85,7 +85,7 @@ fn a_pair_is_gone_from_its_moment_on() {
     wall.set(1000);
     let mut machine = Machine::new(tiny(), 1024, 1);
     let engine = open(&mut machine, &wall);
-    put(&mut machine, &engine, b"k", (b"old", Expiry::Never));
+    put(&mut machine, &engine, b"k", b"old", Expiry::Never);
     assert_eq!(engine.get(b"k").unwrap().expiry, None);
     let last = engine.last_lsn();
     wall.set(2000);
@@ -96,7 +96,7 @@ fn a_pair_is_gone_from_its_moment_on() {
         "where nothing expires, time is not told"
     );
 
-    put(&mut machine, &engine, b"k", (b"v", Expiry::After(100)));
+    put(&mut machine, &engine, b"k", b"v", Expiry::After(100));
     let found = engine.get(b"k").unwrap();
     assert_eq!(
         (found.expiry, engine.time()),
@@ -148,7 +148,8 @@ fn versions_kept(mutants: Mutants, restarts: bool) -> usize {
             &mut machine,
             &engine,
             &key(number % 1000),
-            (b"value", expires),
+            b"value",
+            expires,
         );
     }
     let versions: Vec<_> = (0..1000)
@@ -207,7 +208,7 @@ fn expiries_are_changed_where_the_key_is_written() {
     let engine = open(&mut machine, &wall);
     let large = vec![7; 3000];
     for value in [b"5".as_slice(), &large] {
-        put(&mut machine, &engine, b"k", (value, Expiry::Never));
+        put(&mut machine, &engine, b"k", value, Expiry::Never);
         for below in [false, true] {
             if below {
                 settle(&mut machine, &engine);
@@ -224,10 +225,10 @@ fn expiries_are_changed_where_the_key_is_written() {
             assert_eq!((found.value.as_deref(), found.expiry), (Some(value), None));
         }
     }
-    put(&mut machine, &engine, b"n", (b"5", Expiry::After(50)));
+    put(&mut machine, &engine, b"n", b"5", Expiry::After(50));
     let sum = change(&mut machine, &engine, b"n", Change::Add(1));
     assert_eq!(sum, Changed::Number(6));
-    put(&mut machine, &engine, b"n", (b"7", Expiry::Keep));
+    put(&mut machine, &engine, b"n", b"7", Expiry::Keep);
     assert_eq!(engine.get(b"n").unwrap().expiry, Some(Moment(1050)));
     wall.set(1060);
     let sum = change(&mut machine, &engine, b"n", Change::Add(1));
@@ -253,17 +254,17 @@ fn time_is_told_to_those_who_come_later() {
     for flushes in [false, true] {
         wall.set(1000);
         let engine = open(&mut machine, &wall);
-        put(&mut machine, &engine, b"k", (b"old", Expiry::Never));
+        put(&mut machine, &engine, b"k", b"old", Expiry::Never);
         settle(&mut machine, &engine);
         let after = Expiry::At(engine.time().after(100));
-        put(&mut machine, &engine, b"k", (b"v", after));
-        put(&mut machine, &engine, b"other", (b"v", after));
+        put(&mut machine, &engine, b"k", b"v", after);
+        put(&mut machine, &engine, b"other", b"v", after);
         settle(&mut machine, &engine);
         wall.set(engine.time().0 + 100);
         assert_eq!(get(&engine, b"k"), None);
         if flushes {
             // The record of the time leaves the log.
-            put(&mut machine, &engine, b"more", (b"v", Expiry::Never));
+            put(&mut machine, &engine, b"more", b"v", Expiry::Never);
             settle(&mut machine, &engine);
         }
         let time = engine.time();
@@ -292,7 +293,7 @@ fn merges_make_room_of_what_has_expired() {
         let fresh = machine.store.as_ref().unwrap().used();
         for key in 0..3000u32 {
             let key = key.to_le_bytes();
-            put(&mut machine, &engine, &key, (&[1; 200], Expiry::After(50)));
+            put(&mut machine, &engine, &key, &[1; 200], Expiry::After(50));
         }
         settle(&mut machine, &engine);
         let full = machine.store.as_ref().unwrap().used();
@@ -302,7 +303,7 @@ fn merges_make_room_of_what_has_expired() {
         for round in 0..6 {
             for key in 0..1000u32 {
                 let key = (1 << 20 | key).to_le_bytes();
-                put(&mut machine, &engine, &key, (&[round; 20], Expiry::Never));
+                put(&mut machine, &engine, &key, &[round; 20], Expiry::Never);
             }
             settle(&mut machine, &engine);
         }
@@ -358,7 +359,7 @@ fn records_of_time_leave_the_log() {
     wall.set(1000);
     let mut machine = Machine::new(settings, 4096, 4);
     let engine = open(&mut machine, &wall);
-    put(&mut machine, &engine, b"key", (b"value", Expiry::After(50)));
+    put(&mut machine, &engine, b"key", b"value", Expiry::After(50));
     settle(&mut machine, &engine);
     tell_only_time(&mut machine, &engine, &wall);
     assert!(engine.freeze_now());
@@ -385,12 +386,7 @@ fn a_pair_that_is_renewed_while_it_is_read_is_there() {
     let mut machine = Machine::new(tiny(), 256, 3);
     let engine = open(&mut machine, &wall);
     wall.set(50);
-    put(
-        &mut machine,
-        &engine,
-        b"k",
-        (b"old", Expiry::At(Moment(100))),
-    );
+    put(&mut machine, &engine, b"k", b"old", Expiry::At(Moment(100)));
     settle(&mut machine, &engine);
     engine.close().unwrap();
     machine.end(engine, Crash::Kill);
@@ -434,7 +430,7 @@ fn what_is_kept_in_a_batch_is_what_the_batch_left() {
     let mut machine = Machine::new(tiny(), 256, 4);
     let engine = open(&mut machine, &wall);
     wall.set(10);
-    put(&mut machine, &engine, b"b", (b"1", Expiry::At(Moment(100))));
+    put(&mut machine, &engine, b"b", b"1", Expiry::At(Moment(100)));
     let mut batch = WriteBatch::new();
     batch.put_until(b"a", b"1", Expiry::At(Moment(50))).unwrap();
     batch.put_until(b"a", b"2", Expiry::Keep).unwrap();
@@ -461,8 +457,8 @@ fn a_snapshot_writes_the_time_where_something_has_expired() {
     let mut machine = Machine::new(tiny(), 256, 5);
     let engine = Arc::new(open(&mut machine, &wall));
     wall.set(10);
-    put(&mut machine, &engine, b"k", (b"v", Expiry::At(Moment(100))));
-    put(&mut machine, &engine, b"l", (b"v", Expiry::At(Moment(200))));
+    put(&mut machine, &engine, b"k", b"v", Expiry::At(Moment(100)));
+    put(&mut machine, &engine, b"l", b"v", Expiry::At(Moment(200)));
     let last = engine.last_lsn();
     for moment in 20..90 {
         wall.set(moment);
@@ -484,7 +480,7 @@ fn a_snapshot_writes_the_time_where_something_has_expired() {
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 
 /// Compares what was found with the model, which forgets what was found to be gone.
-fn check(model: &mut Model, key: &[u8], found: Option<Vec<u8>>, (wall, highest): (u64, u64)) {
+fn check(model: &mut Model, key: &[u8], found: Option<Vec<u8>>, wall: u64, highest: u64) {
     let Some((value, expiry)) = model.get(key) else {
         assert_eq!(found, None, "{key:?} was never written, or gone");
         return;
@@ -527,7 +523,7 @@ fn random_histories() {
                     let span = choices.below(300);
                     let expiry = choices.chance(60).then(|| engine.time().0 + span);
                     let until = expiry.map_or(Expiry::Never, |at| Expiry::At(Moment(at)));
-                    put(&mut machine, &engine, &key, (&value, until));
+                    put(&mut machine, &engine, &key, &value, until);
                     // What expires at once is a delete.
                     match expiry {
                         Some(_) if span == 0 => drop(model.remove(&key)),
@@ -542,7 +538,7 @@ fn random_histories() {
                         machine.step(&engine);
                         found = get(&engine, &key);
                     }
-                    check(&mut model, &key, found, (wall.get(), highest));
+                    check(&mut model, &key, found, wall.get(), highest);
                 }
                 75..80 => {
                     let mut snapshot = engine.snapshot();
@@ -554,7 +550,7 @@ fn random_histories() {
                     }
                     for key in (0..60).map(|key| format!("k{key}").into_bytes()) {
                         let found = all.get(&key).cloned();
-                        check(&mut model, &key, found, (wall.get(), highest));
+                        check(&mut model, &key, found, wall.get(), highest);
                     }
                 }
                 80..88 => wall.set(wall.get() + choices.below(100)),

@@ -156,8 +156,8 @@ fn a_damaged_record_of_a_confirmed_flush_is_never_the_end_of_the_history() {
                     assert_eq!(lsn, stopped.last, "{what}: what was confirmed is gone");
                     stopped.model.clone()
                 };
-                let left = (&device, &AnonymousWindows::new());
-                let verdict = judge(left, &stopped.settings, &expected, &what);
+                let none = AnonymousWindows::new();
+                let verdict = judge(&device, &none, &stopped.settings, &expected, &what);
                 assert!(
                     matches!(verdict, Verdict::Refused(_)),
                     "{what}: {verdict:?}"

@@ -159,8 +159,11 @@ fn a_damaged_last_append_is_told_and_takes_nothing_away() {
                 if kind == LAST_EDITS {
                     has_what_was_before(&device, &settings, &what);
                 }
-                let left = (&device, &AnonymousWindows::new());
-                match (judge(left, &settings, &|_| model.clone(), &what), kind) {
+                let none = AnonymousWindows::new();
+                match (
+                    judge(&device, &none, &settings, &|_| model.clone(), &what),
+                    kind,
+                ) {
                     (Verdict::Refused(_), LAST_EDITS) => refused += 1,
                     // Nothing but what it says of the one before is lost with it.
                     (Verdict::Right, WITNESS) => right += 1,
@@ -256,9 +259,9 @@ fn lose_power(forget_witness: bool) -> Result<BTreeMap<&'static str, (u32, u32)>
                 .collect()
         };
         let what = format!("{kind}, write {number}");
-        let left = (&crashed, &AnonymousWindows::new());
+        let none = AnonymousWindows::new();
         let judged = catch_unwind(AssertUnwindSafe(|| {
-            judge(left, &settings, &expected, &what)
+            judge(&crashed, &none, &settings, &expected, &what)
         }));
         let count: &mut (u32, u32) = counts.entry(kind).or_default();
         match judged {
@@ -314,9 +317,9 @@ fn a_damaged_last_append_takes_no_ingested_part_away() {
             continue;
         };
         crashed.flip_bit(last[0].start + 40, 1);
-        let left = (&crashed, &AnonymousWindows::new());
+        let none = AnonymousWindows::new();
         let what = format!("part {part}");
-        match judge(left, &settings, &|_| model.clone(), &what) {
+        match judge(&crashed, &none, &settings, &|_| model.clone(), &what) {
             Verdict::Refused(_) => refused += 1,
             // It was the append of a later edit.
             Verdict::Right => {}
@@ -357,10 +360,7 @@ fn an_append_that_was_found_is_witnessed_before_it_is_relied_on() {
 
 /// Kills a copy, and flips a bit of its last append: it is refused, or all that was written is there. Says whether it
 /// was refused; `None` where damage to its last append is always told.
-fn damage_killed(
-    (machine, engine): (&Machine, &Lsm),
-    written: &Pairs,
-) -> Result<Option<bool>, String> {
+fn damage_killed(machine: &Machine, engine: &Lsm, written: &Pairs) -> Result<Option<bool>, String> {
     let last = engine.last_lsn();
     let killed = fork(machine, engine, Crash::Kill, last.0);
     overwrite_free(machine, &killed.device);
@@ -374,10 +374,15 @@ fn damage_killed(
         found.set(lsn);
         written.clone()
     };
-    let left = (&killed.device, &killed.windows);
     let what = format!("killed at {last}");
     let judged = catch_unwind(AssertUnwindSafe(|| {
-        judge(left, &machine.settings, &expected, &what)
+        judge(
+            &killed.device,
+            &killed.windows,
+            &machine.settings,
+            &expected,
+            &what,
+        )
     }));
     match judged {
         Ok(Verdict::Refused(_)) => Ok(Some(true)),
@@ -415,7 +420,7 @@ fn outrun(provide_early: bool) -> Result<(u32, u32), String> {
         }
         machine.tick(&engine);
         if machine.device.in_flight() > 0 {
-            match damage_killed((&machine, &engine), &written)? {
+            match damage_killed(&machine, &engine, &written)? {
                 Some(true) => refused += 1,
                 Some(false) => opened += 1,
                 None => {}

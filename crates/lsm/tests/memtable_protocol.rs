@@ -109,7 +109,7 @@ mod memtable {
 
     impl Memtable {
         /// Removes `[from, to)` at `lsn`.
-        pub(super) fn erase(&self, (from, to): (u8, u8), lsn: u64) {
+        pub(super) fn erase(&self, from: u8, to: u8, lsn: u64) {
             let range = KeyRange::new([from], Some(vec![to]));
             self.erased.add(&range, Lsn(lsn));
         }
@@ -385,8 +385,8 @@ fn a_removed_range_is_found_by_who_knows_of_one() {
                 }
             }
         });
-        table.erase((10, 20), 1);
-        table.erase((20, 30), 2);
+        table.erase(10, 20, 1);
+        table.erase(20, 30, 2);
         reader.join().expect("what it knew of was there");
         assert_eq!(
             [15, 25, 35].map(|key| table.removed(key)),
@@ -404,7 +404,7 @@ fn removed_ranges_are_there_for_who_takes_all() {
             let table = Arc::clone(&table);
             move || table.removed(15).is_none() || table.erasures().is_some()
         });
-        table.erase((10, 20), 1);
+        table.erase(10, 20, 1);
         assert!(reader.join().expect("it looked"), "there was one");
     });
 }

@@ -176,13 +176,13 @@ fn a_crash_leaves_a_pin_or_none_and_leaks_nothing() {
     for (seed, op) in [(1, OpKind::Write), (2, OpKind::Sync)] {
         for crash in [Crash::Kill, Crash::PowerLoss] {
             for removes in [false, true] {
-                (0..9).for_each(|count| crash_at(seed, (op, count), crash, removes));
+                (0..9).for_each(|count| crash_at(seed, op, count, crash, removes));
             }
         }
     }
 }
 
-fn crash_at(seed: u64, (op, count): (OpKind, u64), crash: Crash, removes: bool) {
+fn crash_at(seed: u64, op: OpKind, count: u64, crash: Crash, removes: bool) {
     let mut machine = Machine::new(tiny(), 256, seed);
     let (pins, engine) = open(&mut machine);
     let mut map = Map::new();

@@ -47,7 +47,7 @@ fn survive(left: Left, history: &History, settings: &Settings, what: &str) {
     let mut machine = left.machine(settings);
     let device = machine.device.clone();
     let (pins, engine) = open(&mut machine, device);
-    let lsn = history.holds((&pins, &engine), Some(crash), &what);
+    let lsn = history.holds(&pins, &engine, Some(crash), &what);
     let had = pins.remove(PIN).is_ok();
     machine.assert_no_leak(&engine);
     if !request.is_multiple_of(16) || had {
@@ -239,7 +239,7 @@ impl World {
             assert_eq!(last, before, "{what}: nothing is lost");
         }
         let crash = Some(crash).filter(|_| end != End::Close);
-        self.history.holds((pins, engine), crash, &what);
+        self.history.holds(pins, engine, crash, &what);
         self.bound = self.history.cut(last);
         self.set_clock();
     }
@@ -456,7 +456,7 @@ impl World {
         };
         self.note();
         let time = self.engine().committed_time();
-        let pairs = self.history.pairs((self.history.last, time), &|_| true);
+        let pairs = self.history.pairs(self.history.last, time, &|_| true);
         self.history.pin = Pinned::Perhaps(pairs.clone());
         self.pins().add(PIN, &version, time).unwrap();
         self.judge("pinning");

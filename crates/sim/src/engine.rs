@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 
 use argosy_base::{AddressMode, EditSeq, Epoch, RegionId, SegmentNumber};
 use argosy_engine::Checkpoint;
-use argosy_log::Geometry;
 use argosy_log::verify::visit_records;
+use argosy_log::{Geometry, LogLayout};
 use argosy_lsm::addresses::has_pointers;
 use argosy_lsm::edit::{Edit, LogSegment, MEDIUM_LOG};
 
@@ -175,10 +175,15 @@ fn records_of(
         out[len..].fill(0);
         Ok(())
     };
-    let fault = visit_records((region, geometry), segment, &mut read, &mut |at, record| {
-        records.push((at, format!("{record:?}")));
-        ControlFlow::Continue(())
-    });
+    let fault = visit_records(
+        LogLayout { region, geometry },
+        segment,
+        &mut read,
+        &mut |at, record| {
+            records.push((at, format!("{record:?}")));
+            ControlFlow::Continue(())
+        },
+    );
     let Ok(fault) = fault;
     fault.is_none().then_some(records)
 }

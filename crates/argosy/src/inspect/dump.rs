@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use argosy_base::SegmentNumber;
-use argosy_log::{Record, RecordKind};
+use argosy_log::{LogLayout, Record, RecordKind};
 use argosy_lsm::edit::log_segment_in_words;
 use argosy_lsm::inspect::Region;
 use argosy_lsm::inspect::contents::{Content, contents};
@@ -231,7 +231,10 @@ impl Dump {
                 ),
                 ..Item::default()
             })?;
-            let of = (id, opened.settings.log_geometry());
+            let of = LogLayout {
+                region: id,
+                geometry: opened.settings.log_geometry(),
+            };
             let mut visit = |offset: u32, record: Record<'_>| {
                 lines.add(self.item(Content::Record(offset, record)))
             };

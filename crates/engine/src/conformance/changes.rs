@@ -14,9 +14,11 @@ pub(super) fn run<H: Host>(make: &mut impl FnMut() -> H) {
 
 /// Puts `value` where `key` is bound to `expected`.
 fn put_if_equal<H: Host>(
-    (host, engine): (&mut H, &H::Engine),
+    host: &mut H,
+    engine: &H::Engine,
     key: &[u8],
-    (expected, value): (&[u8], &[u8]),
+    expected: &[u8],
+    value: &[u8],
 ) -> Written {
     let mut batch = WriteBatch::new();
     batch.put(key, value).expect("within the limits");
@@ -30,7 +32,7 @@ fn put_if_equal<H: Host>(
 
 fn equal_values<H: Host>(host: &mut H) {
     let engine = host.open();
-    let refused = put_if_equal((host, &engine), b"k", (b"", b"1"));
+    let refused = put_if_equal(host, &engine, b"k", b"", b"1");
     assert!(!refused.applied, "what is not bound equals nothing");
     let large = value_of(5, 5000);
     for value in [b"", b"small".as_slice(), &large] {
@@ -39,12 +41,12 @@ fn equal_values<H: Host>(host: &mut H) {
             if below {
                 settle(host, &engine);
             }
-            let refused = put_if_equal((host, &engine), b"k", (b"other", b"x"));
+            let refused = put_if_equal(host, &engine, b"k", b"other", b"x");
             assert!(!refused.applied && refused.wait.lsn() <= first.wait.lsn());
             assert_eq!(refused.previous, [Some(value.to_vec())]);
             assert_eq!(get(&engine, b"k").as_deref(), Some(value));
         }
-        let taken = put_if_equal((host, &engine), b"k", (value, b"next"));
+        let taken = put_if_equal(host, &engine, b"k", value, b"next");
         assert!(taken.applied && taken.wait.lsn() > first.wait.lsn());
         assert_eq!(get(&engine, b"k").as_deref(), Some(&b"next"[..]));
     }
@@ -85,9 +87,11 @@ fn versions<H: Host>(host: &mut H) {
 }
 
 fn change<H: Host>(
-    (host, engine): (&mut H, &H::Engine),
+    host: &mut H,
+    engine: &H::Engine,
     key: &[u8],
-    (change, operand): (Change, &[u8]),
+    change: Change,
+    operand: &[u8],
 ) -> (bool, Changed) {
     let mut batch = WriteBatch::new();
     batch
@@ -100,7 +104,7 @@ fn change<H: Host>(
 fn changes<H: Host>(host: &mut H) {
     let engine = host.open();
     for sum in 1..=300 {
-        let added = change((host, &engine), b"n", (Change::Add(1), b""));
+        let added = change(host, &engine, b"n", Change::Add(1), b"");
         assert_eq!(added, (true, Changed::Number(sum)));
         if sum % 100 == 0 {
             settle(host, &engine);
@@ -109,7 +113,7 @@ fn changes<H: Host>(host: &mut H) {
     assert_eq!(get(&engine, b"n").as_deref(), Some(&b"300"[..]));
     put(host, &engine, b"text", b"abc");
     let last = engine.last_lsn();
-    let refused = change((host, &engine), b"text", (Change::Add(1), b""));
+    let refused = change(host, &engine, b"text", Change::Add(1), b"");
     let why = Changed::Refused(Refusal::NotAnInteger);
     assert_eq!(refused, (false, why));
     assert_eq!(engine.last_lsn(), last, "a refused change appends nothing");
@@ -119,7 +123,7 @@ fn changes<H: Host>(host: &mut H) {
     let mut whole = Vec::new();
     for count in 1..=200 {
         whole.extend_from_slice(&part);
-        let told = change((host, &engine), b"long", (Change::Append, &part)).1;
+        let told = change(host, &engine, b"long", Change::Append, &part).1;
         assert_eq!(told, Changed::Number(700 * count));
         if count % 50 == 0 {
             settle(host, &engine);
@@ -127,9 +131,9 @@ fn changes<H: Host>(host: &mut H) {
     }
     assert!(get(&engine, b"long") == Some(whole));
     put(host, &engine, b"full", &vec![1; VALUE_BYTES_MAX]);
-    let full = change((host, &engine), b"full", (Change::Append, b"x"));
+    let full = change(host, &engine, b"full", Change::Append, b"x");
     assert_eq!(full, (false, Changed::Refused(Refusal::TooLong)));
     let end = u32::try_from(VALUE_BYTES_MAX).expect("a value is short") - 1;
-    let last = change((host, &engine), b"full", (Change::Overwrite(end), b"x"));
+    let last = change(host, &engine, b"full", Change::Overwrite(end), b"x");
     assert!(last.0, "a full value can be overwritten");
 }

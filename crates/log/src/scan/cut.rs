@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use argosy_base::{Kind, LogId, Lsn, RegionId, SegmentNumber};
 
 use super::super::record::{Record, record_at};
-use super::super::segment::{BLOCK_BYTES, Geometry, Position, SEGMENT_HEADER_BYTES, identity};
+use super::super::segment::{BLOCK_BYTES, LogLayout, Position, SEGMENT_HEADER_BYTES, identity};
 use super::{ReadDevice, Scan};
 use crate::chain::LogSegment;
 
@@ -72,7 +72,8 @@ impl Scan<'_> {
     /// cannot be read holds none.
     pub(in super::super) fn cut_segments<E>(
         &self,
-        (end, missing): (Option<Position>, Lsn),
+        end: Option<Position>,
+        missing: Lsn,
         read: &mut ReadDevice<'_, E>,
     ) -> Vec<CutSegment> {
         let (first, from) = self.cut_from(end);
@@ -118,11 +119,13 @@ impl Scan<'_> {
 /// # Errors
 /// The first of `read`: what can be read is shown all the same.
 pub fn visit_behind<E>(
-    (region, geometry): (RegionId, Geometry),
-    (segment, first): (&LogSegment, Lsn),
+    of: LogLayout,
+    segment: &LogSegment,
+    first: Lsn,
     read: &mut ReadDevice<'_, E>,
     visit: &mut dyn FnMut(u32, Record<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, E> {
+    let LogLayout { region, geometry } = of;
     let mut window = vec![0; geometry.window_bytes() as usize];
     let mut failed = None;
     for index in 0..geometry.windows_per_segment() {

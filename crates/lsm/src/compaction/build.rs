@@ -387,7 +387,7 @@ impl<S: Source> Build<S> {
                 self.dropped += 1;
             } else {
                 let behind = self.last_key.as_deref();
-                let Some(builder) = begun(&mut self.builder, (self.target, behind), tools) else {
+                let Some(builder) = begun(&mut self.builder, self.target, behind, tools) else {
                     break;
                 };
                 if !builder.add(key, entry) {
@@ -464,7 +464,7 @@ impl<S: Source> Build<S> {
             let nodes = std::mem::take(&mut built.nodes);
             let high_bits = self.target.pointers.high_bits(&stored);
             self.numbers.insert(high_bits, number);
-            tree.placed(built.form, (number, high_bits), nodes);
+            tree.placed(built.form, number, high_bits, nodes);
             if built.form == Form::Leaves {
                 self.last_key = Some(built.last_key.clone());
             }
@@ -542,7 +542,8 @@ fn value_bytes(entry: &Entry<'_>) -> usize {
 /// none. `None` where no number is left for it.
 fn begun<'b>(
     builder: &'b mut Option<SegmentBuilder>,
-    (target, behind): (Target, Option<&[u8]>),
+    target: Target,
+    behind: Option<&[u8]>,
     tools: &mut Tools<'_>,
 ) -> Option<&'b mut SegmentBuilder> {
     if builder.is_none() {

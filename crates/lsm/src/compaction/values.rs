@@ -53,7 +53,7 @@ impl Values {
                 Ok(Turned::Entry(value.map_or(entry, Entry::Inline)))
             }
             (Self::Apart(apart), Entry::Inline(value)) if apart.takes(key, value) => {
-                apart.put((key, value), target, tools)
+                apart.put(key, value, target, tools)
             }
             (_, entry) => Ok(Turned::Entry(entry)),
         }
@@ -151,7 +151,8 @@ impl Apart {
     /// Puts the present pair's value where it belongs, if it is not there already.
     fn put(
         &mut self,
-        (key, value): (&[u8], &[u8]),
+        key: &[u8],
+        value: &[u8],
         target: Target,
         tools: &mut Tools<'_>,
     ) -> Result<Turned<'static>, EngineError> {

@@ -467,7 +467,7 @@ impl Ingestion {
         bulk.edit = Some(edit.seq);
         let placed = segments
             .iter()
-            .map(|segment| site.placed(segment, (level, run)));
+            .map(|segment| site.placed(segment, level, run));
         edit.added.extend(placed);
         at.jobs.last_edit = edit.seq;
         Ok(Ingested::All(Box::new(edit)))

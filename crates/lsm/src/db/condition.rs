@@ -178,7 +178,7 @@ impl Looked {
             true => binding.lsn,
             false => view.version_of(binding.lsn, binding.exists()),
         };
-        let unmet = failed_on((batch, options.condition), &bindings, version);
+        let unmet = failed_on(batch, options.condition, &bindings, version);
         // What the keys were bound to may be told all the same, so the answer waits for the newest of all.
         let newest = bindings.iter().map(|binding| binding.lsn).max();
         let unguarded = guard_failed_on(batch, guard.as_ref(), version)
@@ -286,7 +286,8 @@ fn needs_values(batch: &WriteBatch, options: WriteOptions) -> bool {
 
 /// Where a binding breaks `condition`, which may compare with what is expected: the highest LSN of any.
 fn failed_on(
-    (batch, condition): (&WriteBatch, Condition),
+    batch: &WriteBatch,
+    condition: Condition,
     bindings: &[Binding],
     version_of: impl Fn(&Binding) -> Lsn,
 ) -> Option<Lsn> {
@@ -354,7 +355,7 @@ pub(super) fn resolve(
             Op::Put { key, value, expiry } => {
                 let kept = kept.get(at).copied().flatten();
                 let expiry = expiry.resolve(now, kept);
-                put_or_delete(&mut resolved, key, value, (expiry, now))?;
+                put_or_delete(&mut resolved, key, value, expiry, now)?;
             }
             Op::Delete { key } => resolved.delete_any(key)?,
             Op::DeleteRange { .. } => resolved.delete_range_any(&op.range().unwrap_or_default())?,
@@ -367,7 +368,8 @@ fn put_or_delete(
     batch: &mut WriteBatch,
     key: &[u8],
     value: &[u8],
-    (expiry, now): (Option<Moment>, Moment),
+    expiry: Option<Moment>,
+    now: Moment,
 ) -> Result<(), EngineError> {
     match expiry {
         None => batch.put_any(key, value, Expiry::Never)?,
@@ -399,7 +401,7 @@ fn outcome(
     let batch = match effect.value {
         Some(value) => {
             let mut batch = WriteBatch::new();
-            put_or_delete(&mut batch, key, &value, (effect.expiry, now))?;
+            put_or_delete(&mut batch, key, &value, effect.expiry, now)?;
             Some(batch)
         }
         None => None,

@@ -17,7 +17,7 @@ use crate::names::LevelError;
 use crate::read::scan::Begun;
 use crate::read::sources::{RunReading, RunSource};
 use crate::read::{ReadAhead, ReadView, Reading};
-use crate::version::{Run, Version};
+use crate::version::Version;
 
 /// How many entries are looked at, at most. What does not count among others is counted.
 const COUNTED_MAX: u64 = 1 << 16;
@@ -51,18 +51,23 @@ pub(super) fn estimate(view: &ReadView, reading: &Reading) -> u64 {
             let keys = u64::from(segment.entries.saturating_sub(2 * segment.tombstones));
             let others = segment.range.intersection(&parts);
             // Where they cannot be read they are counted.
-            let others = entries_of(reading, &view.version, (place, run), &others, &mut left);
+            let begun = Begun {
+                run,
+                place,
+                pieces: run.places_overlapping(&others),
+            };
+            let others = entries_of(reading, &view.version, &begun, &others, &mut left);
             count += keys.saturating_sub(others.unwrap_or(0));
         }
     }
     count
 }
 
-/// How many entries `run` has in `range`.
+/// How many entries the run has in `range`, in which it is `begun`.
 fn entries_of(
     reading: &Reading,
     version: &Arc<Version>,
-    (place, run): (usize, &Run),
+    begun: &Begun<'_>,
     range: &KeyRange,
     left: &mut u64,
 ) -> Result<u64, LevelError> {
@@ -76,12 +81,7 @@ fn entries_of(
         resolve: None,
         counts: false,
     };
-    let begun = Begun {
-        run,
-        place,
-        pieces: run.places_overlapping(range),
-    };
-    let mut source = RunSource::<false>::in_range(how, version, &begun, (range, None))?;
+    let mut source = RunSource::<false>::in_range(how, version, begun, range, None)?;
     let mut count = 0;
     while *left > 0 && source.key().is_some() {
         source.advance()?;

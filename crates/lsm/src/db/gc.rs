@@ -260,7 +260,7 @@ impl Gc {
         let settled = Arc::make_mut(&mut self.settled);
         settled.catch_up(&head, lasts);
         let settled = Arc::clone(&self.settled);
-        let census = Census::of(&head, (lasts, hidden), settled, &at.lsm.settings);
+        let census = Census::of(&head, lasts, hidden, settled, &at.lsm.settings);
         if census.evacuates {
             // What would be gone by now is kept by a value that reaches into it.
             let flushed = |number: &SegmentNumber| lasts.moved(*number) < Some(head.replay_from());

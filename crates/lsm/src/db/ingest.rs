@@ -49,12 +49,12 @@ pub(super) struct Fed {
 impl Fed {
     /// These, and none behind them.
     pub(super) fn of(pairs: VecDeque<(Vec<u8>, Vec<u8>)>) -> Self {
-        let bytes = pairs.iter().map(cost).sum();
+        let bytes = pairs.iter().map(|(key, value)| cost(key, value)).sum();
         Self { pairs, bytes }
     }
 }
 
-fn cost((key, value): &(Vec<u8>, Vec<u8>)) -> usize {
+fn cost(key: &[u8], value: &[u8]) -> usize {
     key.len() + value.len() + PAIR_OVERHEAD
 }
 
@@ -70,7 +70,7 @@ impl Source for Fed {
 
     fn advance(&mut self) -> Result<(), LevelError> {
         let gone = self.pairs.pop_front();
-        self.bytes -= gone.as_ref().map_or(0, cost);
+        self.bytes -= gone.map_or(0, |(key, value)| cost(&key, &value));
         Ok(())
     }
 }
@@ -122,10 +122,9 @@ impl<'a> Ingest<'a> {
         self.first.get_or_insert_with(|| key.clone());
         self.last.clone_from(&key);
         self.pairs += 1;
-        let pair = (key, value);
         let source = self.build.source_mut();
-        source.bytes += cost(&pair);
-        source.pairs.push_back(pair);
+        source.bytes += cost(&key, &value);
+        source.pairs.push_back((key, value));
         // Something is left behind a step, so that it does not take this for the end.
         while self.build.source_mut().bytes > 2 * STEP_BYTES + max {
             self.step()?;

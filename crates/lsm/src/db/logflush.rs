@@ -82,8 +82,8 @@ impl LogFlusher {
         let bytes = Arc::new(bytes);
         if range.log == LARGE_LOG {
             let window = windows.geometry().window_bytes();
-            let of = (window, cache);
-            entry.stored.keep_flushed(range.from, &bytes, of);
+            let stored = &entry.stored;
+            stored.keep_flushed(range.from, &bytes, window, cache);
         }
         let ticket = entry.stored.write(range.from, bytes, 0..len);
         self.writing.push_back((range, ticket));

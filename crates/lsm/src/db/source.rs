@@ -8,8 +8,8 @@ use argosy_base::{DeviceSegment, EditSeq, LogId, Lsn, Moment, SegmentNumber, Seg
 use argosy_device::{Buffer, buffer};
 use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_engine::{Checkpoint, EngineError, Excess, Pin, PinnedCheckpoint, Source, Store};
-use argosy_log::LogWindows;
-use argosy_log::verify::{LogFault, check_sent};
+use argosy_log::verify::{LogFault, SentBytes, check_sent};
+use argosy_log::{LogLayout, LogWindows};
 
 use super::{Cut, Lsm, bulk};
 use crate::addresses::Addressing;
@@ -117,7 +117,10 @@ impl Source for Lsm {
         let read = stored.read(from, &mut bytes).map_err(LevelError::from);
         let read = read.and_then(|()| match version.log_segment(number) {
             None => send_out(version, number, &mut bytes),
-            Some(entry) => self.check_log(&entry.segment, stored, (from, &bytes)),
+            Some(entry) => {
+                let bytes = &bytes;
+                self.check_log(&entry.segment, stored, SentBytes { from, bytes })
+            }
         });
         Some(match read {
             Ok(()) => Ok(bytes),
@@ -250,12 +253,15 @@ impl Lsm {
         &self,
         segment: &LogSegment,
         stored: &StoredSegment,
-        sent: (u32, &[u8]),
+        sent: SentBytes<'_>,
     ) -> Result<(), LevelError> {
-        let of = (self.region(), self.settings.log_geometry());
+        let of = LogLayout {
+            region: self.region(),
+            geometry: self.settings.log_geometry(),
+        };
         let durable = self.lock().logs.log(segment.log).flushed_here(segment);
         let mut read = |_: &LogSegment, at, out: &mut [u8]| stored.read_copied(at, out);
-        match check_sent(of, (segment, durable), &mut read, sent)? {
+        match check_sent(of, segment, durable, &mut read, sent)? {
             None => Ok(()),
             Some(LogFault {
                 number,

@@ -62,12 +62,7 @@ pub(super) fn gather(lsm: &Lsm) -> Stats {
         merge: Lowering::default(),
     };
     let lasts = LastLsns::new(Lsn(0));
-    let census = Census::of(
-        &view.version,
-        (&lasts, hidden),
-        Arc::default(),
-        &lsm.settings,
-    );
+    let census = Census::of(&view.version, &lasts, hidden, Arc::default(), &lsm.settings);
     Stats {
         gc_debt_bytes: logs.iter().map(|log| log.dead_bytes).sum(),
         allocated_bytes: census.allocated,

@@ -7,6 +7,7 @@ use argosy_base::SegmentNumber;
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_device::{Buffer, DeviceError};
 use argosy_log::record::Record;
+use argosy_log::segment::LogLayout;
 use argosy_log::verify::visit_records;
 
 use crate::edit::LogSegment;
@@ -105,7 +106,10 @@ fn log(
     let mut read = |segment: &LogSegment, at: u32, out: &mut [u8]| {
         super::verify::read_log(version, segment, at, out)
     };
-    let of = (version.region(), settings.log_geometry());
+    let of = LogLayout {
+        region: version.region(),
+        geometry: settings.log_geometry(),
+    };
     let mut ended = ControlFlow::Continue(());
     let mut each = |offset: u32, record: Record<'_>| {
         ended = visit(Content::Record(offset, record));

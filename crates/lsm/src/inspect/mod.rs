@@ -59,6 +59,25 @@ pub struct EditRecord {
     pub places: Vec<(SegmentNumber, DeviceSegment)>,
 }
 
+/// A place in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct InSegment {
+    number: SegmentNumber,
+    offset: u32,
+}
+
+impl InSegment {
+    /// Byte `offset` of segment `number`.
+    const fn at(number: SegmentNumber, offset: u32) -> Self {
+        Self { number, offset }
+    }
+
+    /// Where segment `number` begins.
+    const fn start(number: SegmentNumber) -> Self {
+        Self::at(number, 0)
+    }
+}
+
 /// A region, as it lies on a device.
 pub struct Region {
     /// What the catalog says of it.

@@ -15,9 +15,9 @@ use argosy_log::segment::Geometry;
 use argosy_log::{LogSource, LogWindows, ReadError, ValueRef, read_value};
 use argosy_memory::SharedMemory;
 
-use super::ProblemKind;
 use super::pairs::Copy;
 use super::verify::Verifier;
+use super::{InSegment, ProblemKind};
 use crate::edit::LogSegment;
 use crate::names::logs::{LARGE_LOG, log_name};
 use crate::read::medium::MediumRef;
@@ -91,7 +91,7 @@ impl Pointers {
             if let Some(entry) = source.version.medium_log().get(&pointer.at.segment()) {
                 if let Some((kind, offset, what)) = source.medium_fault(entry, &wanted) {
                     let what = format!("{what}; {} points to it", pointer.from);
-                    let at = (entry.segment.number, offset);
+                    let at = InSegment::at(entry.segment.number, offset);
                     verifier.report(kind, super::MEDIUM_LOG, at, what);
                 }
                 continue;
@@ -101,7 +101,12 @@ impl Pointers {
                 Ok(_) => verifier.note_farthest(pointer),
                 Err(ReadError::Source(error)) => {
                     let (number, what) = (pointer.at.segment(), error.to_string());
-                    verifier.report(ProblemKind::Unreadable, part, (number, 0), what);
+                    verifier.report(
+                        ProblemKind::Unreadable,
+                        part,
+                        InSegment::start(number),
+                        what,
+                    );
                 }
                 Err(ReadError::Corrupt {
                     segment,
@@ -119,7 +124,7 @@ impl Pointers {
                             format!("{} points into it", pointer.from),
                         ),
                     };
-                    verifier.report(kind, part, (segment, offset), what);
+                    verifier.report(kind, part, InSegment::at(segment, offset), what);
                 }
             }
         }
@@ -163,7 +168,7 @@ impl Pointers {
                     batch[place].from
                 );
                 let part = log_name(LARGE_LOG).to_owned();
-                let at = (at.segment(), at.offset());
+                let at = InSegment::at(at.segment(), at.offset());
                 verifier.report(ProblemKind::Missing, part, at, what);
             }
         }
@@ -204,7 +209,12 @@ impl Verifier<'_> {
                     "{from} points to it, and edits declare durable only what lies in front of byte {durable}"
                 );
                 let part = log_name(LARGE_LOG).to_owned();
-                self.report(ProblemKind::Reference, part, (number, offset), what);
+                self.report(
+                    ProblemKind::Reference,
+                    part,
+                    InSegment::at(number, offset),
+                    what,
+                );
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ProblemKind;
 use super::verify::Verifier;
+use super::{InSegment, ProblemKind};
 use crate::names::logs::{LOGS, log_name};
 
 /// What pointers count, as part of a region.
@@ -35,7 +35,12 @@ impl Verifier<'_> {
                 let what = format!(
                     "the manifest counts {said} bytes to which levels point, the levels have {found}"
                 );
-                self.report(ProblemKind::Reference, COUNTS, (*number, 0), what);
+                self.report(
+                    ProblemKind::Reference,
+                    COUNTS,
+                    InSegment::start(*number),
+                    what,
+                );
             }
         }
     }

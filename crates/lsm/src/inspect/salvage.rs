@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use argosy_base::range::successor;
-use argosy_base::{KeyRange, LogId, Moment, SegmentNumber};
+use argosy_base::{KeyRange, LogId, Moment};
 use argosy_device::{Buffer, DeviceError};
 use argosy_log::verify::verify_sealed;
 use argosy_log::{
@@ -25,7 +25,7 @@ use argosy_memory::SharedMemory;
 
 use super::pointers::Source;
 use super::verify::{chain_of, read_log};
-use super::{MEDIUM_LOG, ProblemKind, Windows};
+use super::{InSegment, MEDIUM_LOG, ProblemKind, Windows};
 use crate::edit::LogSegment;
 use crate::level::verify::{FoundLeaf, leaves_of};
 use crate::names::logs::{LARGE_LOG, LOGS, log_name};
@@ -213,18 +213,13 @@ impl<'a> Salvager<'a> {
             false => log_name(LARGE_LOG).to_owned(),
         };
         let range = KeyRange::new(key, Some(successor(key)));
-        let damage = self.damage(&of, (number, offset), what, vec![range]);
+        let damage = self.damage(&of, InSegment::at(number, offset), what, vec![range]);
         self.tell(damage);
         None
     }
 
-    fn damage(
-        &self,
-        part: &str,
-        (number, offset): (SegmentNumber, u32),
-        what: String,
-        mut keys: Vec<KeyRange>,
-    ) -> Damage {
+    fn damage(&self, part: &str, at: InSegment, what: String, mut keys: Vec<KeyRange>) -> Damage {
+        let InSegment { number, offset } = at;
         let place = self.version.stored(number).map(|stored| stored.place());
         let more_keys = keys.len().saturating_sub(RANGES_MAX);
         keys.truncate(RANGES_MAX);
@@ -283,7 +278,8 @@ impl<'a> Salvager<'a> {
         if let Err(error) = recovered {
             let what = format!("{error}: what was written later is lost");
             let number = chains[0].last().map(|last| last.number);
-            let damage = self.damage(ALL_LOGS, (number.unwrap_or_default(), 0), what, Vec::new());
+            let at = InSegment::start(number.unwrap_or_default());
+            let damage = self.damage(ALL_LOGS, at, what, Vec::new());
             self.tell(damage);
         }
         Ok(())

@@ -13,7 +13,7 @@ use argosy_log::{RecoverError, Recovery, Replayed, recover};
 
 use super::checked::Checked;
 use super::pointers::{Farthest, Pointers};
-use super::{Problem, ProblemKind, Windows};
+use super::{InSegment, Problem, ProblemKind, Windows};
 use crate::addresses::Addressing;
 use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
@@ -41,12 +41,21 @@ pub(super) struct Verifier<'a> {
     pub(super) checked: Checked,
     pub(super) problems: Vec<Problem>,
     /// Segments about which something has been said: one mistake is told once.
-    pub(super) told: BTreeSet<(SegmentNumber, u32)>,
+    pub(super) told: BTreeSet<InSegment>,
     /// Bytes of keys and values behind the pointers that count, by log segment, as leaves have them.
     pub(super) recounted: BTreeMap<SegmentNumber, u64>,
     /// The farthest pointer into each segment of the large log.
     pub(super) farthest: BTreeMap<SegmentNumber, Farthest>,
     pub(super) notes: Vec<String>,
+}
+
+/// A finished segment whose bytes were read.
+struct ReadSegment<'a> {
+    /// The part of the region that it is of.
+    part: &'a str,
+    name: SegmentName,
+    form: Form,
+    bytes: &'a Buffer,
 }
 
 /// Checks every segment of `version`, a region's. Returns what was checked,
@@ -113,13 +122,13 @@ impl Verifier<'_> {
         &mut self,
         kind: ProblemKind,
         part: impl Into<String>,
-        at: (SegmentNumber, u32),
+        at: InSegment,
         what: impl Into<String>,
     ) {
-        let (number, offset) = at;
-        if !self.told.insert((number, offset)) {
+        if !self.told.insert(at) {
             return;
         }
+        let InSegment { number, offset } = at;
         self.problems.push(Problem {
             kind,
             part: part.into(),
@@ -178,12 +187,17 @@ impl Verifier<'_> {
         let len = segment.len as usize;
         if len == 0 || !len.is_multiple_of(BLOCK_SIZE) {
             let what = format!("the manifest says that it has {len} bytes");
-            return self.report(ProblemKind::Damaged, part, (number, 0), what);
+            return self.report(ProblemKind::Damaged, part, InSegment::start(number), what);
         }
         let mut bytes = Buffer::zeroed(len);
         if let Err(error) = entry.stored.read(0, &mut bytes) {
             let what = error.to_string();
-            return self.report(ProblemKind::Unreadable, part, (number, 0), what);
+            return self.report(
+                ProblemKind::Unreadable,
+                part,
+                InSegment::start(number),
+                what,
+            );
         }
         let counted = match segment.form {
             Form::Medium => &mut self.checked.medium_segments,
@@ -193,21 +207,27 @@ impl Verifier<'_> {
         self.checked.bytes += len as u64;
         if bytes.iter().all(|byte| *byte == 0) {
             let what = "nothing is stored there: the segment was freed, or never written";
-            return self.report(ProblemKind::Missing, part, (number, 0), what);
+            return self.report(ProblemKind::Missing, part, InSegment::start(number), what);
         }
         let name = SegmentName {
             region: self.region,
             number,
             epoch: segment.epoch,
         };
-        let (contents, faults) = self.pairs(part, (name, segment.form), &bytes, (run, pointers));
+        let read = ReadSegment {
+            part,
+            name,
+            form: segment.form,
+            bytes: &bytes,
+        };
+        let (contents, faults) = self.pairs(&read, run, pointers);
         // Where pointers hold places, the checksum is that of the bytes as they were first built.
         let rewritten = self.version.addresses().rewrites(segment);
         let whole = name.checksum(&bytes) == segment.checksum || rewritten;
         self.level_faults(part, number, &faults);
         if faults.is_empty() && !whole {
             let what = "the segment is whole, but its checksum is not the manifest's";
-            self.report(ProblemKind::Stale, part, (number, 0), what);
+            self.report(ProblemKind::Stale, part, InSegment::start(number), what);
         }
         if whole && !rewritten && !faults.is_empty() {
             let what = "the segment's own checksum is right: it was written like this";
@@ -220,7 +240,7 @@ impl Verifier<'_> {
                 self.checked.entries += u64::from(contents.entries);
             }
             if let Some(run) = run.filter(|_| segment.form == Form::Leaves) {
-                self.through_tree(part, run, (name, contents.entries), &bytes);
+                self.through_tree(&read, run, contents.entries);
             }
         }
         if let Some(other) = name_of_segment(&bytes).filter(|other| *other != name) {
@@ -235,11 +255,16 @@ impl Verifier<'_> {
     /// Checks what a segment says of itself, and gathers its pointers.
     fn pairs(
         &mut self,
-        part: &str,
-        (name, form): (SegmentName, Form),
-        bytes: &Buffer,
-        (run, pointers): (Option<&Run>, &mut Pointers),
+        of: &ReadSegment<'_>,
+        run: Option<&Run>,
+        pointers: &mut Pointers,
     ) -> (Option<Contents>, Vec<Fault>) {
+        let ReadSegment {
+            part,
+            name,
+            form,
+            bytes,
+        } = *of;
         let (version, number) = (self.version, name.number);
         let mut lost = 0u64;
         let recounted = &mut self.recounted;
@@ -285,7 +310,7 @@ impl Verifier<'_> {
         if lost > 0 {
             let what =
                 format!("{lost} of its pointers lead to places where the region has nothing");
-            self.report(ProblemKind::Reference, part, (number, 0), what);
+            self.report(ProblemKind::Reference, part, InSegment::start(number), what);
         }
         if pointers.is_full() {
             pointers.follow(self);
@@ -293,20 +318,15 @@ impl Verifier<'_> {
         found
     }
 
-    /// Goes through leaf segment `name` by way of its tree, and counts what it comes to.
-    fn through_tree(
-        &mut self,
-        part: &str,
-        run: &Run,
-        (name, entries): (SegmentName, u32),
-        bytes: &Buffer,
-    ) {
+    /// Goes through leaf segment `of`, which has so many `entries`, by way of its tree, and counts what it comes to.
+    fn through_tree(&mut self, of: &ReadSegment<'_>, run: &Run, entries: u32) {
+        let part = of.part;
         let tree = run.tree.clone();
-        let stored = self.version.stored(name.number);
+        let stored = self.version.stored(of.name.number);
         let reached = match tree.zip(stored) {
             Some((tree, stored)) => {
                 let high_bits = tree.high_bits_of(stored);
-                entries_through(tree, (name, high_bits), bytes)
+                entries_through(tree, of.name, high_bits, of.bytes)
             }
             None => Ok(0),
         };
@@ -314,19 +334,34 @@ impl Verifier<'_> {
             Ok(reached) if reached == entries => {}
             Ok(reached) => {
                 let what = format!("the tree leads to {reached} of its {entries} entries");
-                self.report(ProblemKind::Reference, part, (name.number, 0), what);
+                self.report(
+                    ProblemKind::Reference,
+                    part,
+                    InSegment::start(of.name.number),
+                    what,
+                );
             }
             Err(LevelError::Corrupt {
                 segment,
                 offset,
                 what,
             }) => {
-                let what = format!("{what}, on the way to {}", name.number);
-                self.report(ProblemKind::Damaged, part, (segment, offset), what);
+                let what = format!("{what}, on the way to {}", of.name.number);
+                self.report(
+                    ProblemKind::Damaged,
+                    part,
+                    InSegment::at(segment, offset),
+                    what,
+                );
             }
             Err(error) => {
                 let what = error.to_string();
-                self.report(ProblemKind::Unreadable, part, (name.number, 0), what);
+                self.report(
+                    ProblemKind::Unreadable,
+                    part,
+                    InSegment::start(of.name.number),
+                    what,
+                );
             }
         }
     }
@@ -337,7 +372,12 @@ impl Verifier<'_> {
                 true => ProblemKind::Stale,
                 false => ProblemKind::Damaged,
             };
-            self.report(kind, part, (number, fault.offset), fault.what.clone());
+            self.report(
+                kind,
+                part,
+                InSegment::at(number, fault.offset),
+                fault.what.clone(),
+            );
         }
     }
 
@@ -352,14 +392,14 @@ impl Verifier<'_> {
         for (what, said, found) in counts {
             if said != found {
                 let what = format!("the manifest counts {said} {what}, the segment has {found}");
-                self.report(ProblemKind::Reference, part, (number, 0), what);
+                self.report(ProblemKind::Reference, part, InSegment::start(number), what);
             }
         }
         let pointed = contents.log_refs.iter();
         let pointed: u64 = pointed.map(|(_, bytes)| bytes).sum();
         if segment.large_bytes + segment.medium_bytes != pointed {
             let what = "the manifest's sums of what the segment points to are not the segment's";
-            self.report(ProblemKind::Reference, part, (number, 0), what);
+            self.report(ProblemKind::Reference, part, InSegment::start(number), what);
         }
     }
 
@@ -382,12 +422,8 @@ impl Verifier<'_> {
                     .first()
                     .map_or(SegmentNumber(0), |first| first.number);
                 let what = error.to_string();
-                self.report(
-                    ProblemKind::Unreadable,
-                    log_name(log).to_owned(),
-                    (number, 0),
-                    what,
-                );
+                let at = InSegment::start(number);
+                self.report(ProblemKind::Unreadable, log_name(log), at, what);
             }
             if all_inside {
                 self.torn(log, &chain, windows);
@@ -410,12 +446,8 @@ impl Verifier<'_> {
         self.checked.bytes += bytes;
         for fault in found.faults {
             let (kind, what) = self.explain(chain, &fault)?;
-            self.report(
-                kind,
-                log_name(log).to_owned(),
-                (fault.number, fault.offset),
-                what,
-            );
+            let at = InSegment::at(fault.number, fault.offset);
+            self.report(kind, log_name(log), at, what);
         }
         Ok(())
     }
@@ -472,12 +504,8 @@ impl Verifier<'_> {
             Err(RecoverError::Read { log, source }) => {
                 let what = source.to_string();
                 let number = SegmentNumber(0);
-                self.report(
-                    ProblemKind::Unreadable,
-                    log_name(log).to_owned(),
-                    (number, 0),
-                    what,
-                );
+                let at = InSegment::start(number);
+                self.report(ProblemKind::Unreadable, log_name(log), at, what);
             }
             Err(RecoverError::Corrupt {
                 log,
@@ -487,16 +515,12 @@ impl Verifier<'_> {
                 missing,
             }) => {
                 // A sealed segment in which something is wrong has been told.
-                if self.told.iter().any(|(number, _)| *number == segment) {
+                if self.told.iter().any(|at| at.number == segment) {
                     return;
                 }
                 let what = format!("{what}; {missing} is missing, which was durable");
-                self.report(
-                    ProblemKind::Damaged,
-                    log_name(log).to_owned(),
-                    (segment, offset),
-                    what,
-                );
+                let at = InSegment::at(segment, offset);
+                self.report(ProblemKind::Damaged, log_name(log), at, what);
             }
         }
     }
@@ -505,7 +529,8 @@ impl Verifier<'_> {
 /// Entries that `tree` leads to in its leaf segment `name`, whose bytes are sound.
 fn entries_through(
     tree: Arc<RunTree>,
-    (name, high_bits): (SegmentName, SegmentNumber),
+    name: SegmentName,
+    high_bits: SegmentNumber,
     bytes: &Buffer,
 ) -> Result<u32, LevelError> {
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

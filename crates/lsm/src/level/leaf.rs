@@ -205,11 +205,14 @@ impl Leaf {
     /// How what pair `index` has behind the shared bytes compares with `behind`, which has the same prefix.
     fn compare_rest(&self, index: usize, behind: &[u8]) -> Ordering {
         let record = self.record(index);
-        let parts = (record.key_len() - self.shared, record.key(&self.bytes));
-        compare_rests(
-            parts,
-            (behind.len(), behind.get(PREFIX_BYTES..).unwrap_or(&[])),
-        )
+        let own = Rest {
+            len: record.key_len() - self.shared,
+            bytes: record.key(&self.bytes),
+        };
+        own.compare(&Rest {
+            len: behind.len(),
+            bytes: behind.get(PREFIX_BYTES..).unwrap_or(&[]),
+        })
     }
 
     /// What `key` is bound to here.
@@ -250,12 +253,23 @@ impl Leaf {
     }
 }
 
-/// How two keys compare that agree up to and with their prefixes: by how long they are behind the shared
-/// bytes, as far as that is in the prefix, and then by their rests.
-#[inline]
-fn compare_rests((a_len, a): (usize, &[u8]), (b_len, b): (usize, &[u8])) -> Ordering {
-    let in_slot = |len: usize| len.min(PREFIX_BYTES);
-    in_slot(a_len).cmp(&in_slot(b_len)).then_with(|| a.cmp(b))
+/// What a key has behind its prefix.
+#[derive(Clone, Copy)]
+struct Rest<'a> {
+    /// How long the key is behind the shared bytes.
+    len: usize,
+    bytes: &'a [u8],
+}
+
+impl Rest<'_> {
+    /// How two keys compare that agree up to and with their prefixes: by how long they are behind the shared
+    /// bytes, as far as that is in the prefix, and then by their rests.
+    #[inline]
+    fn compare(&self, other: &Self) -> Ordering {
+        let in_slot = |rest: &Self| rest.len.min(PREFIX_BYTES);
+        let lengths = in_slot(self).cmp(&in_slot(other));
+        lengths.then_with(|| self.bytes.cmp(other.bytes))
+    }
 }
 
 /// Room for a key that is put together from the parts that a leaf has.
@@ -376,7 +390,7 @@ impl<'a> Stored<'a> {
         let slots = &self.bytes[HEADER_BYTES..][..self.count * SLOT_BYTES];
         let slots = slots.as_chunks::<SLOT_BYTES>().0;
         let mut end = self.bytes.len();
-        let mut below: Option<(u64, (usize, &[u8]))> = None;
+        let mut below: Option<(u64, Rest<'_>)> = None;
         for slot in slots {
             let (at, own) = (slot_offset(slot), slot_prefix(slot));
             let record = Record::decode(self.bytes, at, self.shared + PREFIX_BYTES)
@@ -390,10 +404,14 @@ impl<'a> Stored<'a> {
             if own << 16 << (8 * behind.min(PREFIX_BYTES)) != 0 {
                 return Err("a leaf's slot does not belong to its record");
             }
-            let key = (own, (behind, record.key(self.bytes)));
-            let rises = below.is_none_or(|(prefix, rest)| {
+            let rest = Rest {
+                len: behind,
+                bytes: record.key(self.bytes),
+            };
+            let key = (own, rest);
+            let rises = below.is_none_or(|(prefix, below)| {
                 let prefixes = prefix.cmp(&own);
-                prefixes.then_with(|| compare_rests(rest, key.1)) == Ordering::Less
+                prefixes.then_with(|| below.compare(&rest)) == Ordering::Less
             });
             if !rises {
                 return Err("a leaf's keys do not rise");

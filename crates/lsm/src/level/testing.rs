@@ -218,7 +218,7 @@ impl BuiltTree {
     ) -> Vec<u8> {
         let built = full.finish();
         let number = built.name.number;
-        upper.placed(built.form, (number, number), built.nodes.clone());
+        upper.placed(built.form, number, number, built.nodes.clone());
         self.order.push(built.name.number);
         let last = built.last_key.clone();
         self.leaves.push(counted(built));
@@ -234,7 +234,7 @@ impl BuiltTree {
                 TreeStep::NeedsNumber => unreachable!("there are numbers"),
                 TreeStep::Finished(built) => {
                     let number = built.name.number;
-                    upper.placed(built.form, (number, number), built.nodes.clone());
+                    upper.placed(built.form, number, number, built.nodes.clone());
                     self.order.push(built.name.number);
                     self.index.insert(built.name.number, counted(built));
                 }

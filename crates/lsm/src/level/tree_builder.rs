@@ -240,7 +240,8 @@ impl TreeBuilder {
     pub(crate) fn placed(
         &mut self,
         form: Form,
-        (number, high_bits): (SegmentNumber, SegmentNumber),
+        number: SegmentNumber,
+        high_bits: SegmentNumber,
         nodes: Vec<NodePlace>,
     ) {
         let taker = match form {

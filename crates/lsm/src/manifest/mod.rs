@@ -128,7 +128,8 @@ impl Manifest {
     pub fn create(
         store: &Arc<Store>,
         region: RegionId,
-        (segment_bytes, shape): (u32, u64),
+        segment_bytes: u32,
+        shape: u64,
         checkpoint: &Record,
     ) -> Result<Self, ManifestError> {
         let mut manifest = Self {

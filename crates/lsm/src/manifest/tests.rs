@@ -100,7 +100,8 @@ fn create(device: &Arc<MemoryDevice>) -> Manifest {
     Manifest::create(
         &store,
         REGION,
-        (SEGMENT, AddressMode::Rewrite as u64),
+        SEGMENT,
+        AddressMode::Rewrite as u64,
         &record(0, 100),
     )
     .unwrap()
@@ -402,8 +403,8 @@ fn each_row_of_the_table_of_ends() {
     let mut manifest = {
         let store = store(&device);
         store.finish_recovery();
-        let sizes = (SEGMENT, AddressMode::Rewrite as u64);
-        Manifest::create(&store, REGION, sizes, &all[0]).unwrap()
+        let shape = AddressMode::Rewrite as u64;
+        Manifest::create(&store, REGION, SEGMENT, shape, &all[0]).unwrap()
     };
     append(&mut manifest, &all[1..3]);
     append(&mut manifest, &all[3..5]);
@@ -441,17 +442,27 @@ fn each_row_of_the_table_of_ends() {
     assert_eq!(rows, [2, 4 * 1296, 2 * last, 2 * (5 * 6 + 5) * (36 - 25)]);
 }
 
-/// Puts the block of the first segment at `from`, with another byte, at `to`, with the checksum that it has there.
-fn put_block(
-    device: &MemoryDevice,
-    manifest: &Manifest,
-    (from, to): (u32, u32),
-    byte: (usize, u8),
-) {
+/// A block of the first segment, and what is put of it where.
+struct MovedBlock {
+    from: u32,
+    to: u32,
+    /// Which of its bytes becomes another one.
+    changed: usize,
+    byte: u8,
+}
+
+/// Puts a block where it is said, with the checksum that it has there.
+fn put_block(device: &MemoryDevice, manifest: &Manifest, moved: MovedBlock) {
+    let MovedBlock {
+        from,
+        to,
+        changed,
+        byte,
+    } = moved;
     let mut bytes = Buffer::zeroed(BLOCK_SIZE);
     let segment = manifest.chain().next().unwrap();
     manifest.store.read(segment, from, &mut bytes).unwrap();
-    bytes[byte.0] = byte.1;
+    bytes[changed] = byte;
     let generation = manifest.cursor.generation();
     let crc = format::identity(REGION, generation, to).checksum(&bytes[4..]);
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
@@ -464,7 +475,13 @@ fn a_later_format_is_refused_by_name() {
     let mut manifest = create(&device);
     append(&mut manifest, &[record(1, 50)]);
     let at = WITNESSES_BYTES + BLOCK_SIZE as u32;
-    put_block(&device, &manifest, (at, at), (4, VERSION as u8 + 1));
+    let moved = MovedBlock {
+        from: at,
+        to: at,
+        changed: 4,
+        byte: VERSION as u8 + 1,
+    };
+    put_block(&device, &manifest, moved);
     let error = reopen(&device).map(drop).unwrap_err();
     assert!(error.to_string().contains("format 3"), "{error}");
 }
@@ -474,7 +491,13 @@ fn a_later_format_is_refused_by_name() {
 fn the_format_before_is_refused_by_name() {
     let device = new_device();
     let manifest = create(&device);
-    put_block(&device, &manifest, (WITNESSES_BYTES, 0), (4, 1));
+    let moved = MovedBlock {
+        from: WITNESSES_BYTES,
+        to: 0,
+        changed: 4,
+        byte: 1,
+    };
+    put_block(&device, &manifest, moved);
     let error = reopen(&device).map(drop).unwrap_err();
     assert_eq!(error.remedy(), Remedy::Correct);
     assert!(error.to_string().contains("has format 1;"), "{error}");
@@ -487,7 +510,13 @@ fn a_fragment_in_the_place_of_a_witness_is_none() {
     let mut manifest = create(&device);
     append(&mut manifest, &[record(1, 50)]);
     let last = WITNESSES_BYTES + BLOCK_SIZE as u32;
-    put_block(&device, &manifest, (last, 0), (16, 9));
+    let moved = MovedBlock {
+        from: last,
+        to: 0,
+        changed: 16,
+        byte: 9,
+    };
+    put_block(&device, &manifest, moved);
     let (again, found) = reopen(&device).unwrap();
     assert_eq!((found.len(), again.is_witnessed()), (2, false));
 }
@@ -580,8 +609,8 @@ fn a_record_that_is_too_long_is_refused_and_nothing_is_begun() {
     let device = new_device();
     let opened = store(&device);
     opened.finish_recovery();
-    let shape = (SEGMENT, AddressMode::Rewrite as u64);
-    let made = Manifest::create(&opened, REGION, shape, &too_long());
+    let shape = AddressMode::Rewrite as u64;
+    let made = Manifest::create(&opened, REGION, SEGMENT, shape, &too_long());
     assert_too_long(made.map(drop));
     assert_eq!((opened.regions().len(), opened.used()), (0, 1));
     drop(opened);

@@ -254,7 +254,7 @@ impl Memtable {
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Lsn, Entry<'_>)> {
         let core = &*self.core;
         let first = core.tree.seek(&core.arena, &FIRST);
-        let places = std::iter::successors(first, |at| core.after(at));
+        let places = std::iter::successors(first, |(spot, address)| core.after(spot, *address));
         places.map(|(_, address)| {
             let found = core.arena.entry(address);
             (found.key, found.lsn(), entry_of(&found))
@@ -277,9 +277,9 @@ const LAST: Target<'static> = Target {
 };
 
 impl Core {
-    /// The entry behind the one that was found at `at`.
+    /// The entry behind the one at `address`, which was found at `spot`.
     #[inline]
-    fn after(&self, (spot, address): &(Spot, Address)) -> Option<(Spot, Address)> {
+    fn after(&self, spot: &Spot, address: Address) -> Option<(Spot, Address)> {
         match self.tree.next(spot) {
             Ok(next) => {
                 if let Some((spot, _)) = &next {
@@ -287,7 +287,7 @@ impl Core {
                 }
                 next
             }
-            Err(OutOfDate) => self.after_entry(*address),
+            Err(OutOfDate) => self.after_entry(address),
         }
     }
 
@@ -344,7 +344,10 @@ impl MemtableCursor {
     /// Moves to the next entry. At the end it stays there.
     #[inline]
     pub fn advance(&mut self) {
-        self.at = self.at.as_ref().and_then(|at| self.core.after(at));
+        self.at = self
+            .at
+            .as_ref()
+            .and_then(|(spot, address)| self.core.after(spot, *address));
     }
 
     /// The entry at the cursor: key, LSN, what the key was bound to. `None` at the end.

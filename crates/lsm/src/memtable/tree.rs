@@ -310,14 +310,17 @@ impl Tree {
         } else {
             put(right, at - middle, prefix, address);
         }
-        let separator = (right.entries.prefix(0), right.entries.address(0));
+        let separator = Separator {
+            prefix: right.entries.prefix(0),
+            address: right.entries.address(0),
+        };
         self.add_child(path, separator, number);
         self.shape.store(odd + 1, Ordering::Release);
     }
 
     /// Puts node `child`, which begins with `separator`, behind the child that `path` took, and
     /// splits upwards as far as nodes are full.
-    fn add_child(&self, path: &Path, separator: (u64, Option<Address>), child: u32) {
+    fn add_child(&self, path: &Path, separator: Separator, child: u32) {
         let (mut separator, mut child) = (separator, child);
         for &(number, at) in path.steps[..path.levels].iter().rev() {
             let inner = self.inners.own(number);
@@ -334,10 +337,10 @@ impl Tree {
             } else {
                 INNER_WIDTH / 2
             };
-            let up = (
-                inner.separators.prefix(middle),
-                inner.separators.address(middle),
-            );
+            let up = Separator {
+                prefix: inner.separators.prefix(middle),
+                address: inner.separators.address(middle),
+            };
             right
                 .first
                 .store(inner.child(middle + 1), Ordering::Relaxed);
@@ -358,7 +361,7 @@ impl Tree {
     }
 
     /// A new topmost node over the present one and `right`.
-    fn add_root(&self, separator: (u64, Option<Address>), right: u32) {
+    fn add_root(&self, separator: Separator, right: u32) {
         let (levels, left) = unpack(self.root.load(Ordering::Relaxed));
         assert!(levels < LEVELS_MAX, "a memtable has fewer entries");
         let number = self.inners.add();
@@ -368,6 +371,13 @@ impl Tree {
         let root = (levels as u64 + 1) << 32 | u64::from(number);
         self.root.store(root, Ordering::Relaxed);
     }
+}
+
+/// What a node begins with: the first entry below it.
+#[derive(Clone, Copy)]
+struct Separator {
+    prefix: u64,
+    address: Option<Address>,
 }
 
 /// A spot's leaf, or the tree's shape, has changed.
@@ -403,13 +413,14 @@ fn put(leaf: &Leaf, at: usize, prefix: u64, address: Address) {
 }
 
 /// Inserts into an inner node that has room: `separator` at `at`, `child` behind it.
-fn put_child(inner: &Inner, at: usize, separator: (u64, Option<Address>), child: u32) {
+fn put_child(inner: &Inner, at: usize, separator: Separator, child: u32) {
     let count = inner.separators.count();
     for to in (at + 1..=count).rev() {
         let moved = inner.children[to - 1].load(Ordering::Relaxed);
         inner.children[to].store(moved, Ordering::Relaxed);
     }
     inner.separators.open(at);
-    inner.separators.set(at, separator.0, separator.1);
+    let Separator { prefix, address } = separator;
+    inner.separators.set(at, prefix, address);
     inner.children[at].store(child, Ordering::Relaxed);
 }

@@ -10,7 +10,7 @@ use crate::names::{Form, SegmentName};
 use argosy_base::Kind;
 use argosy_device::Buffer;
 
-fn medium(segment_len: u32, (at, value_len): (u32, u32), key: &[u8]) -> MediumRef<'_> {
+fn medium(segment_len: u32, at: u32, value_len: u32, key: &[u8]) -> MediumRef<'_> {
     MediumRef {
         name: NAME,
         segment_len,
@@ -49,19 +49,24 @@ fn values_are_found_again_one_by_one() {
     assert_eq!(found, (Form::Medium, Vec::new()));
     let len = u32::try_from(built.bytes.len()).unwrap();
     for (key, value, at) in &placed {
-        let place = (*at, u32::try_from(value.len()).unwrap());
-        let read = medium(len, place, key).read(&built.bytes, None).unwrap();
+        let value_len = u32::try_from(value.len()).unwrap();
+        let read = medium(len, *at, value_len, key)
+            .read(&built.bytes, None)
+            .unwrap();
         assert_eq!(read, *value);
         assert!(
-            medium(len, place, b"another")
+            medium(len, *at, value_len, b"another")
                 .read(&built.bytes, None)
                 .is_err(),
             "it is the value of that key only"
         );
-        let longer = (*at, place.1 + 1);
-        assert!(medium(len, longer, key).read(&built.bytes, None).is_err());
+        assert!(
+            medium(len, *at, value_len + 1, key)
+                .read(&built.bytes, None)
+                .is_err()
+        );
     }
-    let behind = medium(len, (len - 2, 40), b"key").read(&built.bytes, None);
+    let behind = medium(len, len - 2, 40, b"key").read(&built.bytes, None);
     assert!(behind.unwrap_err().to_string().contains("behind the end"));
     assert_eq!(
         verify_medium_segment(NAME, &built.bytes),
@@ -82,10 +87,12 @@ fn pages_are_kept_for_whoever_reads_in_order() {
         built.bytes.read_at(from, out)
     };
     for (key, value, at) in placed.iter().rev().chain(&placed) {
-        let place = (*at, u32::try_from(value.len()).unwrap());
-        let read = medium(len, place, key).read(&source, Some(&cache)).unwrap();
+        let value_len = u32::try_from(value.len()).unwrap();
+        let read = medium(len, *at, value_len, key)
+            .read(&source, Some(&cache))
+            .unwrap();
         assert_eq!(read, *value);
-        let kept = medium(len, place, key).cached(&cache);
+        let kept = medium(len, *at, value_len, key).cached(&cache);
         assert_eq!(kept.as_ref(), Some(value));
         let last = at + u32::try_from(record_len(value.len())).unwrap() - 1;
         assert_eq!(at / PAGE_BYTES, last / PAGE_BYTES, "no page ends in it");
@@ -103,12 +110,12 @@ fn values_are_kept_where_pages_are_read_once() {
     let pages = placed.chunk_by(|(_, _, a), (_, _, b)| a / PAGE_BYTES == b / PAGE_BYTES);
     for page in pages.clone() {
         for (index, (key, value, at)) in page.iter().enumerate() {
-            let place = (*at, u32::try_from(value.len()).unwrap());
+            let value_len = u32::try_from(value.len()).unwrap();
             if index == 0 {
-                let read = medium(len, place, key).read(&built.bytes, Some(&cache));
+                let read = medium(len, *at, value_len, key).read(&built.bytes, Some(&cache));
                 assert_eq!(read.unwrap(), *value);
             }
-            let kept = medium(len, place, key).cached(&cache);
+            let kept = medium(len, *at, value_len, key).cached(&cache);
             assert_eq!(kept.is_some(), index == 0);
         }
     }
@@ -166,8 +173,8 @@ fn damage_is_found() {
                 // Between two pages: of no meaning.
                 continue;
             }
-            let place = (*at, u32::try_from(value.len()).unwrap());
-            let read = medium(len, place, key).read(&damaged, None);
+            let value_len = u32::try_from(value.len()).unwrap();
+            let read = medium(len, *at, value_len, key).read(&damaged, None);
             assert!(read.is_err(), "byte {byte}");
         } else {
             let (_, faults) = verify_medium_segment(NAME, &damaged);

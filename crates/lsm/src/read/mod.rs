@@ -201,11 +201,12 @@ impl ReadView {
     pub fn scan<const DOWN: bool>(
         self: &Arc<Self>,
         range: &KeyRange,
-        (lsn, time): (Lsn, &Arc<ScanTime>),
+        lsn: Lsn,
+        time: &Arc<ScanTime>,
         reading: &Arc<Reading>,
     ) -> RangeScan<DOWN> {
-        let of = (Arc::clone(self), Arc::clone(reading));
-        RangeScan::new(range.clone(), of, (lsn, Arc::clone(time)))
+        let (view, reading) = (Arc::clone(self), Arc::clone(reading));
+        RangeScan::new(range.clone(), view, reading, lsn, Arc::clone(time))
     }
 
     /// All that has pairs of `range` as of `lsn`, merged, of which `expected` will be taken if that is known.
@@ -214,7 +215,8 @@ impl ReadView {
     /// When a segment at which it begins cannot be read.
     pub(crate) fn merge<const DOWN: bool>(
         &self,
-        (range, expected): (&KeyRange, Option<usize>),
+        range: &KeyRange,
+        expected: Option<usize>,
         lsn: Lsn,
         reading: &Arc<Reading>,
     ) -> Result<RangeMerge<DOWN>, EngineError> {
@@ -223,7 +225,7 @@ impl ReadView {
         let resolve = in_places.then(|| Arc::clone(&self.version));
         let runs = begun(&self.version, range);
         if !range.is_empty() {
-            warm::<DOWN>(&runs, (range, expected), reading);
+            warm::<DOWN>(&runs, range, expected, reading);
             let erased = Erasures::of(self.memtables.iter().map(Arc::as_ref), lsn);
             for table in &self.memtables {
                 let erased = erased.clone();
@@ -242,7 +244,7 @@ impl ReadView {
                     counts: false,
                 };
                 let run =
-                    RunSource::<DOWN>::in_range(how, &self.version, run, (range, erased.as_ref()))?;
+                    RunSource::<DOWN>::in_range(how, &self.version, run, range, erased.as_ref())?;
                 sources.push(Box::new(run));
             }
         }

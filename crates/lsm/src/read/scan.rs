@@ -71,8 +71,10 @@ impl<const DOWN: bool> RangeScan<DOWN> {
     /// The pairs of `range` that `view` shows as of `lsn` and `time`.
     pub(crate) fn new(
         range: KeyRange,
-        (view, reading): (Arc<ReadView>, Arc<Reading>),
-        (lsn, time): (Lsn, Arc<ScanTime>),
+        view: Arc<ReadView>,
+        reading: Arc<Reading>,
+        lsn: Lsn,
+        time: Arc<ScanTime>,
     ) -> Self {
         Self {
             range,
@@ -162,8 +164,9 @@ impl<const DOWN: bool> RangeScan<DOWN> {
             let merge = match &mut self.merge {
                 Some(merge) => merge,
                 none => {
-                    let from = (&self.range, self.expected);
-                    none.insert(self.view.merge(from, self.lsn, &self.reading)?)
+                    let (range, expected) = (&self.range, self.expected);
+                    let merge = self.view.merge(range, expected, self.lsn, &self.reading)?;
+                    none.insert(merge)
                 }
             };
             let Some(key) = merge.key() else {
@@ -419,7 +422,8 @@ pub(crate) fn begun<'v>(version: &'v Version, range: &KeyRange) -> Vec<Begun<'v>
 /// to the cursors, which will say so.
 pub(crate) fn warm<const DOWN: bool>(
     runs: &[Begun<'_>],
-    (range, expected): (&KeyRange, Option<usize>),
+    range: &KeyRange,
+    expected: Option<usize>,
     reading: &Reading,
 ) {
     let mut together = Together::default();

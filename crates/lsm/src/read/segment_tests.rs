@@ -436,12 +436,13 @@ fn reads_are_as_few_as_promised() {
     let passed = source.reads() - before;
     assert!(passed < 30, "{passed} of 1000 absent keys cost a read");
 
-    a_walk_reads_ahead::<false>((&segment, &source), part.len());
-    a_walk_reads_ahead::<DOWN>((&segment, &source), part.len());
+    a_walk_reads_ahead::<false>(&segment, &source, part.len());
+    a_walk_reads_ahead::<DOWN>(&segment, &source, part.len());
 }
 
 fn a_walk_reads_ahead<const DOWN: bool>(
-    (segment, source): (&Arc<SegmentReader>, &Arc<Counted>),
+    segment: &Arc<SegmentReader>,
+    source: &Arc<Counted>,
     pairs: usize,
 ) {
     let all = KeyRange::all();

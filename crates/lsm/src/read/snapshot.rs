@@ -127,10 +127,10 @@ impl Snapshot for LsmSnapshot {
 
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {
         let (view, reading) = (&self.view, &self.reading);
-        let at = (self.lsn, &self.time);
+        let (lsn, time) = (self.lsn, &self.time);
         Ok(match direction {
-            Direction::Up => Box::new(view.scan::<false>(range, at, reading)),
-            Direction::Down => Box::new(view.scan::<DOWN>(range, at, reading)),
+            Direction::Up => Box::new(view.scan::<false>(range, lsn, time, reading)),
+            Direction::Down => Box::new(view.scan::<DOWN>(range, lsn, time, reading)),
         })
     }
 }

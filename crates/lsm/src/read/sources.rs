@@ -395,7 +395,8 @@ impl<const DOWN: bool> RunSource<DOWN> {
         reading: RunReading,
         version: &Arc<Version>,
         begun: &Begun<'_>,
-        (range, erased): (&KeyRange, Option<&Arc<Erasures>>),
+        range: &KeyRange,
+        erased: Option<&Arc<Erasures>>,
     ) -> Result<Self, LevelError> {
         let pieces = Pieces::OfRun {
             version: Arc::clone(version),

@@ -166,7 +166,7 @@ impl Replica {
                 }
                 let copy = Buffer::from_slice(bytes);
                 let place = DeviceSegment::default();
-                let mut shipment = Shipment::new(number, epoch, (copy, checksum), place);
+                let mut shipment = Shipment::new(number, epoch, copy, checksum, place);
                 // Pointers that were rewritten give it another one: who sends it has checked each node.
                 if as_built {
                     shipment.check(self.region())?;
@@ -225,7 +225,7 @@ impl Replica {
             self.incoming.arrivals.remove(&number);
             self.storage.abandon(number);
         }
-        if self.has_level_segment((number, epoch, len, checksum)) {
+        if self.has_level_segment(number, epoch, len, checksum) {
             // It was fetched meanwhile, and its edit was submitted.
             self.events.push(CopyEvent::SegmentStored(number));
             return Ok(());
@@ -274,9 +274,16 @@ impl Replica {
     }
 
     /// Whether the version names a level segment of this number, epoch, length and checksum.
-    fn has_level_segment(&self, wanted: (SegmentNumber, Epoch, u32, u32)) -> bool {
-        let entry = self.storage.head().finished_segment(wanted.0);
+    fn has_level_segment(
+        &self,
+        number: SegmentNumber,
+        epoch: Epoch,
+        len: u32,
+        checksum: u32,
+    ) -> bool {
+        let entry = self.storage.head().finished_segment(number);
         let segment = entry.map(|entry| &entry.segment);
+        let wanted = (number, epoch, len, checksum);
         segment.is_some_and(|s| (s.number, s.epoch, s.len, s.checksum) == wanted)
     }
 

@@ -4,6 +4,7 @@
 //! Everything else, that edits brought, is read from the device: in a window it may still be
 //! arriving.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_device::Buffer;
@@ -38,8 +39,11 @@ impl Builder {
             waits[range.log.index()] |= self.feed.must_wait(range.log);
             if !waits[range.log.index()] {
                 let stored = Arc::clone(&flight.stored);
-                let arrived = (range.from, range.to);
-                self.feed_up_to(logs, &segment, &stored, arrived)?;
+                let of = Feeding {
+                    segment: &segment,
+                    stored: &stored,
+                };
+                self.feed_up_to(logs, of, range.from, range.to)?;
                 logs.flights[index].fed = true;
             }
         }
@@ -49,29 +53,34 @@ impl Builder {
             }
             // What is gone from the logs is in the levels.
             if let Some(entry) = storage.head().log_segment(due.segment).cloned() {
-                self.feed_up_to(logs, &entry.segment, &entry.stored, (due.to, due.to))?;
+                let of = Feeding {
+                    segment: &entry.segment,
+                    stored: &entry.stored,
+                };
+                self.feed_up_to(logs, of, due.to, due.to)?;
             }
             self.due.pop_front();
         }
         Ok(())
     }
 
-    /// Feeds what was not fed of `segment` below `to`. From `arrived` on the window has it; what
+    /// Feeds what was not fed of a segment below `to`. From `arrived` on the window has it; what
     /// is in front of that was written to the device, and may still be arriving in the window.
     fn feed_up_to(
         &mut self,
         logs: &Logs,
-        segment: &LogSegment,
-        stored: &StoredSegment,
-        (arrived, to): (u32, u32),
+        of: Feeding<'_>,
+        arrived: u32,
+        to: u32,
     ) -> Result<(), ReplicaError> {
+        let segment = of.segment;
         let FedTo { to: mut at, last } = self.fed.get(&segment.number).copied().unwrap_or_default();
         let mut last = last;
         while at < to {
             let window_end = logs.geometry.window_end(logs.geometry.window_index(at));
             let limit = if at < arrived { arrived } else { to };
             let end = limit.min(to).min(window_end);
-            let bytes = log_bytes(logs, segment, stored, (at, end), at >= arrived)?;
+            let bytes = log_bytes(logs, of, at..end, at >= arrived)?;
             let fed = Fed {
                 segment,
                 from: at,
@@ -96,24 +105,30 @@ impl Builder {
     }
 }
 
-/// A private copy of the blocks that hold bytes `from..to` of one window, from its memory if
+/// A log segment that is fed, and where it is stored.
+#[derive(Clone, Copy)]
+struct Feeding<'a> {
+    segment: &'a LogSegment,
+    stored: &'a StoredSegment,
+}
+
+/// A private copy of the blocks that hold bytes `range` of one window, from its memory if
 /// they have `arrived` there and it still holds them.
 fn log_bytes(
     logs: &Logs,
-    segment: &LogSegment,
-    stored: &StoredSegment,
-    (from, to): (u32, u32),
+    of: Feeding<'_>,
+    range: Range<u32>,
     arrived: bool,
 ) -> Result<Buffer, ReplicaError> {
-    let start = block_down(from);
-    let mut bytes = Buffer::zeroed((block_up(to) - start) as usize);
-    let memory = logs.window(segment, from).filter(|_| arrived);
+    let start = block_down(range.start);
+    let mut bytes = Buffer::zeroed((block_up(range.end) - start) as usize);
+    let memory = logs.window(of.segment, range.start).filter(|_| arrived);
     if let Some(memory) = memory {
         let offset = (start % logs.geometry.window_bytes()) as usize;
         memory.read(WINDOW_HEADER_BYTES + offset, &mut bytes);
     } else {
-        stored.wait()?;
-        stored.read(start, &mut bytes)?;
+        of.stored.wait()?;
+        of.stored.read(start, &mut bytes)?;
     }
     Ok(bytes)
 }

@@ -271,8 +271,8 @@ fn bytes_that_hold_other_pointers_than_announced_are_refused() {
     let mut machine = Machine::new(9);
     let mut other = machine.open(&pair.settings, false).unwrap();
     let shipment = |bytes: &Buffer| {
-        let bytes = (Buffer::from_slice(bytes), entry.segment.checksum);
-        Shipment::new(number, epoch, bytes, DeviceSegment(7))
+        let (bytes, checksum) = (Buffer::from_slice(bytes), entry.segment.checksum);
+        Shipment::new(number, epoch, bytes, checksum, DeviceSegment(7))
     };
     // It does not know where the sender's log is.
     let refused = other.rewrite(&mut shipment(&neutral));

@@ -21,8 +21,8 @@ use argosy_engine::CopyError;
 use argosy_log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
 };
-use argosy_log::verify::{LogFault, check_sent};
-use argosy_log::{LogTail, Recovery, recover};
+use argosy_log::verify::{LogFault, SentBytes, check_sent};
+use argosy_log::{LogLayout, LogTail, Recovery, recover};
 use argosy_memory::SharedMemory;
 
 use super::build::Builder;
@@ -249,9 +249,16 @@ impl Logs {
             Some(bytes) => bytes?,
             None => self.sent_bytes(&place, from..to).ok_or(gone)??,
         };
-        let of = (self.region, self.geometry);
+        let of = LogLayout {
+            region: self.region,
+            geometry: self.geometry,
+        };
+        let sent = SentBytes {
+            from,
+            bytes: &bytes,
+        };
         let mut read = |_: &LogSegment, at, out: &mut [u8]| stored.read_copied(at, out);
-        match check_sent(of, (segment, durable), &mut read, (from, &bytes))? {
+        match check_sent(of, segment, durable, &mut read, sent)? {
             None if until > to => Ok(Buffer::from_slice(&bytes[..(to - from) as usize])),
             None => Ok(bytes),
             Some(LogFault {

@@ -374,9 +374,9 @@ impl Pair {
                     let (bytes, sum) = (&segment.bytes, segment.checksum);
                     // Now and then a shipment is lost, and fetched later.
                     if self.random.below(4) > 0 {
-                        let bytes = (Buffer::from_slice(bytes), sum);
-                        let place = segment.place;
-                        let mut shipment = Shipment::new(segment.number, self.epoch, bytes, place);
+                        let (bytes, place) = (Buffer::from_slice(bytes), segment.place);
+                        let mut shipment =
+                            Shipment::new(segment.number, self.epoch, bytes, sum, place);
                         shipment.check(REGION).unwrap();
                         match self.backup.rewrite(&mut shipment) {
                             Ok(()) => self.backup.put(shipment).unwrap(),
@@ -942,7 +942,7 @@ fn bytes_that_are_not_what_was_announced_are_refused() {
     let bytes = Arc::new(Buffer::zeroed(8192));
     let number = SegmentNumber(3);
     let copy = Buffer::from_slice(&bytes);
-    let shipment = Shipment::new(number, EPOCH, (copy, 1), DeviceSegment(1));
+    let shipment = Shipment::new(number, EPOCH, copy, 1, DeviceSegment(1));
     let put = shipment.check(REGION);
     assert!(matches!(put, Err(CopyError::Damaged { .. })), "{put:?}");
     let put = replica.put_part(number, 0, &bytes);

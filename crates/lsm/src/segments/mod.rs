@@ -171,7 +171,8 @@ impl StoredSegment {
         &self,
         offset: u32,
         bytes: &Arc<Buffer>,
-        (window, cache): (u32, &Arc<NodeCache>),
+        window: u32,
+        cache: &Arc<NodeCache>,
     ) {
         let parts = || Arc::new(FlushedParts::new(cache));
         self.flushed.get_or_init(parts).keep(offset, bytes, window);

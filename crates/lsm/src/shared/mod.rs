@@ -216,8 +216,14 @@ impl<T: Entry> List<T> {
         Iter {
             list: self,
             left: places.start.min(end)..end,
-            front: (0, &[]),
-            back: (0, &[]),
+            front: Near {
+                begin: 0,
+                entries: &[],
+            },
+            back: Near {
+                begin: 0,
+                entries: &[],
+            },
         }
     }
 
@@ -318,9 +324,23 @@ pub struct Iter<'l, T: Entry> {
     /// The places of those to come.
     left: Range<usize>,
     /// The leaf in which the first of them was looked for last, and the place of its first entry.
-    front: (usize, &'l [T]),
+    front: Near<'l, T>,
     /// The same of the last of them.
-    back: (usize, &'l [T]),
+    back: Near<'l, T>,
+}
+
+/// A leaf, and the place of its first entry.
+struct Near<'l, T> {
+    begin: usize,
+    entries: &'l [T],
+}
+
+impl<T> Copy for Near<'_, T> {}
+
+impl<T> Clone for Near<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
 }
 
 impl<T: Entry> Clone for Iter<'_, T> {
@@ -334,13 +354,14 @@ impl<T: Entry> Clone for Iter<'_, T> {
 
 impl<'l, T: Entry> Iter<'l, T> {
     /// The entry at `at`, which is in `leaf`, or else in another one, which takes its place.
-    fn look(list: &'l List<T>, leaf: &mut (usize, &'l [T]), at: usize) -> &'l T {
+    fn look(list: &'l List<T>, leaf: &mut Near<'l, T>, at: usize) -> &'l T {
         work::add(1);
-        let (begin, entries) = *leaf;
+        let Near { begin, entries } = *leaf;
         let inside = at.checked_sub(begin).and_then(|inside| entries.get(inside));
         inside.unwrap_or_else(|| {
             let (entries, inside) = list.leaf(at);
-            *leaf = (at - inside, entries);
+            let begin = at - inside;
+            *leaf = Near { begin, entries };
             &entries[inside]
         })
     }

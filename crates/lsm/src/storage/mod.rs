@@ -191,8 +191,7 @@ impl Storage {
             None => Standing::Ordinary,
         };
         let word = with_standing(Shape::of(settings).to_word(), standing);
-        let shape = (segment_bytes(settings), word);
-        let manifest = Manifest::create(store, region, shape, &record)?;
+        let manifest = Manifest::create(store, region, segment_bytes(settings), word, &record)?;
         let mut storage = Self::new(store, settings, manifest, version);
         storage.standing = standing;
         Ok(storage)

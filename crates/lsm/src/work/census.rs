@@ -53,7 +53,8 @@ impl Census {
     /// moves no values. The cost grows with what is in memtables, not with the version.
     pub(crate) fn of(
         version: &Version,
-        (lasts, hidden): (&LastLsns, Hidden),
+        lasts: &LastLsns,
+        hidden: Hidden,
         settled: Arc<SettledLogs>,
         settings: &Settings,
     ) -> Self {

@@ -145,7 +145,7 @@ impl Hides {
         let place = place.expect("the run is listed");
         let runs: Vec<_> = runs.into_iter().map(|(_, run)| run).collect();
         let span = span(runs[place], number).expect("the segment is listed");
-        let looked = look_at(version, &runs, (place, span.first), &span.keys, reading);
+        let looked = look_at(version, &runs, place, &span, reading);
         let (stands, hides) = looked.unwrap_or((Self::ALL, Self::ALL));
         let known = Known {
             pieces: span.pieces,
@@ -367,21 +367,22 @@ fn span(run: &Run, number: SegmentNumber) -> Option<Span> {
     Some(span)
 }
 
-/// Of the segment that begins at `segments[first]` of run number `place` and reaches over `span`, the share of its
+/// Of the segment that lies at `span` of run number `place`, the share of its
 /// entries for which it stands, and of these the share that hides something in the runs below.
 fn look_at(
     version: &Arc<Version>,
     runs: &[&Run],
-    (place, first): (usize, usize),
-    span: &KeyRange,
+    place: usize,
+    span: &Span,
     reading: &Reading,
 ) -> Result<(u64, u64), LevelError> {
     let run = runs[place];
-    let stands = stands(run, &run.segments[first], reading)?;
-    let number = run.segments[first].segment.number;
+    let first = &run.segments[span.first];
+    let stands = stands(run, first, reading)?;
+    let number = first.segment.number;
     let (mut asked, mut held) = (0_u64, 0);
-    for from in places(&run.segments[first], span, reading)? {
-        let range = KeyRange::new(from, span.to.clone());
+    for from in places(first, &span.keys, reading)? {
+        let range = KeyRange::new(from, span.keys.to.clone());
         let mut pieces = run.places_overlapping(&range);
         pieces.end = pieces.end.min(pieces.start + 1);
         let own = run.segments.range(pieces.clone());
@@ -391,7 +392,7 @@ fn look_at(
         }
         let begun = Begun { run, place, pieces };
         let mut keys =
-            RunSource::<false>::in_range(of_runs(reading), version, &begun, (&range, None))?;
+            RunSource::<false>::in_range(of_runs(reading), version, &begun, &range, None)?;
         for _ in 0..KEYS / PLACES {
             let Some(key) = keys.key() else { break };
             asked += 1;

@@ -140,8 +140,8 @@ impl Paid {
         let l1 = head.level(1).map_or(&[][..], |level| &level.runs);
         let ends = l1.first().zip(l1.last());
         let ends = ends.map(|(oldest, newest)| (oldest.id, newest.id));
-        let counts = (l1.len(), head.runs().count());
-        let runs_due = self.note(filters.looks(), ends, counts);
+        let all = head.runs().count();
+        let runs_due = self.note(filters.looks(), ends, l1.len(), all);
         let medium = head.medium_log();
         let first = medium.keys().next().copied();
         let last = medium.keys().next_back().copied();
@@ -156,12 +156,7 @@ impl Paid {
 
     /// Takes note of all `looks` until now, while L1 has `count` runs of `all`; `ends` are the oldest
     /// and the newest of them. Returns whether L1 rests and should not.
-    fn note(
-        &mut self,
-        looks: u64,
-        ends: Option<(RunId, RunId)>,
-        (count, all): (usize, usize),
-    ) -> bool {
+    fn note(&mut self, looks: u64, ends: Option<(RunId, RunId)>, count: usize, all: usize) -> bool {
         let new = looks.saturating_sub(self.looks);
         self.looks = looks;
         let Some((oldest, newest)) = ends.filter(|_| count > 1) else {
@@ -205,21 +200,21 @@ mod tests {
         let ends = |oldest, newest| Some((RunId(oldest), RunId(newest)));
         let mut paid = Paid::default();
         assert!(
-            !paid.note(1000, ends(4, 4), (1, 3)),
+            !paid.note(1000, ends(4, 4), 1, 3),
             "one run is as few as can be"
         );
         assert_eq!(paid.bytes, 0);
         paid.rests(Some(10_000));
-        assert!(!paid.note(1400, ends(4, 6), (3, 4)));
+        assert!(!paid.note(1400, ends(4, 6), 3, 4));
         assert_eq!(paid.bytes, 400 * 2 / 4 * LOOK_BYTES);
-        assert!(paid.note(2400, ends(4, 6), (3, 4)), "they have paid");
-        assert!(!paid.note(9000, ends(4, 7), (4, 5)) && paid.is_due());
+        assert!(paid.note(2400, ends(4, 6), 3, 4), "they have paid");
+        assert!(!paid.note(9000, ends(4, 7), 4, 5) && paid.is_due());
         assert!(
-            !paid.note(9000, ends(6, 7), (2, 4)) && paid.is_due(),
+            !paid.note(9000, ends(6, 7), 2, 4) && paid.is_due(),
             "a run is left"
         );
         assert!(
-            !paid.note(9000, ends(7, 7), (1, 3)) && !paid.is_due(),
+            !paid.note(9000, ends(7, 7), 1, 3) && !paid.is_due(),
             "it is merged"
         );
         assert_eq!(paid.bytes, 0);

@@ -95,7 +95,7 @@ impl Kept {
         let hidden = self.hides.hidden(version);
         Arc::make_mut(&mut self.settled).catch_up(version, &self.lasts);
         let settled = Arc::clone(&self.settled);
-        let census = Census::of(version, (&self.lasts, hidden), settled, &self.settings);
+        let census = Census::of(version, &self.lasts, hidden, settled, &self.settings);
         self.pressure.goal(&census, 0, &self.settings);
         let wanted = Wanted {
             goal: 1 << 30,

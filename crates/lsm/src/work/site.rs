@@ -37,12 +37,13 @@ impl Site<'_> {
     pub(crate) fn placed(
         &self,
         segment: &LevelSegment,
-        run: (u8, RunId),
+        level: u8,
+        run: RunId,
     ) -> (u8, RunId, LevelSegment) {
         Counts::add(&self.counts.segment_write_bytes, segment.len.into());
         let (level, run) = match segment.form {
             Form::Medium => (MEDIUM_LOG, RunId(0)),
-            _ => run,
+            _ => (level, run),
         };
         if level == MEDIUM_LOG {
             Counts::add(&self.counts.medium_segments, 1);

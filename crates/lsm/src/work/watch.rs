@@ -51,7 +51,7 @@ impl Watch {
         let census = Census {
             // Segments go with the edits of those who serve.
             evacuates: false,
-            ..Census::of(version, (&jobs.lasts, hidden), Arc::default(), settings)
+            ..Census::of(version, &jobs.lasts, hidden, Arc::default(), settings)
         };
         let goal = self.pressure.goal(&census, 0, settings);
         jobs.wish(Wish::Collect, goal > 0 && census.is_vague());

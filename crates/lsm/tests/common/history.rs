@@ -97,8 +97,7 @@ impl History {
     }
 
     /// The pairs that are there of these at `time`.
-    pub(crate) fn pairs(&self, at: (Lsn, Moment), has: &dyn Fn(&Pairs) -> bool) -> Pairs {
-        let (lsn, time) = at;
+    pub(crate) fn pairs(&self, lsn: Lsn, time: Moment, has: &dyn Fn(&Pairs) -> bool) -> Pairs {
         let bound = self.bound(lsn, has).into_iter();
         let live = bound.filter(|(_, (_, expiry))| expiry.is_none_or(|expiry| expiry > time));
         live.map(|(key, (value, _))| (key, value)).collect()
@@ -113,12 +112,7 @@ impl History {
     }
 
     /// Whether `engine`, opened after `crash`, has what it should.
-    pub(crate) fn holds(
-        &self,
-        (pins, engine): (&Pins, &Lsm),
-        crash: Option<Crash>,
-        what: &str,
-    ) -> Lsn {
+    pub(crate) fn holds(&self, pins: &Pins, engine: &Lsm, crash: Option<Crash>, what: &str) -> Lsn {
         let lsn = engine.last_lsn();
         let least = match crash {
             Some(Crash::PowerLoss) => self.durable,
@@ -134,7 +128,7 @@ impl History {
             let (key, value) = part.first_key_value().unwrap();
             engine.get(key).unwrap().value.as_ref() == Some(value)
         };
-        let expected = self.pairs((lsn, time), &has);
+        let expected = self.pairs(lsn, time, &has);
         assert_eq!(errors(engine, &expected, what), [""; 0], "{what}");
         let (least, wanted) = match &self.pin {
             Pinned::No => (false, None),

@@ -34,12 +34,13 @@ pub(crate) enum Verdict {
 /// `expected` is what has to be there after the last LSN that is found. Nothing may be wrong, and errors have to
 /// name damage.
 pub(crate) fn judge(
-    (device, windows): (&Arc<MemoryDevice>, &AnonymousWindows),
+    device: &Arc<MemoryDevice>,
+    windows: &AnonymousWindows,
     settings: &Settings,
     expected: &dyn Fn(Lsn) -> Pairs,
     what: &str,
 ) -> Verdict {
-    let (pins, engine) = match open((device, windows), settings) {
+    let (pins, engine) = match open(device, windows, settings) {
         Ok(opened) => opened,
         Err(error) => {
             let repair = remedy(&*error) == Some(Remedy::Repair);
@@ -83,7 +84,8 @@ pub(crate) fn errors(engine: &Lsm, expected: &Pairs, what: &str) -> Vec<String> 
 type Opened = (Pins, Lsm);
 
 fn open(
-    (device, windows): (&Arc<MemoryDevice>, &AnonymousWindows),
+    device: &Arc<MemoryDevice>,
+    windows: &AnonymousWindows,
     settings: &Settings,
 ) -> Result<Opened, Box<dyn Error>> {
     let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(device);

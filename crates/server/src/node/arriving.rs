@@ -111,8 +111,13 @@ impl Follower {
         bytes: Buffer,
         context: &Context<'_>,
     ) -> Result<(), CopyError> {
-        let bytes = (bytes, shipped.checksum);
-        let mut shipment = Shipment::new(shipped.segment, self.epoch, bytes, shipped.place);
+        let Shipped {
+            segment,
+            checksum,
+            place,
+            ..
+        } = *shipped;
+        let mut shipment = Shipment::new(segment, self.epoch, bytes, checksum, place);
         if !context.node.settings.mutants.trust_shipments() {
             shipment.check(self.region)?;
         }

@@ -123,7 +123,7 @@ impl Jobs {
         let run = RunId(self.next_run);
         self.next_run += 1;
         for segment in flush.build.outputs() {
-            edit.added.push(site.placed(segment, (1, run)));
+            edit.added.push(site.placed(segment, 1, run));
         }
         let (values, _) = flush.build.medium_values();
         Counts::add(&site.counts.medium_written, values);

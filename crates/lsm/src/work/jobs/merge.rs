@@ -244,8 +244,7 @@ impl Jobs {
         site.tell_time(&mut edit, Moment(0));
         plan.take_away(&mut edit);
         for segment in build.outputs() {
-            edit.added
-                .push(site.placed(segment, (plan.target, plan.run)));
+            edit.added.push(site.placed(segment, plan.target, plan.run));
         }
         let (values, read_bytes) = build.medium_values();
         Counts::add(&site.counts.medium_placed, values);
