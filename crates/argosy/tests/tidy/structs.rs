@@ -22,7 +22,7 @@ const LARGE_STRUCTS: [(&str, usize); 11] = [
     ("log", 2),
     ("lsm", 11),
     ("replication", 1),
-    ("server", 14),
+    ("server", 13),
     ("sim", 4),
 ];
 
@@ -30,7 +30,7 @@ const LARGE_STRUCTS: [(&str, usize); 11] = [
 const OPEN_FIELDS: [(&str, &str, usize); 4] = [
     ("lsm", "Lsm", 0),
     ("server", "Node", 0),
-    ("server", "Region", 13),
+    ("server", "Region", 0),
     ("server", "Session", 3),
 ];
 
@@ -45,7 +45,7 @@ const SPREAD_TYPES: [(&str, usize); 7] = [
     ("embedded", 1),
     ("lsm", 6),
     ("replication", 1),
-    ("server", 6),
+    ("server", 5),
     ("sim", 4),
 ];
 
