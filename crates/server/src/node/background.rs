@@ -193,7 +193,10 @@ impl Node {
         let progress = match engine.step_logs(now) {
             Ok(progress) => progress,
             Err(error) => {
-                region.failed(&error);
+                // One that serves no more was closed.
+                if region.is_open() {
+                    region.failed(&error);
+                }
                 return Left::default();
             }
         };

@@ -88,12 +88,13 @@ impl PrimaryDriver {
     /// Makes durable what was written here, and shows the region no more. Blocks.
     fn close(&mut self, context: &Context<'_>) {
         let closed = Stage::Closed(OTHER_PART.into());
+        // From now on nobody steps it.
+        context.end_serving(self.region);
         if let Stage::Serving(engine) = std::mem::replace(&mut self.stage, closed)
             && let Err(error) = engine.close()
         {
             tracing::error!(region = self.region.0, %error, "the log could not be flushed");
         }
-        context.end_serving(self.region);
     }
 
     fn promote(&mut self, context: &Context<'_>) {
