@@ -5,7 +5,7 @@ use std::sync::Arc;
 use argosy_base::{DeviceSegment, RegionId};
 use argosy_device::{Crash, Device, RegionEntry, Store};
 use argosy_lsm::Compaction;
-use argosy_lsm::inspect::{Region, Windows, verify_pin, verify_region};
+use argosy_lsm::inspect::{InspectedRegion, LeftWindows, verify_pin, verify_region};
 use argosy_lsm::pins;
 
 use super::sample::{REGION, Sample};
@@ -58,10 +58,10 @@ fn damaged(made: &Sample, data: &[u8]) -> bool {
     });
     let mut found = false;
     for entry in &entries {
-        let region = Region::read(&store, entry, &made.settings);
+        let region = InspectedRegion::read(&store, entry, &made.settings);
         assert!(region.version.is_some() || !region.problems.is_empty());
         if let Some(version) = &region.version {
-            let windows = Windows::default();
+            let windows = LeftWindows::default();
             let _ = verify_region(version, &windows, &made.settings);
             found |= version.replay_from().0 > 1;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use argosy_base::{Instant, Moment, RegionId, SEGMENT_SIZE};
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_engine::{EngineError, Progress, Store as _, WriteBatch, WriteOptions};
-use argosy_lsm::inspect::Region;
+use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::pins::Pins;
 use argosy_lsm::{Compaction, Lsm, Settings, Version};
 use argosy_memory::AnonymousWindows;
@@ -72,9 +72,9 @@ impl Sample {
     }
 
     /// The region.
-    pub(super) fn region(&self) -> Region {
+    pub(super) fn region(&self) -> InspectedRegion {
         let store = self.store();
-        Region::read(&store, &store.regions()[0], &self.settings)
+        InspectedRegion::read(&store, &store.regions()[0], &self.settings)
     }
 
     /// What its levels and logs are.

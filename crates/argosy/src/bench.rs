@@ -21,7 +21,7 @@ use crate::cluster::Cluster;
 use crate::cluster::layout::{Primaries, Replication};
 use crate::cluster::scratch::ScratchDir;
 use crate::config::{CompactionName, PlacementName, StorageSection};
-use crate::failure::{Failure, chain};
+use crate::failure::{CommandFailure, chain};
 use crate::frugal;
 use crate::signals::Signals;
 use crate::units::Size;
@@ -196,7 +196,7 @@ struct System {
 
 impl Bench {
     /// Runs everything that was asked for.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CommandFailure> {
         self.check()?;
         if self.embedded {
             frugal::decide(self.memory.0);
@@ -228,7 +228,7 @@ impl Bench {
 
     /// Measures every system, then all of them again, as often as it was asked for: whatever else
     /// the machine does meets all of them alike. Prints each row of a table as soon as it stands.
-    fn measure_all(&self, running: &Running) -> Result<Vec<Row>, Failure> {
+    fn measure_all(&self, running: &Running) -> Result<Vec<Row>, CommandFailure> {
         let (systems, repeat) = (self.systems(), self.repeat.unwrap_or(1));
         let mut takes = vec![Vec::new(); systems.len()];
         let mut rows = Vec::new();
@@ -250,16 +250,16 @@ impl Bench {
     }
 
     /// Writes the picture of `rows`, where one is asked for.
-    fn draw(&self, rows: &[Row]) -> Result<(), Failure> {
+    fn draw(&self, rows: &[Row]) -> Result<(), CommandFailure> {
         let Some(path) = &self.plot else {
             return Ok(());
         };
         let written = std::fs::write(path, plot::svg(rows));
-        written.map_err(|error| Failure::io("write the plot", path, &error))
+        written.map_err(|error| CommandFailure::io("write the plot", path, &error))
     }
 
-    fn check(&self) -> Result<(), Failure> {
-        let refuse = |reason: &str| Err(Failure::Usage(reason.to_owned()));
+    fn check(&self) -> Result<(), CommandFailure> {
+        let refuse = |reason: &str| Err(CommandFailure::Usage(reason.to_owned()));
         if self.records() == 0 || self.clients() == 0 || self.repeat == Some(0) {
             return refuse("--records, --clients and --repeat are at least 1");
         }
@@ -271,7 +271,9 @@ impl Bench {
             );
         }
         if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
-            return Err(Failure::Usage(format!("--pipeline is 1 to {PIPELINE_MAX}")));
+            return Err(CommandFailure::Usage(format!(
+                "--pipeline is 1 to {PIPELINE_MAX}"
+            )));
         }
         Ok(())
     }
@@ -439,7 +441,7 @@ impl Bench {
         }
     }
 
-    fn measure(&self, system: &System, running: &Running) -> Result<Vec<Row>, Failure> {
+    fn measure(&self, system: &System, running: &Running) -> Result<Vec<Row>, CommandFailure> {
         if self.embedded {
             return self.measure_embedded(system, running);
         }
@@ -456,7 +458,7 @@ impl Bench {
         if clean {
             Ok(rows)
         } else {
-            Err(Failure::Failed(
+            Err(CommandFailure::Failed(
                 "not every server stopped cleanly".to_owned(),
             ))
         }
@@ -485,9 +487,10 @@ enum Stage {
 
 impl Running {
     /// Nothing yet; a thread waits for signals from now on.
-    fn watched() -> Result<Self, Failure> {
-        let failed =
-            |error: std::io::Error| Failure::Failed(format!("cannot catch signals: {error}"));
+    fn watched() -> Result<Self, CommandFailure> {
+        let failed = |error: std::io::Error| {
+            CommandFailure::Failed(format!("cannot catch signals: {error}"))
+        };
         let signals = Signals::catch().map_err(failed)?;
         let running = Self::default();
         let watched = running.clone();
@@ -509,10 +512,10 @@ impl Running {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, stage: Stage) -> Result<(), Failure> {
+    fn begin(&self, stage: Stage) -> Result<(), CommandFailure> {
         let mut present = self.present();
         if present.interrupted {
-            return Err(Failure::Failed("interrupted".to_owned()));
+            return Err(CommandFailure::Failed("interrupted".to_owned()));
         }
         present.stage = Some(stage);
         Ok(())
@@ -540,7 +543,7 @@ impl Running {
 /// Runs a benchmark, tells of errors as they come, and gathers the rows.
 fn collect(
     run: impl FnOnce(&mut dyn FnMut(Notice)) -> Result<(), BenchError>,
-) -> Result<Vec<Row>, Failure> {
+) -> Result<Vec<Row>, CommandFailure> {
     let mut rows = Vec::new();
     let result = run(&mut |event| match event {
         Notice::Row(row) => rows.push(*row),
@@ -554,10 +557,10 @@ fn collect(
         let text = chain(&error);
         match error {
             BenchError::Client(argosy_bench::driver::DriverError::Wrong { .. }) => {
-                Failure::Corrupt(text)
+                CommandFailure::Corrupt(text)
             }
-            BenchError::Client(_) | BenchError::Resp(_) => Failure::Unreachable(text),
-            _ => Failure::Failed(text),
+            BenchError::Client(_) | BenchError::Resp(_) => CommandFailure::Unreachable(text),
+            _ => CommandFailure::Failed(text),
         }
     })?;
     Ok(rows)

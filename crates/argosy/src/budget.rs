@@ -28,7 +28,7 @@ use argosy_wire::ring::MESSAGE_BYTES_MAX;
 
 use crate::config::ServerConfig;
 use crate::engines::{self, Settings};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::units::Size;
 
 /// Bytes of the message ring in each direction between two servers: 128 of the longest messages, so that a
@@ -52,7 +52,7 @@ pub(crate) fn node_settings(
     config: &ServerConfig,
     map: &ClusterMap,
     threads: usize,
-) -> Result<Divided, Failure> {
+) -> Result<Divided, CommandFailure> {
     let id = ServerId(config.server.id);
     let regions = || map.regions().iter();
     let primaries = regions().filter(|region| region.primary == id).count();
@@ -90,7 +90,7 @@ pub(crate) fn node_settings(
     let threads = (threads, config.native.threads);
     let memory = divide(&fixed, limit, threads).ok_or_else(|| {
         let least = Size(least(&fixed, threads) as u64);
-        Failure::Config(format!(
+        CommandFailure::Config(format!(
             "memory.limit = {} is too small for the regions of this server: memtables take {}, log \
              windows {}, links to other servers {}, and clients and the cache need some, too; raise \
              it to {least} or more, or lower storage.l0-bytes",
@@ -103,7 +103,7 @@ pub(crate) fn node_settings(
     engine.cache_bytes = memory.cache;
     engine
         .validate()
-        .map_err(|error| Failure::Config(format!("storage: {error}")))?;
+        .map_err(|error| CommandFailure::Config(format!("storage: {error}")))?;
     let node = NodeSettings {
         engine: Arc::new(engine.clone()),
         link,

@@ -6,7 +6,7 @@ use argosy_base::Remedy;
 use argosy_client::{Client, ClientError, Kv, RespClient};
 use clap::{Args, ValueEnum};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Which cluster, on a command line.
 #[derive(Args, Clone, Debug)]
@@ -41,7 +41,7 @@ impl Endpoints {
     ///
     /// # Errors
     /// Where none of the servers answers.
-    pub(crate) fn connect(&self) -> Result<Box<dyn Kv>, Failure> {
+    pub(crate) fn connect(&self) -> Result<Box<dyn Kv>, CommandFailure> {
         match self.client {
             Protocol::Resp => Ok(Box::new(self.resp()?)),
             Protocol::Native => {
@@ -52,8 +52,8 @@ impl Endpoints {
                         Err(error) => refused = Some(error),
                     }
                 }
-                let none = || Failure::Usage("--endpoints names no server".to_owned());
-                Err(refused.map_or_else(none, Failure::from))
+                let none = || CommandFailure::Usage("--endpoints names no server".to_owned());
+                Err(refused.map_or_else(none, CommandFailure::from))
             }
         }
     }
@@ -71,7 +71,7 @@ impl Endpoints {
     ///
     /// # Errors
     /// Where none of the servers answers.
-    pub(crate) fn resp(&self) -> Result<RespClient, Failure> {
+    pub(crate) fn resp(&self) -> Result<RespClient, CommandFailure> {
         let mut refusals = Vec::new();
         for endpoint in &self.endpoints {
             match addresses(endpoint) {
@@ -86,7 +86,7 @@ impl Endpoints {
                 Err(why) => refusals.push(why),
             }
         }
-        Err(Failure::Unreachable(format!(
+        Err(CommandFailure::Unreachable(format!(
             "no server answers: {}; name one with --endpoints or ARGOSY_ENDPOINTS, or start one \
              with argosy playground",
             refusals.join("; ")
@@ -100,7 +100,7 @@ fn addresses(endpoint: &str) -> Result<Vec<SocketAddr>, String> {
     Ok(found.collect())
 }
 
-impl From<ClientError> for Failure {
+impl From<ClientError> for CommandFailure {
     fn from(error: ClientError) -> Self {
         match error.remedy() {
             Remedy::Retry => Self::Unreachable(error.to_string()),

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// Why a command failed, split by what the caller does next.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum CommandFailure {
     /// Look at the message.
     #[error("{0}")]
     Failed(String),
@@ -37,7 +37,7 @@ pub enum Failure {
     Corrupt(String),
 }
 
-impl Failure {
+impl CommandFailure {
     /// The system has no random numbers.
     #[expect(clippy::needless_pass_by_value, reason = "errors are mapped to it")]
     pub(crate) fn no_random(error: std::io::Error) -> Self {

@@ -15,7 +15,7 @@ use crate::cli::{OutputFormat, parse_address, parse_replication};
 use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::{Cluster, Member, Spec};
 use crate::config::{CompactionName, MemorySection, PlacementName, StorageSection};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::frugal;
 use crate::signals::Signals;
 use crate::units::Size;
@@ -114,8 +114,9 @@ struct ReadyServer<'a> {
 
 impl Playground {
     /// Runs until a signal comes.
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        let failed = |error: std::io::Error| Failure::Failed(format!("cannot wait: {error}"));
+    pub(crate) fn run(self) -> Result<(), CommandFailure> {
+        let failed =
+            |error: std::io::Error| CommandFailure::Failed(format!("cannot wait: {error}"));
         frugal::may_have_huge_pages();
         let began = SystemClock.now();
         let signals = Signals::catch().map_err(failed)?;
@@ -149,7 +150,7 @@ impl Playground {
         if cluster.stop() {
             Ok(())
         } else {
-            Err(Failure::Failed(
+            Err(CommandFailure::Failed(
                 "not every server stopped cleanly".to_owned(),
             ))
         }

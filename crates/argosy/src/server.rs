@@ -11,7 +11,7 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_coordinator::ClusterMap;
 use argosy_device::{SystemClock, random};
 use argosy_memory::make_directory;
-use argosy_server::runtime::{Server, ServerOptions, StartError};
+use argosy_server::runtime::{RunningServer, ServerOptions, StartError};
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
@@ -21,7 +21,7 @@ use crate::cluster::layout::{read_map, record_device};
 use crate::cluster::lock::DirLock;
 use crate::config::ServerConfig;
 use crate::engines::Settings;
-use crate::failure::{Failure, chain};
+use crate::failure::{CommandFailure, chain};
 use crate::frugal;
 use crate::signals::Signals;
 use crate::units::Size;
@@ -58,15 +58,15 @@ pub(crate) struct ServerArgs {
 
 impl ServerArgs {
     /// Runs until a signal comes.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CommandFailure> {
         self.bind_to_parent()?;
         let config = ServerConfig::load_with(&self.config, &self.set)?;
         log_to_stderr(&config.log.level);
         frugal::decide(config.memory.limit.0);
         let signals = Signals::catch()
-            .map_err(|error| Failure::Failed(format!("cannot catch signals: {error}")))?;
+            .map_err(|error| CommandFailure::Failed(format!("cannot catch signals: {error}")))?;
         let dir = &config.server.data_dir;
-        make_directory(dir).map_err(|error| Failure::io("make", dir, &error))?;
+        make_directory(dir).map_err(|error| CommandFailure::io("make", dir, &error))?;
         let lock = DirLock::take(dir)?;
         serve(&config, self.new_device, &signals)?;
         lock.ended_well();
@@ -74,30 +74,32 @@ impl ServerArgs {
     }
 
     /// Asks the kernel to stop this process when its parent ends.
-    fn bind_to_parent(&self) -> Result<(), Failure> {
+    fn bind_to_parent(&self) -> Result<(), CommandFailure> {
         let Some(parent) = self.parent else {
             return Ok(());
         };
         set_parent_process_death_signal(Some(Signal::TERM))
-            .map_err(|error| Failure::Failed(format!("cannot watch the parent: {error}")))?;
+            .map_err(|error| CommandFailure::Failed(format!("cannot watch the parent: {error}")))?;
         // It may have ended before the kernel was asked.
         if getppid() != Pid::from_raw(parent) {
-            return Err(Failure::Failed(format!("the parent {parent} has ended")));
+            return Err(CommandFailure::Failed(format!(
+                "the parent {parent} has ended"
+            )));
         }
         Ok(())
     }
 }
 
 /// Serves until a signal comes.
-fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(), Failure> {
+fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(), CommandFailure> {
     let id = ServerId(config.server.id);
     let coordinator = &config.coordinator.dir;
     let map = read_map(coordinator)?.ok_or_else(|| {
-        Failure::Config(format!("{}: there is no region map", coordinator.display()))
+        CommandFailure::Config(format!("{}: there is no region map", coordinator.display()))
     })?;
     if map.server(id).is_none() {
         let where_ = coordinator.display();
-        return Err(Failure::Config(format!(
+        return Err(CommandFailure::Config(format!(
             "{where_}: the region map does not name {id}"
         )));
     }
@@ -109,8 +111,8 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         new_device,
         record_device: Box::new(move |device| record_device(&coordinator, id, device)),
         device_bytes: config.storage.device_bytes.0,
-        device_id: random::number().map_err(Failure::no_random)?,
-        random: random::number().map_err(Failure::no_random)?,
+        device_id: random::number().map_err(CommandFailure::no_random)?,
+        random: random::number().map_err(CommandFailure::no_random)?,
         shared_memory: config.fabric.shm_dir.clone(),
         reserve_segments: reserve_segments(config, &map, &engine)?,
         node,
@@ -127,16 +129,16 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         clock: Arc::new(SystemClock),
         map,
     };
-    let server = Server::start(options).map_err(refused)?;
+    let server = RunningServer::start(options).map_err(refused)?;
     tracing::info!(resp = %config.resp.addr, admin = %config.admin.addr, "server: started");
     signals
         .wait()
-        .map_err(|error| Failure::Failed(format!("cannot wait for signals: {error}")))?;
+        .map_err(|error| CommandFailure::Failed(format!("cannot wait for signals: {error}")))?;
     tracing::info!("server: stopping");
     if server.stop() {
         Ok(())
     } else {
-        Err(Failure::Failed(
+        Err(CommandFailure::Failed(
             "not every log could be flushed; shared memory has what is missing".to_owned(),
         ))
     }
@@ -144,10 +146,10 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
 
 /// Why a server did not start. That its device is not the one of the region map has an exit code of its own.
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped to it")]
-fn refused(error: StartError) -> Failure {
+fn refused(error: StartError) -> CommandFailure {
     match error {
-        StartError::NotItsDevice { .. } => Failure::NotFound(chain(&error)),
-        _ => Failure::Failed(chain(&error)),
+        StartError::NotItsDevice { .. } => CommandFailure::NotFound(chain(&error)),
+        _ => CommandFailure::Failed(chain(&error)),
     }
 }
 
@@ -156,7 +158,7 @@ fn reserve_segments(
     config: &ServerConfig,
     map: &ClusterMap,
     engine: &Settings,
-) -> Result<u32, Failure> {
+) -> Result<u32, CommandFailure> {
     let id = ServerId(config.server.id);
     let regions = map.regions().iter();
     let regions = regions
@@ -166,7 +168,7 @@ fn reserve_segments(
     // Half of the device for what there has to be besides: superblock, manifests, logs, data.
     let least = 2 * u64::from(reserve) * SEGMENT_SIZE as u64;
     if config.storage.device_bytes.0 < least {
-        return Err(Failure::Config(format!(
+        return Err(CommandFailure::Config(format!(
             "storage.device-bytes = {} is too small for {regions} regions with memtables of {}: {} \
              of it are kept so that deletes and compactions go on when it is full; raise it to {} \
              or lower storage.l0-bytes",
@@ -179,7 +181,7 @@ fn reserve_segments(
     Ok(reserve)
 }
 
-fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+fn bind(address: SocketAddr) -> Result<TcpListener, CommandFailure> {
     TcpListener::bind(address)
-        .map_err(|error| Failure::Failed(format!("cannot listen on {address}: {error}")))
+        .map_err(|error| CommandFailure::Failed(format!("cannot listen on {address}: {error}")))
 }

@@ -28,7 +28,7 @@ use argosy_engine::Store as _;
 use argosy_log::Record;
 use argosy_log::segment::encode_segment_header;
 use argosy_lsm::edit::{Edit, LevelSegment, LogSegment, Place, Reference, RunId};
-use argosy_lsm::inspect::Region;
+use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::manifest::{self, Manifest};
 use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_lsm::{Lsm, Settings};
@@ -123,7 +123,7 @@ fn make(path: &Path, bytes: u64, shape: &Shape) -> Result<Made, Error> {
 
     let store = open(path)?;
     let entry = store.regions()[0].clone();
-    let version = Region::read(&store, &entry, &settings).version;
+    let version = InspectedRegion::read(&store, &entry, &settings).version;
     let version = version.ok_or("the region cannot be read")?;
     let segment_bytes = u32::try_from(settings.segment_bytes)?;
     let (mut manifest, _) = Manifest::open(&store, &entry, segment_bytes)?;
@@ -148,7 +148,7 @@ fn make(path: &Path, bytes: u64, shape: &Shape) -> Result<Made, Error> {
         place.keep();
     }
     edit.seq = EditSeq(edit.seq.0 + 1);
-    let record = manifest::Record {
+    let record = manifest::ManifestRecord {
         edit: edit.encode(),
         places,
     };
@@ -184,7 +184,7 @@ fn merge(
     while made.edit_bytes < most && !manifest.wants_checkpoint() {
         let mut edit = Edit::new(EditSeq(checkpoint.seq.0 + 1 + made.edits), checkpoint.epoch);
         edit.mark = Some(SegmentNumber(next + MERGED));
-        let mut record = manifest::Record {
+        let mut record = manifest::ManifestRecord {
             edit: Vec::new(),
             places: Vec::new(),
         };

@@ -64,7 +64,7 @@ pub use record::{Client, Record, RecordKind};
 pub use recover::{
     Binding, CutSegment, LogTail, RecoverError, Recovered, Recovery, Replayed, Unflushed, recover,
 };
-pub use segment::{Geometry, LogLayout, Position, WindowName, Writer};
+pub use segment::{Geometry, LogLayout, SegmentPosition, WindowName, Writer};
 pub use value::{LogSource, ReadError, ValueRef, read_value, read_value_in};
 pub use windows::LogWindows;
 pub use writer::{LogWriter, NoRoom};

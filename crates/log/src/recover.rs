@@ -36,7 +36,7 @@ use argosy_memory::SharedMemory;
 use super::gather::Group;
 use super::record::Client;
 use super::scan::{Head, ReadDevice, Scan, Source, Stop};
-use super::segment::{Geometry, Position};
+use super::segment::{Geometry, SegmentPosition};
 use crate::chain::{LogPoint, LogSegment};
 
 pub use super::scan::{CutSegment, Unflushed};
@@ -121,7 +121,7 @@ impl Replayed<'_> {
 pub struct LogTail {
     /// Behind the last record of the history; nothing behind it may ever be read again. `None`: the
     /// chain has no record of it.
-    pub end: Option<Position>,
+    pub end: Option<SegmentPosition>,
     /// Where every segment that is not sealed ends, in the order of the chain: behind its last record
     /// of the history; 0 where it has none. An edit that seals them there is the cut.
     pub seals: Vec<LogPoint>,
@@ -468,7 +468,7 @@ impl<'a, const N: usize> History<'a, N> {
 }
 
 /// Positions in rising order, one for each segment.
-type Ends = Vec<Position>;
+type Ends = Vec<SegmentPosition>;
 
 /// No ends yet.
 fn no_ends<const N: usize>() -> [Ends; N] {
@@ -476,7 +476,7 @@ fn no_ends<const N: usize>() -> [Ends; N] {
 }
 
 /// The log reaches to `end` now.
-fn note_end(ends: &mut Ends, end: Position) {
+fn note_end(ends: &mut Ends, end: SegmentPosition) {
     match ends.last_mut() {
         Some(last) if last.ordinal == end.ordinal => *last = end,
         _ => ends.push(end),

@@ -40,7 +40,7 @@ use self::loaded::{Image, Loaded, Memory};
 use self::unclosed::{ToWrite, Unclosed, put_into};
 use super::record::{Decoded, Record, RecordKind, decode, parse};
 use super::segment::{
-    BLOCK_BYTES, Geometry, HeaderError, Position, SEGMENT_HEADER_BYTES, WINDOW_HEADER_BYTES,
+    BLOCK_BYTES, Geometry, HeaderError, SEGMENT_HEADER_BYTES, SegmentPosition, WINDOW_HEADER_BYTES,
     WindowName, check_segment_header, decode_window_header, identity,
 };
 use crate::chain::{LogPoint, LogSegment};
@@ -91,8 +91,8 @@ impl Head {
     }
 
     /// The position behind the record.
-    pub(super) const fn behind(&self) -> Position {
-        Position {
+    pub(super) const fn behind(&self) -> SegmentPosition {
+        SegmentPosition {
             ordinal: self.segment.ordinal,
             offset: self.end,
             number: self.segment.number,
@@ -579,7 +579,7 @@ impl<'a> Scan<'a> {
 
     /// What has to be written to make everything up to `end` durable, and the closing marks that are not there of
     /// padding in front of `end`; the LSNs from the start of replay on are all there.
-    pub(super) fn into_unflushed(mut self, end: Position) -> ToWrite {
+    pub(super) fn into_unflushed(mut self, end: SegmentPosition) -> ToWrite {
         self.unload();
         let parts = self.windows.into_iter();
         let mut unflushed: Vec<_> = parts.filter_map(|image| image.up_to(end)).collect();

@@ -182,7 +182,7 @@ impl Geometry {
 
 /// A position in a log's chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
+pub struct SegmentPosition {
     /// The place of the segment in the chain.
     pub ordinal: u64,
     /// The byte in the segment.

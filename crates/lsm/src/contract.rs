@@ -21,7 +21,7 @@ use argosy_memory::MemoryError;
 use crate::cache::NodeCache;
 use crate::db::{Lsm, process_memory};
 use crate::names::logs::LOGS;
-use crate::replica::{Replica, Slots, Survivors};
+use crate::replica::{Replica, ReplicaSurvivors, Slots};
 use crate::set_aside;
 use crate::settings::Settings;
 
@@ -328,8 +328,8 @@ fn slots_of(windows: Windows) -> Slots {
 /// # Panics
 /// When a region has no such log.
 #[must_use]
-pub fn survivors_of(left: argosy_engine::Survivors) -> Survivors {
-    let mut survivors = Survivors::default();
+pub fn survivors_of(left: argosy_engine::Survivors) -> ReplicaSurvivors {
+    let mut survivors = ReplicaSurvivors::default();
     for of_log in left {
         survivors[of_log.log.index()] = of_log.slots;
     }

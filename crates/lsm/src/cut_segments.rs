@@ -88,7 +88,7 @@ pub(crate) fn places(store: &Store, region: RegionId) -> impl Iterator<Item = De
 
 /// A segment that is kept, and what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptCut {
     /// The log.
     pub log: LogId,
     /// Where it lies.
@@ -113,14 +113,14 @@ pub fn list(
     region: RegionId,
     version: Option<&Version>,
     geometry: Geometry,
-) -> Vec<Kept> {
+) -> Vec<KeptCut> {
     let mut list = Vec::new();
     for entry in cut_of(store, region) {
         let EntryKind::Cut(_, log) = kind_of(&entry) else {
             continue;
         };
         for place in &entry.manifest {
-            let mut kept = Kept {
+            let mut kept = KeptCut {
                 log,
                 place: *place,
                 cut_at: Lsn(entry.words[0]),
@@ -182,7 +182,7 @@ fn named(
 pub fn visit(
     store: &Store,
     of: LogLayout,
-    kept: &Kept,
+    kept: &KeptCut,
     visit: &mut dyn FnMut(u32, Record<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, DeviceError> {
     let Ok(segment) = &kept.segment else {

@@ -27,7 +27,7 @@ use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_log::value::reach;
 
 use crate::edit::Edit;
-use crate::manifest::{self, Manifest, ManifestError, Record};
+use crate::manifest::{self, Manifest, ManifestError, ManifestRecord};
 use crate::names::logs::LARGE_LOG;
 use crate::segments::StoredSegment;
 use crate::settings::Settings;
@@ -230,7 +230,7 @@ impl Pins {
         let stored = table.map(|(number, stored)| (*number, Arc::clone(stored)));
         let kept = pinned(self.region, self.shape, &edit, &stored.collect());
         let version = kept.map_err(|what| PinError::Corrupt(id, what))?;
-        let record = Record {
+        let record = ManifestRecord {
             edit: encode(name, &edit),
             places: places_of(&version),
         };

@@ -13,7 +13,7 @@ use argosy_engine::set_aside::SetAside;
 
 use crate::cut_segments;
 use crate::edit::Edit;
-use crate::manifest::{Record, readable};
+use crate::manifest::{ManifestRecord, readable};
 use crate::version::Version;
 
 /// Claims what can be found of the copy in `entry`, in use or set aside, unless another copy has claimed it. To be
@@ -49,7 +49,7 @@ pub fn of_version(store: &Arc<Store>, version: &Version) -> Option<SetAside> {
 }
 
 /// The places that these records of a manifest name, without those that later records remove.
-fn places(records: &[Record]) -> BTreeSet<DeviceSegment> {
+fn places(records: &[ManifestRecord]) -> BTreeSet<DeviceSegment> {
     let mut named: BTreeMap<SegmentNumber, DeviceSegment> = BTreeMap::new();
     for record in records {
         if let Ok(edit) = Edit::decode(&record.edit) {

@@ -15,9 +15,9 @@ use argosy_engine::catalog::{EntryKind, discard_cut, kind_of};
 use argosy_engine::conformance::Host;
 use argosy_engine::{BusyReason, EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_log::LogLayout;
-use argosy_lsm::cut_segments::{self, KEPT_MAX, Kept};
+use argosy_lsm::cut_segments::{self, KEPT_MAX, KeptCut};
 use argosy_lsm::db::promote::fresh_windows;
-use argosy_lsm::inspect::Region;
+use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use argosy_lsm::replica::Replica;
 use argosy_lsm::set_aside::claim;
@@ -138,7 +138,7 @@ impl Rig {
         self.machine.end(engine, Crash::PowerLoss);
     }
 
-    fn kept(&self) -> Vec<Kept> {
+    fn kept(&self) -> Vec<KeptCut> {
         kept(&self.machine)
     }
 }
@@ -156,9 +156,9 @@ fn store_of(machine: &Machine) -> Arc<Store> {
 }
 
 /// What a device keeps, as `inspect` shows it.
-fn kept(machine: &Machine) -> Vec<Kept> {
+fn kept(machine: &Machine) -> Vec<KeptCut> {
     let store = store_of(machine);
-    let region = Region::read(&store, &store.regions()[0], &machine.settings);
+    let region = InspectedRegion::read(&store, &store.regions()[0], &machine.settings);
     let geometry = machine.settings.log_geometry();
     cut_segments::list(&store, REGION, region.version.as_ref(), geometry)
 }
@@ -182,7 +182,7 @@ fn records(machine: &Machine) -> BTreeMap<Lsn, (Vec<u8>, Vec<u8>)> {
 }
 
 /// What is kept of `log`: how many segments, and the LSNs of the records in each.
-fn of_log(kept: &[Kept], log: LogId) -> Vec<(Lsn, Lsn)> {
+fn of_log(kept: &[KeptCut], log: LogId) -> Vec<(Lsn, Lsn)> {
     let of_log = kept.iter().filter(|kept| kept.log == log);
     of_log.map(|kept| kept.lsns.unwrap()).collect()
 }

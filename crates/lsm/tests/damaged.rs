@@ -12,7 +12,7 @@ use argosy_base::{AddressMode, Instant, Moment};
 use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::Store as _;
 use argosy_engine::conformance::{Choices, Host};
-use argosy_lsm::inspect::Region;
+use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::pins::Pins;
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::AnonymousWindows;
@@ -219,7 +219,7 @@ fn find_cut(seed: u64, loaded: Loaded) -> Option<String> {
     let store = Store::open_read_only(device).unwrap();
     let mut entries = store.regions().into_iter();
     let entry = entries.find(|entry| entry.region == REGION).unwrap();
-    let region = Region::read(&store, &entry, &loaded.settings);
+    let region = InspectedRegion::read(&store, &entry, &loaded.settings);
     let version = region.version.unwrap();
     let mut refused = 0;
     for point in version.log_points() {

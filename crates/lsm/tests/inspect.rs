@@ -13,10 +13,10 @@ use argosy_engine::conformance::Host;
 use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::edit::Edit;
 use argosy_lsm::inspect::{
-    Comparison, Difference, Member, Problem, ProblemKind, Region, Windows, compare, owners,
-    verify_owners, verify_region,
+    Comparison, Difference, InspectedRegion, LeftWindows, Member, Problem, ProblemKind, compare,
+    owners, verify_owners, verify_region,
 };
-use argosy_lsm::manifest::{Manifest, Record};
+use argosy_lsm::manifest::{Manifest, ManifestRecord};
 use argosy_lsm::names::logs::{LARGE_LOG, LOGS, log_name};
 use argosy_lsm::{Settings, Version};
 use common::{Machine, tiny, tiny_whole};
@@ -68,8 +68,8 @@ fn store_of(device: &Arc<MemoryDevice>) -> Arc<Store> {
     Store::open_read_only(device).unwrap()
 }
 
-fn region_of(store: &Arc<Store>, settings: &Settings) -> Region {
-    Region::read(store, &store.regions()[0], settings)
+fn region_of(store: &Arc<Store>, settings: &Settings) -> InspectedRegion {
+    InspectedRegion::read(store, &store.regions()[0], settings)
 }
 
 /// All that is wrong with a device of one region.
@@ -80,7 +80,7 @@ fn problems(device: &Arc<MemoryDevice>, settings: &Settings) -> Vec<Problem> {
     let [region] = regions;
     problems.extend(region.problems);
     if let Some(version) = &region.version {
-        let (checked, found, _) = verify_region(version, &Windows::default(), settings);
+        let (checked, found, _) = verify_region(version, &LeftWindows::default(), settings);
         assert!(checked.level_segments > 0);
         problems.extend(found);
     }
@@ -127,7 +127,7 @@ fn whole_is_found_whole(settings: Settings) {
     assert_eq!(problems(&device, &settings), []);
     let version = version_of(&device, &settings);
     assert!(version.levels().len() >= 2, "{version}");
-    let (checked, _, notes) = verify_region(&version, &Windows::default(), &settings);
+    let (checked, _, notes) = verify_region(&version, &LeftWindows::default(), &settings);
     assert!(
         checked.entries > 1000 && checked.pointers > 100,
         "{checked:?}"
@@ -382,7 +382,9 @@ fn changed(
         .for_each(|stored| store.claim(stored.place()).unwrap().keep());
     store.finish_recovery();
     let edit = edit.encode();
-    manifest.checkpoint(&Record { edit, places }).unwrap();
+    manifest
+        .checkpoint(&ManifestRecord { edit, places })
+        .unwrap();
     manifest.wait().unwrap();
     drop(manifest);
     drop(store);
@@ -439,7 +441,7 @@ fn compared(
 ) -> Result<Comparison, Box<Difference>> {
     let stores = copies.each_ref().map(store_of);
     let regions = stores.each_ref().map(|store| region_of(store, settings));
-    let windows = Windows::default();
+    let windows = LeftWindows::default();
     let member = |which: usize| Member {
         store: &stores[which],
         region: &regions[which],

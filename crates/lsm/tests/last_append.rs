@@ -14,7 +14,7 @@ use argosy_base::{DeviceSegment, Lsn};
 use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
-use argosy_lsm::inspect::Region;
+use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::{Lsm, Mutants, Settings};
 use argosy_memory::AnonymousWindows;
 use common::blocks::{LAST_EDITS, WITNESS, blocks, bytes_at};
@@ -133,7 +133,7 @@ fn hurt(device: &MemoryDevice, at: &Range<u64>, damage: Damage) -> Option<Arc<Me
 fn has_what_was_before(device: &Arc<MemoryDevice>, settings: &Settings, what: &str) {
     let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(device);
     let store = Store::open_read_only(device).unwrap();
-    let region = Region::read(&store, &store.regions()[0], settings);
+    let region = InspectedRegion::read(&store, &store.regions()[0], settings);
     assert!(region.lacks_last && region.version.is_some(), "{what}");
 }
 
@@ -200,7 +200,7 @@ fn a_forgotten_witness_is_found() {
 fn kind_of_last(device: &Arc<MemoryDevice>, settings: &Settings) -> &'static str {
     let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(device);
     let store = Store::open_read_only(device).unwrap();
-    let region = Region::read(&store, &store.regions()[0], settings);
+    let region = InspectedRegion::read(&store, &store.regions()[0], settings);
     let edit = &region.edits.last().unwrap().edit;
     match edit {
         edit if edit.replay_from.is_some() => "flush",

@@ -13,7 +13,9 @@ use argosy_base::{AddressMode, Direction, KeyRange};
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{EngineError, Snapshot, Store as _, WriteBatch, WriteOptions};
-use argosy_lsm::inspect::{Owner, Region, Windows, owners, verify_owners, verify_region};
+use argosy_lsm::inspect::{
+    InspectedRegion, LeftWindows, Owner, owners, verify_owners, verify_region,
+};
 use argosy_lsm::{Compaction, Lsm, Settings, Version};
 use common::{Machine, tiny};
 
@@ -96,9 +98,10 @@ fn shows(snapshot: &dyn Snapshot, model: &Model) {
 fn verified(machine: &Machine) -> Version {
     let device: Arc<dyn Device> = Arc::<argosy_device::MemoryDevice>::clone(&machine.device);
     let store = Store::open_read_only(device).unwrap();
-    let region = Region::read(&store, &store.regions()[0], &machine.settings);
+    let region = InspectedRegion::read(&store, &store.regions()[0], &machine.settings);
     let version = region.version.clone().unwrap();
-    let (checked, problems, _) = verify_region(&version, &Windows::default(), &machine.settings);
+    let (checked, problems, _) =
+        verify_region(&version, &LeftWindows::default(), &machine.settings);
     assert_eq!(problems, []);
     assert_eq!(checked.medium_segments, version.medium_log().len() as u64);
     let owners = owners(&[region]);

@@ -12,7 +12,7 @@ use argosy_base::{AddressMode, KeyRange, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, Crash, Device, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{EngineError, Source as _, Store as _, WriteBatch, WriteOptions};
-use argosy_lsm::inspect::{ProblemKind, Region, Windows, recount, verify_region};
+use argosy_lsm::inspect::{InspectedRegion, LeftWindows, ProblemKind, recount, verify_region};
 use argosy_lsm::level::form_and_refs;
 use argosy_lsm::level::pointers::for_each_pointer_mut;
 use argosy_lsm::names::logs::LARGE_LOG;
@@ -273,9 +273,9 @@ fn remove_range(machine: &mut Machine, engine: &Lsm, model: &mut Model, number: 
 fn notes_on_counts(machine: &Machine, engine: &Lsm) -> usize {
     let device: Arc<dyn Device> = Arc::<argosy_device::MemoryDevice>::clone(&machine.device);
     let store = Store::open_read_only(device).unwrap();
-    let region = Region::read(&store, &store.regions()[0], engine.settings());
+    let region = InspectedRegion::read(&store, &store.regions()[0], engine.settings());
     let version = region.version.unwrap();
-    let (_, problems, notes) = verify_region(&version, &Windows::default(), engine.settings());
+    let (_, problems, notes) = verify_region(&version, &LeftWindows::default(), engine.settings());
     for problem in problems {
         assert!(problem.kind != ProblemKind::Reference, "{problem}");
     }

@@ -15,7 +15,7 @@ use argosy_device::{Crash, Device, MemoryDevice, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::salvage::{Salvage, salvage};
-use argosy_lsm::inspect::{Region, Windows};
+use argosy_lsm::inspect::{InspectedRegion, LeftWindows};
 use argosy_lsm::names::logs::LOGS;
 use argosy_lsm::scrub::{Damage, Pace, Pass, ScrubStats, Scrubber, next};
 use argosy_lsm::stored::StoredVersion;
@@ -60,7 +60,7 @@ impl Loaded {
     fn version(&self, device: &Arc<MemoryDevice>) -> Version {
         let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(device);
         let store = Store::open_read_only(device).unwrap();
-        Region::read(&store, &store.regions()[0], &self.settings)
+        InspectedRegion::read(&store, &store.regions()[0], &self.settings)
             .version
             .unwrap()
     }
@@ -79,17 +79,22 @@ impl Loaded {
     fn salvage(&self, device: &Arc<MemoryDevice>) -> (Model, Salvage) {
         let version = self.version(device);
         let mut model = Model::new();
-        let found = salvage(&version, &Windows::default(), &self.settings, &mut |pair| {
-            if let Some(range) = pair.range {
-                model.retain(|key, _| !range.contains(key));
-                return Ok::<_, Infallible>(());
-            }
-            match pair.value {
-                Some((value, _)) => model.insert(pair.key.to_vec(), value.to_vec()),
-                None => model.remove(pair.key),
-            };
-            Ok::<_, Infallible>(())
-        });
+        let found = salvage(
+            &version,
+            &LeftWindows::default(),
+            &self.settings,
+            &mut |pair| {
+                if let Some(range) = pair.range {
+                    model.retain(|key, _| !range.contains(key));
+                    return Ok::<_, Infallible>(());
+                }
+                match pair.value {
+                    Some((value, _)) => model.insert(pair.key.to_vec(), value.to_vec()),
+                    None => model.remove(pair.key),
+                };
+                Ok::<_, Infallible>(())
+            },
+        );
         let Ok(found) = found;
         (model, found)
     }

@@ -14,7 +14,7 @@ use argosy_engine::catalog::id_of_set_aside;
 use argosy_engine::set_aside::{SetAside, put_back};
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::db::promote::fresh_windows;
-use argosy_lsm::replica::{Replica, ReplicaError, Survivors};
+use argosy_lsm::replica::{Replica, ReplicaError, ReplicaSurvivors};
 use argosy_lsm::set_aside::claim;
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::AnonymousWindows;
@@ -100,7 +100,13 @@ fn open_copy(
 ) -> Result<Replica, ReplicaError> {
     let windows = AnonymousWindows::new();
     let windows = fresh_windows(&windows, region, settings)?;
-    Replica::open(store, region, windows, &Survivors::default(), settings)
+    Replica::open(
+        store,
+        region,
+        windows,
+        &ReplicaSurvivors::default(),
+        settings,
+    )
 }
 
 /// Takes the copy of the region that is in use aside.

@@ -11,7 +11,7 @@ use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::Settings;
-use argosy_lsm::inspect::Region;
+use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::names::logs::LARGE_LOG;
 use common::{Machine, tiny};
 
@@ -46,7 +46,7 @@ fn one_edit_declares_several_segments_of_a_log_that_is_written_fast() {
     machine.end(engine, Crash::Kill);
     let device: Arc<dyn Device> = machine.device.clone();
     let store = Store::open_read_only(device).unwrap();
-    let region = Region::read(&store, &store.regions()[0], &machine.settings);
+    let region = InspectedRegion::read(&store, &store.regions()[0], &machine.settings);
     let edits = region.edits.iter().map(|record| &record.edit);
     let added = edits.filter(|edit| !edit.checkpoint && !edit.logs_added.is_empty());
     let added: Vec<_> = added.map(|edit| edit.logs_added.len()).collect();

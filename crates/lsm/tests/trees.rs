@@ -13,7 +13,7 @@ use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{EngineError, Snapshot, Store as _, WriteBatch, WriteOptions};
-use argosy_lsm::inspect::{Region, Windows, verify_region};
+use argosy_lsm::inspect::{InspectedRegion, LeftWindows, verify_region};
 use argosy_lsm::names::Form;
 use argosy_lsm::{Compaction, Lsm, Settings, Version};
 use common::{Machine, tiny, tiny_whole};
@@ -93,9 +93,10 @@ fn check(engine: &Lsm, model: &Model) {
 fn verified(machine: &Machine) -> Version {
     let device: Arc<dyn Device> = Arc::<argosy_device::MemoryDevice>::clone(&machine.device);
     let store = Store::open_read_only(device).unwrap();
-    let region = Region::read(&store, &store.regions()[0], &machine.settings);
+    let region = InspectedRegion::read(&store, &store.regions()[0], &machine.settings);
     let version = region.version.unwrap();
-    let (checked, problems, _) = verify_region(&version, &Windows::default(), &machine.settings);
+    let (checked, problems, _) =
+        verify_region(&version, &LeftWindows::default(), &machine.settings);
     assert_eq!(problems, []);
     assert!(checked.level_segments > 0);
     version

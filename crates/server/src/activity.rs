@@ -203,10 +203,10 @@ impl Ledger {
 
     /// The calling thread is at `activity` until the span is dropped.
     #[must_use]
-    pub fn during(&self, activity: Activity) -> Span<'_> {
+    pub fn during(&self, activity: Activity) -> ActivitySpan<'_> {
         let before = HERE.get().activity;
         self.turn_to(activity);
-        Span {
+        ActivitySpan {
             ledger: self,
             before,
         }
@@ -297,12 +297,12 @@ impl Accounts for Ledger {
 }
 
 /// Time at an activity; see [`Ledger::during`].
-pub struct Span<'a> {
+pub struct ActivitySpan<'a> {
     ledger: &'a Ledger,
     before: Activity,
 }
 
-impl Drop for Span<'_> {
+impl Drop for ActivitySpan<'_> {
     fn drop(&mut self) {
         self.ledger.turn_to(self.before);
     }

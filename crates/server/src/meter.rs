@@ -20,7 +20,7 @@ const SAMPLES_MAX: usize = 64;
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Outcome {
+pub enum MeteredOutcome {
     /// It was carried out; a condition that did not hold included.
     #[default]
     Ok,
@@ -34,7 +34,7 @@ pub enum Outcome {
     Storage,
 }
 
-impl Outcome {
+impl MeteredOutcome {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Ok,
@@ -57,7 +57,7 @@ impl Outcome {
     }
 }
 
-impl From<&Failure> for Outcome {
+impl From<&Failure> for MeteredOutcome {
     fn from(error: &Failure) -> Self {
         match error {
             Failure::Invalid(_) => Self::Invalid,
@@ -147,7 +147,7 @@ pub struct DurationCounts {
 #[derive(Debug)]
 pub struct Meter {
     commands: Vec<&'static str>,
-    counts: Vec<[AtomicU64; Outcome::ALL.len()]>,
+    counts: Vec<[AtomicU64; MeteredOutcome::ALL.len()]>,
     durations: [Durations; Op::ALL.len()],
 }
 
@@ -164,13 +164,13 @@ impl Meter {
 
     /// Counts an answer to the command in place `command`.
     #[inline]
-    pub fn count(&self, command: u16, outcome: Outcome) {
+    pub fn count(&self, command: u16, outcome: MeteredOutcome) {
         self.add(command, outcome, 1);
     }
 
     /// Counts so many answers to the command in place `command`.
     #[inline]
-    pub fn add(&self, command: u16, outcome: Outcome, count: u64) {
+    pub fn add(&self, command: u16, outcome: MeteredOutcome, count: u64) {
         // Relaxed, here and below: counters for people.
         if let Some(counts) = self.counts.get(usize::from(command)) {
             counts[outcome as usize].fetch_add(count, Ordering::Relaxed);
@@ -178,14 +178,14 @@ impl Meter {
     }
 
     /// What was counted; commands that were never asked for have no line but `ok`'s, 0.
-    pub fn counts(&self) -> impl Iterator<Item = (&'static str, Outcome, u64)> + '_ {
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, MeteredOutcome, u64)> + '_ {
         self.commands
             .iter()
             .zip(&self.counts)
             .flat_map(|(name, counts)| {
-                Outcome::ALL.into_iter().filter_map(move |outcome| {
+                MeteredOutcome::ALL.into_iter().filter_map(move |outcome| {
                     let count = counts[outcome as usize].load(Ordering::Relaxed);
-                    (count > 0 || outcome == Outcome::Ok).then_some((*name, outcome, count))
+                    (count > 0 || outcome == MeteredOutcome::Ok).then_some((*name, outcome, count))
                 })
             })
     }
@@ -269,18 +269,18 @@ mod tests {
     #[test]
     fn answers_are_counted_by_command_and_result() {
         let meter = Meter::new(vec!["get", "set"]);
-        meter.count(0, Outcome::Ok);
-        meter.count(0, Outcome::Ok);
-        meter.count(1, Outcome::Busy);
-        meter.count(2, Outcome::Ok);
+        meter.count(0, MeteredOutcome::Ok);
+        meter.count(0, MeteredOutcome::Ok);
+        meter.count(1, MeteredOutcome::Busy);
+        meter.count(2, MeteredOutcome::Ok);
         let counts: Vec<_> = meter.counts().collect();
         let expected = [
-            ("get", Outcome::Ok, 2),
-            ("set", Outcome::Ok, 0),
-            ("set", Outcome::Busy, 1),
+            ("get", MeteredOutcome::Ok, 2),
+            ("set", MeteredOutcome::Ok, 0),
+            ("set", MeteredOutcome::Busy, 1),
         ];
         assert_eq!(counts, expected);
-        for (index, outcome) in Outcome::ALL.into_iter().enumerate() {
+        for (index, outcome) in MeteredOutcome::ALL.into_iter().enumerate() {
             assert_eq!(outcome as usize, index);
         }
     }

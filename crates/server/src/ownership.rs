@@ -20,7 +20,7 @@ use argosy_coordinator::DeviceId;
 
 /// What is at the place of a server's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundDevice {
     /// No file.
     Nothing,
     /// A file or block device that holds no store.
@@ -106,28 +106,32 @@ pub enum Refusal {
 pub const fn decide(
     server: ServerId,
     known: Option<DeviceId>,
-    found: Found,
+    found: FoundDevice,
     new_device: bool,
 ) -> Result<Begin, Refusal> {
     match (known, found, new_device) {
-        (_, Found::Nothing | Found::Empty, true) => Ok(Begin::Make),
-        (None, Found::Nothing | Found::Empty, false) => Err(Refusal::NeverMade { server }),
-        (None, Found::Device(device), _) => Ok(Begin::Record(device)),
-        (Some(known), Found::Nothing | Found::Empty, false) => Err(Refusal::Missing {
+        (_, FoundDevice::Nothing | FoundDevice::Empty, true) => Ok(Begin::Make),
+        (None, FoundDevice::Nothing | FoundDevice::Empty, false) => {
+            Err(Refusal::NeverMade { server })
+        }
+        (None, FoundDevice::Device(device), _) => Ok(Begin::Record(device)),
+        (Some(known), FoundDevice::Nothing | FoundDevice::Empty, false) => Err(Refusal::Missing {
             server,
             known,
-            is_empty: matches!(found, Found::Empty),
+            is_empty: matches!(found, FoundDevice::Empty),
         }),
-        (Some(known), Found::Device(found), new_device) => match (known.0 == found.0, new_device) {
-            (true, false) => Ok(Begin::Open),
-            (true, true) => Err(Refusal::NotNew { server, known }),
-            (false, true) => Ok(Begin::Record(found)),
-            (false, false) => Err(Refusal::Other {
-                server,
-                known,
-                found,
-            }),
-        },
+        (Some(known), FoundDevice::Device(found), new_device) => {
+            match (known.0 == found.0, new_device) {
+                (true, false) => Ok(Begin::Open),
+                (true, true) => Err(Refusal::NotNew { server, known }),
+                (false, true) => Ok(Begin::Record(found)),
+                (false, false) => Err(Refusal::Other {
+                    server,
+                    known,
+                    found,
+                }),
+            }
+        }
     }
 }
 
@@ -139,37 +143,38 @@ mod tests {
     fn only_the_known_device_is_opened_by_itself() {
         let (server, one, two) = (ServerId(2), DeviceId(1), DeviceId(2));
         let all = [
-            Found::Nothing,
-            Found::Empty,
-            Found::Device(one),
-            Found::Device(two),
+            FoundDevice::Nothing,
+            FoundDevice::Empty,
+            FoundDevice::Device(one),
+            FoundDevice::Device(two),
         ];
         for known in [None, Some(one), Some(two)] {
             for found in all {
                 let by_itself = decide(server, known, found, false);
                 let told = decide(server, known, found, true);
-                let is_there = matches!((known, found), (Some(a), Found::Device(b)) if a == b);
+                let is_there =
+                    matches!((known, found), (Some(a), FoundDevice::Device(b)) if a == b);
                 match (known, found) {
-                    (_, Found::Nothing | Found::Empty) => {
+                    (_, FoundDevice::Nothing | FoundDevice::Empty) => {
                         assert!(by_itself.is_err(), "{known:?} {found:?}");
                         assert_eq!(told, Ok(Begin::Make));
                     }
-                    (None, Found::Device(device)) => {
+                    (None, FoundDevice::Device(device)) => {
                         assert_eq!(by_itself, Ok(Begin::Record(device)));
                         assert_eq!(told, Ok(Begin::Record(device)));
                     }
-                    (Some(_), Found::Device(_)) if is_there => {
+                    (Some(_), FoundDevice::Device(_)) if is_there => {
                         assert_eq!(by_itself, Ok(Begin::Open));
                         assert!(told.is_err());
                     }
-                    (Some(_), Found::Device(device)) => {
+                    (Some(_), FoundDevice::Device(device)) => {
                         assert!(by_itself.is_err());
                         assert_eq!(told, Ok(Begin::Record(device)));
                     }
                 }
             }
         }
-        let missing = decide(server, Some(one), Found::Nothing, false).unwrap_err();
+        let missing = decide(server, Some(one), FoundDevice::Nothing, false).unwrap_err();
         let text = missing.to_string();
         for what in ["server 2", &one.to_string(), "mount", "--new-device"] {
             assert!(text.contains(what), "{text}");

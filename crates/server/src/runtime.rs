@@ -33,7 +33,7 @@ use argosy_memory::{
 };
 
 use crate::activity::Ledger;
-use crate::admin::{Admin, Source};
+use crate::admin::{Admin, StatusSource};
 use crate::native;
 use crate::node::{Node, NodeSettings, OpenError, World, names_within};
 use crate::ownership::Refusal;
@@ -162,10 +162,10 @@ pub enum StartError {
 
 /// A server that runs. Dropping it without [`stop`](Self::stop) is as a kill: nothing that was
 /// acknowledged is lost.
-pub struct Server {
+pub struct RunningServer {
     node: Arc<Node>,
     listener: Option<Listener>,
-    native: Option<native::Listener>,
+    native: Option<native::NativeListener>,
     workers: Option<Workers>,
     admin: Option<Admin>,
     threads: Threading,
@@ -173,7 +173,7 @@ pub struct Server {
     _windows_lock: File,
 }
 
-impl Server {
+impl RunningServer {
     /// Opens device and regions, and serves.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Server {
         let native = (native, options.native_threads);
         let native = start_native(&node, native, &place, &options.clock)?;
         let reporter = Reporter::new(Arc::clone(&node), Arc::clone(listener.front()));
-        let told: Arc<dyn Source> = Arc::new(reporter);
+        let told: Arc<dyn StatusSource> = Arc::new(reporter);
         let admin = Admin::start(options.admin, told, options.clock).map_err(|source| {
             StartError::System {
                 what: "serve health requests",
@@ -254,7 +254,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         self.threads.stop();
     }
@@ -327,7 +327,7 @@ fn start_native(
     (settings, threads): (native::Settings, usize),
     place: &native::Place<'_>,
     clock: &Arc<dyn Clock>,
-) -> Result<Option<native::Listener>, StartError> {
+) -> Result<Option<native::NativeListener>, StartError> {
     if threads == 0 {
         return Ok(None);
     }
@@ -335,7 +335,7 @@ fn start_native(
     let socket = place.socket(settings.server);
     let front = Arc::new(native::Front::new(settings, routes, &socket));
     let service: Arc<dyn Service> = Arc::clone(node) as Arc<dyn Service>;
-    let listener = native::Listener::start(&native::Start {
+    let listener = native::NativeListener::start(&native::Start {
         socket: &socket,
         front: &front,
         threads,

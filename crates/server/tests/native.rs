@@ -17,7 +17,7 @@ use argosy_client::{ClientError, Only, Span};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::SystemClock;
 use argosy_engine::Reach;
-use argosy_server::native::{Front, Listener, Place, Routes, Settings, Start};
+use argosy_server::native::{Front, NativeListener, Place, Routes, Settings, Start};
 use argosy_server::resp::fake::Fake;
 use argosy_server::service::{
     Begun, Failure, InfoSection, Readiness, ReplySink, ReplyTo, Request, Response, Service,
@@ -79,7 +79,7 @@ fn map(primaries: [u32; 2]) -> ClusterMap {
 struct Running {
     front: Arc<Front>,
     fake: Arc<Fake>,
-    listener: Option<Listener>,
+    listener: Option<NativeListener>,
     socket: PathBuf,
     _workers: Workers,
 }
@@ -131,14 +131,14 @@ fn serve(
     map: &ClusterMap,
     service: &Arc<dyn Service>,
     by: By<'_>,
-) -> (Arc<Front>, Listener, PathBuf) {
+) -> (Arc<Front>, NativeListener, PathBuf) {
     let id = settings.server.0;
     let place = Place { root: dir };
     let socket = place.socket(ServerId(id));
     let routes = Routes::new(ServerId(id), map, |id| place.socket(id));
     let front = Arc::new(Front::new(settings, routes, &socket));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let listener = Listener::start(&Start {
+    let listener = NativeListener::start(&Start {
         socket: &socket,
         front: &front,
         threads: by.threads,

@@ -17,7 +17,7 @@ use clap::ValueEnum;
 use super::{Bench, Running, Stage, System, collect};
 use crate::cluster::scratch::{ScratchDir, shared_memory_root};
 use crate::engines::{self, Settings};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::frugal;
 use crate::units::Size;
 
@@ -46,11 +46,11 @@ impl Peer {
     }
 
     /// Whether this program has it.
-    pub(super) fn check(self) -> Result<(), Failure> {
+    pub(super) fn check(self) -> Result<(), CommandFailure> {
         if cfg!(feature = "peers") {
             return Ok(());
         }
-        Err(Failure::Usage(format!(
+        Err(CommandFailure::Usage(format!(
             "--peer {0}: this program was built without peers; `make bench-peers PEER={0}` installs \
              their libraries, builds one that has them, and runs `argosy bench --embedded --peer {0} \
              $ARGS`",
@@ -157,27 +157,31 @@ impl Bench {
         &self,
         system: &System,
         running: &Running,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<Row>, CommandFailure> {
         match system.peer {
             None => self.measure_engine(system, running),
             Some(peer) => self.measure_peer(peer, system, running),
         }
     }
 
-    fn measure_engine(&self, system: &System, running: &Running) -> Result<Vec<Row>, Failure> {
+    fn measure_engine(
+        &self,
+        system: &System,
+        running: &Running,
+    ) -> Result<Vec<Row>, CommandFailure> {
         let root = self.root();
         let data = ScratchDir::new(&root)?;
         let windows = ScratchDir::new(&shared_memory_root(&root))?;
         let settings = self.engine_settings(system);
         settings
             .validate()
-            .map_err(|error| Failure::Usage(error.to_string()))?;
+            .map_err(|error| CommandFailure::Usage(error.to_string()))?;
         if self.budget {
             let (memory, cache) = (self.memory, settings.cache_bytes);
             if cache < settings.l0_bytes.saturating_mul(17) / 16 {
                 let least =
                     settings.clone().divide(0, share_of(memory.bytes())) + 2 * settings.l0_bytes;
-                return Err(Failure::Usage(format!(
+                return Err(CommandFailure::Usage(format!(
                     "--memory {memory} is too small a budget for memtables of {}: set it to {} or more, or \
                      lower --l0-bytes",
                     self.l0_bytes(),
@@ -207,7 +211,7 @@ impl Bench {
         peer: Peer,
         system: &System,
         running: &Running,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<Row>, CommandFailure> {
         let data = ScratchDir::new(&self.root())?;
         let dir = data.path().to_path_buf();
         let (settings, config) = (self.peer_settings(peer), self.configuration(system));
@@ -223,7 +227,12 @@ impl Bench {
 
     #[cfg(not(feature = "peers"))]
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
-    fn measure_peer(&self, peer: Peer, _: &System, _: &Running) -> Result<Vec<Row>, Failure> {
+    fn measure_peer(
+        &self,
+        peer: Peer,
+        _: &System,
+        _: &Running,
+    ) -> Result<Vec<Row>, CommandFailure> {
         peer.check().map(|()| Vec::new())
     }
 }

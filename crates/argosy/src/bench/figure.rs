@@ -21,7 +21,7 @@ use crate::config::{
     AdminSection, CompactionName, CoordinatorSection, FabricSection, LogSection, NativeSection,
     PlacementName, ReplicationSection, RespSection, ServerConfig, ServerSection,
 };
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::server::RESP_THREADS;
 use crate::units::Size;
 
@@ -99,7 +99,7 @@ pub(super) fn parse_scale(text: &str) -> Result<u64, String> {
 
 impl Bench {
     /// Reruns `figure`.
-    pub(super) fn run_figure(&self, figure: &'static Figure) -> Result<(), Failure> {
+    pub(super) fn run_figure(&self, figure: &'static Figure) -> Result<(), CommandFailure> {
         let mut scale = Scale::of(self.rerun.scale);
         scale.records = self.records.unwrap_or(scale.records);
         scale.ops = self.ops.unwrap_or(scale.records / 2);
@@ -112,13 +112,13 @@ impl Bench {
             .collect();
         let names = figure.workloads.iter();
         let workloads: Result<Vec<Workload>, _> = names.map(|name| name.parse()).collect();
-        let mut workloads = workloads.map_err(Failure::Usage)?;
+        let mut workloads = workloads.map_err(CommandFailure::Usage)?;
         workloads.retain(|one| self.workload.is_empty() || self.workload.contains(one));
         if points.is_empty() || workloads.is_empty() {
             let name = figure.name;
             let why =
                 format!("{name} has none of the mixes, or of the workloads, that were asked for");
-            return Err(Failure::Usage(why));
+            return Err(CommandFailure::Usage(why));
         }
         let running = Running::watched()?;
         let table = self.output == OutputFormat::Table;
@@ -147,7 +147,7 @@ impl Bench {
         let outcome = FigureOutcome::new(figure, scale, &takes, missing);
         if let Some(path) = &self.plot {
             let written = std::fs::write(path, bars::svg(&outcome));
-            written.map_err(|error| Failure::io("write the plot", path, &error))?;
+            written.map_err(|error| CommandFailure::io("write the plot", path, &error))?;
         }
         if table {
             println!("{}", outcome.table());
@@ -181,7 +181,7 @@ impl Bench {
     }
 
     /// Runs everything: all systems side by side, then all of them again.
-    fn take(&self, sweep: &Sweep, running: &Running) -> Result<Vec<Takes>, Failure> {
+    fn take(&self, sweep: &Sweep, running: &Running) -> Result<Vec<Takes>, CommandFailure> {
         let repeat = self.repeat.unwrap_or(REPEAT);
         let mut takes = BTreeMap::new();
         for repetition in 1..=repeat {
@@ -212,7 +212,7 @@ impl Bench {
         point: &Point,
         asked: &Asked,
         running: &Running,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<Row>, CommandFailure> {
         let figure = sweep.figure;
         let system = system_of(figure, asked);
         let mut system = system.expect("only what there is is measured");
@@ -237,7 +237,7 @@ impl Bench {
     }
 
     /// The least memory, in whole MiB, with which every server has a cache of `cache_bytes`.
-    fn memory_for(&self, system: &System, cache_bytes: u64) -> Result<Size, Failure> {
+    fn memory_for(&self, system: &System, cache_bytes: u64) -> Result<Size, CommandFailure> {
         let ports: Vec<_> = (1..).take(self.servers).map(Ports::at).collect();
         let map = new_map(&self.shape(system), Split::Hex, &ports)?;
         let spec = self.spec(system);

@@ -13,7 +13,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// How much of a dead server's log is shown.
 const LOG_TAIL_BYTES: i64 = 2000;
@@ -28,13 +28,17 @@ pub(crate) struct Child {
 
 impl Child {
     /// Starts `argosy server --config config` with `options`; what it says is appended to `log`.
-    pub(crate) fn start(config: &Path, log: PathBuf, options: &[&str]) -> Result<Self, Failure> {
-        let failed = |what: &str, error: std::io::Error| Failure::io(what, config, &error);
+    pub(crate) fn start(
+        config: &Path,
+        log: PathBuf,
+        options: &[&str],
+    ) -> Result<Self, CommandFailure> {
+        let failed = |what: &str, error: std::io::Error| CommandFailure::io(what, config, &error);
         let output = File::options()
             .create(true)
             .append(true)
             .open(&log)
-            .map_err(|error| Failure::io("write", &log, &error))?;
+            .map_err(|error| CommandFailure::io("write", &log, &error))?;
         let program = std::env::current_exe().map_err(|error| failed("find itself for", error))?;
         let process = Command::new(program)
             .arg("server")

@@ -24,7 +24,7 @@ use argosy_device::random;
 use clap::ValueEnum;
 
 use crate::cluster::ports::Ports;
-use crate::failure::{Failure, chain};
+use crate::failure::{CommandFailure, chain};
 
 pub(crate) use argosy_coordinator::Replication;
 
@@ -133,21 +133,21 @@ impl Layout {
 }
 
 /// Reads the region map in `coordinator`, if there is one.
-pub(crate) fn read_map(coordinator: &Path) -> Result<Option<ClusterMap>, Failure> {
+pub(crate) fn read_map(coordinator: &Path) -> Result<Option<ClusterMap>, CommandFailure> {
     let entry = open(coordinator)?
         .read_now(CLUSTER_KEY)
-        .map_err(|error| Failure::Failed(chain(&error)))?;
+        .map_err(|error| CommandFailure::Failed(chain(&error)))?;
     if entry.value.is_empty() {
         return Ok(None);
     }
     let map = ClusterMap::parse(&entry.value);
     map.map(Some)
-        .map_err(|error| Failure::Corrupt(format!("{}: {error}", coordinator.display())))
+        .map_err(|error| CommandFailure::Corrupt(format!("{}: {error}", coordinator.display())))
 }
 
 /// Puts `map` into `coordinator`, in place of whatever map is there.
-pub(crate) fn write_map(coordinator: &Path, map: &ClusterMap) -> Result<(), Failure> {
-    let failed = |error| Failure::Failed(chain(&error));
+pub(crate) fn write_map(coordinator: &Path, map: &ClusterMap) -> Result<(), CommandFailure> {
+    let failed = |error| CommandFailure::Failed(chain(&error));
     let embedded = open(coordinator)?;
     let found = embedded.read_now(CLUSTER_KEY).map_err(failed)?;
     let value = map.to_json();
@@ -186,12 +186,16 @@ pub(crate) fn record_device(
     }
 }
 
-fn open(coordinator: &Path) -> Result<Embedded, Failure> {
-    Embedded::open(coordinator).map_err(|error| Failure::Failed(chain(&error)))
+fn open(coordinator: &Path) -> Result<Embedded, CommandFailure> {
+    Embedded::open(coordinator).map_err(|error| CommandFailure::Failed(chain(&error)))
 }
 
 /// A new cluster of `shape`, or why there can be none.
-pub(crate) fn new_map(shape: &Shape, split: Split, ports: &[Ports]) -> Result<ClusterMap, Failure> {
+pub(crate) fn new_map(
+    shape: &Shape,
+    split: Split,
+    ports: &[Ports],
+) -> Result<ClusterMap, CommandFailure> {
     let regions = shape.regions_or_default();
     let ranges = match split {
         Split::Text => split_text(regions),
@@ -203,20 +207,20 @@ pub(crate) fn new_map(shape: &Shape, split: Split, ports: &[Ports]) -> Result<Cl
         .map(|(index, range)| region(shape, index, range))
         .collect();
     let map = ClusterMap::new(
-        ClusterId(random::number().map_err(Failure::no_random)?),
+        ClusterId(random::number().map_err(CommandFailure::no_random)?),
         shape.replication_or_default(),
         servers_at(ports),
         regions,
     );
-    let map = map.map_err(|error| Failure::Usage(chain(&error)))?;
+    let map = map.map_err(|error| CommandFailure::Usage(chain(&error)))?;
     Ok(map.with_addresses(shape.addresses.unwrap_or_default()))
 }
 
 /// `map` with its servers at `ports`.
-pub(crate) fn moved(map: &ClusterMap, ports: &[Ports]) -> Result<ClusterMap, Failure> {
+pub(crate) fn moved(map: &ClusterMap, ports: &[Ports]) -> Result<ClusterMap, CommandFailure> {
     let regions = map.regions().to_vec();
     let moved = ClusterMap::new(map.cluster(), map.replication(), servers_at(ports), regions)
-        .map_err(|error| Failure::Failed(chain(&error)))?;
+        .map_err(|error| CommandFailure::Failed(chain(&error)))?;
     let devices = map.servers().iter().filter_map(|server| {
         let device = map.device(server.id)?;
         Some((server.id, device))
@@ -266,10 +270,10 @@ impl Shape {
     }
 
     /// Whether there can be such a cluster.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), CommandFailure> {
         let (servers, replicas) = (self.servers_or_default(), self.replicas_or_default());
         let regions = self.regions_or_default();
-        let refuse = |reason: String| Err(Failure::Usage(reason));
+        let refuse = |reason: String| Err(CommandFailure::Usage(reason));
         if !(1..=SERVERS_MAX).contains(&servers) {
             return refuse(format!(
                 "--servers {servers}: there can be 1 to {SERVERS_MAX}"
@@ -295,7 +299,7 @@ impl Shape {
     }
 
     /// Whether everything that is asked for is what `there` has.
-    pub(crate) fn agrees_with(&self, there: &Self) -> Result<(), Failure> {
+    pub(crate) fn agrees_with(&self, there: &Self) -> Result<(), CommandFailure> {
         let differs = [
             ("--servers", self.servers, there.servers),
             ("--replicas", self.replicas, there.replicas),
@@ -304,7 +308,7 @@ impl Shape {
         if let (Some(asked), Some(found)) = (self.addresses, there.addresses)
             && asked != found
         {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "--address {asked}: the cluster in this data directory has {found}, for the life of \
                  its data"
             )));
@@ -313,7 +317,7 @@ impl Shape {
             if let (Some(asked), Some(found)) = (asked, found)
                 && asked != found
             {
-                return Err(Failure::Usage(format!(
+                return Err(CommandFailure::Usage(format!(
                     "{flag} {asked}: the cluster in this data directory has {found}; leave the \
                      flag out, or use another directory"
                 )));
@@ -322,12 +326,12 @@ impl Shape {
         if let (Some(asked), Some(found)) = (self.replication, there.replication)
             && asked != found
         {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "--replication {asked}: the cluster in this data directory has {found}"
             )));
         }
         match (self.primaries, there.primaries) {
-            (Some(asked), Some(found)) if asked != found => Err(Failure::Usage(format!(
+            (Some(asked), Some(found)) if asked != found => Err(CommandFailure::Usage(format!(
                 "--layout {}: the cluster in this data directory has {}",
                 asked.name(),
                 found.name()

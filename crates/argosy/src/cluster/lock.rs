@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// How long a process that may have been killed this moment is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -35,9 +35,9 @@ pub struct DirLock(File);
 
 impl DirLock {
     /// Takes the lock on `dir`, or says who has it.
-    pub fn take(dir: &Path) -> Result<Self, Failure> {
+    pub fn take(dir: &Path) -> Result<Self, CommandFailure> {
         let path = dir.join(NAME);
-        let failed = |error: std::io::Error| Failure::io("lock", &path, &error);
+        let failed = |error: std::io::Error| CommandFailure::io("lock", &path, &error);
         let mut file = File::options()
             .create(true)
             .truncate(false)
@@ -67,25 +67,25 @@ impl DirLock {
 
 /// Keeps servers away from `dir` while the result lives, and changes nothing there. `None` where no
 /// server ever was: there is no lock.
-pub fn share(dir: &Path) -> Result<Option<DirLock>, Failure> {
+pub fn share(dir: &Path) -> Result<Option<DirLock>, CommandFailure> {
     let path = dir.join(NAME);
     let mut file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Failure::io("open", &path, &error)),
+        Err(error) => return Err(CommandFailure::io("open", &path, &error)),
     };
     wait_for_lock(&mut file, dir, FlockOperation::NonBlockingLockShared)?;
     Ok(Some(DirLock(file)))
 }
 
 /// Locks `file`, the lock of `dir`, or says who has it.
-fn wait_for_lock(file: &mut File, dir: &Path, how: FlockOperation) -> Result<(), Failure> {
+fn wait_for_lock(file: &mut File, dir: &Path, how: FlockOperation) -> Result<(), CommandFailure> {
     let began = SystemClock.now();
     loop {
         match flock(&*file, how) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(Failure::io("lock", &dir.join(NAME), &error.into())),
+            Err(error) => return Err(CommandFailure::io("lock", &dir.join(NAME), &error.into())),
         }
         let holder = holder_in(file);
         let patience = match holder {
@@ -94,7 +94,7 @@ fn wait_for_lock(file: &mut File, dir: &Path, how: FlockOperation) -> Result<(),
         };
         if SystemClock.now() - began > patience {
             let by = holder.map_or_else(String::new, |pid| format!(" by process {}", number(pid)));
-            return Err(Failure::Failed(format!(
+            return Err(CommandFailure::Failed(format!(
                 "{} is in use{by}; stop that first",
                 dir.display()
             )));

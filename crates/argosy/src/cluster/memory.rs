@@ -32,7 +32,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::cluster::scratch::shared_memory_root;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 const PREFIX: &str = "argosy-memory-";
 const DATA_DIR: &str = "data-dir";
@@ -46,11 +46,12 @@ pub(crate) struct ClusterMemory {
 
 impl ClusterMemory {
     /// That of the cluster with its data in `dir`, an absolute path; after what others have left is removed.
-    pub(crate) fn of(dir: &Path) -> Result<Self, Failure> {
+    pub(crate) fn of(dir: &Path) -> Result<Self, CommandFailure> {
         let root = shared_memory_root(dir);
         sweep(&root);
         let path = path_of(&root, dir);
-        let failed = |error: io::Error| Failure::io("use the shared memory in", &path, &error);
+        let failed =
+            |error: io::Error| CommandFailure::io("use the shared memory in", &path, &error);
         let lock = loop {
             own_directory(&path).map_err(failed)?;
             let lock = File::open(&path).map_err(failed)?;
@@ -209,8 +210,8 @@ pub(crate) fn held_in(shm: &Path) -> io::Result<Held> {
 
 /// Makes sure that a cluster is made new in `dir`, where there is none, only while its shared memory holds no
 /// records: otherwise one was there, and is not now. With `discard` these windows are removed.
-pub(crate) fn check_new(dir: &Path, shm: &Path, discard: bool) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::io("look for windows in", shm, &error);
+pub(crate) fn check_new(dir: &Path, shm: &Path, discard: bool) -> Result<(), CommandFailure> {
+    let failed = |error: io::Error| CommandFailure::io("look for windows in", shm, &error);
     let held = held_in(shm).map_err(failed)?;
     if held.windows == 0 {
         return Ok(());
@@ -218,7 +219,7 @@ pub(crate) fn check_new(dir: &Path, shm: &Path, discard: bool) -> Result<(), Fai
     let (count, mib) = (held.windows, held.bytes.div_ceil(1 << 20));
     let (dir, at) = (dir.display(), shm.display());
     if !discard {
-        return Err(Failure::NotFound(format!(
+        return Err(CommandFailure::NotFound(format!(
             "{dir} holds no cluster, but {at} holds {count} log windows ({mib} MiB) with records of one that was \
              there; if its disk is not mounted, mount it and start again; if that cluster is gone for good, add \
              --discard-windows, which removes what it had acknowledged last"
@@ -227,7 +228,7 @@ pub(crate) fn check_new(dir: &Path, shm: &Path, discard: bool) -> Result<(), Fai
     for server in entries(shm).map_err(failed)? {
         if server.join("windows").is_dir() {
             std::fs::remove_dir_all(&server)
-                .map_err(|error| Failure::io("remove", &server, &error))?;
+                .map_err(|error| CommandFailure::io("remove", &server, &error))?;
         }
     }
     eprintln!("removed {count} log windows ({mib} MiB) with records from {at}");

@@ -35,7 +35,7 @@ use crate::config::{
     AdminSection, CoordinatorSection, FabricSection, LogSection, MemorySection, NativeSection,
     ReplicationSection, RespSection, ServerConfig, ServerSection, StorageSection,
 };
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use child::Child;
 use layout::{Layout, Shape, Split};
 use lock::DirLock;
@@ -140,7 +140,7 @@ impl Places {
 
 impl Cluster {
     /// Starts the servers of a cluster.
-    pub(crate) fn start(spec: &Spec) -> Result<Self, Failure> {
+    pub(crate) fn start(spec: &Spec) -> Result<Self, CommandFailure> {
         spec.shape.check()?;
         let (layout, places) = make_places(spec)?;
         let claim = PortClaim::wait()?;
@@ -242,9 +242,9 @@ impl Cluster {
         clean
     }
 
-    fn start_member(&self, id: usize, spec: &Spec) -> Result<Member, Failure> {
+    fn start_member(&self, id: usize, spec: &Spec) -> Result<Member, CommandFailure> {
         let dir = self.layout.server(id);
-        make_directory(&dir).map_err(|error| Failure::io("make", &dir, &error))?;
+        make_directory(&dir).map_err(|error| CommandFailure::io("make", &dir, &error))?;
         let ports = ports_in(&self.map)?[id];
         let config = ServerConfig {
             server: ServerSection {
@@ -267,7 +267,7 @@ impl Cluster {
         };
         let path = self.layout.config(id);
         std::fs::write(&path, config.to_toml())
-            .map_err(|error| Failure::io("write", &path, &error))?;
+            .map_err(|error| CommandFailure::io("write", &path, &error))?;
         // One that never had a device gets its first.
         let is_known = self.map.device(ServerId(config.server.id)).is_some();
         let options: &[&str] = match is_known && !spec.new_devices.contains(&id) {
@@ -291,8 +291,8 @@ impl Cluster {
     /// was waited for.
     pub(crate) fn wait_ready(
         &mut self,
-        mut pause: impl FnMut(Duration) -> Result<bool, Failure>,
-    ) -> Result<(), Failure> {
+        mut pause: impl FnMut(Duration) -> Result<bool, CommandFailure>,
+    ) -> Result<(), CommandFailure> {
         let started = SystemClock.now();
         let mut waits: Vec<_> = self
             .members
@@ -312,7 +312,9 @@ impl Cluster {
                         eprintln!("waiting for {}", says(reason.clone()));
                         waits_for.get_or_insert(says(reason))
                     }
-                    Verdict::GiveUp(reason) => return Err(Failure::Unreachable(says(reason))),
+                    Verdict::GiveUp(reason) => {
+                        return Err(CommandFailure::Unreachable(says(reason)));
+                    }
                 };
             }
             if waits.iter().all(Patience::listens) {
@@ -324,15 +326,15 @@ impl Cluster {
             let waited = SystemClock.now() - started;
             if pause((waited / 20).clamp(POLL, POLL_MAX))? {
                 let stopped = format!("stopped before every server was ready: {reason}");
-                return Err(Failure::Unreachable(stopped));
+                return Err(CommandFailure::Unreachable(stopped));
             }
         }
     }
 
-    fn check_living(&mut self) -> Result<(), Failure> {
+    fn check_living(&mut self) -> Result<(), CommandFailure> {
         for member in &mut self.members {
             if let Some(status) = member.child.exited() {
-                return Err(Failure::Failed(format!(
+                return Err(CommandFailure::Failed(format!(
                     "server {} ended before it was ready: {status}\n{}",
                     member.id,
                     member.child.log_tail()
@@ -344,12 +346,12 @@ impl Cluster {
 }
 
 /// The directories, and what keeps them.
-fn make_places(spec: &Spec) -> Result<(Layout, Places), Failure> {
+fn make_places(spec: &Spec) -> Result<(Layout, Places), CommandFailure> {
     if let Some(dir) = &spec.data_dir {
-        make_directory(dir).map_err(|error| Failure::io("make", dir, &error))?;
+        make_directory(dir).map_err(|error| CommandFailure::io("make", dir, &error))?;
         let dir = dir
             .canonicalize()
-            .map_err(|error| Failure::io("find", dir, &error))?;
+            .map_err(|error| CommandFailure::io("find", dir, &error))?;
         check_is_for_clusters(&dir)?;
         let lock = DirLock::take(&dir)?;
         let memory = ClusterMemory::of(&dir)?;
@@ -369,10 +371,10 @@ fn make_places(spec: &Spec) -> Result<(Layout, Places), Failure> {
 }
 
 /// Whether the servers that are to get a device are of the cluster's `servers`.
-fn check_new_devices(spec: &Spec, servers: usize) -> Result<(), Failure> {
+fn check_new_devices(spec: &Spec, servers: usize) -> Result<(), CommandFailure> {
     match spec.new_devices.iter().find(|id| **id >= servers) {
         None => Ok(()),
-        Some(id) => Err(Failure::Usage(format!(
+        Some(id) => Err(CommandFailure::Usage(format!(
             "--new-device {id}: there are servers 0 to {}",
             servers - 1
         ))),
@@ -380,11 +382,11 @@ fn check_new_devices(spec: &Spec, servers: usize) -> Result<(), Failure> {
 }
 
 /// Refuses a directory that holds something else than a cluster: a store of one program, or anybody's files.
-fn check_is_for_clusters(dir: &Path) -> Result<(), Failure> {
+fn check_is_for_clusters(dir: &Path) -> Result<(), CommandFailure> {
     if dir.join("coordinator").exists() {
         return Ok(());
     }
-    let failed = |error| Failure::io("look into", dir, &error);
+    let failed = |error| CommandFailure::io("look into", dir, &error);
     // What a start that was ended early, and the making of a file system, leave.
     let known = ["lock", "lost+found"];
     let mut what = None;
@@ -401,7 +403,7 @@ fn check_is_for_clusters(dir: &Path) -> Result<(), Failure> {
     }
     match what {
         None => Ok(()),
-        Some(what) => Err(Failure::Usage(format!(
+        Some(what) => Err(CommandFailure::Usage(format!(
             "--data-dir {}: it holds {what}; name an empty directory, one that does not exist yet, or that of a \
              cluster",
             dir.display()
@@ -414,14 +416,14 @@ fn settle_map(
     spec: &Spec,
     layout: &Layout,
     claim: &PortClaim,
-) -> Result<(ClusterMap, Held), Failure> {
+) -> Result<(ClusterMap, Held), CommandFailure> {
     let coordinator = layout.coordinator();
     let (map, held) = match layout::read_map(&coordinator)? {
         Some(map) => {
             spec.shape.agrees_with(&Shape::of(&map))?;
             check_new_devices(spec, map.servers().len())?;
             if spec.discard_windows {
-                return Err(Failure::Usage(format!(
+                return Err(CommandFailure::Usage(format!(
                     "--discard-windows: the cluster in {} is there, and its windows are its own",
                     layout.dir.display()
                 )));
@@ -440,10 +442,11 @@ fn settle_map(
     Ok((map, held))
 }
 
-fn ports_in(map: &ClusterMap) -> Result<Vec<Ports>, Failure> {
+fn ports_in(map: &ClusterMap) -> Result<Vec<Ports>, CommandFailure> {
     let parse = |text: &str| {
-        text.parse()
-            .map_err(|_| Failure::Corrupt(format!("the region map has the address {text:?}")))
+        text.parse().map_err(|_| {
+            CommandFailure::Corrupt(format!("the region map has the address {text:?}"))
+        })
     };
     let servers = map.servers().iter();
     servers

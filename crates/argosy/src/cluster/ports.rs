@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The first server's port for the Redis protocol.
 pub const RESP_PORT: u16 = 7379;
@@ -63,13 +63,13 @@ pub struct Held(Vec<File>);
 
 impl Held {
     /// Holds `ports` as well, if they are free and nobody else holds them.
-    fn hold(&mut self, ports: &Ports) -> Result<bool, Failure> {
+    fn hold(&mut self, ports: &Ports) -> Result<bool, CommandFailure> {
         let path = held_path(ports.resp.port());
         let file = open(&path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(false),
-            Err(error) => return Err(Failure::io("lock", &path, &error.into())),
+            Err(error) => return Err(CommandFailure::io("lock", &path, &error.into())),
         }
         let free = ports.free();
         if free {
@@ -81,17 +81,21 @@ impl Held {
 
 impl PortClaim {
     /// Waits until nobody else is starting servers.
-    pub fn wait() -> Result<Self, Failure> {
+    pub fn wait() -> Result<Self, CommandFailure> {
         let path = lock_path();
         let file = open(&path)?;
         flock(&file, FlockOperation::LockExclusive)
-            .map_err(|error| Failure::io("lock", &path, &error.into()))?;
+            .map_err(|error| CommandFailure::io("lock", &path, &error.into()))?;
         Ok(Self(file))
     }
 
     /// Ports for `count` servers: those `wanted`, where they are still free, else the first free
     /// ones.
-    pub fn choose(&self, count: usize, wanted: &[Ports]) -> Result<(Vec<Ports>, Held), Failure> {
+    pub fn choose(
+        &self,
+        count: usize,
+        wanted: &[Ports],
+    ) -> Result<(Vec<Ports>, Held), CommandFailure> {
         let candidates = (0..CANDIDATES_MAX).map(|step| Ports::at(RESP_PORT + step * STRIDE));
         let wanted = wanted.iter().copied().take(count);
         let (chosen, held) = hold_first(count, wanted)?;
@@ -101,7 +105,7 @@ impl PortClaim {
         drop(held);
         let (chosen, held) = hold_first(count, candidates)?;
         if chosen.len() < count {
-            return Err(Failure::Failed(format!(
+            return Err(CommandFailure::Failed(format!(
                 "no {count} free pairs of ports from {RESP_PORT} on"
             )));
         }
@@ -113,7 +117,7 @@ impl PortClaim {
 fn hold_first(
     count: usize,
     ports: impl Iterator<Item = Ports>,
-) -> Result<(Vec<Ports>, Held), Failure> {
+) -> Result<(Vec<Ports>, Held), CommandFailure> {
     let (mut chosen, mut held) = (Vec::with_capacity(count), Held::default());
     for ports in ports {
         if chosen.len() == count {
@@ -126,14 +130,14 @@ fn hold_first(
     Ok((chosen, held))
 }
 
-fn open(path: &Path) -> Result<File, Failure> {
+fn open(path: &Path) -> Result<File, CommandFailure> {
     let mut options = File::options();
     let options = options.create(true).truncate(false).write(true).mode(0o600);
     // The name can be guessed: somebody's link there is not followed.
     options
         .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
         .open(path)
-        .map_err(|error| Failure::io("lock", path, &error))
+        .map_err(|error| CommandFailure::io("lock", path, &error))
 }
 
 /// One empty file for each pair of ports that was ever held.

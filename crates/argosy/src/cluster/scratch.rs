@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, FlockOperation, access, flock};
 
 use crate::cluster::{lock, memory};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 const PREFIX: &str = "argosy-scratch-";
 const OWNER: &str = "owner";
@@ -29,9 +29,10 @@ pub struct ScratchDir {
 
 impl ScratchDir {
     /// Makes a directory in `root`, after removing what dead processes left there.
-    pub fn new(root: &Path) -> Result<Self, Failure> {
+    pub fn new(root: &Path) -> Result<Self, CommandFailure> {
         sweep(root);
-        let failed = |error: std::io::Error| Failure::io("make a directory in", root, &error);
+        let failed =
+            |error: std::io::Error| CommandFailure::io("make a directory in", root, &error);
         for number in 0..u32::MAX {
             let name = format!("{}-{number}", std::process::id());
             let hidden = root.join(format!(".argosy-new-{name}"));
@@ -50,7 +51,7 @@ impl ScratchDir {
             std::fs::rename(&hidden, &path).map_err(failed)?;
             return Ok(Self { path, owner });
         }
-        Err(Failure::Failed(format!(
+        Err(CommandFailure::Failed(format!(
             "no name is left in {}",
             root.display()
         )))

@@ -9,7 +9,7 @@ use super::keys::{KEYS, Key, REQUIRED};
 use super::layers::{Complaint, Origin, Resolved, resolve, table_of};
 use super::{ServerConfig, environment};
 use crate::cli::OutputFormat;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The names and versions of what `-o json` prints.
 const CHECK_SCHEMA: &str = "argosy.config-check.v1";
@@ -108,7 +108,7 @@ struct EffectiveKey {
 
 impl Config {
     /// Does what was asked.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CommandFailure> {
         match self.command {
             Command::Check(source) => source.check(),
             Command::Default { output } => {
@@ -121,20 +121,20 @@ impl Config {
 }
 
 impl Source {
-    fn resolve(&self) -> Result<Result<Resolved, Vec<Complaint>>, Failure> {
+    fn resolve(&self) -> Result<Result<Resolved, Vec<Complaint>>, CommandFailure> {
         let file = &self.file;
         let text = std::fs::read_to_string(file).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                Failure::NotFound(format!("there is no {}", file.display()))
+                CommandFailure::NotFound(format!("there is no {}", file.display()))
             }
-            _ => Failure::io("read", file, &error),
+            _ => CommandFailure::io("read", file, &error),
         })?;
         Ok(resolve(&text, environment(), &self.set))
     }
 
-    fn refused(&self, complaints: &[Complaint]) -> Failure {
+    fn refused(&self, complaints: &[Complaint]) -> CommandFailure {
         let (file, count) = (self.file.display(), complaints.len());
-        Failure::Config(format!("{file}: {count} found wrong"))
+        CommandFailure::Config(format!("{file}: {count} found wrong"))
     }
 
     fn print_complaints(&self, complaints: &[Complaint]) {
@@ -148,7 +148,7 @@ impl Source {
         }
     }
 
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), CommandFailure> {
         let complaints = self.resolve()?.err().unwrap_or_default();
         let report = CheckReport {
             schema: CHECK_SCHEMA,
@@ -174,7 +174,7 @@ impl Source {
         }
     }
 
-    fn effective(&self) -> Result<(), Failure> {
+    fn effective(&self) -> Result<(), CommandFailure> {
         let resolved = match self.resolve()? {
             Ok(resolved) => resolved,
             Err(complaints) => {

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::units::{Factor, Size, TimeSpan};
 use keys::{KEYS, nearest};
 
@@ -314,20 +314,21 @@ impl Default for LogSection {
 
 impl ServerConfig {
     /// Reads the file at `path`; environment goes before it.
-    pub fn load(path: &Path) -> Result<Self, Failure> {
+    pub fn load(path: &Path) -> Result<Self, CommandFailure> {
         Self::load_with(path, &[])
     }
 
     /// Reads the file at `path`; environment goes before it, and `flags` (`section.key=value`)
     /// before both.
-    pub fn load_with(path: &Path, flags: &[String]) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::Config(format!("cannot read {}: {error}", path.display())))?;
+    pub fn load_with(path: &Path, flags: &[String]) -> Result<Self, CommandFailure> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            CommandFailure::Config(format!("cannot read {}: {error}", path.display()))
+        })?;
         let resolved = layers::resolve(&text, environment(), flags).map_err(|complaints| {
-            Failure::Config(format!("{}: {}", path.display(), in_words(&complaints)))
+            CommandFailure::Config(format!("{}: {}", path.display(), in_words(&complaints)))
         })?;
         let base = std::path::absolute(path)
-            .map_err(|error| Failure::io("find the directory of", path, &error))?;
+            .map_err(|error| CommandFailure::io("find the directory of", path, &error))?;
         let base = base.parent().unwrap_or(Path::new("/"));
         Ok(resolved.config.based(base))
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Common, Opened, print_json, say};
 use crate::cli::OutputFormat;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The name and version of what `-o json` prints.
 const SCHEMA: &str = "argosy.inspect-compare.v1";
@@ -89,11 +89,11 @@ impl From<&Comparison> for RegionReport {
 
 impl Compare {
     /// Compares, and prints what was found.
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self) -> Result<(), CommandFailure> {
         let opened = [Opened::open(&self.first)?, Opened::open(&self.second)?];
         let [a, b] = opened.each_ref().map(|opened| opened.store.superblock());
         if a.cluster_id != b.cluster_id {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "these are of different clusters: {:032x} and {:032x}",
                 a.cluster_id, b.cluster_id
             )));
@@ -142,8 +142,10 @@ impl Compare {
             OutputFormat::Table => print_text(&report),
         }
         match difference {
-            Some(found) => Err(Failure::Corrupt(format!("the first difference: {found}"))),
-            None if report.regions.is_empty() => Err(Failure::NotFound(
+            Some(found) => Err(CommandFailure::Corrupt(format!(
+                "the first difference: {found}"
+            ))),
+            None if report.regions.is_empty() => Err(CommandFailure::NotFound(
                 "the two directories have no region in common".to_owned(),
             )),
             None => Ok(()),

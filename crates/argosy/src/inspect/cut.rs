@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use argosy_base::RegionId;
 use argosy_device::{Store, StoreSettings};
 use argosy_engine::catalog::{EntryKind, discard_cut, kind_of};
-use argosy_lsm::cut_segments::{self, Kept};
-use argosy_lsm::inspect::Region;
+use argosy_lsm::cut_segments::{self, KeptCut};
+use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::names::logs::{log_name, log_word};
 use clap::Args;
 use serde::Serialize;
 
 use super::{Opened, of_device, open_to_write, say};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Free the cut segments of a region
 ///
@@ -37,7 +37,7 @@ pub(super) struct DiscardCut {
 }
 
 impl DiscardCut {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self) -> Result<(), CommandFailure> {
         let (_lock, device) = open_to_write(&self.dir)?;
         let Some(region) = self.region else {
             let dump = Store::inspect(&*device).map_err(of_device)?;
@@ -54,7 +54,7 @@ impl DiscardCut {
         };
         let store = Store::open(device, &StoreSettings::default()).map_err(of_device)?;
         match discard_cut(&store, RegionId(region)).map_err(of_device)? {
-            0 => Err(Failure::NotFound(format!(
+            0 => Err(CommandFailure::NotFound(format!(
                 "{} keeps no cut segments of region {region}",
                 self.dir.display()
             ))),
@@ -85,8 +85,8 @@ pub(super) struct CutView {
     trouble: Option<String>,
 }
 
-impl From<&Kept> for CutView {
-    fn from(kept: &Kept) -> Self {
+impl From<&KeptCut> for CutView {
+    fn from(kept: &KeptCut) -> Self {
         Self {
             log: log_word(kept.log),
             number: kept.segment.as_ref().ok().map(|segment| segment.number.0),
@@ -106,7 +106,7 @@ impl From<&Kept> for CutView {
 }
 
 /// The cut segments of `region`.
-pub(super) fn cut_of(opened: &Opened, region: &Region) -> Vec<Kept> {
+pub(super) fn cut_of(opened: &Opened, region: &InspectedRegion) -> Vec<KeptCut> {
     let geometry = opened.settings.log_geometry();
     let version = region.version.as_ref();
     cut_segments::list(&opened.store, region.entry.region, version, geometry)

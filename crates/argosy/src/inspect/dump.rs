@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use argosy_base::SegmentNumber;
 use argosy_log::{LogLayout, Record, RecordKind};
 use argosy_lsm::edit::log_segment_in_words;
-use argosy_lsm::inspect::Region;
+use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::inspect::contents::{Content, contents};
 use argosy_lsm::names::logs::log_name;
 use argosy_lsm::names::{Entry, Lasting};
@@ -20,7 +20,7 @@ use super::cut::cut_of;
 use super::view::KeyView;
 use super::{Common, Opened, print_json, say};
 use crate::cli::OutputFormat;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The name and version of what `-o json` prints.
 const SCHEMA: &str = "argosy.inspect-dump.v1";
@@ -115,7 +115,7 @@ impl Lines {
 
 impl Dump {
     /// Prints.
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self) -> Result<(), CommandFailure> {
         let opened = Opened::open(&self.dir)?;
         let regions = opened.regions(self.common.region)?;
         let mut cut = BTreeSet::new();
@@ -129,7 +129,9 @@ impl Dump {
             versions.any(|version| version.stored(number).is_some()) || cut.contains(&number)
         };
         if let Some(none) = self.segment.iter().find(|number| !has(number)) {
-            return Err(Failure::NotFound(format!("there is no segment {none}")));
+            return Err(CommandFailure::NotFound(format!(
+                "there is no segment {none}"
+            )));
         }
         let mut lines = Lines {
             items: Vec::new(),
@@ -157,7 +159,12 @@ impl Dump {
         Ok(())
     }
 
-    fn region(&self, opened: &Opened, region: &Region, lines: &mut Lines) -> ControlFlow<()> {
+    fn region(
+        &self,
+        opened: &Opened,
+        region: &InspectedRegion,
+        lines: &mut Lines,
+    ) -> ControlFlow<()> {
         let id = region.entry.region;
         if self.segment.is_empty() {
             for record in &region.edits {
@@ -209,7 +216,7 @@ impl Dump {
     }
 
     /// The cut segments: the records in them that were cut off.
-    fn cut(&self, opened: &Opened, region: &Region, lines: &mut Lines) -> ControlFlow<()> {
+    fn cut(&self, opened: &Opened, region: &InspectedRegion, lines: &mut Lines) -> ControlFlow<()> {
         let id = region.entry.region;
         for kept in cut_of(opened, region) {
             let number = kept.segment.as_ref().ok().map(|segment| segment.number);

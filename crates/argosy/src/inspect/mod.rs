@@ -28,7 +28,8 @@ use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_lsm::contract::survivors_of;
 use argosy_lsm::db::promote::window_name;
 use argosy_lsm::inspect::{
-    Owner, Problem, ProblemKind, Region, Windows, add_cut, add_pin, owners, verify_windows,
+    InspectedRegion, LeftWindows, Owner, Problem, ProblemKind, add_cut, add_pin, owners,
+    verify_windows,
 };
 use argosy_lsm::names::logs::LOGS;
 use argosy_lsm::pins::PinError;
@@ -43,7 +44,7 @@ use serde::Serialize;
 use crate::cli::OutputFormat;
 use crate::cluster::lock::{self, DirLock};
 use crate::config::ServerConfig;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Look inside the data directory of a stopped server
 ///
@@ -118,7 +119,7 @@ enum Section {
 
 impl Inspect {
     /// Looks, and prints.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CommandFailure> {
         match (self.command, self.dir) {
             (Some(Command::Verify(verify)), _) => verify.run(),
             (Some(Command::Compare(compare)), _) => compare.run(),
@@ -128,7 +129,7 @@ impl Inspect {
             (Some(Command::PutBack(put_back)), _) => put_back.run(),
             (Some(Command::DiscardCut(discard)), _) => discard.run(),
             (None, Some(dir)) => show::show(&dir, &self.section, &self.common),
-            (None, None) => Err(Failure::Usage("name a data directory".to_owned())),
+            (None, None) => Err(CommandFailure::Usage("name a data directory".to_owned())),
         }
     }
 }
@@ -152,7 +153,7 @@ struct Opened {
 
 impl Opened {
     /// Opens `dir` for reading.
-    fn open(dir: &Path) -> Result<Self, Failure> {
+    fn open(dir: &Path) -> Result<Self, CommandFailure> {
         let path = device_path(dir)?;
         let lock = lock::share(dir)?;
         let device = ReadOnlyFile::open(&path).map_err(of_device)?;
@@ -194,7 +195,7 @@ impl Opened {
     }
 
     /// The regions, or the one that was asked for.
-    fn regions(&self, only: Option<u32>) -> Result<Vec<Region>, Failure> {
+    fn regions(&self, only: Option<u32>) -> Result<Vec<InspectedRegion>, CommandFailure> {
         let entries = self.store.regions();
         let asked = |entry: &&argosy_device::RegionEntry| {
             only.is_none_or(|only| entry.region == RegionId(only))
@@ -203,10 +204,10 @@ impl Opened {
             .iter()
             .filter(|entry| kind_of(entry) == EntryKind::Region)
             .filter(asked)
-            .map(|entry| Region::read(&self.store, entry, &self.settings))
+            .map(|entry| InspectedRegion::read(&self.store, entry, &self.settings))
             .collect();
         match only {
-            Some(only) if regions.is_empty() => Err(Failure::NotFound(format!(
+            Some(only) if regions.is_empty() => Err(CommandFailure::NotFound(format!(
                 "{} holds no region {only}",
                 self.dir.display()
             ))),
@@ -233,7 +234,11 @@ impl Opened {
     }
 
     /// Who refers to each device segment.
-    fn owners(&self, regions: &[Region], pins: &[Pinned]) -> BTreeMap<DeviceSegment, Vec<Owner>> {
+    fn owners(
+        &self,
+        regions: &[InspectedRegion],
+        pins: &[Pinned],
+    ) -> BTreeMap<DeviceSegment, Vec<Owner>> {
         let mut owners = owners(regions);
         for (entry, pin) in pins {
             if let Ok((_, version)) = pin {
@@ -246,17 +251,17 @@ impl Opened {
     }
 
     /// What is left of a region's log windows.
-    fn windows(&self, region: RegionId) -> Windows {
+    fn windows(&self, region: RegionId) -> LeftWindows {
         let logs = self.settings.logs();
         match boot_id() {
             Ok(boot) if self.is_embedded => self.embedded_windows(region, boot),
             Ok(boot) => survivors_of(left_windows(&self.windows, region, &logs, boot)),
-            Err(_) => Windows::default(),
+            Err(_) => LeftWindows::default(),
         }
     }
 
     /// What is left of the windows of a single program's store, which have names and a stamp of their own.
-    fn embedded_windows(&self, region: RegionId, boot: BootId) -> Windows {
+    fn embedded_windows(&self, region: RegionId, boot: BootId) -> LeftWindows {
         let device = self.store.superblock().device_id;
         LOGS.map(|log| {
             let open = |slot| {
@@ -276,7 +281,7 @@ impl Opened {
     }
 
     /// What is wrong with the windows that a killed program left of `region`: gone, or damaged.
-    fn lost_windows(&self, region: &Region, windows: &Windows) -> Vec<Problem> {
+    fn lost_windows(&self, region: &InspectedRegion, windows: &LeftWindows) -> Vec<Problem> {
         if !self.is_embedded {
             return Vec::new();
         }
@@ -303,16 +308,19 @@ impl Opened {
 }
 
 /// The device in a server's directory. It has to be there.
-fn device_path(dir: &Path) -> Result<PathBuf, Failure> {
+fn device_path(dir: &Path) -> Result<PathBuf, CommandFailure> {
     let path = dir.join("device");
     match path.exists() {
         true => Ok(path),
-        false => Err(Failure::NotFound(format!("there is no {}", path.display()))),
+        false => Err(CommandFailure::NotFound(format!(
+            "there is no {}",
+            path.display()
+        ))),
     }
 }
 
 /// The device of a stopped server, to be changed, and the lock that keeps the server from starting.
-fn open_to_write(dir: &Path) -> Result<(Option<DirLock>, Arc<dyn Device>), Failure> {
+fn open_to_write(dir: &Path) -> Result<(Option<DirLock>, Arc<dyn Device>), CommandFailure> {
     let path = device_path(dir)?;
     let lock = lock::share(dir)?;
     // Nobody else has the device: opening it locks it.
@@ -321,12 +329,12 @@ fn open_to_write(dir: &Path) -> Result<(Option<DirLock>, Arc<dyn Device>), Failu
 }
 
 /// A device that cannot be looked at.
-fn of_device(error: DeviceError) -> Failure {
+fn of_device(error: DeviceError) -> CommandFailure {
     match error {
-        DeviceError::Corrupt { .. } => Failure::Corrupt(format!(
+        DeviceError::Corrupt { .. } => CommandFailure::Corrupt(format!(
             "{error}; replace this server's device, and let it fetch everything from the others"
         )),
-        other => Failure::Failed(other.to_string()),
+        other => CommandFailure::Failed(other.to_string()),
     }
 }
 

@@ -9,7 +9,7 @@ use argosy_engine::set_aside;
 use clap::Args;
 
 use super::{of_device, open_to_write, say};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Put a copy back that was set aside
 ///
@@ -34,7 +34,7 @@ pub(super) struct PutBack {
 }
 
 impl PutBack {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self) -> Result<(), CommandFailure> {
         let (_lock, device) = open_to_write(&self.dir)?;
         let Some(region) = self.region else {
             let dump = Store::inspect(&*device).map_err(of_device)?;
@@ -53,7 +53,7 @@ impl PutBack {
                 ));
                 Ok(())
             }
-            false => Err(Failure::NotFound(format!(
+            false => Err(CommandFailure::NotFound(format!(
                 "no copy of region {region} is set aside in {}",
                 self.dir.display()
             ))),

@@ -16,7 +16,7 @@ use argosy_engine::batch::Expiry;
 use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::cache::NodeCache;
 use argosy_lsm::db::promote::{fresh_windows, survivors};
-use argosy_lsm::inspect::Region;
+use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::inspect::salvage::{Salvage, Salvaged, salvage};
 use argosy_lsm::{Lsm, Replica, Service, Settings, Version};
 use argosy_memory::AnonymousWindows;
@@ -28,7 +28,7 @@ use super::{Opened, print_json, say};
 use crate::cli::OutputFormat;
 use crate::cluster::layout::read_map;
 use crate::config::ServerConfig;
-use crate::failure::{Failure, chain};
+use crate::failure::{CommandFailure, chain};
 
 /// The name and version of what `-o json` prints.
 const SCHEMA: &str = "argosy.inspect-repair.v1";
@@ -94,7 +94,7 @@ struct RegionReport {
 
 impl Repair {
     /// Makes the copy, and prints what it lacks.
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self) -> Result<(), CommandFailure> {
         let opened = Opened::open(&self.dir)?;
         let regions = opened.regions(None)?;
         self.refuse_copies(&opened, &regions)?;
@@ -102,11 +102,11 @@ impl Repair {
         new.mode(0o700)
             .create(&self.to)
             .map_err(|error| match error.kind() {
-                std::io::ErrorKind::AlreadyExists => Failure::Usage(format!(
+                std::io::ErrorKind::AlreadyExists => CommandFailure::Usage(format!(
                     "{} exists; name a directory that does not: nothing is overwritten",
                     self.to.display()
                 )),
-                _ => Failure::io("make", &self.to, &error),
+                _ => CommandFailure::io("make", &self.to, &error),
             })?;
         let reports = self.copy(&opened, &regions)?;
         let pins = opened.pins();
@@ -131,7 +131,7 @@ impl Repair {
         }
         match report.ok {
             true => Ok(()),
-            false => Err(Failure::Corrupt(format!(
+            false => Err(CommandFailure::Corrupt(format!(
                 "{} is made, and lacks what is listed",
                 self.to.display()
             ))),
@@ -139,13 +139,17 @@ impl Repair {
     }
 
     /// Refuses a region that other servers have: a copy made here would be another history.
-    fn refuse_copies(&self, opened: &Opened, regions: &[Region]) -> Result<(), Failure> {
+    fn refuse_copies(
+        &self,
+        opened: &Opened,
+        regions: &[InspectedRegion],
+    ) -> Result<(), CommandFailure> {
         let superblock = opened.store.superblock();
         if superblock.cluster_id == argosy_embedded::CLUSTER {
             return Ok(());
         }
         let unknown = |what: String| {
-            Failure::Failed(format!(
+            CommandFailure::Failed(format!(
                 "{what}; without the region map nobody knows whether other servers have copies, and a \
                  repaired one would be another history"
             ))
@@ -162,7 +166,7 @@ impl Repair {
             let id = region.entry.region;
             let members = map.region(id).map_or(0, |region| region.members.len());
             if members > 1 {
-                return Err(Failure::Failed(format!(
+                return Err(CommandFailure::Failed(format!(
                     "{id} has {members} members: do not repair this copy; remove this server's device, start \
                      the server with --new-device, and it fetches the region from another member \
                      (docs/operations.md)"
@@ -172,15 +176,19 @@ impl Repair {
         Ok(())
     }
 
-    fn copy(&self, opened: &Opened, regions: &[Region]) -> Result<Vec<RegionReport>, Failure> {
-        let failed = |error: &dyn std::error::Error| Failure::Failed(chain(error));
+    fn copy(
+        &self,
+        opened: &Opened,
+        regions: &[InspectedRegion],
+    ) -> Result<Vec<RegionReport>, CommandFailure> {
+        let failed = |error: &dyn std::error::Error| CommandFailure::Failed(chain(error));
         let partial = self.to.join("device.partial");
         let settings = settings_of(opened, regions.len());
         // What the windows hold is copied, too: a store of one program has a number of its own from now on,
         // so that they are not replayed into the copy. Servers' devices are known by theirs.
         let id = match opened.is_embedded {
             true => random::number()
-                .map_err(|error| Failure::io("read", Path::new(random::SOURCE), &error))?,
+                .map_err(|error| CommandFailure::io("read", Path::new(random::SOURCE), &error))?,
             false => opened.store.superblock().device_id,
         };
         let old = opened.store.superblock();
@@ -218,7 +226,7 @@ impl Repair {
         let device = self.to.join("device");
         std::fs::rename(&partial, &device)
             .and_then(|()| File::open(&self.to)?.sync_all())
-            .map_err(|error| Failure::io("name", &device, &error))?;
+            .map_err(|error| CommandFailure::io("name", &device, &error))?;
         Ok(reports)
     }
 }
@@ -279,8 +287,12 @@ struct NewRegion {
 }
 
 impl NewRegion {
-    fn begin(store: &Arc<Store>, old: &Version, settings: &Settings) -> Result<Self, Failure> {
-        let failed = |error: &dyn std::error::Error| Failure::Failed(chain(error));
+    fn begin(
+        store: &Arc<Store>,
+        old: &Version,
+        settings: &Settings,
+    ) -> Result<Self, CommandFailure> {
+        let failed = |error: &dyn std::error::Error| CommandFailure::Failed(chain(error));
         let settings = Settings {
             addresses: old.addresses(),
             ..settings.clone()
@@ -304,7 +316,7 @@ impl NewRegion {
         })
     }
 
-    fn put(&mut self, pair: Salvaged<'_>) -> Result<(), Failure> {
+    fn put(&mut self, pair: Salvaged<'_>) -> Result<(), CommandFailure> {
         let mut batch = WriteBatch::new();
         let added = match (pair.range, pair.value) {
             (Some(range), _) => batch.delete_range_any(range),
@@ -313,7 +325,7 @@ impl NewRegion {
             }
             (None, None) => batch.delete_any(pair.key),
         };
-        added.map_err(|error| Failure::Failed(chain(&error)))?;
+        added.map_err(|error| CommandFailure::Failed(chain(&error)))?;
         self.writes += 1;
         if self.writes.is_multiple_of(WRITES_PER_STEP) {
             self.step()?;
@@ -322,18 +334,18 @@ impl NewRegion {
             match self.engine.write(&batch, WriteOptions::default()) {
                 Ok(_) => return Ok(()),
                 Err(EngineError::Busy(_)) => self.step_or_pause()?,
-                Err(error) => return Err(Failure::Failed(chain(&error))),
+                Err(error) => return Err(CommandFailure::Failed(chain(&error))),
             }
         }
     }
 
-    fn step(&self) -> Result<bool, Failure> {
+    fn step(&self) -> Result<bool, CommandFailure> {
         let stepped = self.engine.step(SystemClock.now());
-        let stepped = stepped.map_err(|error| Failure::Failed(chain(&error)))?;
+        let stepped = stepped.map_err(|error| CommandFailure::Failed(chain(&error)))?;
         Ok(stepped.made)
     }
 
-    fn step_or_pause(&mut self) -> Result<(), Failure> {
+    fn step_or_pause(&mut self) -> Result<(), CommandFailure> {
         if self.step()? {
             self.pauses = 0;
             return Ok(());
@@ -344,19 +356,21 @@ impl NewRegion {
                 true => ": the device is full, or its file system is",
                 false => "",
             };
-            return Err(Failure::Failed(format!("the copy does not go on{full}")));
+            return Err(CommandFailure::Failed(format!(
+                "the copy does not go on{full}"
+            )));
         }
         std::thread::park_timeout(PAUSE);
         Ok(())
     }
 
     /// Merges what is due, and makes everything durable.
-    fn end(mut self) -> Result<(), Failure> {
+    fn end(mut self) -> Result<(), CommandFailure> {
         while self.engine.background_pending() > 0 {
             self.step_or_pause()?;
         }
         let closed = self.engine.close();
-        closed.map_err(|error| Failure::Failed(chain(&error)))
+        closed.map_err(|error| CommandFailure::Failed(chain(&error)))
     }
 }
 

@@ -16,7 +16,7 @@ use super::verify::{head_problems, pin_problem};
 use super::view::{DamageView, ProblemView};
 use super::{Common, Opened, print_json, say};
 use crate::cli::OutputFormat;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::units::Size;
 
 /// The name and version of what `-o json` prints.
@@ -95,9 +95,9 @@ impl Meter {
 
 impl Scrub {
     /// Reads, and prints what was found.
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self) -> Result<(), CommandFailure> {
         if self.rate.0 != 0 && self.rate.0 < SEGMENT_SIZE as u64 / 60 {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "--rate {} is less than a segment a minute",
                 self.rate
             )));
@@ -136,7 +136,7 @@ impl Scrub {
         }
         match problems.len() + damages.len() {
             0 => Ok(()),
-            count => Err(Failure::Corrupt(format!(
+            count => Err(CommandFailure::Corrupt(format!(
                 "{} is damaged: {count} found",
                 self.dir.display()
             ))),

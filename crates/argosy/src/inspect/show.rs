@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use argosy_base::{DeviceSegment, SEGMENT_SIZE};
 use argosy_device::Store;
-use argosy_lsm::inspect::{LogEnds, Owner, Region, log_ends};
+use argosy_lsm::inspect::{InspectedRegion, LogEnds, Owner, log_ends};
 use argosy_lsm::names::logs::LOGS;
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use super::view::{
 };
 use super::{Common, Opened, Pinned, Section, print_json, say};
 use crate::cli::OutputFormat;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The name and version of what `-o json` prints.
 const SCHEMA: &str = "argosy.inspect.v1";
@@ -43,7 +43,11 @@ struct Report {
 type Owners = BTreeMap<DeviceSegment, Vec<Owner>>;
 
 /// Prints what `dir` holds.
-pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<(), Failure> {
+pub(super) fn show(
+    dir: &Path,
+    sections: &[Section],
+    common: &Common,
+) -> Result<(), CommandFailure> {
     let opened = Opened::open(dir)?;
     let asked = |section| sections.is_empty() || sections.contains(&section);
     let all = opened.regions(None)?;
@@ -107,7 +111,7 @@ pub(super) fn show(dir: &Path, sections: &[Section], common: &Common) -> Result<
 }
 
 /// Where the logs of a region end; `None` where that cannot be told, which is for `verify` to say.
-pub(super) fn ends_of(opened: &Opened, region: &Region) -> Option<LogEnds> {
+pub(super) fn ends_of(opened: &Opened, region: &InspectedRegion) -> Option<LogEnds> {
     let version = region.version.as_ref()?;
     if !version.table().values().all(|stored| stored.is_on_device()) {
         return None;

@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use super::show::ends_of;
 use super::view::ProblemView;
-use super::{Common, Opened, Region, print_json, say};
+use super::{Common, InspectedRegion, Opened, print_json, say};
 use crate::cli::OutputFormat;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The name and version of what `-o json` prints.
 const SCHEMA: &str = "argosy.inspect-verify.v1";
@@ -59,7 +59,7 @@ struct Report<'a> {
 
 impl Verify {
     /// Verifies, and prints what was found.
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(self) -> Result<(), CommandFailure> {
         let opened = Opened::open(&self.dir)?;
         // Owners are those of all regions, whichever is looked at.
         let all = opened.regions(None)?;
@@ -121,7 +121,7 @@ impl Verify {
         }
         match problems.len() {
             0 => Ok(()),
-            count => Err(Failure::Corrupt(format!(
+            count => Err(CommandFailure::Corrupt(format!(
                 "{} is damaged: {count} found",
                 self.dir.display()
             ))),
@@ -131,7 +131,7 @@ impl Verify {
 
 /// Bytes of the history of `region` that are in windows only; none where its logs do not end as they
 /// should, which is told otherwise.
-fn bytes_in_windows(opened: &Opened, region: &Region) -> u64 {
+fn bytes_in_windows(opened: &Opened, region: &InspectedRegion) -> u64 {
     let ends = ends_of(opened, region);
     let unflushed = ends.iter().flat_map(|ends| &ends.unflushed);
     unflushed.map(|part| part.bytes.len() as u64).sum()
@@ -182,7 +182,7 @@ fn print_text(report: &Report<'_>, problems: &[Problem]) {
 }
 
 /// What is wrong with the copies of superblock and catalog.
-pub(super) fn head_problems(opened: &Opened) -> Result<Vec<Problem>, Failure> {
+pub(super) fn head_problems(opened: &Opened) -> Result<Vec<Problem>, CommandFailure> {
     let blocks = Store::survey(&**opened.store.device()).map_err(super::of_device)?;
     Ok(blocks.iter().filter_map(head_problem).collect())
 }

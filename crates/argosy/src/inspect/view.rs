@@ -2,7 +2,7 @@
 
 use argosy_base::{KeyRange, RegionId};
 use argosy_device::{HeadBlock, Superblock};
-use argosy_lsm::inspect::{LogEnds, Owner, Problem, Region};
+use argosy_lsm::inspect::{InspectedRegion, LogEnds, Owner, Problem};
 use argosy_lsm::names::logs::{LOGS, log_word};
 use argosy_lsm::scrub::Damage;
 use argosy_lsm::shape::Shape;
@@ -345,7 +345,7 @@ impl From<&Owner> for OwnerView {
 
 impl RegionView {
     /// The region, and where its logs end if that is known.
-    pub(super) fn new(region: &Region, ends: Option<&LogEnds>) -> Self {
+    pub(super) fn new(region: &InspectedRegion, ends: Option<&LogEnds>) -> Self {
         let RegionId(id) = region.entry.region;
         Self {
             region: id,

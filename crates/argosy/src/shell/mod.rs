@@ -21,7 +21,7 @@ use self::editor::{Lines, Shared, Typed};
 use self::session::{Done, Session};
 use crate::bytes::{Notation, words};
 use crate::connect::Endpoints;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Longest line of a script, in bytes.
 const LINE_BYTES_MAX: u64 = 8 << 20;
@@ -53,12 +53,12 @@ pub(crate) struct Shell {
 struct Course {
     missing: bool,
     /// The first failure that was passed over.
-    failed: Option<Failure>,
+    failed: Option<CommandFailure>,
 }
 
 impl Shell {
     /// Runs until the input ends.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CommandFailure> {
         let client = self.endpoints.connect()?;
         if !self.command.is_empty() {
             let lines = self.command.iter().map(|line| Ok(line.clone()));
@@ -76,9 +76,9 @@ impl Shell {
     fn script(
         &self,
         mut client: Box<dyn Kv>,
-        lines: impl Iterator<Item = Result<String, Failure>>,
+        lines: impl Iterator<Item = Result<String, CommandFailure>>,
         what: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let (stdout, mut stderr) = (std::io::stdout(), std::io::stderr());
         let mut out = BufWriter::new(stdout.lock());
         let mut session = Session {
@@ -100,16 +100,16 @@ impl Shell {
                 failed: Some(failure),
                 ..
             } => Err(failure),
-            Course { missing: true, .. } => Err(Failure::NotFound(
+            Course { missing: true, .. } => Err(CommandFailure::NotFound(
                 "a key was not bound, or a condition did not hold".to_owned(),
             )),
             Course { .. } => Ok(()),
         }
     }
 
-    fn interactive(&self, client: Box<dyn Kv>) -> Result<(), Failure> {
+    fn interactive(&self, client: Box<dyn Kv>) -> Result<(), CommandFailure> {
         let client: Shared = Rc::new(RefCell::new(client));
-        let unread = |error| Failure::Failed(format!("cannot read the terminal: {error}"));
+        let unread = |error| CommandFailure::Failed(format!("cannot read the terminal: {error}"));
         let mut lines = Lines::open(Rc::clone(&client)).map_err(unread)?;
         eprintln!(
             "argosy {}; help explains the commands, Ctrl-D ends",
@@ -145,16 +145,16 @@ fn run_line(
     line: &str,
     course: &mut Course,
     keep_going: bool,
-) -> Result<bool, Failure> {
+) -> Result<bool, CommandFailure> {
     let mut rest = line;
     while !rest.is_empty() {
-        let (command, behind) = words(rest).map_err(Failure::Usage)?;
+        let (command, behind) = words(rest).map_err(CommandFailure::Usage)?;
         rest = behind;
         if command.is_empty() {
             continue;
         }
         let done = Command::parse(&command)
-            .map_err(Failure::Usage)
+            .map_err(CommandFailure::Usage)
             .and_then(|command| session.run(command));
         match done {
             Ok(Done::Yes) => {}
@@ -171,29 +171,32 @@ fn run_line(
 }
 
 /// The next line of a script, or `None` at its end.
-fn next_line(input: &mut dyn BufRead) -> Result<Option<String>, Failure> {
+fn next_line(input: &mut dyn BufRead) -> Result<Option<String>, CommandFailure> {
     let mut line = Vec::new();
     let read = std::io::Read::take(input, LINE_BYTES_MAX).read_until(b'\n', &mut line);
-    let read = read.map_err(|error| Failure::Failed(format!("cannot read commands: {error}")))?;
+    let read =
+        read.map_err(|error| CommandFailure::Failed(format!("cannot read commands: {error}")))?;
     if read as u64 == LINE_BYTES_MAX {
         let what = format!("a line of commands has over {LINE_BYTES_MAX} bytes");
-        return Err(Failure::Usage(what));
+        return Err(CommandFailure::Usage(what));
     }
     let text = String::from_utf8(line).map_err(|_| {
-        Failure::Usage("commands are UTF-8: write other bytes as hex:… or '\\xff'".to_owned())
+        CommandFailure::Usage(
+            "commands are UTF-8: write other bytes as hex:… or '\\xff'".to_owned(),
+        )
     })?;
     Ok((read > 0).then(|| text.trim_end_matches(['\n', '\r']).to_owned()))
 }
 
 /// `failure`, and in which command it was.
-fn at_line(what: &str, number: u64, failure: Failure) -> Failure {
+fn at_line(what: &str, number: u64, failure: CommandFailure) -> CommandFailure {
     let with = |text: String| format!("{what} {number}: {text}");
     match failure {
-        Failure::Failed(text) => Failure::Failed(with(text)),
-        Failure::Usage(text) => Failure::Usage(with(text)),
-        Failure::NotFound(text) => Failure::NotFound(with(text)),
-        Failure::Unreachable(text) => Failure::Unreachable(with(text)),
-        Failure::Config(text) => Failure::Config(with(text)),
-        Failure::Corrupt(text) => Failure::Corrupt(with(text)),
+        CommandFailure::Failed(text) => CommandFailure::Failed(with(text)),
+        CommandFailure::Usage(text) => CommandFailure::Usage(with(text)),
+        CommandFailure::NotFound(text) => CommandFailure::NotFound(with(text)),
+        CommandFailure::Unreachable(text) => CommandFailure::Unreachable(with(text)),
+        CommandFailure::Config(text) => CommandFailure::Config(with(text)),
+        CommandFailure::Corrupt(text) => CommandFailure::Corrupt(with(text)),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::command::{COMMANDS, Command, FORMS, Scan};
 use crate::bytes::{Notation, shown};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::transfer::format::{self, Encoding};
 
 /// Pairs that are asked for at once.
@@ -35,7 +35,7 @@ pub(super) struct Session<'a> {
 
 impl Session<'_> {
     /// Carries `command` out.
-    pub(super) fn run(&mut self, command: Command) -> Result<Done, Failure> {
+    pub(super) fn run(&mut self, command: Command) -> Result<Done, CommandFailure> {
         let done = match command {
             Command::Get(keys) => self.get(&keys),
             Command::Put { key, value, only } => {
@@ -58,7 +58,7 @@ impl Session<'_> {
         Ok(done)
     }
 
-    fn print(&mut self, line: &str) -> Result<(), Failure> {
+    fn print(&mut self, line: &str) -> Result<(), CommandFailure> {
         writeln!(self.out, "{line}").map_err(|error| unprinted(&error))
     }
 
@@ -67,7 +67,7 @@ impl Session<'_> {
         let _ = writeln!(self.remarks, "{line}");
     }
 
-    fn get(&mut self, keys: &[Vec<u8>]) -> Result<Done, Failure> {
+    fn get(&mut self, keys: &[Vec<u8>]) -> Result<Done, CommandFailure> {
         let words: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let values = match words.as_slice() {
             [key] => vec![self.client.get(key)?],
@@ -94,12 +94,12 @@ impl Session<'_> {
         Ok(done)
     }
 
-    fn pair(&mut self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+    fn pair(&mut self, key: &[u8], value: &[u8]) -> Result<(), CommandFailure> {
         let form = self.form;
         self.print(&format!("{}\t{}", shown(key, form), shown(value, form)))
     }
 
-    fn applied(&mut self, applied: bool) -> Result<Done, Failure> {
+    fn applied(&mut self, applied: bool) -> Result<Done, CommandFailure> {
         match (self.form, applied) {
             (Notation::Json, applied) => self.print(&json!({ "applied": applied }).to_string())?,
             (_, true) => self.print("ok")?,
@@ -108,7 +108,7 @@ impl Session<'_> {
         Ok(if applied { Done::Yes } else { Done::Missing })
     }
 
-    fn delete(&mut self, keys: &[Vec<u8>]) -> Result<Done, Failure> {
+    fn delete(&mut self, keys: &[Vec<u8>]) -> Result<Done, CommandFailure> {
         let mut deleted = 0;
         for key in keys {
             deleted += usize::from(self.client.delete(key)?);
@@ -131,7 +131,7 @@ impl Session<'_> {
         })
     }
 
-    fn scan(&mut self, scan: Scan) -> Result<Done, Failure> {
+    fn scan(&mut self, scan: Scan) -> Result<Done, CommandFailure> {
         let mut left = scan.limit;
         let mut rest = Some(scan.span).filter(|span| !span.range.is_empty());
         while let Some(span) = rest.take() {
@@ -162,7 +162,7 @@ impl Session<'_> {
     }
 
     /// Says how to go on where the limit ended a scan, if anything is left.
-    fn more(&mut self, rest: &Span) -> Result<(), Failure> {
+    fn more(&mut self, rest: &Span) -> Result<(), CommandFailure> {
         let next = self.client.page(rest, 1)?;
         if let Some((key, _)) = next.pairs.first() {
             let key = shown(key, Notation::Text);
@@ -175,7 +175,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn help(&mut self, name: Option<&str>) -> Result<Done, Failure> {
+    fn help(&mut self, name: Option<&str>) -> Result<Done, CommandFailure> {
         for command in COMMANDS
             .iter()
             .filter(|c| name.is_none_or(|name| name == c.name))
@@ -189,6 +189,6 @@ impl Session<'_> {
     }
 }
 
-fn unprinted(error: &io::Error) -> Failure {
-    Failure::Failed(format!("cannot print: {error}"))
+fn unprinted(error: &io::Error) -> CommandFailure {
+    CommandFailure::Failed(format!("cannot print: {error}"))
 }

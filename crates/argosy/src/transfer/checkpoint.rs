@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::format::Format;
 use super::lines::Place;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The schema of the file.
 const SCHEMA: &str = "argosy.import-checkpoint.v1";
@@ -58,7 +58,10 @@ pub(super) struct Checkpoint {
 
 impl Checkpoint {
     /// The file at `path`, and what it says; nothing where it does not exist yet.
-    pub(super) fn open(path: Option<PathBuf>, format: Format) -> Result<(Self, Applied), Failure> {
+    pub(super) fn open(
+        path: Option<PathBuf>,
+        format: Format,
+    ) -> Result<(Self, Applied), CommandFailure> {
         let applied = match &path {
             Some(path) => read(path, format)?,
             None => Applied::nothing(format),
@@ -71,7 +74,7 @@ impl Checkpoint {
     }
 
     /// Keeps `applied`, if it is time to.
-    pub(super) fn keep_now_and_then(&mut self, applied: &Applied) -> Result<(), Failure> {
+    pub(super) fn keep_now_and_then(&mut self, applied: &Applied) -> Result<(), CommandFailure> {
         let now = SystemClock.now();
         if now < self.next {
             return Ok(());
@@ -81,35 +84,35 @@ impl Checkpoint {
     }
 
     /// Keeps `applied`.
-    pub(super) fn keep(&self, applied: &Applied) -> Result<(), Failure> {
+    pub(super) fn keep(&self, applied: &Applied) -> Result<(), CommandFailure> {
         let Some(path) = &self.path else {
             return Ok(());
         };
         let json = serde_json::to_string(applied);
-        let json = json.map_err(|error| Failure::Failed(format!("checkpoint: {error}")))?;
-        replace(path, json.as_bytes()).map_err(|error| Failure::io("write", path, &error))
+        let json = json.map_err(|error| CommandFailure::Failed(format!("checkpoint: {error}")))?;
+        replace(path, json.as_bytes()).map_err(|error| CommandFailure::io("write", path, &error))
     }
 }
 
-fn read(path: &Path, format: Format) -> Result<Applied, Failure> {
+fn read(path: &Path, format: Format) -> Result<Applied, CommandFailure> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(Applied::nothing(format));
         }
-        text => text.map_err(|error| Failure::io("read", path, &error))?,
+        text => text.map_err(|error| CommandFailure::io("read", path, &error))?,
     };
     let shown = path.display();
     let applied: Applied = serde_json::from_str(&text).map_err(|error| {
-        Failure::Failed(format!("{shown} is no checkpoint of an import: {error}"))
+        CommandFailure::Failed(format!("{shown} is no checkpoint of an import: {error}"))
     })?;
     if applied.schema != SCHEMA {
-        return Err(Failure::Failed(format!(
+        return Err(CommandFailure::Failed(format!(
             "{shown} is of {}, not of {SCHEMA}",
             applied.schema
         )));
     }
     if applied.format != format.name() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "{shown} is of an import of {}, and this one is of {}: give --format {}",
             applied.format,
             format.name(),

@@ -24,7 +24,7 @@ use super::reader::{Read as Pairs, Reader};
 use crate::bytes;
 use crate::cli::OutputFormat;
 use crate::connect::Endpoints;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::units;
 
 /// Pages that are read ahead, at most.
@@ -98,9 +98,9 @@ enum Target {
 
 impl Export {
     /// Runs until all is written.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CommandFailure> {
         if self.format() == Format::Tsv && self.encoding != Encoding::Auto {
-            return Err(Failure::Usage(
+            return Err(CommandFailure::Usage(
                 "--encoding is for JSON lines: TSV escapes what is no text".to_owned(),
             ));
         }
@@ -109,7 +109,7 @@ impl Export {
         let mut range = self.range();
         if let Some(last) = behind {
             if !range.contains(&last) {
-                return Err(Failure::Failed(format!(
+                return Err(CommandFailure::Failed(format!(
                     "{}: its last key is not one of those to be exported: the file is of another \
                      export, or of another format",
                     self.file.display()
@@ -136,7 +136,9 @@ impl Export {
             let thread = std::thread::Builder::new().name("export".to_owned());
             thread
                 .spawn_scoped(scope, move || reader.run(span, limit, &give))
-                .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
+                .map_err(|error| {
+                    CommandFailure::Failed(format!("cannot start a thread: {error}"))
+                })?;
             let result = self.write(target, pages, &mut progress, all);
             stopping.store(true, std::sync::atomic::Ordering::Relaxed);
             result
@@ -161,12 +163,12 @@ impl Export {
     }
 
     /// Where lines go, and the last key that is there already.
-    fn target(&self) -> Result<(Target, Option<Vec<u8>>), Failure> {
+    fn target(&self) -> Result<(Target, Option<Vec<u8>>), CommandFailure> {
         let path = &self.file;
         if path == Path::new("-") {
             if self.resume {
                 let what = "--resume goes on in a file; stdout cannot be read";
-                return Err(Failure::Usage(what.to_owned()));
+                return Err(CommandFailure::Usage(what.to_owned()));
             }
             return Ok((Target::Stdout(io::stdout()), None));
         }
@@ -177,18 +179,18 @@ impl Export {
         }
         let mut file = match open.open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(Failure::Failed(format!(
+                return Err(CommandFailure::Failed(format!(
                     "{} exists: --resume goes on in it, --overwrite replaces it",
                     path.display()
                 )));
             }
-            file => file.map_err(|error| Failure::io("write", path, &error))?,
+            file => file.map_err(|error| CommandFailure::io("write", path, &error))?,
         };
         let behind = if self.resume {
             last_key(&mut file, self.format(), path)?
         } else {
             let emptied = file.set_len(0);
-            emptied.map_err(|error| Failure::io("empty", path, &error))?;
+            emptied.map_err(|error| CommandFailure::io("empty", path, &error))?;
             None
         };
         Ok((Target::File(file, path.clone()), behind))
@@ -197,19 +199,19 @@ impl Export {
     fn write(
         &self,
         target: Target,
-        pages: Receiver<Result<Pairs, Failure>>,
+        pages: Receiver<Result<Pairs, CommandFailure>>,
         progress: &mut Progress,
         all: Option<u64>,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, CommandFailure> {
         let format = self.format();
-        let failed = |error: &io::Error| Failure::io("write", &self.file, error);
+        let failed = |error: &io::Error| CommandFailure::io("write", &self.file, error);
         let mut out: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(
             WRITE_BYTES,
             match &target {
                 Target::Stdout(stdout) => Box::new(stdout.lock()),
                 Target::File(file, path) => Box::new(
                     file.try_clone()
-                        .map_err(|e| Failure::io("write", path, &e))?,
+                        .map_err(|e| CommandFailure::io("write", path, &e))?,
                 ),
             },
         );
@@ -267,8 +269,12 @@ impl Export {
 
 /// The key of the last whole line of `file`; what stands behind it is cut off. `None` where there is
 /// no whole line.
-fn last_key(file: &mut File, format: Format, path: &Path) -> Result<Option<Vec<u8>>, Failure> {
-    let failed = |error: io::Error| Failure::io("read", path, &error);
+fn last_key(
+    file: &mut File,
+    format: Format,
+    path: &Path,
+) -> Result<Option<Vec<u8>>, CommandFailure> {
+    let failed = |error: io::Error| CommandFailure::io("read", path, &error);
     let end = end_of_lines(file, u64::MAX).map_err(failed)?;
     file.set_len(end).map_err(failed)?;
     file.seek(SeekFrom::Start(end)).map_err(failed)?;
@@ -279,7 +285,7 @@ fn last_key(file: &mut File, format: Format, path: &Path) -> Result<Option<Vec<u
     let len = end - 1 - start;
     if len > LINE_BYTES_MAX as u64 {
         let what = format!("{}: its last line is no line of an export", path.display());
-        return Err(Failure::Failed(what));
+        return Err(CommandFailure::Failed(what));
     }
     let mut line = Vec::new();
     file.seek(SeekFrom::Start(start)).map_err(failed)?;
@@ -289,7 +295,7 @@ fn last_key(file: &mut File, format: Format, path: &Path) -> Result<Option<Vec<u
     file.seek(SeekFrom::Start(end)).map_err(failed)?;
     let record = format::parse(format, &line).map_err(|what| {
         let shown = path.display();
-        Failure::Failed(format!(
+        CommandFailure::Failed(format!(
             "{shown}: its last line is none of this format: {what}"
         ))
     })?;

@@ -28,7 +28,7 @@ use super::sorted::Order;
 use super::writers::{Finished, Writers};
 use crate::cli::OutputFormat;
 use crate::connect::Endpoints;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::units::TimeSpan;
 
 /// Chunks under way, at most.
@@ -141,12 +141,12 @@ struct Read {
     rejected: u64,
     end: bool,
     /// The line that ends the import.
-    bad: Option<Failure>,
+    bad: Option<CommandFailure>,
 }
 
 impl Import {
     /// Runs until the input ends.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), CommandFailure> {
         let named = Format::of_name(&self.file.to_string_lossy());
         let format = self.format.unwrap_or(named);
         let (checkpoint, applied) = Checkpoint::open(self.resume.clone(), format)?;
@@ -181,7 +181,7 @@ impl Import {
         self.summarise(&course)
     }
 
-    fn summarise(&self, course: &Course) -> Result<(), Failure> {
+    fn summarise(&self, course: &Course) -> Result<(), CommandFailure> {
         let (applied, began) = (&course.applied, course.began);
         let took = course.progress.took();
         let bytes = applied.place.offset - began.offset;
@@ -213,7 +213,7 @@ impl Import {
             }
         }
         match (applied.rejected, &self.rejects) {
-            (rejected @ 1.., Some(path)) => Err(Failure::Failed(format!(
+            (rejected @ 1.., Some(path)) => Err(CommandFailure::Failed(format!(
                 "{rejected} lines were no pairs; they are in {}",
                 path.display()
             ))),
@@ -222,7 +222,7 @@ impl Import {
     }
 
     /// `failure`, with what became of the lines and how to go on.
-    fn explained(&self, failure: Failure, course: &Course) -> Failure {
+    fn explained(&self, failure: CommandFailure, course: &Course) -> CommandFailure {
         let place = course.applied.place;
         let how = match &self.resume {
             Some(path) => format!(
@@ -244,15 +244,15 @@ impl Import {
             format!("{text}\nlines 1 to {lines} are applied{behind}; {how}")
         };
         match failure {
-            Failure::Failed(text) => Failure::Failed(with(text)),
-            Failure::Unreachable(text) => Failure::Unreachable(with(text)),
+            CommandFailure::Failed(text) => CommandFailure::Failed(with(text)),
+            CommandFailure::Unreachable(text) => CommandFailure::Unreachable(with(text)),
             other => other,
         }
     }
 }
 
 impl Course {
-    fn run(&mut self) -> Result<(), Failure> {
+    fn run(&mut self) -> Result<(), CommandFailure> {
         let read = loop {
             let read = self.read()?;
             let (end, bad) = (read.end, read.bad);
@@ -288,14 +288,14 @@ impl Course {
     }
 
     /// Reads a chunk.
-    fn read(&mut self) -> Result<Read, Failure> {
+    fn read(&mut self) -> Result<Read, CommandFailure> {
         let began = self.lines.place().offset;
         let mut read = Read::default();
         while read.records.len() < CHUNK_LINES && self.lines.place().offset - began < CHUNK_BYTES {
             let before = self.lines.place();
             let next = self.lines.next().map_err(|error| {
                 let line = before.lines + 1;
-                Failure::Failed(format!("line {line}: cannot be read: {error}"))
+                CommandFailure::Failed(format!("line {line}: cannot be read: {error}"))
             })?;
             let (line, parsed) = match next {
                 Next::End => {
@@ -317,7 +317,7 @@ impl Course {
                 (Err(what), None) => {
                     let line = before.lines + 1;
                     self.lines.give_back(before);
-                    read.bad = Some(Failure::Failed(format!("line {line}: {what}")));
+                    read.bad = Some(CommandFailure::Failed(format!("line {line}: {what}")));
                     break;
                 }
             }
@@ -326,7 +326,7 @@ impl Course {
     }
 
     /// Hands a chunk out that ends where reading stands.
-    fn give(&mut self, records: Vec<ParsedLine>, rejected: u64) -> Result<(), Failure> {
+    fn give(&mut self, records: Vec<ParsedLine>, rejected: u64) -> Result<(), CommandFailure> {
         let rose = self.order.rises();
         let sorted = self.order.takes(&records);
         if rose && !self.order.rises() {
@@ -369,7 +369,7 @@ impl Course {
     }
 
     /// A batch has ended.
-    fn take(&mut self, finished: Finished) -> Result<(), Failure> {
+    fn take(&mut self, finished: Finished) -> Result<(), CommandFailure> {
         if let Err(failure) = finished.result {
             self.drain(finished.chunk);
             return Err(failure);
@@ -411,7 +411,7 @@ impl Course {
         }
     }
 
-    fn keep_now_and_then(&mut self) -> Result<(), Failure> {
+    fn keep_now_and_then(&mut self) -> Result<(), CommandFailure> {
         let place = self.applied.place;
         let done = Done {
             pairs: self.applied.pairs,
@@ -430,7 +430,7 @@ impl Course {
     }
 
     /// Keeps how far it is.
-    fn keep(&mut self) -> Result<(), Failure> {
+    fn keep(&mut self) -> Result<(), CommandFailure> {
         if let Some(rejects) = &mut self.rejects {
             rejects.flush()?;
         }
@@ -439,9 +439,9 @@ impl Course {
 }
 
 impl Rejects {
-    fn open(path: &PathBuf) -> Result<Self, Failure> {
+    fn open(path: &PathBuf) -> Result<Self, CommandFailure> {
         let file = OpenOptions::new().create(true).append(true).open(path);
-        let file = file.map_err(|error| Failure::io("write", path, &error))?;
+        let file = file.map_err(|error| CommandFailure::io("write", path, &error))?;
         Ok(Self {
             path: path.clone(),
             file: BufWriter::new(file),
@@ -449,7 +449,7 @@ impl Rejects {
         })
     }
 
-    fn take(&mut self, number: u64, line: &[u8], what: &str) -> Result<(), Failure> {
+    fn take(&mut self, number: u64, line: &[u8], what: &str) -> Result<(), CommandFailure> {
         self.told += 1;
         if self.told <= TOLD_MAX {
             eprintln!("line {number}: {what}");
@@ -458,11 +458,11 @@ impl Rejects {
             file.write_all(line)?;
             file.write_all(b"\n")
         };
-        write(&mut self.file).map_err(|error| Failure::io("write", &self.path, &error))
+        write(&mut self.file).map_err(|error| CommandFailure::io("write", &self.path, &error))
     }
 
-    fn flush(&mut self) -> Result<(), Failure> {
+    fn flush(&mut self) -> Result<(), CommandFailure> {
         let flushed = self.file.flush();
-        flushed.map_err(|error| Failure::io("write", &self.path, &error))
+        flushed.map_err(|error| CommandFailure::io("write", &self.path, &error))
     }
 }

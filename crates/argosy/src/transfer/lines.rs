@@ -8,7 +8,7 @@ use std::path::Path;
 use argosy_base::checksum;
 use argosy_base::limits::LONG_VALUE_BYTES_MAX;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Longest line, in bytes: the largest pair fits, in hexadecimal and base64, and in TSV however it is escaped.
 pub(super) const LINE_BYTES_MAX: usize = 4 * LONG_VALUE_BYTES_MAX + (1 << 20);
@@ -69,8 +69,8 @@ pub(super) enum Next<'a> {
 
 impl Lines {
     /// Reads `path`, `-` being stdin, from `place` on.
-    pub(super) fn open(path: &Path, place: Place) -> Result<Self, Failure> {
-        let failed = |error: io::Error| Failure::io("read", path, &error);
+    pub(super) fn open(path: &Path, place: Place) -> Result<Self, CommandFailure> {
+        let failed = |error: io::Error| CommandFailure::io("read", path, &error);
         if path == Path::new("-") {
             let mut input = BufReader::with_capacity(READ_BYTES, io::stdin());
             check_head(&mut input, place, path)?;
@@ -80,7 +80,10 @@ impl Lines {
         }
         let mut file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Failure::NotFound(format!("there is no {}", path.display())));
+                return Err(CommandFailure::NotFound(format!(
+                    "there is no {}",
+                    path.display()
+                )));
             }
             file => file.map_err(failed)?,
         };
@@ -154,7 +157,7 @@ impl Lines {
 }
 
 /// Whether `input` begins as that of an earlier run did.
-fn check_head(input: &mut dyn Read, place: Place, path: &Path) -> Result<(), Failure> {
+fn check_head(input: &mut dyn Read, place: Place, path: &Path) -> Result<(), CommandFailure> {
     let mut bytes = vec![0; place.head.bytes.min(HEAD_BYTES)];
     let mut head = Head::default();
     if input.read_exact(&mut bytes).is_ok() {
@@ -163,7 +166,7 @@ fn check_head(input: &mut dyn Read, place: Place, path: &Path) -> Result<(), Fai
     if head == place.head {
         return Ok(());
     }
-    Err(Failure::Failed(format!(
+    Err(CommandFailure::Failed(format!(
         "{} does not begin as the input did that was interrupted: name the same one, or begin \
          anew without --resume",
         path.display()

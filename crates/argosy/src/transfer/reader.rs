@@ -15,7 +15,7 @@ use argosy_client::{ClientError, Kv, Page, RespClient, Span};
 
 use super::format::Pair;
 use super::writers::retried;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Pairs that are asked for at once.
 const PAGE: usize = 1000;
@@ -60,7 +60,7 @@ impl Reader<'_> {
         mut self,
         span: Span,
         limit: Option<u64>,
-        give: &SyncSender<Result<Read, Failure>>,
+        give: &SyncSender<Result<Read, CommandFailure>>,
     ) {
         let mut left = limit.unwrap_or(u64::MAX);
         let mut rest = Some(span).filter(|span| !span.range.is_empty());
@@ -94,7 +94,7 @@ impl Reader<'_> {
     }
 
     /// The next pairs; `None` where one of them has to be read by itself.
-    fn page(&mut self, span: &Span, wanted: usize) -> Result<Option<Page>, Failure> {
+    fn page(&mut self, span: &Span, wanted: usize) -> Result<Option<Page>, CommandFailure> {
         let client = &mut self.client;
         retried(self.retry_for, self.stopping, || {
             match client.page(span, wanted) {
@@ -105,7 +105,7 @@ impl Reader<'_> {
     }
 
     /// The first pair, however long it is, and what is behind it.
-    fn first(&mut self, span: &Span) -> Result<(Read, Option<Span>), Failure> {
+    fn first(&mut self, span: &Span) -> Result<(Read, Option<Span>), CommandFailure> {
         let resp = &mut self.resp;
         let found = retried(self.retry_for, self.stopping, || {
             let Some(key) = resp.first_key(span)? else {
@@ -122,7 +122,10 @@ impl Reader<'_> {
         Ok((self.with_expiries(pairs)?, behind))
     }
 
-    fn with_expiries(&mut self, mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Read, Failure> {
+    fn with_expiries(
+        &mut self,
+        mut pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<Read, CommandFailure> {
         let mut told = Vec::with_capacity(pairs.len());
         for some in pairs.chunks(EXPIRIES) {
             let keys = some.iter().map(|(key, _)| key.as_slice());
@@ -150,7 +153,10 @@ impl Reader<'_> {
 }
 
 /// Hands `read` over. Returns whether to go on. Behind a long value nothing is read before it has been written.
-fn given(give: &SyncSender<Result<Read, Failure>>, mut read: Result<Read, Failure>) -> bool {
+fn given(
+    give: &SyncSender<Result<Read, CommandFailure>>,
+    mut read: Result<Read, CommandFailure>,
+) -> bool {
     let mut wait: Option<Receiver<()>> = None;
     if let Ok(read) = &mut read
         && read

@@ -23,7 +23,7 @@ use argosy_device::SystemClock;
 use super::format::ParsedLine;
 use super::sorted::Ingested;
 use crate::connect::Endpoints;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Bytes of keys and values that are sent together, where each goes by itself; one longer pair is sent alone.
 const TOGETHER_BYTES: usize = 1 << 20;
@@ -47,7 +47,7 @@ pub(super) struct Batch {
 /// A batch that has ended.
 pub(super) struct Finished {
     pub(super) chunk: u64,
-    pub(super) result: Result<(), Failure>,
+    pub(super) result: Result<(), CommandFailure>,
 }
 
 /// See the module documentation.
@@ -66,7 +66,7 @@ impl Writers {
         endpoints: &Endpoints,
         queued: usize,
         retry_for: Duration,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let (tell, finished) = channel();
         let mut writers = Self {
             batches: Vec::new(),
@@ -89,7 +89,9 @@ impl Writers {
             let thread = std::thread::Builder::new()
                 .name(format!("import-{number}"))
                 .spawn(move || writer.run(&batches))
-                .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
+                .map_err(|error| {
+                    CommandFailure::Failed(format!("cannot start a thread: {error}"))
+                })?;
             writers.batches.push(give);
             writers.threads.push(thread);
         }
@@ -201,7 +203,9 @@ impl Writer {
                 let result = match failed {
                     false if done => Ok(()),
                     false => self.apply(&batch.records),
-                    true => Err(Failure::Failed("an earlier batch has failed".to_owned())),
+                    true => Err(CommandFailure::Failed(
+                        "an earlier batch has failed".to_owned(),
+                    )),
                 };
                 failed |= result.is_err();
                 let chunk = batch.chunk;
@@ -231,7 +235,7 @@ impl Writer {
         self.ingested.ingest(client, &chunks)
     }
 
-    fn apply(&mut self, records: &[ParsedLine]) -> Result<(), Failure> {
+    fn apply(&mut self, records: &[ParsedLine]) -> Result<(), CommandFailure> {
         for run in records.chunk_by(|one, next| one.is_alone() == next.is_alone()) {
             match run.first().is_some_and(ParsedLine::is_alone) {
                 true => self.apply_alone(run)?,
@@ -241,7 +245,7 @@ impl Writer {
         Ok(())
     }
 
-    fn apply_together(&mut self, records: &[ParsedLine]) -> Result<(), Failure> {
+    fn apply_together(&mut self, records: &[ParsedLine]) -> Result<(), CommandFailure> {
         let writes: Vec<_> = records
             .iter()
             .map(|record| (record.key.as_slice(), record.value.as_deref()))
@@ -251,7 +255,7 @@ impl Writer {
         retried(self.retry_for, stopping, || client.write_many(&writes))
     }
 
-    fn apply_alone(&mut self, records: &[ParsedLine]) -> Result<(), Failure> {
+    fn apply_alone(&mut self, records: &[ParsedLine]) -> Result<(), CommandFailure> {
         let client = match &mut self.resp {
             Some(client) => client,
             closed => closed.insert(self.endpoints.resp()?),
@@ -295,7 +299,7 @@ pub(super) fn retried<T>(
     retry_for: Duration,
     stopping: &AtomicBool,
     mut what: impl FnMut() -> Result<T, ClientError>,
-) -> Result<T, Failure> {
+) -> Result<T, CommandFailure> {
     let began = SystemClock.now();
     let mut pause = PAUSES.0;
     let mut tries = 1_u64;
@@ -307,10 +311,10 @@ pub(super) fn retried<T>(
         let took = SystemClock.now().since(began);
         let again = error.remedy() == Remedy::Retry && !stopping.load(Ordering::Relaxed);
         if !again || took >= retry_for {
-            let failure = Failure::from(error);
+            let failure = CommandFailure::from(error);
             return Err(match (tries, failure) {
                 (1, failure) => failure,
-                (_, Failure::Unreachable(text)) => Failure::Unreachable(format!(
+                (_, CommandFailure::Unreachable(text)) => CommandFailure::Unreachable(format!(
                     "{text}; tried {tries} times in {} s",
                     took.as_secs()
                 )),
@@ -352,14 +356,14 @@ mod tests {
             let what = "too long".to_owned();
             Err(ClientError::Invalid { what })
         });
-        assert!(matches!(failed, Err(Failure::Failed(_))) && tries == 1);
+        assert!(matches!(failed, Err(CommandFailure::Failed(_))) && tries == 1);
 
         let mut tries = 0;
         let failed: Result<(), _> = retried(Duration::from_millis(1), &stopping, || {
             tries += 1;
             Err(lost())
         });
-        let Err(Failure::Unreachable(text)) = failed else {
+        let Err(CommandFailure::Unreachable(text)) = failed else {
             panic!("it is tried later");
         };
         assert!(tries > 1 && text.contains("tried 2 times"), "{text}");

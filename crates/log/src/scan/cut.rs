@@ -13,7 +13,9 @@ use std::ops::ControlFlow;
 use argosy_base::{Kind, LogId, Lsn, RegionId, SegmentNumber};
 
 use super::super::record::{Record, record_at};
-use super::super::segment::{BLOCK_BYTES, LogLayout, Position, SEGMENT_HEADER_BYTES, identity};
+use super::super::segment::{
+    BLOCK_BYTES, LogLayout, SEGMENT_HEADER_BYTES, SegmentPosition, identity,
+};
 use super::{ReadDevice, Scan};
 use crate::chain::LogSegment;
 
@@ -52,7 +54,7 @@ impl CutSegment {
 
 impl Scan<'_> {
     /// The segment, by its index in the chain, and the byte in it from which on nothing belongs to the history.
-    fn cut_from(&self, end: Option<Position>) -> (usize, u32) {
+    fn cut_from(&self, end: Option<SegmentPosition>) -> (usize, u32) {
         let chain = self.source.chain;
         let here = self.head.map_or(self.offset, |head| head.start);
         let passed = self.passed.map(|passed| (passed.index, passed.offset));
@@ -72,7 +74,7 @@ impl Scan<'_> {
     /// cannot be read holds none.
     pub(in super::super) fn cut_segments<E>(
         &self,
-        end: Option<Position>,
+        end: Option<SegmentPosition>,
         missing: Lsn,
         read: &mut ReadDevice<'_, E>,
     ) -> Vec<CutSegment> {

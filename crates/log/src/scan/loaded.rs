@@ -1,6 +1,6 @@
 //! The window that a scan reads, and what of it the device lacks.
 
-use super::super::segment::{BLOCK_BYTES, Position};
+use super::super::segment::{BLOCK_BYTES, SegmentPosition};
 use super::Unflushed;
 use crate::chain::LogSegment;
 
@@ -33,7 +33,7 @@ pub(super) struct Image {
 
 impl Image {
     /// The blocks from the first that the device lacks, up to `end` if that lies in the window.
-    pub(super) fn up_to(mut self, end: Position) -> Option<Unflushed> {
+    pub(super) fn up_to(mut self, end: SegmentPosition) -> Option<Unflushed> {
         if (self.segment.ordinal, self.missing) >= (end.ordinal, end.offset) {
             return None;
         }

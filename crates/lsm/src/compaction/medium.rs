@@ -28,7 +28,7 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{Pointer, SegmentNumber};
 use argosy_device::Buffer;
 
-use super::plan::Plan;
+use super::plan::MergePlan;
 use crate::level::ReadAt as _;
 use crate::level::medium::{record_len, value_in};
 use crate::names::{LevelError, SegmentName};
@@ -130,7 +130,7 @@ pub(crate) struct MediumReads {
 impl MediumReads {
     /// Those that the inputs of `plan`, one of `version`, point to; `None` where they point to none.
     #[must_use]
-    pub(crate) fn of(version: &Arc<Version>, plan: &Plan) -> Option<Self> {
+    pub(crate) fn of(version: &Arc<Version>, plan: &MergePlan) -> Option<Self> {
         if plan.medium_bytes() == 0 {
             return None;
         }

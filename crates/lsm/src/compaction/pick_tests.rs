@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use argosy_base::{KeyRange, SegmentNumber};
 
 use super::*;
-use crate::compaction::pieces::Piece;
+use crate::compaction::pieces::MergePiece;
 use crate::compaction::policy::Place;
 use crate::compaction::whole::pick_whole;
 
@@ -85,8 +85,8 @@ fn parse(input: &str) -> Vec<Vec<Vec<Given>>> {
         .collect()
 }
 
-fn piece_of<'g>(run: &[Given], given: &'g Given) -> Piece<'g> {
-    Piece {
+fn piece_of<'g>(run: &[Given], given: &'g Given) -> MergePiece<'g> {
+    MergePiece {
         range: &given.range,
         bytes: given.bytes,
         number: given.number,

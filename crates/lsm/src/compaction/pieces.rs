@@ -17,7 +17,7 @@ use crate::version::{LevelEntry, PIECES_MAX, Run};
 
 /// One segment of a level, as far as picking is concerned.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
+pub struct MergePiece<'a> {
     /// The keys that it stands for.
     pub range: &'a KeyRange,
     /// Its bytes; of a segment in several pieces, its share of them.
@@ -51,7 +51,7 @@ struct Part<'a> {
     /// What [`Pieces::live`] answers.
     live: u64,
     /// All else that it has.
-    piece: Piece<'a>,
+    piece: MergePiece<'a>,
 }
 
 /// The sorted runs of a level, oldest first, each sorted by range.
@@ -113,8 +113,8 @@ impl<'a> Pieces<'a> {
 
     /// These, sorted by range.
     #[cfg(test)]
-    pub(crate) fn given(pieces: Vec<Piece<'a>>) -> Self {
-        let part = |piece: Piece<'a>| Part {
+    pub(crate) fn given(pieces: Vec<MergePiece<'a>>) -> Self {
+        let part = |piece: MergePiece<'a>| Part {
             range: piece.range.clone(),
             live: piece.bytes,
             piece,
@@ -139,7 +139,7 @@ impl<'a> Pieces<'a> {
 
     /// The one at `place`, which there is.
     #[must_use]
-    pub fn get(&self, place: usize) -> Piece<'_> {
+    pub fn get(&self, place: usize) -> MergePiece<'_> {
         match &self.0 {
             Source::Run(run) => piece(run, &run.segments[place]),
             Source::Parts(parts) => parts[place].get(),
@@ -167,7 +167,7 @@ impl<'a> Pieces<'a> {
     /// How many segments have all their pieces in `range`.
     #[must_use]
     pub(crate) fn freed_without(&self, range: &KeyRange) -> usize {
-        let ends = |piece: &Piece<'_>| match (&range.to, &piece.range.to) {
+        let ends = |piece: &MergePiece<'_>| match (&range.to, &piece.range.to) {
             (Some(to), Some(end)) => end <= to,
             (to, _) => to.is_none(),
         };
@@ -194,7 +194,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Those at `places`.
-    pub fn range(&self, places: Range<usize>) -> impl Iterator<Item = Piece<'_>> {
+    pub fn range(&self, places: Range<usize>) -> impl Iterator<Item = MergePiece<'_>> {
         places.map(|place| self.get(place))
     }
 
@@ -213,7 +213,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Those that have keys in `range`.
-    pub fn within(&self, range: &KeyRange) -> impl Iterator<Item = Piece<'_>> {
+    pub fn within(&self, range: &KeyRange) -> impl Iterator<Item = MergePiece<'_>> {
         self.range(self.overlapping(range))
     }
 
@@ -289,7 +289,7 @@ impl<'a> Pieces<'a> {
             });
             return firsts.min();
         }
-        let is_loose = |piece: &Piece<'_>| {
+        let is_loose = |piece: &MergePiece<'_>| {
             piece.siblings >= pieces_min || sparse.contains(&SegmentNumber(piece.number))
         };
         let mut all = self.range(0..self.len());
@@ -298,8 +298,8 @@ impl<'a> Pieces<'a> {
 }
 
 impl Part<'_> {
-    const fn get(&self) -> Piece<'_> {
-        Piece {
+    const fn get(&self) -> MergePiece<'_> {
+        MergePiece {
             range: &self.range,
             ..self.piece
         }
@@ -307,15 +307,15 @@ impl Part<'_> {
 }
 
 /// The piece of `run` that `entry` is.
-fn piece<'a>(run: &Run, entry: &'a LevelEntry) -> Piece<'a> {
+fn piece<'a>(run: &Run, entry: &'a LevelEntry) -> MergePiece<'a> {
     let siblings = run.pieces_count(entry.segment.number);
     piece_of(entry, u32::try_from(siblings).unwrap_or(u32::MAX))
 }
 
 /// One of the `siblings` pieces of its segment, which share its bytes.
-fn piece_of(entry: &LevelEntry, siblings: u32) -> Piece<'_> {
+fn piece_of(entry: &LevelEntry, siblings: u32) -> MergePiece<'_> {
     let segment = &entry.segment;
-    Piece {
+    MergePiece {
         range: &segment.range,
         bytes: u64::from(segment.len.div_ceil(siblings)),
         siblings,

@@ -4,9 +4,9 @@
 //! on top, and there is one compaction at a time. Steps:
 //!
 //! 1. [`shape`] shows a version to [`pick`](super::pick::pick).
-//! 2. [`Plan::new`] collects the pieces of the chosen part, and what is left of each segment that
+//! 2. [`MergePlan::new`] collects the pieces of the chosen part, and what is left of each segment that
 //!    is only partly consumed.
-//! 3. [`Plan::take_away`] writes the removals and clips into the edit that adds the outputs.
+//! 3. [`MergePlan::take_away`] writes the removals and clips into the edit that adds the outputs.
 //!
 //! Invariant: what a segment stands for after the edit is what it stood for before, without the
 //! part. Nothing is lost between a clip and the outputs, and no key is in both.
@@ -23,7 +23,7 @@ use crate::names::Form;
 use crate::read::sources::{Input, RunInput};
 use crate::version::{LevelEntry, Run, Version};
 
-/// Most segments of a run that [`Plan::gather`] reads: bounds the edit.
+/// Most segments of a run that [`MergePlan::gather`] reads: bounds the edit.
 const GATHERED_MAX: usize = 32;
 
 /// A version's levels, as picking sees them: without what merges pass over. Where that is something, the places
@@ -60,7 +60,7 @@ pub(super) fn live_bytes(entry: &LevelEntry) -> Option<u64> {
 
 /// What a merge of a part reads and consumes.
 #[derive(Debug)]
-pub struct Plan {
+pub struct MergePlan {
     /// The level into which it merges, and the run of it.
     pub target: u8,
     /// The run of that level.
@@ -73,7 +73,7 @@ pub struct Plan {
     clipped: Vec<(Place, KeyRange)>,
 }
 
-impl Plan {
+impl MergePlan {
     /// The plan of merging `range` of `level` into the level below.
     #[must_use]
     pub fn new(version: &Version, level: u8, range: &KeyRange) -> Self {

@@ -6,7 +6,7 @@ use super::values::Values;
 use crate::addresses::Pointers;
 use crate::filter::BitsPerKey;
 use crate::level::SegmentBuilder;
-use crate::level::builder::Geometry;
+use crate::level::builder::SegmentGeometry;
 use crate::level::tree_builder::TreeBuilder;
 use crate::names::SegmentName;
 use crate::version::Version;
@@ -28,7 +28,7 @@ pub(crate) struct Target {
     /// The epoch in which they are written.
     pub epoch: Epoch,
     /// Their sizes.
-    pub geometry: Geometry,
+    pub geometry: SegmentGeometry,
     /// How the pointers of the source become those of the segments.
     pub pointers: Pointers,
     /// What they make up.

@@ -28,7 +28,7 @@ use super::{Lsm, Parts};
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogSegment};
 use crate::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG, Recovered, log_name};
-use crate::replica::{self, Replica, ReplicaError, Slots, Survivors};
+use crate::replica::{self, Replica, ReplicaError, ReplicaSurvivors, Slots};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::version::Version;
@@ -42,7 +42,7 @@ pub(super) fn promote(
     cache: &Arc<NodeCache>,
     service: Service,
 ) -> Result<Lsm, ReplicaError> {
-    let replica::Parts {
+    let replica::ReplicaParts {
         mut storage,
         windows,
         position,
@@ -145,7 +145,11 @@ pub fn window_name(region: RegionId, log: LogId, slot: usize) -> u64 {
 
 /// What an earlier process left of a region's windows.
 #[must_use]
-pub fn survivors(windows: &dyn WindowStore, region: RegionId, settings: &Settings) -> Survivors {
+pub fn survivors(
+    windows: &dyn WindowStore,
+    region: RegionId,
+    settings: &Settings,
+) -> ReplicaSurvivors {
     LOGS.map(|log| {
         (0..settings.window_slots)
             .map(|slot| windows.survivors(window_name(region, log, slot)))
@@ -177,7 +181,7 @@ pub fn fresh_windows(
 fn refuse_damage(
     replica: &Replica,
     geometry: Geometry,
-    survivors: &Survivors,
+    survivors: &ReplicaSurvivors,
 ) -> Result<(), ReplicaError> {
     let version = replica.version();
     let in_levels = Lsn(version.replay_from().0.saturating_sub(1));
@@ -220,7 +224,7 @@ fn refuse_less(position: &Position, recovered: &Recovered) -> Result<(), Replica
 pub fn find_behind(
     version: &Version,
     geometry: Geometry,
-    windows: &Survivors,
+    windows: &ReplicaSurvivors,
     last: Lsn,
 ) -> Option<Behind> {
     let chains = LOGS.map(|log| -> Vec<LogSegment> {

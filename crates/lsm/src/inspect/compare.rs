@@ -21,7 +21,7 @@ use argosy_log::verify::level_closing_marks;
 use super::ends::{LogEnds, log_ends};
 use super::pairs::{Copy, compare_pairs};
 use super::references::COUNTS;
-use super::{Region, Windows};
+use super::{InspectedRegion, LeftWindows};
 use crate::edit::{LevelSegment, LogSegment, MEDIUM_LOG, RunId, log_segment_in_words};
 use crate::names::Tree;
 use crate::names::logs::{LOGS, log_name};
@@ -36,9 +36,9 @@ pub struct Member<'a> {
     /// Its store.
     pub store: &'a Arc<Store>,
     /// Its copy.
-    pub region: &'a Region,
+    pub region: &'a InspectedRegion,
     /// What is left of its log windows.
-    pub windows: &'a Windows,
+    pub windows: &'a LeftWindows,
 }
 
 /// The first thing in which two copies differ.

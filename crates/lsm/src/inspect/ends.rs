@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Lsn, SegmentNumber};
 use argosy_log::Binding;
-use argosy_log::segment::Position;
+use argosy_log::segment::SegmentPosition;
 use argosy_log::{Replayed, Unflushed};
 
-use super::Windows;
+use super::LeftWindows;
 use super::verify::recover_logs;
 use crate::edit::LogSegment;
 use crate::names::logs::{LARGE_LOG, LOGS};
@@ -23,7 +23,7 @@ pub struct LogEnds {
     /// The highest LSN that is declared durable.
     pub durable: Lsn,
     /// By [`LogId::index`](argosy_base::LogId::index): behind the last record; `None` where there is none.
-    pub ends: [Option<Position>; LOGS.len()],
+    pub ends: [Option<SegmentPosition>; LOGS.len()],
     /// Bytes of the history that are in windows only, and closing marks that are nowhere: opening writes them.
     pub unflushed: Vec<Unflushed>,
     /// Bytes of pairs in segments of the large log that are not in the levels yet: opening binds them.
@@ -72,7 +72,7 @@ impl LogEnds {
 /// What is wrong with them, in words.
 pub fn log_ends(
     version: &Version,
-    windows: &Windows,
+    windows: &LeftWindows,
     settings: &Settings,
 ) -> Result<LogEnds, String> {
     let mut unsettled: BTreeMap<SegmentNumber, u64> = BTreeMap::new();

@@ -3,7 +3,7 @@
 use argosy_base::Lsn;
 
 use super::verify::recover_logs;
-use super::{Problem, ProblemKind, Windows};
+use super::{LeftWindows, Problem, ProblemKind};
 use crate::db::promote::find_behind;
 use crate::settings::Settings;
 use crate::version::Version;
@@ -11,7 +11,11 @@ use crate::version::Version;
 /// What is wrong with `windows` of the region of `version`, which has no other members. Where logs cannot be
 /// read at all [`verify_region`](super::verify_region) says so.
 #[must_use]
-pub fn verify_windows(version: &Version, windows: &Windows, settings: &Settings) -> Vec<Problem> {
+pub fn verify_windows(
+    version: &Version,
+    windows: &LeftWindows,
+    settings: &Settings,
+) -> Vec<Problem> {
     let geometry = settings.log_geometry();
     let Ok(recovered) = recover_logs(version, geometry, windows, |_| {}) else {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! A region of a stopped server, looked at from outside: nothing is claimed, repaired or written.
 //!
-//! 1. [`Region::read`] replays the manifest edit by edit, and keeps going over what is wrong with
+//! 1. [`InspectedRegion::read`] replays the manifest edit by edit, and keeps going over what is wrong with
 //!    it as [`Problem`]s instead of refusing the region.
 //! 2. [`owners`] says who refers to each device segment, over all regions; [`verify_owners`] finds
 //!    what two refer to, or what lies nowhere.
@@ -48,7 +48,7 @@ pub use left::verify_windows;
 pub use verify::{verify_pin, verify_region};
 
 /// What is left of a stopped server's log windows, by [`LogId::index`] and slot.
-pub type Windows = [Vec<Option<Arc<SharedMemory>>>; LOGS.len()];
+pub type LeftWindows = [Vec<Option<Arc<SharedMemory>>>; LOGS.len()];
 
 /// An edit of a manifest, and where this member put the segments that it adds.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl InSegment {
 }
 
 /// A region, as it lies on a device.
-pub struct Region {
+pub struct InspectedRegion {
     /// What the catalog says of it.
     pub entry: RegionEntry,
     /// Its manifest, as far as it could be read.
@@ -92,7 +92,7 @@ pub struct Region {
     pub problems: Vec<Problem>,
 }
 
-impl Region {
+impl InspectedRegion {
     /// Reads the region that the catalog of `store` names in `entry`. Blocks.
     #[must_use]
     pub fn read(store: &Arc<Store>, entry: &RegionEntry, settings: &Settings) -> Self {
@@ -196,7 +196,7 @@ impl Region {
         let shape = Shape::from_word(self.entry.words[1])?;
         let mut version = Version::empty(self.entry.region, shape.addresses);
         for record in &self.edits {
-            let record = manifest::Record {
+            let record = manifest::ManifestRecord {
                 edit: record.edit.encode(),
                 places: record.places.clone(),
             };
@@ -213,7 +213,7 @@ impl Region {
 fn apply(
     store: &Arc<Store>,
     version: &Version,
-    record: &manifest::Record,
+    record: &manifest::ManifestRecord,
 ) -> Result<(Version, Edit), String> {
     let edit = Edit::decode(&record.edit).map_err(|error| error.to_string())?;
     let stored = |(number, place): &(SegmentNumber, DeviceSegment)| {
@@ -298,7 +298,7 @@ impl fmt::Display for Owner {
 /// count of references with which a server opens, but for level segments that no level shows and whose pointers have
 /// yet to be counted: they have no owner here.
 #[must_use]
-pub fn owners(regions: &[Region]) -> BTreeMap<DeviceSegment, Vec<Owner>> {
+pub fn owners(regions: &[InspectedRegion]) -> BTreeMap<DeviceSegment, Vec<Owner>> {
     let mut owners: BTreeMap<DeviceSegment, Vec<Owner>> = BTreeMap::new();
     for region in regions {
         let id = region.entry.region;

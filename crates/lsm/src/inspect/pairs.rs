@@ -8,7 +8,7 @@ use argosy_engine::{EngineError, Scan, Snapshot};
 use argosy_log::{Geometry, LogWindows};
 use argosy_memory::SharedMemory;
 
-use super::Windows;
+use super::LeftWindows;
 use super::verify::{chain_of, recover_logs};
 use crate::cache::NodeCache;
 use crate::db::replay::Tables;
@@ -42,7 +42,7 @@ impl Copy {
     /// The copy whose manifest says `version`, and of whose windows this is left.
     pub(super) fn open(
         version: &Version,
-        windows: &Windows,
+        windows: &LeftWindows,
         settings: &Settings,
     ) -> Result<Self, String> {
         let geometry = settings.log_geometry();

@@ -25,7 +25,7 @@ use argosy_memory::SharedMemory;
 
 use super::pointers::Source;
 use super::verify::{chain_of, read_log};
-use super::{InSegment, MEDIUM_LOG, ProblemKind, Windows};
+use super::{InSegment, LeftWindows, MEDIUM_LOG, ProblemKind};
 use crate::edit::LogSegment;
 use crate::level::verify::{FoundLeaf, leaves_of};
 use crate::names::logs::{LARGE_LOG, LOGS, log_name};
@@ -68,7 +68,7 @@ pub struct Salvage {
 /// Those of `give`, which end it.
 pub fn salvage<E>(
     version: &Version,
-    windows: &Windows,
+    windows: &LeftWindows,
     settings: &Settings,
     give: &mut dyn FnMut(Salvaged<'_>) -> Result<(), E>,
 ) -> Result<Salvage, E> {
@@ -101,7 +101,7 @@ struct Salvager<'a> {
 }
 
 impl<'a> Salvager<'a> {
-    fn new(version: &'a Version, windows: &Windows, settings: &Settings) -> Self {
+    fn new(version: &'a Version, windows: &LeftWindows, settings: &Settings) -> Self {
         let geometry = settings.log_geometry();
         let left = &windows[LARGE_LOG.index()];
         let slot = |slot: usize| match left.get(slot).and_then(Option::as_ref) {
@@ -239,7 +239,7 @@ impl<'a> Salvager<'a> {
     /// Hands out what is not in the levels.
     fn logs<E>(
         &mut self,
-        windows: &Windows,
+        windows: &LeftWindows,
         give: &mut dyn FnMut(Salvaged<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let version = self.version;

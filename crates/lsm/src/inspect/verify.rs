@@ -13,7 +13,7 @@ use argosy_log::{RecoverError, Recovery, Replayed, recover};
 
 use super::checked::Checked;
 use super::pointers::{Farthest, Pointers};
-use super::{InSegment, Problem, ProblemKind, Windows};
+use super::{InSegment, LeftWindows, Problem, ProblemKind};
 use crate::addresses::Addressing;
 use crate::edit::LogSegment;
 use crate::level::medium::verify_medium_segment;
@@ -66,7 +66,7 @@ struct ReadSegment<'a> {
 #[must_use]
 pub fn verify_region(
     version: &Version,
-    windows: &Windows,
+    windows: &LeftWindows,
     settings: &Settings,
 ) -> (Checked, Vec<Problem>, Vec<String>) {
     let mut verifier = Verifier::new(version, settings);
@@ -405,7 +405,7 @@ impl Verifier<'_> {
 
     // --- Logs ---
 
-    fn logs(&mut self, windows: &Windows) {
+    fn logs(&mut self, windows: &LeftWindows) {
         let version = self.version;
         let all = LOGS.iter().flat_map(|log| version.log(*log));
         let all_inside = all.clone().all(|e| self.is_inside(e.segment.number));
@@ -479,7 +479,7 @@ impl Verifier<'_> {
     }
 
     /// What stands behind the last record of a log, if that is neither a record nor nothing.
-    fn torn(&mut self, log: LogId, chain: &[LogSegment], windows: &Windows) {
+    fn torn(&mut self, log: LogId, chain: &[LogSegment], windows: &LeftWindows) {
         let version = self.version;
         let mut read =
             |segment: &LogSegment, at: u32, out: &mut [u8]| read_log(version, segment, at, out);
@@ -498,7 +498,7 @@ impl Verifier<'_> {
     }
 
     /// Whether everything that was declared durable is there.
-    fn tails(&mut self, windows: &Windows) {
+    fn tails(&mut self, windows: &LeftWindows) {
         match recover_logs(self.version, self.geometry, windows, |_| {}) {
             Ok(recovered) => self.notes.extend(recovered.cut_in_words(log_name)),
             Err(RecoverError::Read { log, source }) => {
@@ -578,7 +578,7 @@ pub(super) fn read_log(
 pub(super) fn recover_logs(
     version: &Version,
     geometry: Geometry,
-    windows: &Windows,
+    windows: &LeftWindows,
     visit: impl FnMut(Replayed<'_>),
 ) -> Result<Recovered, RecoverError<DeviceError>> {
     let chains = LOGS.map(|log| chain_of(version, log));

@@ -65,7 +65,7 @@ pub struct NodePlace {
 
 /// Sizes of a segment and its nodes; the same on all members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct SegmentGeometry {
     /// Bytes of a node; a power of two from 512 to 32 KiB.
     pub node_bytes: usize,
     /// Most bytes of the segment; whole blocks, from [`format::segment_bytes_min`] to
@@ -77,7 +77,7 @@ pub struct Geometry {
 #[derive(Debug)]
 pub struct SegmentBuilder {
     name: SegmentName,
-    geometry: Geometry,
+    geometry: SegmentGeometry,
     out: Buffer,
     /// Where the leaf goes that is being filled; empty before the first pair.
     leaf: Range<usize>,
@@ -135,7 +135,11 @@ impl SegmentBuilder {
     /// # Panics
     /// When the geometry is outside its bounds.
     #[must_use]
-    pub(crate) fn of_tree(name: SegmentName, geometry: Geometry, below: Option<Vec<u8>>) -> Self {
+    pub(crate) fn of_tree(
+        name: SegmentName,
+        geometry: SegmentGeometry,
+        below: Option<Vec<u8>>,
+    ) -> Self {
         let leaves = Leaves::Tree {
             below,
             nodes: vec![],
@@ -151,8 +155,8 @@ impl SegmentBuilder {
     /// # Panics
     /// When the geometry is outside its bounds.
     #[must_use]
-    pub fn new(name: SegmentName, geometry: Geometry) -> Self {
-        let Geometry {
+    pub fn new(name: SegmentName, geometry: SegmentGeometry) -> Self {
+        let SegmentGeometry {
             node_bytes,
             segment_bytes,
         } = geometry;

@@ -37,7 +37,7 @@ use argosy_device::{BegunRead, Buffer};
 
 use crate::names::LevelError;
 
-pub use builder::{BuiltSegment, Geometry, SegmentBuilder};
+pub use builder::{BuiltSegment, SegmentBuilder, SegmentGeometry};
 pub use format::form_and_refs;
 pub use leaf::Leaf;
 pub use reader::SegmentReader;

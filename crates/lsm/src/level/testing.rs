@@ -10,7 +10,7 @@ use argosy_device::Buffer;
 
 use super::tree::{LeafHome, TreeSegments};
 use super::tree_builder::{TreeBuilder, TreeStep};
-use super::{BuiltSegment, Geometry, ReadAt, SegmentBuilder};
+use super::{BuiltSegment, ReadAt, SegmentBuilder, SegmentGeometry};
 use crate::names::{Entry, Form, LevelError, OwnedEntry, SegmentName, Tree};
 
 /// Numbers that a seed determines (SplitMix64).
@@ -123,13 +123,13 @@ pub(crate) const NAME: SegmentName = SegmentName {
     epoch: Epoch(3),
 };
 
-pub(crate) const SMALL: Geometry = Geometry {
+pub(crate) const SMALL: SegmentGeometry = SegmentGeometry {
     node_bytes: 512,
     segment_bytes: 32 << 10,
 };
 
 /// Fills one segment after the other with all of `model`.
-pub(crate) fn build(model: &Model, geometry: Geometry) -> Vec<BuiltSegment> {
+pub(crate) fn build(model: &Model, geometry: SegmentGeometry) -> Vec<BuiltSegment> {
     let mut built = vec![];
     let mut builder = None;
     for (key, entry) in model {
@@ -163,7 +163,7 @@ fn counted(mut built: BuiltSegment) -> (BuiltSegment, Arc<Counted>) {
 }
 
 /// Makes a tree of all of `model`, which is not empty.
-pub(crate) fn build_tree(model: &Model, geometry: Geometry) -> BuiltTree {
+pub(crate) fn build_tree(model: &Model, geometry: SegmentGeometry) -> BuiltTree {
     let mut number = NAME.number.0;
     let mut next = || {
         number += 1;

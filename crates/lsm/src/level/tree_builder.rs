@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use argosy_base::{Epoch, Kind, Pointer, RegionId, SegmentNumber};
 use argosy_device::Buffer;
 
-use super::builder::{BuiltSegment, Geometry, NodePlace, with_footer};
+use super::builder::{BuiltSegment, NodePlace, SegmentGeometry, with_footer};
 use super::draft::Draft;
 use super::format::{FOOTER_BYTES, Footer, Table};
 use super::leaf::shared_len;
@@ -96,7 +96,7 @@ struct OpenSegment {
 }
 
 impl OpenSegment {
-    fn new(name: SegmentName, geometry: Geometry) -> Self {
+    fn new(name: SegmentName, geometry: SegmentGeometry) -> Self {
         Self {
             name,
             out: Buffer::zeroed(geometry.segment_bytes),
@@ -144,7 +144,7 @@ impl OpenSegment {
         true
     }
 
-    fn finish(mut self, height: u8, geometry: Geometry) -> BuiltSegment {
+    fn finish(mut self, height: u8, geometry: SegmentGeometry) -> BuiltSegment {
         let first_key = self.nodes[0].separator.clone();
         let table = Table {
             first_key,
@@ -209,7 +209,7 @@ pub(crate) enum TreeStep {
 pub(crate) struct TreeBuilder {
     region: RegionId,
     epoch: Epoch,
-    geometry: Geometry,
+    geometry: SegmentGeometry,
     /// Height 1 first.
     heights: Vec<Height>,
     /// Nodes that are not taken yet, and the height that takes them.
@@ -222,7 +222,7 @@ pub(crate) struct TreeBuilder {
 impl TreeBuilder {
     /// A tree without leaves.
     #[must_use]
-    pub(crate) const fn new(region: RegionId, epoch: Epoch, geometry: Geometry) -> Self {
+    pub(crate) const fn new(region: RegionId, epoch: Epoch, geometry: SegmentGeometry) -> Self {
         Self {
             region,
             epoch,

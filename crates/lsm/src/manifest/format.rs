@@ -66,14 +66,14 @@ const _: () = assert!(HEADER_BYTES < BLOCK_SIZE, "a fragment has room for payloa
 
 /// What is appended for one edit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct ManifestRecord {
     /// The edit, encoded.
     pub edit: Vec<u8>,
     /// Where this member has the segments that the edit adds.
     pub places: Vec<(SegmentNumber, DeviceSegment)>,
 }
 
-impl Record {
+impl ManifestRecord {
     /// Bytes of its payload.
     pub(crate) fn payload_len(&self) -> usize {
         let places = self.places.iter();
@@ -190,7 +190,7 @@ impl Writer {
     }
 
     /// Adds a record.
-    pub(super) fn put(&mut self, record: &Record) {
+    pub(super) fn put(&mut self, record: &ManifestRecord) {
         let payload = record.encode();
         debug_assert_eq!(payload.len(), record.payload_len());
         let mut rest = payload.as_slice();

@@ -35,10 +35,10 @@ use argosy_device::{
     Buffer, CatalogChange, DeviceError, Purpose, RegionEntry, SegmentHandle, Store, Ticket,
 };
 
-pub use format::Record;
+pub use format::ManifestRecord;
 use format::{Cursor, RECORD_BYTES_MAX, WITNESSES, Writer};
 pub(crate) use readable::readable;
-pub use replay::{ManifestError, Replayed, Torn, replay, replay_without_last};
+pub use replay::{ManifestError, ReplayedManifest, TornManifest, replay, replay_without_last};
 
 /// A region's manifest on this member. See the module documentation.
 pub struct Manifest {
@@ -70,7 +70,7 @@ enum Work {
     /// The catalog is being told of the longer chain, in which `records` will find room.
     Growing {
         change: CatalogChange,
-        records: Vec<Record>,
+        records: Vec<ManifestRecord>,
     },
     Writing {
         writes: Vec<Ticket>,
@@ -130,7 +130,7 @@ impl Manifest {
         region: RegionId,
         segment_bytes: u32,
         shape: u64,
-        checkpoint: &Record,
+        checkpoint: &ManifestRecord,
     ) -> Result<Self, ManifestError> {
         let mut manifest = Self {
             store: Arc::clone(store),
@@ -160,7 +160,7 @@ impl Manifest {
         store: &Arc<Store>,
         entry: &RegionEntry,
         segment_bytes: u32,
-    ) -> Result<(Self, Vec<Record>), ManifestError> {
+    ) -> Result<(Self, Vec<ManifestRecord>), ManifestError> {
         let chain = entry
             .manifest
             .iter()
@@ -261,7 +261,7 @@ impl Manifest {
     ///
     /// # Panics
     /// Unless the manifest is idle.
-    pub fn append(&mut self, records: Vec<Record>) -> Result<(), ManifestError> {
+    pub fn append(&mut self, records: Vec<ManifestRecord>) -> Result<(), ManifestError> {
         assert!(self.is_idle(), "one append is under way at a time");
         records
             .iter()
@@ -282,7 +282,7 @@ impl Manifest {
         Ok(())
     }
 
-    fn check_len(&self, record: &Record) -> Result<(), ManifestError> {
+    fn check_len(&self, record: &ManifestRecord) -> Result<(), ManifestError> {
         let (bytes, max) = (record.payload_len(), self.record_bytes_max);
         match bytes <= max {
             true => Ok(()),
@@ -321,7 +321,7 @@ impl Manifest {
     ///
     /// # Panics
     /// Unless the manifest is idle.
-    pub fn checkpoint(&mut self, checkpoint: &Record) -> Result<(), ManifestError> {
+    pub fn checkpoint(&mut self, checkpoint: &ManifestRecord) -> Result<(), ManifestError> {
         assert!(self.is_idle(), "one append is under way at a time");
         if let Err(error) = self.check_len(checkpoint) {
             self.checkpoint_bytes = self.cursor.bytes(self.segment_bytes);

@@ -3,11 +3,15 @@
 use argosy_base::limits::BLOCK_SIZE;
 use argosy_device::{Buffer, RegionEntry, Store};
 
-use super::format::{FIRST, Fragment, LAST, Record};
+use super::format::{FIRST, Fragment, LAST, ManifestRecord};
 
 /// All intact records of the chain that the catalog names in `entry`, in order. Damaged and unreadable blocks are
 /// passed over. Nothing is claimed. Blocks.
-pub(crate) fn readable(store: &Store, entry: &RegionEntry, segment_bytes: u32) -> Vec<Record> {
+pub(crate) fn readable(
+    store: &Store,
+    entry: &RegionEntry,
+    segment_bytes: u32,
+) -> Vec<ManifestRecord> {
     let mut records = Vec::new();
     let mut open: Option<Open> = None;
     for place in &entry.manifest {
@@ -23,7 +27,7 @@ pub(crate) fn readable(store: &Store, entry: &RegionEntry, segment_bytes: u32) -
             open = Open::with(open, &fragment);
             if fragment.flags & LAST != 0
                 && let Some(Open { payload, .. }) = open.take()
-                && let Ok(record) = Record::decode(&payload)
+                && let Ok(record) = ManifestRecord::decode(&payload)
             {
                 records.push(record);
             }

@@ -25,7 +25,7 @@ use argosy_base::{DeviceSegment, RegionId, Remedy};
 use argosy_device::{Buffer, DeviceError, RegionEntry, Store};
 
 use super::format::{
-    Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, Record, VERSION, WITNESS, WITNESS_BYTES,
+    Cursor, FIRST, Fragment, LAST, LAST_OF_APPEND, ManifestRecord, VERSION, WITNESS, WITNESS_BYTES,
     WITNESSES,
 };
 
@@ -83,18 +83,18 @@ impl ManifestError {
 }
 
 /// What a chain holds.
-pub struct Replayed {
+pub struct ReplayedManifest {
     /// The records in order; the first states a whole version.
-    pub records: Vec<Record>,
+    pub records: Vec<ManifestRecord>,
     /// Where the next append goes.
     pub(super) cursor: Cursor,
     /// Bytes of the first record.
     pub checkpoint_bytes: u64,
     /// What behind the last record looks as if it had been one. A server cuts it off: a crash may
     /// have torn it.
-    pub torn: Option<Torn>,
+    pub torn: Option<TornManifest>,
     /// A witness that is damaged. A crash may have torn it; nothing depends on it then.
-    pub damaged_witness: Option<Torn>,
+    pub damaged_witness: Option<TornManifest>,
     /// Whether a witness counts the last record.
     pub(super) is_witnessed: bool,
     /// The block in which the next witness goes.
@@ -103,7 +103,7 @@ pub struct Replayed {
 
 /// The rest of an append that is not whole: torn by a crash, or damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Torn {
+pub struct TornManifest {
     /// The segment of the chain.
     pub segment: DeviceSegment,
     /// Where in it.
@@ -120,7 +120,7 @@ pub fn replay(
     store: &Store,
     entry: &RegionEntry,
     segment_bytes: u32,
-) -> Result<Replayed, ManifestError> {
+) -> Result<ReplayedManifest, ManifestError> {
     let chain = read_chain(store, entry, segment_bytes)?;
     Reader::new(entry, segment_bytes, &chain).read()
 }
@@ -131,7 +131,7 @@ pub fn replay_without_last(
     store: &Store,
     entry: &RegionEntry,
     segment_bytes: u32,
-) -> Option<Vec<Record>> {
+) -> Option<Vec<ManifestRecord>> {
     let chain = read_chain(store, entry, segment_bytes).ok()?;
     let mut reader = Reader::new(entry, segment_bytes, &chain);
     let witnesses = reader.witnesses().ok()?;
@@ -156,7 +156,7 @@ fn read_chain(
 
 /// The whole records of a chain.
 struct Records {
-    records: Vec<Record>,
+    records: Vec<ManifestRecord>,
     /// Behind the last of them.
     end: Cursor,
     checkpoint_bytes: u64,
@@ -172,7 +172,7 @@ struct Witnesses {
     /// The block in which the next witness goes.
     next_place: u32,
     /// The last of their blocks that held one and is damaged.
-    damaged: Option<Torn>,
+    damaged: Option<TornManifest>,
 }
 
 struct Reader<'a> {
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(mut self) -> Result<Replayed, ManifestError> {
+    fn read(mut self) -> Result<ReplayedManifest, ManifestError> {
         let witnesses = self.witnesses()?;
         let read = self.records()?;
         self.check_torn()?;
@@ -213,7 +213,7 @@ impl Reader<'_> {
         }
         let torn = self.find_torn(read.open_append);
         let has_checkpoint_alone = read.records.len() == 1;
-        Ok(Replayed {
+        Ok(ReplayedManifest {
             records: read.records,
             cursor: read.end,
             checkpoint_bytes: read.checkpoint_bytes,
@@ -247,7 +247,7 @@ impl Reader<'_> {
             if fragment.flags & LAST == 0 {
                 continue;
             }
-            let record = Record::decode(bytes);
+            let record = ManifestRecord::decode(bytes);
             let record = record.map_err(|_| self.corrupt(read.end, "not a record"))?;
             payload = None;
             read.records.push(record);
@@ -269,7 +269,7 @@ impl Reader<'_> {
                 let block = first.iter().skip(offset as usize).take(BLOCK_SIZE);
                 if block.copied().any(|byte| byte != 0) {
                     damaged_place = Some(place);
-                    found.damaged = self.places.first().map(|segment| Torn {
+                    found.damaged = self.places.first().map(|segment| TornManifest {
                         segment: *segment,
                         offset,
                         what: "a witness is damaged",
@@ -299,7 +299,7 @@ impl Reader<'_> {
     }
 
     /// Whether something behind the last fragment was to be the next one.
-    fn find_torn(&self, open_append: bool) -> Option<Torn> {
+    fn find_torn(&self, open_append: bool) -> Option<TornManifest> {
         let mut at = self.at;
         if at.offset >= self.segment_bytes {
             at.segment += 1;
@@ -315,7 +315,7 @@ impl Reader<'_> {
             (false, false) => return None,
         };
         let last = self.places.len().saturating_sub(1);
-        Some(Torn {
+        Some(TornManifest {
             segment: self.places.get(at.segment.min(last)).copied()?,
             offset: at.offset,
             what,

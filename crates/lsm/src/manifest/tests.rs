@@ -88,10 +88,10 @@ pub(crate) fn overwrite_free(device: &MemoryDevice, store: &Store, segment_bytes
 }
 
 /// A record of about `len` bytes that no other number has.
-fn record(number: u64, len: usize) -> Record {
+fn record(number: u64, len: usize) -> ManifestRecord {
     let edit = number.to_le_bytes().into_iter().cycle().take(len).collect();
     let places = vec![(SegmentNumber(number), DeviceSegment(number as u32))];
-    Record { edit, places }
+    ManifestRecord { edit, places }
 }
 
 fn create(device: &Arc<MemoryDevice>) -> Manifest {
@@ -107,12 +107,12 @@ fn create(device: &Arc<MemoryDevice>) -> Manifest {
     .unwrap()
 }
 
-fn append(manifest: &mut Manifest, records: &[Record]) {
+fn append(manifest: &mut Manifest, records: &[ManifestRecord]) {
     manifest.append(records.to_vec()).unwrap();
     manifest.wait().unwrap();
 }
 
-fn reopen(device: &Arc<MemoryDevice>) -> Result<(Manifest, Vec<Record>), ManifestError> {
+fn reopen(device: &Arc<MemoryDevice>) -> Result<(Manifest, Vec<ManifestRecord>), ManifestError> {
     let store = store(device);
     let entry = store.regions()[0].clone();
     let opened = Manifest::open(&store, &entry, SEGMENT)?;
@@ -120,7 +120,7 @@ fn reopen(device: &Arc<MemoryDevice>) -> Result<(Manifest, Vec<Record>), Manifes
     Ok(opened)
 }
 
-fn records(device: &Arc<MemoryDevice>) -> Vec<Record> {
+fn records(device: &Arc<MemoryDevice>) -> Vec<ManifestRecord> {
     reopen(device).unwrap().1
 }
 
@@ -585,11 +585,11 @@ fn a_checkpoint_that_cannot_be_written_ends() {
 }
 
 /// A record that is one byte too long, of bytes that nobody has written yet.
-fn too_long() -> Record {
+fn too_long() -> ManifestRecord {
     let frame = varint_len(RECORD_BYTES_MAX as u64) + 1;
     let edit = vec![0; RECORD_BYTES_MAX - frame + 1];
     let places = Vec::new();
-    Record { edit, places }
+    ManifestRecord { edit, places }
 }
 
 fn assert_too_long(refused: Result<(), ManifestError>) {
@@ -648,7 +648,7 @@ fn a_record_that_is_too_long_is_refused_and_nothing_is_begun() {
 proptest! {
     #[test]
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        if let Ok(record) = Record::decode(&bytes) {
+        if let Ok(record) = ManifestRecord::decode(&bytes) {
             let (number, _) = (record.places.len(), record.edit.len());
             prop_assert!(number <= bytes.len());
         }

@@ -82,7 +82,7 @@ fn reads(source: &Early) -> (Vec<u32>, Vec<(u32, bool)>) {
 }
 
 fn segment() -> (Arc<SegmentReader>, Early, usize) {
-    let geometry = Geometry {
+    let geometry = SegmentGeometry {
         node_bytes: 4096,
         segment_bytes: 512 << 10,
     };

@@ -19,17 +19,17 @@ use crate::level::*;
 use crate::merge::{Merge, Source};
 use crate::names::{Entry, OwnedEntry, SegmentName};
 
-const GEOMETRIES: [Geometry; 4] = [
+const GEOMETRIES: [SegmentGeometry; 4] = [
     SMALL,
-    Geometry {
+    SegmentGeometry {
         node_bytes: 1024,
         segment_bytes: 64 << 10,
     },
-    Geometry {
+    SegmentGeometry {
         node_bytes: 4096,
         segment_bytes: 256 << 10,
     },
-    Geometry {
+    SegmentGeometry {
         node_bytes: 8192,
         segment_bytes: 2 << 20,
     },
@@ -208,7 +208,7 @@ fn full_segments_are_nearly_full_and_equal_pairs_make_equal_bytes() {
 #[test]
 fn the_largest_pairs_fit_the_smallest_segment() {
     for node_bytes in [512, 4096, 8192, 32 << 10] {
-        let geometry = Geometry {
+        let geometry = SegmentGeometry {
             node_bytes,
             segment_bytes: format::segment_bytes_min(node_bytes),
         };

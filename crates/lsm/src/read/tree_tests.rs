@@ -24,17 +24,17 @@ use crate::level::*;
 use crate::merge::Source;
 use crate::names::{Entry, Form, OwnedEntry};
 
-const GEOMETRIES: [Geometry; 4] = [
+const GEOMETRIES: [SegmentGeometry; 4] = [
     SMALL,
-    Geometry {
+    SegmentGeometry {
         node_bytes: 512,
         segment_bytes: format::segment_bytes_min(512).next_multiple_of(4096),
     },
-    Geometry {
+    SegmentGeometry {
         node_bytes: 4096,
         segment_bytes: format::segment_bytes_min(4096).next_multiple_of(4096),
     },
-    Geometry {
+    SegmentGeometry {
         node_bytes: 8192,
         segment_bytes: 2 << 20,
     },

@@ -22,7 +22,7 @@ use argosy_engine::Snapshot;
 
 use super::*;
 use crate::inspect::{
-    self, Member, Problem, Region, Windows, owners, verify_owners, verify_region,
+    self, InspectedRegion, LeftWindows, Member, Problem, owners, verify_owners, verify_region,
 };
 use crate::manifest::tests::{damage_last_append, overwrite_free};
 
@@ -59,19 +59,19 @@ fn holds(what: &str, condition: bool) -> Result<(), String> {
     condition.then_some(()).ok_or_else(|| what.to_owned())
 }
 
-fn all_windows(machine: &Machine) -> Windows {
+fn all_windows(machine: &Machine) -> LeftWindows {
     let slots = |slots: &Vec<Arc<SharedMemory>>| slots.iter().cloned().map(Some).collect();
     machine.slots.each_ref().map(slots)
 }
 
 /// What `inspect verify` says of a stopped machine.
-fn verify(machine: &Machine, windows: &Windows, settings: &Settings) -> Result<(), String> {
+fn verify(machine: &Machine, windows: &LeftWindows, settings: &Settings) -> Result<(), String> {
     let device: Arc<dyn Device> = machine.device.clone();
     let store = Store::open_read_only(device).map_err(words)?;
-    let regions: Vec<Region> = store
+    let regions: Vec<InspectedRegion> = store
         .regions()
         .iter()
-        .map(|entry| Region::read(&store, entry, settings))
+        .map(|entry| InspectedRegion::read(&store, entry, settings))
         .collect();
     let mut problems = verify_owners(&owners(&regions), store.total());
     for region in &regions {
@@ -227,7 +227,7 @@ impl Pair {
         // What is left is whole before anyone opens it.
         let windows = match kind {
             Crash::Kill => all_windows(&machine),
-            Crash::PowerLoss => Windows::default(),
+            Crash::PowerLoss => LeftWindows::default(),
         };
         verify(&machine, &windows, &self.settings)?;
         let replica = machine.open(&self.settings, kind == Crash::Kill);
@@ -374,7 +374,7 @@ impl Pair {
             let device: Arc<dyn Device> = machine.device.clone();
             let store = Store::open_read_only(device).map_err(words)?;
             let entry = store.regions()[0].clone();
-            regions.push(Region::read(&store, &entry, &self.settings));
+            regions.push(InspectedRegion::read(&store, &entry, &self.settings));
             stores.push(store);
         }
         let windows = machines.each_ref().map(all_windows);

@@ -10,7 +10,7 @@ use argosy_memory::SharedMemory;
 
 use super::fill::Fill;
 use super::flush::Flight;
-use super::{Slots, Survivors, block_up};
+use super::{ReplicaSurvivors, Slots, block_up};
 use crate::edit::LogPoint;
 use crate::names::logs::LOGS;
 use crate::version::Version;
@@ -73,7 +73,7 @@ impl Logs {
     }
 
     /// The windows as they are, to be scanned.
-    pub(super) fn survivors(&self) -> Survivors {
+    pub(super) fn survivors(&self) -> ReplicaSurvivors {
         let slots = |slots: &Vec<Arc<SharedMemory>>| slots.iter().cloned().map(Some).collect();
         [slots(&self.windows[0]), slots(&self.windows[1])]
     }

@@ -69,13 +69,13 @@ pub use places::{Rewritten, Shipment};
 pub type Slots = [Vec<Arc<SharedMemory>>; LOGS.len()];
 
 /// What an earlier process left of window memory, likewise; `None` where a slot did not survive.
-pub type Survivors = [Vec<Option<Arc<SharedMemory>>>; LOGS.len()];
+pub type ReplicaSurvivors = [Vec<Option<Arc<SharedMemory>>>; LOGS.len()];
 
 /// Most flushes that wait for the edit that adds their segment.
 pub const FLUSHES_MAX: usize = 64;
 
 /// What is left of a replica for the engine that takes over.
-pub struct Parts {
+pub struct ReplicaParts {
     /// The storage, with nothing under way.
     pub storage: Storage,
     /// The windows; they hold the end of each log.
@@ -113,7 +113,7 @@ impl Replica {
         store: &Arc<Store>,
         region: RegionId,
         windows: Slots,
-        survivors: &Survivors,
+        survivors: &ReplicaSurvivors,
         settings: &Settings,
     ) -> Result<Self, ReplicaError> {
         let storage = match store.region(region) {
@@ -135,10 +135,14 @@ impl Replica {
         settings: &Settings,
     ) -> Result<Self, ReplicaError> {
         let storage = Storage::create(store, region, settings)?;
-        Self::of(storage, windows, &Survivors::default())
+        Self::of(storage, windows, &ReplicaSurvivors::default())
     }
 
-    fn of(storage: Storage, windows: Slots, survivors: &Survivors) -> Result<Self, ReplicaError> {
+    fn of(
+        storage: Storage,
+        windows: Slots,
+        survivors: &ReplicaSurvivors,
+    ) -> Result<Self, ReplicaError> {
         let geometry = storage.settings().log_geometry();
         let mut replica = Self {
             logs: Logs::new(storage.region(), geometry, windows),
@@ -339,7 +343,7 @@ impl Replica {
         self.rescan(&self.logs.survivors())
     }
 
-    fn rescan(&mut self, survivors: &Survivors) -> Result<(), ReplicaError> {
+    fn rescan(&mut self, survivors: &ReplicaSurvivors) -> Result<(), ReplicaError> {
         let builder = self.builder.as_deref_mut();
         self.logs.scan(&mut self.storage, builder, survivors)
     }
@@ -467,7 +471,7 @@ impl Replica {
     ///
     /// # Errors
     /// As [`step`](Self::step).
-    pub fn into_parts(mut self) -> Result<Parts, ReplicaError> {
+    pub fn into_parts(mut self) -> Result<ReplicaParts, ReplicaError> {
         for edit in self.storage.settle()? {
             self.committed(edit.notice.seq)?;
         }
@@ -476,7 +480,7 @@ impl Replica {
             self.storage.abandon(number);
         }
         self.storage.restart_numbers();
-        Ok(Parts {
+        Ok(ReplicaParts {
             position: self.position(),
             storage: self.storage,
             windows: self.logs.windows,

@@ -4,7 +4,7 @@ use argosy_base::Direction;
 
 use super::*;
 use crate::addresses::place_in;
-use crate::inspect::{self, Member, Region, Windows};
+use crate::inspect::{self, InspectedRegion, LeftWindows, Member};
 use crate::level::pointers::for_each_pointer_mut;
 use crate::version::LevelEntry;
 
@@ -188,8 +188,8 @@ fn assert_equal_on_devices(pair: &Pair) {
     let stores = clones.map(|device| Store::open_read_only(device).unwrap());
     let regions = stores
         .each_ref()
-        .map(|store| Region::read(store, &store.regions()[0], &pair.settings));
-    let windows = Windows::default();
+        .map(|store| InspectedRegion::read(store, &store.regions()[0], &pair.settings));
+    let windows = LeftWindows::default();
     let member = |which: usize| Member {
         store: &stores[which],
         region: &regions[which],

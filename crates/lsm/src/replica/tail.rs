@@ -28,7 +28,7 @@ use argosy_memory::SharedMemory;
 use super::build::Builder;
 use super::fill::Fill;
 use super::logs::Logs;
-use super::{ReplicaError, Survivors, block_down, block_up};
+use super::{ReplicaError, ReplicaSurvivors, block_down, block_up};
 use crate::edit::LogSegment;
 use crate::names::logs::LOGS;
 use crate::segments::StoredSegment;
@@ -41,9 +41,10 @@ impl Logs {
         &mut self,
         storage: &mut Storage,
         mut builder: Option<&mut Builder>,
-        survivors: &Survivors,
+        survivors: &ReplicaSurvivors,
     ) -> Result<(), ReplicaError> {
-        let survivors: &Survivors = &std::array::from_fn(|log| private_copies(&survivors[log]));
+        let survivors: &ReplicaSurvivors =
+            &std::array::from_fn(|log| private_copies(&survivors[log]));
         let version = Arc::clone(storage.head());
         let chain = |log: LogId| -> Vec<LogSegment> {
             version.log(log).iter().map(|entry| entry.segment).collect()

@@ -130,7 +130,7 @@ impl Machine {
         let old = std::mem::replace(&mut self.slots, fresh_slots(settings));
         let survivors = match survived {
             true => old.map(|slots| slots.into_iter().map(Some).collect()),
-            false => Survivors::default(),
+            false => ReplicaSurvivors::default(),
         };
         let device: Arc<dyn Device> = self.device.clone();
         let store = Store::open(device, &StoreSettings::default())?;

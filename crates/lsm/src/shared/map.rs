@@ -89,19 +89,19 @@ impl<K: Copy + Ord, V: Clone> Map<K, V> {
 
     /// All of it, by key.
     #[must_use]
-    pub fn iter(&self) -> Pairs<'_, K, V> {
-        Pairs(self.0.iter())
+    pub fn iter(&self) -> MapPairs<'_, K, V> {
+        MapPairs(self.0.iter())
     }
 
     /// What belongs to keys from `from` on, by key.
     #[must_use]
-    pub fn range(&self, from: Bound<K>) -> Pairs<'_, K, V> {
+    pub fn range(&self, from: Bound<K>) -> MapPairs<'_, K, V> {
         let before = self.0.partition_point(|key| match from {
             Bound::Included(from) => *key < from,
             Bound::Excluded(from) => *key <= from,
             Bound::Unbounded => false,
         });
-        Pairs(self.0.range(before..self.0.len()))
+        MapPairs(self.0.range(before..self.0.len()))
     }
 
     /// Its keys, in order.
@@ -141,23 +141,23 @@ impl<K: Copy + Ord, V: Clone> FromIterator<(K, V)> for Map<K, V> {
 
 impl<'m, K: Copy + Ord, V: Clone> IntoIterator for &'m Map<K, V> {
     type Item = (&'m K, &'m V);
-    type IntoIter = Pairs<'m, K, V>;
+    type IntoIter = MapPairs<'m, K, V>;
 
-    fn into_iter(self) -> Pairs<'m, K, V> {
+    fn into_iter(self) -> MapPairs<'m, K, V> {
         self.iter()
     }
 }
 
 /// Keys of a map, in order, and what belongs to them.
-pub struct Pairs<'m, K: Copy, V: Clone>(Iter<'m, Pair<K, V>>);
+pub struct MapPairs<'m, K: Copy, V: Clone>(Iter<'m, Pair<K, V>>);
 
-impl<K: Copy, V: Clone> Clone for Pairs<'_, K, V> {
+impl<K: Copy, V: Clone> Clone for MapPairs<'_, K, V> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<'m, K: Copy, V: Clone> Iterator for Pairs<'m, K, V> {
+impl<'m, K: Copy, V: Clone> Iterator for MapPairs<'m, K, V> {
     type Item = (&'m K, &'m V);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -169,10 +169,10 @@ impl<'m, K: Copy, V: Clone> Iterator for Pairs<'m, K, V> {
     }
 }
 
-impl<K: Copy, V: Clone> DoubleEndedIterator for Pairs<'_, K, V> {
+impl<K: Copy, V: Clone> DoubleEndedIterator for MapPairs<'_, K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.0.next_back().map(|pair| (&pair.key, &pair.value))
     }
 }
 
-impl<K: Copy, V: Clone> ExactSizeIterator for Pairs<'_, K, V> {}
+impl<K: Copy, V: Clone> ExactSizeIterator for MapPairs<'_, K, V> {}

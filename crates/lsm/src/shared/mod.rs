@@ -27,7 +27,7 @@ use std::fmt;
 use std::ops::{Index, Range};
 
 pub(crate) use map::Map;
-pub(crate) use node::Keys;
+pub(crate) use node::NodeKeys;
 use node::{Child, Node, Of, Slots, child_of};
 
 /// Most entries of a leaf. Few: an edit that touches entries all over a list copies a leaf for each of them.
@@ -183,7 +183,10 @@ impl<T: Entry> List<T> {
     /// The entry to which `choose` leads: of each node on the way the slot that it chooses, which there is.
     #[inline]
     #[must_use]
-    pub fn find<'l>(&'l self, choose: impl Fn(&T::Aid, &Keys<'l, T>) -> usize) -> Option<&'l T> {
+    pub fn find<'l>(
+        &'l self,
+        choose: impl Fn(&T::Aid, &NodeKeys<'l, T>) -> usize,
+    ) -> Option<&'l T> {
         let mut node = self.root.as_ref()?;
         loop {
             work::add(1);
@@ -191,12 +194,14 @@ impl<T: Entry> List<T> {
                 Node::Leaf(leaf) => {
                     let keys = || leaf.slots.iter().map(T::key);
                     let aid = leaf.aid.get_or_init(|| T::aid(keys()));
-                    return leaf.slots.get(choose(aid, &Keys(Of::Leaf(&leaf.slots))));
+                    return leaf
+                        .slots
+                        .get(choose(aid, &NodeKeys(Of::Leaf(&leaf.slots))));
                 }
                 Node::Upper(upper) => {
                     let keys = || upper.slots.iter().map(|child| &child.first);
                     let aid = upper.aid.get_or_init(|| T::aid(keys()));
-                    let index = choose(aid, &Keys(Of::Upper(&upper.slots)));
+                    let index = choose(aid, &NodeKeys(Of::Upper(&upper.slots)));
                     node = &upper.slots.get(index)?.node;
                 }
             }

@@ -29,14 +29,14 @@ pub(super) struct Child<T: Entry> {
 }
 
 /// The keys of a node, by slot.
-pub struct Keys<'n, T: Entry>(pub(super) Of<'n, T>);
+pub struct NodeKeys<'n, T: Entry>(pub(super) Of<'n, T>);
 
 pub(super) enum Of<'n, T: Entry> {
     Leaf(&'n [T]),
     Upper(&'n [Child<T>]),
 }
 
-impl<'n, T: Entry> Keys<'n, T> {
+impl<'n, T: Entry> NodeKeys<'n, T> {
     /// That of slot `at`.
     #[inline]
     #[must_use]

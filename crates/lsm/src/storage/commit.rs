@@ -30,7 +30,7 @@ use argosy_engine::EditNotice;
 use super::{Committed, QUEUE_MAX, Storage, StorageError, checkpoint_record};
 use crate::addresses::Addressing;
 use crate::edit::{Edit, MEDIUM_LOG};
-use crate::manifest::{ManifestError, Moved, Record};
+use crate::manifest::{ManifestError, ManifestRecord, Moved};
 use crate::names::logs::LARGE_LOG;
 use crate::segments::StoredSegment;
 use crate::version::Version;
@@ -38,7 +38,7 @@ use crate::version::Version;
 /// An edit on its way.
 pub(super) struct Queued {
     notice: EditNotice,
-    record: Record,
+    record: ManifestRecord,
     /// The segments whose bytes have to be durable first.
     needs: Vec<Arc<StoredSegment>>,
     /// The version after it.
@@ -119,7 +119,7 @@ impl Storage {
         let logs = logs_of(edit).filter_map(|log| version.stored(log));
         let log_places = version.addresses().log_map(logs).into();
         self.queue.push_back(Queued {
-            record: Record {
+            record: ManifestRecord {
                 edit: bytes.to_vec(),
                 places,
             },

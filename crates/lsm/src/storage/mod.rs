@@ -47,7 +47,7 @@ use crate::cache::NodeCache;
 use crate::cut_segments::{self, CutSegments};
 use crate::damage::Damages;
 use crate::edit::{Edit, LogPoint};
-use crate::manifest::{Manifest, ManifestError, Record};
+use crate::manifest::{Manifest, ManifestError, ManifestRecord};
 use crate::segments::StoredSegment;
 use crate::settings::Settings;
 use crate::shape::{self, Shape, ShapeError};
@@ -517,13 +517,13 @@ fn segment_bytes(settings: &Settings) -> u32 {
 }
 
 /// What a manifest begins with to stand for `version`.
-fn checkpoint_record(version: &Version) -> Record {
+fn checkpoint_record(version: &Version) -> ManifestRecord {
     let edit = Edit {
         log_points: version.log_points().collect(),
         ..version.checkpoint()
     };
     let places = version.table().values();
-    Record {
+    ManifestRecord {
         edit: edit.encode(),
         places: places
             .map(|stored| (stored.number(), stored.place()))

@@ -11,7 +11,7 @@ use argosy_engine::catalog::{EntryKind, kind_of};
 use super::StorageError;
 use crate::cut_segments;
 use crate::edit::Edit;
-use crate::manifest::{Manifest, ManifestError, Record};
+use crate::manifest::{Manifest, ManifestError, ManifestRecord};
 use crate::segments::StoredSegment;
 use crate::version::Version;
 
@@ -22,7 +22,7 @@ pub(super) fn replay_edits(
     store: &Arc<Store>,
     empty: Version,
     manifest: &Manifest,
-    records: &[Record],
+    records: &[ManifestRecord],
 ) -> Result<Version, StorageError> {
     let region = empty.region();
     let corrupt = |what: &'static str| {

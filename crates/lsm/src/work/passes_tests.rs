@@ -15,7 +15,7 @@ use crate::compaction::below::Below;
 use crate::compaction::cut::Cut;
 use crate::compaction::medium::MediumExtent;
 use crate::compaction::pick::{l1_price, pick};
-use crate::compaction::plan::{Plan, shape};
+use crate::compaction::plan::{MergePlan, shape};
 use crate::compaction::policy::{Aim, Policy};
 use crate::compaction::whole::pick_whole;
 use crate::damage::Shut;
@@ -117,7 +117,7 @@ impl Kept {
             let _ = pick_whole(&shape, &policy(l0_bytes));
             let picked = pick(&shape, &policy(l0_bytes));
             if let Some(Choice::Merge { level, range }) = picked.map(|picked| picked.choice) {
-                let _ = Plan::new(version, level, &range);
+                let _ = MergePlan::new(version, level, &range);
             }
         }
         let rests = Policy {

@@ -12,7 +12,7 @@ use crate::cache::NodeCache;
 use crate::compaction::build::{Shape, Target, Tools};
 use crate::edit::{Edit, LEVELS_MAX, LevelSegment, MEDIUM_LOG, RunId};
 use crate::filter::BitsPerKey;
-use crate::level::builder::Geometry;
+use crate::level::builder::SegmentGeometry;
 use crate::names::Form;
 use crate::settings::Settings;
 use crate::storage::Storage;
@@ -59,7 +59,7 @@ impl Site<'_> {
             filter_bits: BitsPerKey::of(level, self.storage.head().deepest()),
             region: self.storage.region(),
             epoch: self.epoch,
-            geometry: Geometry {
+            geometry: SegmentGeometry {
                 node_bytes: self.settings.node_bytes,
                 segment_bytes: self.settings.segment_bytes,
             },

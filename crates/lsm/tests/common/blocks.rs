@@ -7,7 +7,7 @@ use std::sync::Arc;
 use argosy_base::{DeviceSegment, Lsn, RegionId};
 use argosy_device::{Buffer, Device, MemoryDevice, RegionEntry, Store};
 use argosy_lsm::edit::LevelSegment;
-use argosy_lsm::inspect::Region;
+use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::inspect::contents::{Content, contents};
 use argosy_lsm::names::Form;
 use argosy_lsm::names::logs::{LOGS, RECOVERY_LOG};
@@ -76,7 +76,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 pub(crate) fn version_on(device: &Arc<MemoryDevice>, settings: &Settings) -> Version {
     let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(device);
     let store = Store::open_read_only(device).unwrap();
-    let region = Region::read(&store, &store.regions()[0], settings);
+    let region = InspectedRegion::read(&store, &store.regions()[0], settings);
     region.version.unwrap()
 }
 

@@ -9,7 +9,8 @@ use argosy_device::{Device, DeviceError, MemoryDevice, Store, StoreSettings};
 use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_engine::{EngineError, Store as _};
 use argosy_lsm::inspect::{
-    Problem, Region, Windows, add_cut, add_pin, owners, verify_owners, verify_pin, verify_region,
+    InspectedRegion, LeftWindows, Problem, add_cut, add_pin, owners, verify_owners, verify_pin,
+    verify_region,
 };
 use argosy_lsm::pins::{self, FIRST_PIN, PinError, Pins};
 use argosy_lsm::{Lsm, ReplicaError, Settings};
@@ -184,10 +185,10 @@ pub(crate) fn problems(device: &Arc<MemoryDevice>, settings: &Settings) -> Vec<S
     };
     let entries = store.regions();
     let own = |entry: &&argosy_device::RegionEntry| kind_of(entry) == EntryKind::Region;
-    let regions: Vec<Region> = entries
+    let regions: Vec<InspectedRegion> = entries
         .iter()
         .filter(own)
-        .map(|entry| Region::read(&store, entry, settings))
+        .map(|entry| InspectedRegion::read(&store, entry, settings))
         .collect();
     let mut problems: Vec<Problem> = Vec::new();
     let mut owned = owners(&regions);
@@ -205,7 +206,7 @@ pub(crate) fn problems(device: &Arc<MemoryDevice>, settings: &Settings) -> Vec<S
     for region in &regions {
         problems.extend(region.problems.iter().cloned());
         if let Some(version) = &region.version {
-            let (_, found, notes) = verify_region(version, &Windows::default(), settings);
+            let (_, found, notes) = verify_region(version, &LeftWindows::default(), settings);
             problems.extend(found);
             told.extend(notes);
         }

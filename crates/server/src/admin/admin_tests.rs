@@ -21,7 +21,7 @@ impl Clock for Hand {
 #[derive(Default)]
 struct Answer(Mutex<Readiness>);
 
-impl Source for Answer {
+impl StatusSource for Answer {
     fn ready(&self) -> Readiness {
         self.0.lock().unwrap().clone()
     }
@@ -45,7 +45,7 @@ fn start() -> (Admin, Arc<Answer>, Arc<Hand>) {
     let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let admin = Admin::start(
         socket,
-        Arc::clone(&answer) as Arc<dyn Source>,
+        Arc::clone(&answer) as Arc<dyn StatusSource>,
         Arc::clone(&hand) as Arc<dyn Clock>,
     )
     .unwrap();

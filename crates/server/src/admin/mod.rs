@@ -38,7 +38,7 @@ pub const TIME_MAX: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where the pages come from. Called from the admin thread, one at a time.
-pub trait Source: Send + Sync {
+pub trait StatusSource: Send + Sync {
     /// Whether the server does what it is there for.
     fn ready(&self) -> Readiness;
 
@@ -67,7 +67,7 @@ impl Admin {
     /// Where the operating system has no more descriptors or threads.
     pub fn start(
         socket: TcpListener,
-        source: Arc<dyn Source>,
+        source: Arc<dyn StatusSource>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Self> {
         let address = socket.local_addr()?;
@@ -117,7 +117,7 @@ impl Drop for Admin {
 struct Server {
     socket: TcpListener,
     bell: Arc<OwnedFd>,
-    source: Arc<dyn Source>,
+    source: Arc<dyn StatusSource>,
     clock: Arc<dyn Clock>,
     connections: Vec<Connection>,
     accept_again: Option<Instant>,
@@ -247,7 +247,7 @@ impl Server {
 
 impl Connection {
     /// Reads what there is and writes what fits.
-    fn advance(&mut self, source: &dyn Source) -> Next {
+    fn advance(&mut self, source: &dyn StatusSource) -> Next {
         if self.output.is_empty() || self.shut {
             let mut piece = [0; 4096];
             match self.stream.read(&mut piece) {
@@ -300,7 +300,7 @@ fn after_error(error: &io::Error) -> Next {
 }
 
 /// The response to a request of which `input` has arrived, or `None` where it has not ended.
-fn answer(input: &[u8], source: &dyn Source) -> Option<Vec<u8>> {
+fn answer(input: &[u8], source: &dyn StatusSource) -> Option<Vec<u8>> {
     let head = match http::parse(input) {
         Ok(Some(head)) => head,
         Ok(None) => return None,

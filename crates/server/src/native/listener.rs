@@ -34,7 +34,7 @@ impl Place<'_> {
 }
 
 /// A native front end that serves. Dropping it stops it.
-pub struct Listener {
+pub struct NativeListener {
     socket: PathBuf,
     mailboxes: Vec<Arc<Mailbox<Arrival>>>,
     threads: Vec<JoinHandle<()>>,
@@ -56,13 +56,13 @@ pub struct Start<'a> {
     pub clock: &'a Arc<dyn Clock>,
 }
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for NativeListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Listener({})", self.socket.display())
+        write!(f, "NativeListener({})", self.socket.display())
     }
 }
 
-impl Listener {
+impl NativeListener {
     /// Serves.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for NativeListener {
     fn drop(&mut self) {
         for mailbox in &self.mailboxes {
             mailbox.stop();

@@ -41,5 +41,5 @@ mod tally;
 mod thread;
 
 pub use front::{Front, Routes, Settings};
-pub use listener::{Listener, Place, Start};
+pub use listener::{NativeListener, Place, Start};
 pub use spinner::Spinner;

@@ -74,7 +74,7 @@ impl Desk {
             Op::Map => {
                 let encoded = self.front.routes.encoded();
                 client.answer(&request, End::of(Status::Map), self.map(), &[encoded]);
-                self.tally.count(request.op, meter::Outcome::Ok);
+                self.tally.count(request.op, meter::MeteredOutcome::Ok);
                 Ok(false)
             }
             Op::Begin => self.begin(client, &request, &payload).map(|()| false),
@@ -110,7 +110,7 @@ impl Desk {
             self.map(),
             &[&long.encode()],
         );
-        self.tally.count(request.op, meter::Outcome::Ok);
+        self.tally.count(request.op, meter::MeteredOutcome::Ok);
         Ok(())
     }
 
@@ -264,8 +264,8 @@ impl Desk {
     fn end(&mut self, client: &mut Client, request: &Request, end: End) {
         client.answer(request, end, self.map(), &[]);
         let outcome = match end.status {
-            Status::WrongServer => meter::Outcome::Unavailable,
-            _ => meter::Outcome::Ok,
+            Status::WrongServer => meter::MeteredOutcome::Unavailable,
+            _ => meter::MeteredOutcome::Ok,
         };
         self.tally.count(request.op, outcome);
     }
@@ -284,14 +284,14 @@ impl Desk {
             Response::Value(Some(value)) => {
                 let status = if long { Status::Long } else { Status::Value };
                 client.answer(request, End::of(status), map, &[&value]);
-                self.tally.count(request.op, meter::Outcome::Ok);
+                self.tally.count(request.op, meter::MeteredOutcome::Ok);
             }
             Response::Value(None) => self.end(client, request, End::of(Status::Absent)),
             Response::Done => self.end(client, request, End::of(Status::Done)),
             Response::Values(values) => {
                 let out = put_values(&values, room_of(request));
                 client.answer(request, End::of(Status::Values), map, &[&out]);
-                self.tally.count(request.op, meter::Outcome::Ok);
+                self.tally.count(request.op, meter::MeteredOutcome::Ok);
             }
             Response::Written { .. } if request.op == Op::Write => {
                 let status = Status::Answer;
@@ -319,7 +319,8 @@ impl Desk {
                 let mut out = Vec::new();
                 put_failure(&error, &mut out);
                 client.answer(request, End::of(Status::Failed), map, &[&out]);
-                self.tally.count(request.op, meter::Outcome::from(&error));
+                self.tally
+                    .count(request.op, meter::MeteredOutcome::from(&error));
             }
             Response::Page { .. } | Response::Count(_) => {
                 let status = Status::Page;
@@ -338,7 +339,7 @@ impl Desk {
         let mut out = Vec::new();
         response.encode(&mut out);
         client.answer(request, end, self.map(), &[&out]);
-        self.tally.count(request.op, meter::Outcome::Ok);
+        self.tally.count(request.op, meter::MeteredOutcome::Ok);
     }
 }
 

@@ -8,7 +8,7 @@
 use argosy_base::Instant;
 use argosy_wire::native::Op;
 
-use crate::meter::{Meter, Op as Call, Outcome, Sampler};
+use crate::meter::{Meter, MeteredOutcome, Op as Call, Sampler};
 
 /// What clients ask for, by name, in the order of [`Op`]; what asks for nothing is not among them.
 const COMMANDS: [&str; 16] = [
@@ -38,7 +38,7 @@ pub(super) fn meter() -> Meter {
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    counts: [[u32; Outcome::ALL.len()]; COMMANDS.len()],
+    counts: [[u32; MeteredOutcome::ALL.len()]; COMMANDS.len()],
     /// Something was counted since the meter was told.
     counted: bool,
     sampler: Sampler,
@@ -56,7 +56,7 @@ impl Tally {
 
     /// Counts the answer to a request.
     #[inline]
-    pub(super) const fn count(&mut self, op: Op, outcome: Outcome) {
+    pub(super) const fn count(&mut self, op: Op, outcome: MeteredOutcome) {
         let command = (op as usize).saturating_sub(1);
         self.counts[command][outcome as usize] += 1;
         self.counted = true;
@@ -93,7 +93,7 @@ impl Tally {
             return;
         }
         for (command, counts) in (0..).zip(&mut self.counts) {
-            for (outcome, count) in Outcome::ALL.into_iter().zip(counts) {
+            for (outcome, count) in MeteredOutcome::ALL.into_iter().zip(counts) {
                 if *count > 0 {
                     meter.add(command, outcome, u64::from(std::mem::take(count)));
                 }
@@ -113,8 +113,8 @@ mod tests {
         tally.begin(at(100));
         assert!(tally.wants());
         tally.answered_at_once(Call::Get);
-        tally.count(Op::Get, Outcome::Ok);
-        tally.count(Op::Scan, Outcome::Busy);
+        tally.count(Op::Get, MeteredOutcome::Ok);
+        tally.count(Op::Scan, MeteredOutcome::Busy);
         tally.waits(7, Call::Write);
         tally.settle(&meter, at(130));
         tally.begin(at(130));
@@ -124,7 +124,10 @@ mod tests {
         let counted: Vec<_> = meter.counts().filter(|(.., count)| *count > 0).collect();
         assert_eq!(
             counted,
-            [("get", Outcome::Ok, 1), ("scan", Outcome::Busy, 1)]
+            [
+                ("get", MeteredOutcome::Ok, 1),
+                ("scan", MeteredOutcome::Busy, 1)
+            ]
         );
         let sums: Vec<_> = meter
             .durations()

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::admin::Source;
+use crate::admin::StatusSource;
 use crate::meter::Meter;
 use crate::native;
 use crate::node::Node;
@@ -116,7 +116,7 @@ fn requests_of(meter: &Meter) -> Vec<RequestStatus> {
     requests.collect()
 }
 
-impl Source for Reporter {
+impl StatusSource for Reporter {
     fn ready(&self) -> Readiness {
         Service::ready(&*self.node)
     }

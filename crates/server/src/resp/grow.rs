@@ -17,7 +17,7 @@ use argosy_wire::api::{Plan, Scratch};
 
 use super::errors::error_text;
 use super::reply::{After, Gather, Pending};
-use crate::meter::Outcome;
+use crate::meter::MeteredOutcome;
 use crate::service::{Failure, Response};
 
 /// How often a value is copied that others write all the time.
@@ -71,7 +71,7 @@ struct Copying {
 enum Next {
     Call,
     Reply(Response),
-    Fail(String, Outcome),
+    Fail(String, MeteredOutcome),
 }
 
 impl Grow {
@@ -151,9 +151,10 @@ impl Grow {
                 match copying.take(part, &self.operand) {
                     Ok(()) => Next::Call,
                     Err(Torn::Missing) => self.lost(),
-                    Err(torn) => {
-                        Next::Fail(format!("TRYAGAIN {torn} (not applied)"), Outcome::Invalid)
-                    }
+                    Err(torn) => Next::Fail(
+                        format!("TRYAGAIN {torn} (not applied)"),
+                        MeteredOutcome::Invalid,
+                    ),
                 }
             }
             (Stage::Head(copying), Response::Written { applied: true, .. }) => {
@@ -163,7 +164,7 @@ impl Grow {
             (stage, response) => {
                 debug_assert!(false, "{response:?} does not answer {stage:?}");
                 let text = "ERR internal error: the answer is not one to this command";
-                Next::Fail(text.to_owned(), Outcome::Invalid)
+                Next::Fail(text.to_owned(), MeteredOutcome::Invalid)
             }
         }
     }
@@ -184,7 +185,10 @@ impl Grow {
         let at = self.place.unwrap_or(before);
         let len = at.saturating_add(self.operand.len() as u64).max(before);
         if let Err(error) = Head::new(&self.key, 0, len, 0) {
-            return Next::Fail(format!("ERR {error} (not applied)"), Outcome::Invalid);
+            return Next::Fail(
+                format!("ERR {error} (not applied)"),
+                MeteredOutcome::Invalid,
+            );
         }
         self.stage = Stage::Copy(Copying {
             was,
@@ -220,7 +224,7 @@ impl Grow {
         let text = format!(
             "TRYAGAIN others have written the value {TRIES_MAX} times while it was being changed (not applied)"
         );
-        Next::Fail(text, Outcome::Busy)
+        Next::Fail(text, MeteredOutcome::Busy)
     }
 }
 

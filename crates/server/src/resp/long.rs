@@ -21,7 +21,7 @@ use super::reply::{After, Gather, Pending};
 use super::session::{CallToken, Core, Session};
 use super::strings::set_options;
 use super::transactions::refusal_of_long;
-use crate::meter::Outcome;
+use crate::meter::MeteredOutcome;
 use crate::service::{KeyList, Response, SnapshotId};
 
 /// How often a value is looked up that is overwritten all the time.
@@ -261,7 +261,7 @@ impl Pending {
                 After::NextPage
             }
             Err(torn) => {
-                self.fail(format!("TRYAGAIN {torn}"), Outcome::Invalid);
+                self.fail(format!("TRYAGAIN {torn}"), MeteredOutcome::Invalid);
                 After::Nothing
             }
         }
@@ -326,7 +326,9 @@ impl Session {
         let too_long = |error| format!("ERR {error} (not applied)");
         let refused = refusal_of_long(self.core.in_refused_multi);
         if let Some(text) = refused.or_else(|| writer.as_ref().err().map(too_long)) {
-            self.core.pending_of(token).fail(text, Outcome::Invalid);
+            self.core
+                .pending_of(token)
+                .fail(text, MeteredOutcome::Invalid);
         }
         self.intake = Some(Intake {
             writer: writer.ok(),
@@ -413,7 +415,7 @@ impl Session {
                 };
                 return Some((intake.token, Plan::Write(options)));
             }
-            (Err(text), _) => pending.fail(text, Outcome::Invalid),
+            (Err(text), _) => pending.fail(text, MeteredOutcome::Invalid),
             _ => {}
         }
         self.core.let_go(context.front, intake.token);
@@ -427,7 +429,7 @@ impl Session {
             return false;
         };
         let pending = self.core.pending_of(intake.token);
-        pending.fail(text.to_owned(), Outcome::Invalid);
+        pending.fail(text.to_owned(), MeteredOutcome::Invalid);
         self.core.let_go(front, intake.token);
         true
     }

@@ -17,7 +17,7 @@ use argosy_wire::resp::{Encoder, Protocol};
 
 use super::long::{LongGather, TRIES_MAX};
 use super::reply::{After, Gather, Pending};
-use crate::meter::Outcome;
+use crate::meter::MeteredOutcome;
 use crate::service::{KeyList, SnapshotId};
 
 const TOO_MUCH: &str = "ERR the values of over 1048576 bytes have over 67108864 bytes together: ask for fewer \
@@ -226,7 +226,7 @@ impl Pending {
         };
         // Whoever asks has to bear so much in one reply anyway.
         if many.long_bytes() > LONG_VALUE_BYTES_MAX as u64 {
-            self.fail(TOO_MUCH.to_owned(), Outcome::Invalid);
+            self.fail(TOO_MUCH.to_owned(), MeteredOutcome::Invalid);
             return After::Nothing;
         }
         self.held = many.held();
@@ -245,7 +245,7 @@ impl Pending {
             Ok(after) => after,
             Err(_) if many.tear() => After::Nothing,
             Err(torn) => {
-                self.fail(format!("TRYAGAIN {torn}"), Outcome::Invalid);
+                self.fail(format!("TRYAGAIN {torn}"), MeteredOutcome::Invalid);
                 After::Nothing
             }
         }

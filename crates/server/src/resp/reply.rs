@@ -19,7 +19,7 @@ use super::glob;
 use super::grow::Grow;
 use super::long::{LongGather, part};
 use super::many_long::ManyGather;
-use crate::meter::Outcome;
+use crate::meter::MeteredOutcome;
 use crate::service::{KeyList, Paging, Response, SnapshotId};
 
 /// Most pairs of one page of a range.
@@ -44,7 +44,7 @@ pub(super) struct Pending {
     pub held: usize,
     /// The command that it answers, where that is counted when it is written.
     pub command: Option<u16>,
-    outcome: Outcome,
+    outcome: MeteredOutcome,
     pub(super) gather: Gather,
     pub(super) answer: Option<Response>,
     failed: Option<String>,
@@ -252,7 +252,7 @@ impl Pending {
             asked: 0,
             held,
             command: None,
-            outcome: Outcome::Ok,
+            outcome: MeteredOutcome::Ok,
             gather,
             answer: None,
             failed: None,
@@ -298,7 +298,7 @@ impl Pending {
     }
 
     /// The reply will be the error `text`.
-    pub(super) fn fail(&mut self, text: String, outcome: Outcome) {
+    pub(super) fn fail(&mut self, text: String, outcome: MeteredOutcome) {
         if self.failed.is_none() {
             self.failed = Some(text);
             self.outcome = outcome;

@@ -30,7 +30,7 @@ use super::input::Input;
 use super::long::{Intake, Took};
 use super::pool::Pool;
 use super::reply::{After, Gather, Pending, response_bytes};
-use crate::meter::Outcome;
+use crate::meter::MeteredOutcome;
 use crate::service::{Request, Response};
 
 /// Bits of a [`CallToken`]. It numbers the command, which has one call under way at a time.
@@ -362,7 +362,7 @@ impl Session {
                     if !self.break_off_long(context.front, &text) {
                         self.core.commands += 1;
                         let meter = &context.front.meter;
-                        meter.count(command::UNKNOWN, Outcome::Invalid);
+                        meter.count(command::UNKNOWN, MeteredOutcome::Invalid);
                         self.core.error(&text);
                     }
                 }
@@ -401,8 +401,8 @@ impl Session {
         match command::begin(&mut turn, inline) {
             Step::Replied => {
                 let outcome = match self.core.erred {
-                    true => Outcome::Invalid,
-                    false => Outcome::Ok,
+                    true => MeteredOutcome::Invalid,
+                    false => MeteredOutcome::Ok,
                 };
                 context.front.meter.count(self.core.command, outcome);
                 None
@@ -513,7 +513,7 @@ impl Core {
         let kept_in_parts = pending.is_long() || pending.grows();
         if pending.held > self.limits.reply_bytes_max && !kept_in_parts {
             let text = command::reply_too_long(self.limits.reply_bytes_max);
-            pending.fail(text, Outcome::Invalid);
+            pending.fail(text, MeteredOutcome::Invalid);
         } else if after == After::NextPage {
             pending.outstanding += 1;
             self.next_pages.push(sequence);

@@ -17,7 +17,7 @@ use argosy_engine::catalog::{EntryKind, kind_of};
 
 use super::{ServerOptions, StartError};
 use crate::activity::Ledger;
-use crate::ownership::{self, Begin, Found};
+use crate::ownership::{self, Begin, FoundDevice};
 
 /// The store on the server's device.
 pub(super) fn open_store(
@@ -62,12 +62,12 @@ pub(super) fn open_store(
 fn found(
     options: &ServerOptions,
     settings: &FileSettings,
-) -> Result<(Option<FileDevice>, Found), StartError> {
+) -> Result<(Option<FileDevice>, FoundDevice), StartError> {
     let path = &options.device;
     match std::fs::metadata(path) {
-        Ok(meta) if meta.is_file() && meta.len() == 0 => return Ok((None, Found::Empty)),
+        Ok(meta) if meta.is_file() && meta.len() == 0 => return Ok((None, FoundDevice::Empty)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok((None, Found::Nothing));
+            return Ok((None, FoundDevice::Nothing));
         }
         // Opening says what else is wrong.
         _ => {}
@@ -75,7 +75,7 @@ fn found(
     let device = FileDevice::open(path, settings)?;
     if !Store::is_formatted(&device)? {
         check_blank(&device)?;
-        return Ok((Some(device), Found::Empty));
+        return Ok((Some(device), FoundDevice::Empty));
     }
     let superblock = Store::inspect(&device)?.superblock;
     if superblock.cluster_id != options.map.cluster().0 || superblock.server != options.id {
@@ -91,7 +91,10 @@ fn found(
             ),
         ));
     }
-    Ok((Some(device), Found::Device(DeviceId(superblock.device_id))))
+    Ok((
+        Some(device),
+        FoundDevice::Device(DeviceId(superblock.device_id)),
+    ))
 }
 
 /// Makes the server's device: of the empty one that is there, or of a new file.

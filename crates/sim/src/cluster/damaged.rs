@@ -8,7 +8,7 @@ use argosy_coordinator::{DeviceId, Replication};
 use argosy_device::{Device, FormatOptions, MemoryDevice, Store};
 use argosy_log::segment::WINDOW_HEADER_BYTES;
 use argosy_server::node::is_log_window;
-use argosy_server::ownership::{self, Found};
+use argosy_server::ownership::{self, FoundDevice};
 
 use super::{Cluster, id};
 use crate::coverage::WINDOWS_DAMAGED;
@@ -147,7 +147,7 @@ impl Cluster {
         let found = DeviceId(superblock.superblock.device_id);
         let known = self.map.device(id(server));
         let told = machine.new_device && known != Some(found);
-        let decided = ownership::decide(id(server), known, Found::Device(found), told);
+        let decided = ownership::decide(id(server), known, FoundDevice::Device(found), told);
         match decided {
             Ok(_) => {}
             Err(_) if self.settings.mutants.take_any_device() => {}

@@ -14,7 +14,7 @@ use crate::addresses::Addressing;
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Shape, Stepped};
 use crate::compaction::pick::l1_price;
-use crate::compaction::plan::{Plan, is_cut, move_down, shape};
+use crate::compaction::plan::{MergePlan, is_cut, move_down, shape};
 use crate::compaction::policy::{Aim, Choice, Picked, Policy};
 use crate::compaction::why::Why;
 use crate::damage::Shut;
@@ -30,7 +30,7 @@ use crate::work::trim::trim;
 /// A part of a level that is being merged into the next.
 pub(crate) struct Compaction {
     pub(crate) build: Build<Merge<RunSource>>,
-    plan: Plan,
+    plan: MergePlan,
     pub(super) why: Why,
     /// What it reads stands for all keys of its segments.
     whole: bool,
@@ -56,7 +56,7 @@ impl Jobs {
         let head = Arc::clone(site.storage.head());
         let shut = shut_in(site);
         let shape = shape(&head, &shut);
-        let gathered = Plan::gather(&head, &shut, site.settings.l1_runs);
+        let gathered = MergePlan::gather(&head, &shut, site.settings.l1_runs);
         self.sparse.retain(|number| head.stored(*number).is_some());
         let policy = Policy {
             gather: gathered.as_ref().map(|(_, range)| range.clone()),
@@ -85,12 +85,12 @@ impl Jobs {
             }
             (Choice::Merge { level, range }, _) => {
                 let range = open(level, range);
-                (Plan::new(&head, level, &range), level, range)
+                (MergePlan::new(&head, level, &range), level, range)
             }
             (Choice::WithinL1 { .. }, Some((plan, range))) => (plan, 1, range),
             (Choice::WithinL1 { range }, None) => {
                 let range = open(0, range);
-                (Plan::pack_l1(&head, &range), 0, range)
+                (MergePlan::pack_l1(&head, &range), 0, range)
             }
         };
         self.begin_plan(site, Part { why, level, range }, plan, &shut)?;
@@ -130,7 +130,7 @@ impl Jobs {
         &mut self,
         site: &Site<'_>,
         part: Part,
-        mut plan: Plan,
+        mut plan: MergePlan,
         shut: &Shut,
     ) -> Result<(), EngineError> {
         let Part { why, level, range } = part;

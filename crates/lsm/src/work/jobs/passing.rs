@@ -11,7 +11,7 @@ use argosy_engine::EngineError;
 use super::{Jobs, Made};
 use crate::compaction::medium::{MediumExtent, MediumReads, is_in_place};
 use crate::compaction::pieces::Shape;
-use crate::compaction::plan::Plan;
+use crate::compaction::plan::MergePlan;
 use crate::compaction::values::Values;
 use crate::damage::Shut;
 use crate::storage::Storage;
@@ -20,7 +20,7 @@ use crate::work::site::Site;
 
 impl Jobs {
     /// Where the merge of `plan` puts medium values.
-    pub(crate) fn merged_values(&self, site: &Site<'_>, plan: &Plan, shut: &Shut) -> Values {
+    pub(crate) fn merged_values(&self, site: &Site<'_>, plan: &MergePlan, shut: &Shut) -> Values {
         let head = site.storage.head();
         let extent = MediumExtent::of(head, site.settings);
         let bytes = plan.bytes() + plan.medium_bytes();
@@ -108,7 +108,7 @@ pub(crate) fn shut_in(site: &Site<'_>) -> Shut {
 }
 
 /// The planted mistake `lose_damaged`: `plan` reads nothing that is damaged, and consumes it all the same.
-pub(crate) fn lose_damaged(site: &Site<'_>, plan: &mut Plan) {
+pub(crate) fn lose_damaged(site: &Site<'_>, plan: &mut MergePlan) {
     if !site.settings.mutants.lose_damaged() {
         return;
     }
