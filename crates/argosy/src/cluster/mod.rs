@@ -287,7 +287,7 @@ impl Cluster {
     /// Waits until every server is ready. `pause` waits for that long at most, and says whether to stop waiting.
     ///
     /// # Errors
-    /// A server ended, or has been silent for too long; [`Failure::Unreachable`] where `pause` says so, with what
+    /// A server ended, or has been silent for too long; [`CommandFailure::Unreachable`] where `pause` says so, with what
     /// was waited for.
     pub(crate) fn wait_ready(
         &mut self,

@@ -213,7 +213,8 @@ impl Background {
             let writer = lsm.lock();
             let last = writer.last();
             let logs = LOGS.map(|log| writer.logs.log(log));
-            let written = logs.iter().any(|log| log.end().is_some());
+            let forgets = lsm.settings.mutants.forget_mark();
+            let written = !forgets && logs.iter().any(|log| log.end().is_some());
             let logs = logs.iter().filter(|_| written);
             logs.filter_map(|log| log.mark_behind_end(last)).collect()
         };

@@ -320,7 +320,7 @@ impl Node {
         self.requests.calls()
     }
 
-    /// Replaces who stores and who serves each region by what `map` says: see [`role`] for what becomes of this
+    /// Replaces who stores and who serves each region by what `map` says: see `role` for what becomes of this
     /// server's copies. Called by one thread at a time.
     ///
     /// # Errors
