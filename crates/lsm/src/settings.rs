@@ -101,8 +101,7 @@ argosy_base::mutants! {
         forget_mark,
         /// What an edit frees is used as soon as the edit is durable in the manifest, without a witness.
         forget_witness,
-        /// Recovery ignores what edits declare durable, log points and LSN: it cuts a log at a damaged record although
-        /// levels point behind that.
+        /// Recovery ignores log points: it cuts a log at a damaged record although levels point behind that.
         forget_points,
         /// A flush tells how far the large log is durable of no segment but the one in which it ends.
         forget_unsealed,

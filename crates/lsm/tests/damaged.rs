@@ -6,7 +6,6 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, Instant, Moment};
@@ -195,18 +194,11 @@ fn no_log_is_cut_in_front_of_what_the_levels_point_to() {
 
 #[test]
 fn a_log_that_is_cut_in_front_of_it_is_found() {
-    // What is cut off is told of, or a key is wrong: the judge panics then.
-    let is_cut = |forget_points| {
-        worlds().any(|(seed, mut settings)| {
-            // A mark behind what is damaged would say so, too.
-            settings.mutants.forget_mark = true;
-            settings.mutants.forget_points = forget_points;
-            let judged = catch_unwind(|| find_cut(seed, loaded(settings, seed + 20)));
-            judged.map_or(true, |cut| cut.is_some())
-        })
-    };
-    assert!(!is_cut(false));
-    assert!(is_cut(true));
+    let cuts = worlds().filter_map(|(seed, mut settings)| {
+        settings.mutants.forget_points = true;
+        find_cut(seed, loaded(settings, seed + 20))
+    });
+    assert!(cuts.count() > 0);
 }
 
 #[test]

@@ -67,8 +67,6 @@ pub(super) struct Background {
     upkeep: Upkeep,
     /// Edits on their way, in order.
     effects: VecDeque<Effect>,
-    /// A flush waits for log bytes, and was seen to.
-    awaits_log: bool,
     /// Bytes worked off that writers were paid for.
     paid_bytes: u64,
 }
@@ -105,7 +103,6 @@ impl Background {
             full_compaction: FullCompaction::default(),
             upkeep,
             effects: VecDeque::new(),
-            awaits_log: false,
             paid_bytes: 0,
         }
     }
@@ -213,8 +210,7 @@ impl Background {
             let writer = lsm.lock();
             let last = writer.last();
             let logs = LOGS.map(|log| writer.logs.log(log));
-            let forgets = lsm.settings.mutants.forget_mark();
-            let written = !forgets && logs.iter().any(|log| log.end().is_some());
+            let written = logs.iter().any(|log| log.end().is_some());
             let logs = logs.iter().filter(|_| written);
             logs.filter_map(|log| log.mark_behind_end(last)).collect()
         };
@@ -235,12 +231,9 @@ impl Background {
         self.jobs.waits_for_log(&|end| is_durable(durable, end))
     }
 
-    /// Has the log flushed once a flush has begun to wait for it.
-    fn ask_for_log(&mut self, lsm: &Lsm) {
-        let before = self.awaits_log;
-        self.awaits_log = self.waits_for_log(lsm);
-        if self.awaits_log && !before {
-            lsm.flush_asked.store(true, Ordering::Release);
+    /// Has the log flushed for as long as a flush waits for it.
+    fn ask_for_log(&self, lsm: &Lsm) {
+        if lsm.log_work.set_awaited(self.waits_for_log(lsm)) {
             lsm.wake();
         }
     }

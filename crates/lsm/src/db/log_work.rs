@@ -33,6 +33,8 @@ pub(super) struct LogWork {
     store: Arc<Store>,
     /// Somebody calls `step_logs`.
     is_apart: AtomicBool,
+    /// A flush of a memtable waits for log bytes.
+    is_awaited: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +53,7 @@ impl LogWork {
             state: Mutex::new(state),
             store: Arc::clone(store),
             is_apart: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
         }
     }
 
@@ -72,6 +75,11 @@ impl LogWork {
         }
     }
 
+    /// Whether a flush of a memtable waits for log bytes. Returns whether it begins to.
+    pub(super) fn set_awaited(&self, is_awaited: bool) -> bool {
+        !self.is_awaited.swap(is_awaited, Ordering::AcqRel) && is_awaited
+    }
+
     /// A step, if nobody else does it.
     pub(super) fn step_if_together(
         &self,
@@ -91,7 +99,9 @@ impl LogWork {
             Err(TryLockError::WouldBlock) => return Ok(Progress::default()),
             Err(TryLockError::Poisoned(_)) => return Err(EngineError::Closed(PANICKED)),
         };
-        let made = state.step(lsm, &self.store, now)?;
+        let asked = lsm.flush_asked.swap(false, Ordering::AcqRel)
+            || self.is_awaited.load(Ordering::Acquire);
+        let made = state.step(lsm, &self.store, asked, now)?;
         let due = state
             .next_flush
             .filter(|_| !lsm.at_rest.load(Ordering::Acquire));
@@ -120,10 +130,16 @@ impl LogWork {
 }
 
 impl State {
-    fn step(&mut self, lsm: &Lsm, store: &Store, now: Instant) -> Result<bool, EngineError> {
+    /// A step; `asked`: all that was appended is to be flushed.
+    fn step(
+        &mut self,
+        lsm: &Lsm,
+        store: &Store,
+        asked: bool,
+        now: Instant,
+    ) -> Result<bool, EngineError> {
         let interval = lsm.settings.flush_interval;
         let due = *self.next_flush.get_or_insert(now + interval);
-        let asked = lsm.flush_asked.swap(false, Ordering::AcqRel);
         let mut made = false;
         if asked || now >= due {
             made |= Appender::of(lsm).force_flushes();

@@ -260,7 +260,7 @@ fn replay(
         points: &points,
         windows: [&windows[0], &windows[1]],
         replay_from: version.replay_from(),
-        durable: storage.durable(&version),
+        durable: version.durable(),
         past_holes: storage.settings().mutants.recover_past_hole(),
     };
     let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| -> Result<(), DeviceError> {

@@ -58,7 +58,7 @@ impl Logs {
             points: &points,
             windows: [&survivors[0], &survivors[1]],
             replay_from: version.replay_from(),
-            durable: storage.durable(&version),
+            durable: version.durable(),
             past_holes: storage.settings().mutants.recover_past_hole(),
         };
         let read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {

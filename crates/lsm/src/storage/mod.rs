@@ -37,7 +37,7 @@ use std::sync::Arc;
 use self::replay::replay_edits;
 use self::standing::StandingChange;
 use argosy_base::codec::Malformed;
-use argosy_base::{DeviceSegment, Epoch, Lsn, RegionId, Remedy, SegmentNumber, Standing};
+use argosy_base::{DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber, Standing};
 use argosy_device::{DeviceError, Purpose, RegionEntry, Store};
 use argosy_engine::catalog::{discard_cut, id_of_set_aside, standing, with_standing};
 use argosy_engine::set_aside::SetAside;
@@ -337,14 +337,6 @@ impl Storage {
         match self.settings.mutants.forget_points() {
             true => Vec::new(),
             false => version.log_points().collect(),
-        }
-    }
-
-    /// Up to which LSN `version` declares the history durable, for recovery.
-    pub(crate) fn durable(&self, version: &Version) -> Lsn {
-        match self.settings.mutants.forget_points() {
-            true => Lsn(0),
-            false => version.durable(),
         }
     }
 
