@@ -39,7 +39,8 @@ impl Health {
         let since = &self.full_since;
         let at = now.as_nanos().max(1);
         let first = since.compare_exchange(0, at, Ordering::Relaxed, Ordering::Relaxed);
-        let began = first.unwrap_or_else(|began| began);
+        // It is full from now on, or was before.
+        let began = first.map_or_else(|began| began, |_| at);
         Some(now.since(Instant::from_nanos(began)))
     }
 
