@@ -1,7 +1,7 @@
 //! How large structs are, how open the central ones, and over how many files a type is spread. As in the
 //! [ratchets](super::ratchets), each number may fall and never rise, and is lowered where there is less.
 //!
-//! What is looked at is the source of each crate without its tests.
+//! The tests read the source of each crate, without its tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,9 +4,8 @@
 //! The suite is the courier. It writes pieces of the primary's log to the windows of each backup, carries edits and
 //! what they name, and tells the primary what all backups have. It knows an engine by its traits alone.
 //!
-//! A write is *confirmed* once it is in the windows of all backups. Whichever member is promoted then, however it
-//! ended before, has to hold exactly what was confirmed. Each case builds a group, writes to it, and ends in the
-//! promotion of one member.
+//! A write is *confirmed* once it is in the windows of all backups. Each case builds a group, writes to it, ends some
+//! members, and promotes one. The promoted member has to hold exactly what was confirmed.
 
 mod courier;
 mod machine;
