@@ -96,7 +96,7 @@ impl Run {
     pub(crate) fn fail_copy(&mut self, server: usize, region: usize) {
         let id = self.cluster.map.regions()[region].id;
         if let Some(up) = self.cluster.active(server)
-            && up.node.fail_copy(id)
+            && up.node.inspect().fail_copy(id)
         {
             self.say(format_args!("the copy of {id} on server {server} fails"));
         }
@@ -186,7 +186,7 @@ impl Run {
         for server in 0..SERVERS {
             for (index, region) in self.cluster.map.regions().iter().enumerate() {
                 let up = self.cluster.active(server);
-                let why = up.and_then(|up| up.node.copy_failure(region.id));
+                let why = up.and_then(|up| up.node.inspect().copy_failure(region.id));
                 if why.is_some_and(|why| why == MADE_TO_FAIL) {
                     servers.insert(server);
                     regions.insert(index);
@@ -201,8 +201,8 @@ impl Run {
         let of = &self.cluster.map.regions()[region];
         let server = (0..SERVERS).find(|server| id(*server) == of.primary);
         let up = server.and_then(|server| self.cluster.active(server));
-        let stats = up.and_then(|up| up.node.engine_stats(of.id));
-        let lsn = up.and_then(|up| up.node.committed(of.id));
+        let stats = up.and_then(|up| up.node.inspect().engine_stats(of.id));
+        let lsn = up.and_then(|up| up.node.inspect().committed(of.id));
         let work = stats.map_or(0, |stats| stats.flushes + stats.compactions + stats.moves);
         (lsn.unwrap_or(Lsn(0)), work)
     }

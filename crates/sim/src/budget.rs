@@ -1,7 +1,7 @@
 //! What servers hold, judged against what they may hold (I8, I9).
 //!
 //! A server tells what it holds of everything that could grow: messages, answers, calls, edits, slots, and what is in
-//! its cache ([`Node::holdings`](argosy_server::node::Node::holdings)). It is asked
+//! its cache ([`Reports::holdings`](argosy_server::node::Reports::holdings)). It is asked
 //!
 //! - from time to time, while anything goes wrong: nothing is over the most that there may be of it;
 //! - when nothing moves any more, and members are compared: nothing is left of what passes, and what is charged to the
@@ -35,7 +35,7 @@ impl Run {
             let Some(up) = self.cluster.up(server) else {
                 continue;
             };
-            let holdings = up.node.holdings();
+            let holdings = up.node.reports().holdings();
             let over = holdings.iter().find(|holding| {
                 let most = if at_rest && holding.passes {
                     0
@@ -80,13 +80,13 @@ impl Run {
             let Some(up) = self.cluster.up(server) else {
                 continue;
             };
-            let versions = up.node.versions_bytes();
+            let versions = up.node.inspect().versions_bytes();
             all += versions;
             // With the ranges that they remove, which are no part of what is allocated for entries.
             let regions = self.cluster.map.regions().iter();
-            let stats = regions.filter_map(|region| up.node.engine_stats(region.id));
+            let stats = regions.filter_map(|region| up.node.inspect().engine_stats(region.id));
             let own: usize = stats.map(|stats| stats.memtable_bytes).sum();
-            let (charged, all) = (up.node.charged_bytes(), memtable_bytes());
+            let (charged, all) = (up.node.inspect().charged_bytes(), memtable_bytes());
             if charged > (versions + own + all) as u64 {
                 return Err(format!(
                     "server {server} has charged {charged} bytes to its cache: its versions have {versions}, its \

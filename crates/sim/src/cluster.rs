@@ -256,7 +256,7 @@ impl Cluster {
         use argosy_server::service::Service;
         (0..SERVERS).find_map(|server| match self.active(server) {
             None => Some(format!("server {server} is not up")),
-            Some(up) => match (up.node.ready().lacks, up.node.peer_apart()) {
+            Some(up) => match (up.node.ready().lacks, up.node.inspect().peer_apart()) {
                 (Some(why), _) => Some(format!("server {server}: {why}")),
                 (None, Some(peer)) => Some(format!("server {server} has no link to {peer}")),
                 (None, None) => None,
@@ -270,7 +270,9 @@ impl Cluster {
         let mut failed = String::new();
         for server in 0..SERVERS {
             for region in self.map.regions() {
-                let state = self.up(server).map(|up| up.node.copy_state(region.id));
+                let state = self
+                    .up(server)
+                    .map(|up| up.node.inspect().copy_state(region.id));
                 if let Some(Err(why)) = state {
                     let _ = write!(failed, "; {} on server {server}: {why}", region.id);
                 }

@@ -98,7 +98,7 @@ impl Run {
     /// Links that went down, of all servers' processes.
     fn links_lost(&self) -> u64 {
         let up = (0..SERVERS).filter_map(|server| self.cluster.up(server));
-        up.map(|up| up.node.counts().links_lost).sum()
+        up.map(|up| up.node.inspect().counts().links_lost).sum()
     }
 
     /// Has all clocks go past everything that expires.
@@ -243,7 +243,7 @@ impl Run {
     /// What was read in passing while everything changed was what had been written.
     fn look_at_scrubs(&mut self, server: usize) -> Result<(), Wrong> {
         let up = self.cluster.up(server).ok_or("a server is down")?;
-        let scrub = up.node.scrub_status();
+        let scrub = up.node.reports().scrub_status();
         if let Some(damage) = scrub.damages.first() {
             return Err(format!("server {server} is said to be damaged: {damage}"));
         }
@@ -254,7 +254,7 @@ impl Run {
 
     fn state(&self, server: usize, region: RegionId) -> Result<Stated, Wrong> {
         let up = self.cluster.up(server).ok_or("a server is down")?;
-        let state = up.node.copy_state(region);
+        let state = up.node.inspect().copy_state(region);
         let state =
             state.map_err(|why| format!("{region} has no good copy on server {server}: {why}"))?;
         let stated = self.cluster.reader.read(&state.checkpoint);
@@ -331,7 +331,7 @@ impl Run {
     fn count_pointers(&mut self, member: usize, region: RegionId) -> Result<(), Wrong> {
         let up = self.cluster.up(member).ok_or("a server is down")?;
         let on = format!("{region} on server {member}");
-        let found = up.node.recount(region);
+        let found = up.node.inspect().recount(region);
         let found = found.map_err(|why| format!("{on}: {why}"))?;
         self.cluster.coverage.add("copies recounted", 1);
         match found.first() {
@@ -402,7 +402,7 @@ impl Run {
 
     fn pairs_of(&self, region: RegionId, member: usize) -> Result<Vec<Pair>, Wrong> {
         let up = self.cluster.up(member).ok_or("a server is down")?;
-        let snapshot = up.node.copy_snapshot(region);
+        let snapshot = up.node.inspect().copy_snapshot(region);
         let snapshot = snapshot.ok_or_else(|| format!("{region}: server {member} has no copy"))?;
         let mut pairs = Vec::new();
         let wrong = |error: EngineError| format!("{region} on server {member}: {error}");
@@ -424,7 +424,7 @@ impl Run {
             from: 0,
             to: part.len.next_multiple_of(BLOCK),
         };
-        let held = up.node.copy_bytes(region, whole);
+        let held = up.node.inspect().copy_bytes(region, whole);
         let mut held =
             held.map_err(|why| format!("{region}, {number} on server {member}: {why}"))?;
         held.truncate(part.len as usize);
@@ -435,7 +435,7 @@ impl Run {
     fn find_leaks(&mut self, server: usize) -> Result<(), Wrong> {
         let up = self.cluster.up(server).ok_or("a server is down")?;
         // Segment 0 is the store's own.
-        let mut named = 1 + up.node.set_aside_segments();
+        let mut named = 1 + up.node.inspect().set_aside_segments();
         for entry in up.store.regions() {
             match kind_of(&entry) {
                 EntryKind::SetAside(_) => {

@@ -402,8 +402,8 @@ impl Run {
                 up.node.ready()
             );
             for region in self.cluster.map.regions() {
-                let stats = up.node.engine_stats(region.id);
-                let stats = stats.or_else(|| up.node.builder_stats(region.id));
+                let stats = up.node.inspect().engine_stats(region.id);
+                let stats = stats.or_else(|| up.node.inspect().builder_stats(region.id));
                 for level in stats.iter().flat_map(|stats| &stats.levels) {
                     let fill = level.bytes * 100
                         / (level.segments.max(1) * self.plan.engine.segment_bytes) as u64;
@@ -425,7 +425,7 @@ impl Run {
                         stats.compactions
                     );
                 }
-                if let Some(words) = up.node.space_in_words(region.id) {
+                if let Some(words) = up.node.inspect().space_in_words(region.id) {
                     let _ = write!(text, "\n  {}: {words}", region.id);
                 }
             }

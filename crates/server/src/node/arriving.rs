@@ -118,7 +118,7 @@ impl Follower {
             ..
         } = *shipped;
         let mut shipment = Shipment::new(segment, self.epoch, bytes, checksum, place);
-        if !context.node.settings.mutants.trust_shipments() {
+        if !context.settings.mutants.trust_shipments() {
             shipment.check(self.region)?;
         }
         if self.replica.addresses() == AddressMode::Rewrite {
@@ -131,7 +131,7 @@ impl Follower {
     /// Adds what was rewritten to the node's counters.
     pub(super) fn count_rewritten(&mut self, context: &Context<'_>) {
         let rewritten = self.replica.take_rewritten();
-        let counters = &context.node.telling.counters();
+        let counters = context.telling.counters();
         for (what, more) in [
             (Counted::RewrittenSegments, rewritten.segments),
             (Counted::RewrittenBytes, rewritten.bytes),

@@ -153,7 +153,7 @@ impl Follower {
             return;
         };
         if arriving.share.is_none() {
-            arriving.share = context.node.memory.take_to_receive(arriving.len);
+            arriving.share = context.memory.take_to_receive(arriving.len);
             if arriving.share.is_none() {
                 return;
             }
@@ -222,7 +222,7 @@ impl Follower {
 
     /// Sends on what an opening primary is offered.
     pub(super) fn offer_on(&mut self, context: &Context<'_>) {
-        let memory = &context.node.memory;
+        let memory = context.memory;
         if let Some(to) = self.offer_wanted.take_if(|_| !memory.sends_enough()) {
             let Checkpoint { seq, bytes } = self.replica.checkpoint();
             let share = memory.take_to_send(bytes.len());

@@ -11,8 +11,9 @@ use argosy_coordinator::Region;
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
-use super::Node;
+use super::context::Context;
 use super::link::SendError;
+use super::requests::Requests;
 use crate::service::{Failure, ReplyTo, Request, Response};
 
 /// The kind of a forwarded request.
@@ -164,22 +165,23 @@ impl Calls {
     }
 }
 
-impl Node {
+impl Requests {
     /// Sends a request to the primary of a region, which is another server.
     pub(super) fn forward(
         &self,
         region: &Region,
         request: &Request<'_>,
         reply: ReplyTo,
+        context: &Context<'_>,
     ) -> Option<Response> {
         let primary = region.primary;
         let refuse = |what: String| {
             let outcome = Outcome::NotApplied;
             Some(Response::Failed(Failure::Unavailable { what, outcome }))
         };
-        let away = self.link(primary).is_away(self.now());
+        let away = context.link(primary).is_away(context.now());
         // Planted: it is sent all the same, so what is told of it need not be true.
-        let sends = self.settings.mutants.refuse_what_was_sent();
+        let sends = context.settings.mutants.refuse_what_was_sent();
         let refusal = || {
             refuse(format!(
                 "{primary}, the primary of {}, shows no sign of life; retry when it is back",
@@ -193,7 +195,7 @@ impl Node {
             peer: primary,
             reply,
             // The primary gives the request up first, and knows better what became of it.
-            deadline: self.deadline() + self.settings.deadline / 4,
+            deadline: context.deadline() + context.settings.deadline / 4,
             write: request.writes(),
         };
         let mut payload = Vec::new();
@@ -208,14 +210,14 @@ impl Node {
             return refuse("too many requests are being forwarded; retry".into());
         }
         let number = header.request;
-        let sent = self.link(primary).send(header, &payload);
+        let sent = context.link(primary).send(header, &payload);
         match sent {
             Ok(()) if away => {
                 self.calls().end(primary, number);
                 refusal()
             }
             Ok(()) => None,
-            Err(SendError::Down) if self.waits_for_link(primary, number) => None,
+            Err(SendError::Down) if self.waits_for_link(primary, number, context) => None,
             Err(error) => {
                 // Where the answer was given up meanwhile, it has been delivered.
                 self.calls().end(primary, number)?;
@@ -235,25 +237,30 @@ impl Node {
     }
 
     /// Whether call `number` is kept for `peer`, whose link may open again soon.
-    fn waits_for_link(&self, peer: ServerId, number: u64) -> bool {
-        let gone = self.link(peer).is_gone(self.now());
+    fn waits_for_link(&self, peer: ServerId, number: u64, context: &Context<'_>) -> bool {
+        let gone = context.link(peer).is_gone(context.now());
         !gone && self.calls().keeps(number)
     }
 
     /// Sends the calls that are kept for `peer` again, because its link has opened.
-    pub(super) fn send_again(&self, peer: ServerId) {
+    pub(super) fn send_again(&self, peer: ServerId, context: &Context<'_>) {
         let kept = self.calls().kept_for(peer);
         for Kept { header, payload } in kept {
-            if let Err(error) = self.link(peer).send(header, &payload) {
+            if let Err(error) = context.link(peer).send(header, &payload) {
                 tracing::debug!(peer = peer.0, %error, "a read cannot be sent again");
             }
         }
     }
 
     /// Fails the calls whose deadline has passed, and those to a peer that has been gone for long.
-    pub(super) fn sweep_calls(&self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
-        let gone = |peer: &ServerId| self.link(*peer).is_gone(now);
-        let gone: Vec<ServerId> = self.links.peers().filter(gone).collect();
+    pub(super) fn expire_calls(
+        &self,
+        now: Instant,
+        due: &mut Vec<(ReplyTo, Response)>,
+        context: &Context<'_>,
+    ) {
+        let gone = |peer: &ServerId| context.link(*peer).is_gone(now);
+        let gone: Vec<ServerId> = context.links.peers().filter(gone).collect();
         let mut calls = self.calls();
         for peer in gone {
             calls.cannot_be_reached(peer, due);

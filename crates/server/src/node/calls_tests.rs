@@ -54,11 +54,11 @@ fn a_read_whose_link_breaks_is_sent_again() {
     let mut pair = open_pair();
     let answer = write(&mut pair, b"a");
     assert!(matches!(answer, Response::Written { applied: true, .. }));
-    let lost = pair.nodes[1].counts().links_lost;
+    let lost = pair.nodes[1].inspect().counts().links_lost;
     reset(&pair);
     let answer = read(&mut pair, b"a");
     assert!(matches!(answer, Response::Value(Some(_))), "{answer:?}");
-    assert_eq!(pair.nodes[1].counts().links_lost, lost + 1);
+    assert_eq!(pair.nodes[1].inspect().counts().links_lost, lost + 1);
 
     pair.open();
     reset(&pair);

@@ -1,43 +1,132 @@
-//! What a region's driver may use of its node: the fabric, the links, the other members.
+//! What the parts of a node may use of each other: the regions, the links, the time, the fabric.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use argosy_base::{Epoch, RegionId, ServerId};
+use argosy_base::{Epoch, Instant, RegionId, ServerId};
+use argosy_device::Waker;
 use argosy_fabric::Fabric;
 use argosy_wire::message::{Message, PART_FRAME_BYTES, WINDOW_MESSAGES};
 use argosy_wire::ring::Header;
 
-use super::Node;
+use super::calls::Calls;
 use super::counters::Counted;
+use super::device_care::DeviceCare;
 use super::link::{Link, SendError};
-use super::region::Region;
+use super::links::Links;
+use super::local::LocalRegion;
+use super::memory::Memory;
+use super::region::{Region, send_all};
+use super::regions::Regions;
+use super::requests::Requests;
 use super::role;
+use super::schedule::Work;
 use super::serving::Serving;
+use super::telling::Telling;
+use super::views::{View, Views};
+use super::{NodeSettings, World, snapshots, start_number};
 use crate::activity::Ledger;
+use crate::service::SnapshotId;
 
-/// A node, as its drivers see it.
+/// The parts of a node.
+#[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    pub(crate) node: &'a Node,
+    /// The server's name.
+    pub(super) id: ServerId,
+    pub(super) settings: &'a NodeSettings,
+    pub(super) world: &'a World,
+    /// Who stores and who serves each region.
+    pub(super) views: &'a Views,
+    pub(super) links: &'a Links,
+    /// The regions that this server is a member of.
+    pub(super) regions: &'a Regions,
+    pub(super) requests: &'a Requests,
+    /// The time of the last step or flush, in nanoseconds.
+    pub(super) now: &'a AtomicU64,
+    /// What all regions share of it.
+    pub(super) memory: &'a Memory,
+    pub(super) telling: &'a Telling,
+    pub(super) device_care: &'a DeviceCare,
 }
 
 impl<'a> Context<'a> {
+    /// The region of that name, if there is a copy of it here.
+    pub(super) fn region(&self, id: RegionId) -> Option<&'a Arc<Region>> {
+        self.regions.get(id)
+    }
+
+    /// Who stores and who serves `region`, of which this server has a copy.
+    pub(super) fn view(&self, region: RegionId) -> Arc<View> {
+        let region = self.region(region);
+        let region = region.expect("drivers are of regions that there is a copy of here");
+        Arc::clone(&region.view())
+    }
+
+    /// The time of the last step or flush.
+    pub(super) fn now(&self) -> Instant {
+        Instant::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    /// It is `now` at least.
+    pub(super) fn set_now(&self, now: Instant) {
+        self.now.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Until when a request may wait that comes now.
+    pub(super) fn deadline(&self) -> Instant {
+        self.now() + self.settings.deadline
+    }
+
+    /// The requests that are with other servers.
+    pub(super) fn calls(&self) -> MutexGuard<'a, Calls> {
+        self.requests.calls()
+    }
+
+    /// Has a step of `region` follow in the background.
+    pub(super) fn wake(&self, region: RegionId) {
+        self.regions.steppers().wake(Work::Region(region));
+    }
+
+    /// Has a step of the logs of `region` follow.
+    pub(super) fn wake_logs(&self, region: RegionId) {
+        self.regions.steppers().wake(Work::Logs(region));
+    }
+
+    /// Has a step of `region` follow once the device has done what this thread is about to ask of it: where the region
+    /// is open, a step of its engine asks.
+    pub(super) fn await_device(&self, region: &Region) {
+        if !region.is_open() {
+            let work = Work::Region(region.id());
+            self.regions.steppers().await_device(work);
+        }
+    }
+
+    /// What has a step of `region` follow.
+    pub(super) fn waker_of(&self, region: RegionId) -> Waker {
+        let steppers = Arc::clone(self.regions.steppers());
+        Arc::new(move || {
+            steppers.wake(Work::Logs(region));
+            steppers.wake(Work::Region(region));
+        })
+    }
+
     /// Where CPU is charged.
     pub(crate) fn ledger(&self) -> &'a Ledger {
-        &self.node.world.ledger
+        &self.world.ledger
     }
 
     pub(crate) fn fabric(&self) -> &'a dyn Fabric {
-        &*self.node.world.fabric
+        &*self.world.fabric
     }
 
     /// The link to `peer`, which the region map names.
     pub(crate) fn link(&self, peer: ServerId) -> MutexGuard<'a, Link> {
-        self.node.link(peer)
+        self.links.to(peer)
     }
 
     /// The members of `region` but its primary.
     pub(crate) fn backups(&self, region: RegionId) -> impl Iterator<Item = ServerId> + use<> {
-        let backups: Vec<ServerId> = self.node.view(region).backups().collect();
+        let backups: Vec<ServerId> = self.view(region).backups().collect();
         backups.into_iter()
     }
 
@@ -47,12 +136,12 @@ impl<'a> Context<'a> {
 
     /// Bytes of a landing slot.
     pub(crate) fn slot_bytes(&self) -> usize {
-        self.node.settings.link.slot_bytes
+        self.settings.link.slot_bytes
     }
 
     pub(crate) fn header(&self, region: RegionId, kind: u8) -> Header {
         // What concerns no region has no epoch.
-        let of = self.node.region(region);
+        let of = self.region(region);
         Header {
             kind,
             region,
@@ -86,7 +175,7 @@ impl<'a> Context<'a> {
     /// Most bytes of an edit in one message to `peer`.
     pub(crate) fn part_bytes(&self, peer: ServerId) -> usize {
         let payload_max = self.link(peer).payload_max();
-        (payload_max - PART_FRAME_BYTES).min(self.node.settings.link.part_bytes)
+        (payload_max - PART_FRAME_BYTES).min(self.settings.link.part_bytes)
     }
 
     /// Most bytes of an edit that are on their way to `peer`, or from it, at one time.
@@ -101,19 +190,19 @@ impl<'a> Context<'a> {
 
     /// Whether this server's copy of `region` takes no more writes, since its engine or the device has failed.
     pub(crate) fn is_broken(&self, region: RegionId) -> bool {
-        let region = self.node.region(region);
+        let region = self.region(region);
         let engine = region.and_then(|region| region.failure());
-        engine.is_some() || self.node.world.store.failure().is_some()
+        engine.is_some() || self.world.store.failure().is_some()
     }
 
     /// One more of `what` has happened.
     pub(crate) fn count(&self, what: Counted) {
-        self.node.telling.counters().count(what);
+        self.telling.counters().count(what);
     }
 
     /// Whether `peer` shows no sign of life.
     pub(crate) fn is_silent(&self, peer: ServerId) -> bool {
-        self.link(peer).is_silent(self.node.now())
+        self.link(peer).is_silent(self.now())
     }
 
     /// Has the link to `peer` break and open anew, because of `why`.
@@ -123,7 +212,7 @@ impl<'a> Context<'a> {
 
     /// Role and state of a copy whose driver is at the device.
     pub(crate) fn at_device(&self, region: &Region) -> (&'static str, &'static str) {
-        match region.view().primary == self.node.id {
+        match region.view().primary == self.id {
             true => ("primary", "opening"),
             false => ("backup", "following"),
         }
@@ -131,24 +220,66 @@ impl<'a> Context<'a> {
 
     /// The region is open here no more.
     pub(crate) fn end_serving(&self, region: RegionId) {
-        if let Some(region) = self.node.region(region) {
+        if let Some(region) = self.region(region) {
             region.end_serving();
         }
     }
 
     /// Moves this server's role in `region`, because of `event`.
     pub(crate) fn turn(&self, region: RegionId, event: role::Event) {
-        if let Some(region) = self.node.region(region) {
+        if let Some(region) = self.region(region) {
             region.turn(event);
         }
     }
 
     /// The region is open here.
     pub(crate) fn serve(&self, region: RegionId, engine: Arc<Serving>) {
-        self.node.set_room_of_members(region, &engine);
-        if let Some(open) = self.node.region(region) {
+        self.device_care.set_room_of_members(region, &engine, self);
+        if let Some(open) = self.region(region) {
             open.serve(engine);
         }
-        self.node.wake_logs(region);
+        self.wake_logs(region);
+    }
+
+    /// Has `backup`, which is attached to a region of this server, do what others may have done before.
+    pub(crate) fn ask_to_compact(&self, region: RegionId, backup: ServerId) {
+        let asked = self
+            .region(region)
+            .and_then(|region| region.maintained().asked_of_backups());
+        if let Some(upto) = asked {
+            self.send(backup, region, &Message::Compact { upto });
+        }
+    }
+
+    /// Ships what was appended by this and other threads. Returns whether anything was done.
+    pub(super) fn pump_dirty(&self) -> bool {
+        let mut made = false;
+        for region in self.regions.take_dirty() {
+            made |= LocalRegion::new(self, region).pump();
+        }
+        made
+    }
+
+    /// A number that no other snapshot has: of this server, of this start of it, and in order.
+    pub(super) fn new_snapshot(&self) -> SnapshotId {
+        let server = u64::from(self.id.0 & 0xffff);
+        let start = u64::from(start_number(&self.world.store));
+        let number = self.requests.next_snapshot();
+        SnapshotId(server << 48 | start << 32 | u64::from(number))
+    }
+
+    /// Gives up requests that are past their deadline. Looked at a few times a second.
+    pub(super) fn sweep(&self) {
+        let now = self.now();
+        if !self.requests.begin_sweep(now, self.settings.deadline / 20) {
+            return;
+        }
+        snapshots::sweep(self);
+        let mut due = Vec::new();
+        self.requests.expire_calls(now, &mut due, self);
+        for region in self.regions.iter() {
+            LocalRegion::new(self, region).expire(now, &mut due);
+        }
+        send_all(due);
     }
 }

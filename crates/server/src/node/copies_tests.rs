@@ -16,7 +16,6 @@ use argosy_memory::{AnonymousWindows, MemoryError, SharedMemory, WindowStore};
 use argosy_replication::primary::Event;
 
 use super::bad_wire::over_bad_wire;
-use super::context::Context;
 use super::readers_tests::{Answers, Gate, set_clock};
 use super::reading::Asked;
 use super::region::{Driver, engine_of};
@@ -240,12 +239,12 @@ impl Pair {
         let region = node.region(REGIONS[0]).expect("a member");
         if let Driver::Primary(driver) = &mut *region.driver() {
             let member = ServerId(1);
-            driver.handle(Event::LinkUp { member }, &Context { node });
+            driver.handle(Event::LinkUp { member }, &node.context());
         }
     }
 
     fn shipments(&self) -> u64 {
-        self.nodes[0].counts().shipments
+        self.nodes[0].inspect().counts().shipments
     }
 
     /// Until both servers are ready.
@@ -310,7 +309,7 @@ fn beside_a_failed_copy(mutants: Mutants) -> (Pair, usize, u64) {
     }
     pair.run(200);
     assert!(pair.shipments() > 0, "segments are shipped");
-    assert!(pair.nodes[1].fail_copy(REGIONS[0]));
+    assert!(pair.nodes[1].inspect().fail_copy(REGIONS[0]));
     // What the first region has in its memtables still goes to its levels, and is shipped to nobody.
     for key in 0..200 {
         pair.put(0, key);
@@ -347,7 +346,7 @@ fn other_regions_go_on_beside_a_failed_copy() {
         let backup = pair.nodes[1].ready().degraded;
         let told = |why: &String| why.contains("copy has failed: it was made");
         assert!(backup.iter().any(told), "{backup:?}");
-        let status = pair.nodes[0].status(Default::default());
+        let status = pair.nodes[0].reports().status(Default::default());
         let region = &status.regions[0];
         assert_eq!(region.state, "degraded");
         assert_eq!(region.backups[0].state, "failed");
@@ -356,13 +355,17 @@ fn other_regions_go_on_beside_a_failed_copy() {
             page.contains("argosy_backup_failed{peer=\"1\"} 1"),
             "{page}"
         );
-        let copy = &pair.nodes[1].status(Default::default()).regions[0];
+        let copy = &pair.nodes[1].reports().status(Default::default()).regions[0];
         assert_eq!((copy.role, copy.state), ("backup", "failed"));
         if round == 0 {
-            let lost = pair.nodes[0].counts().links_lost;
+            let lost = pair.nodes[0].inspect().counts().links_lost;
             pair.nodes[0].link(ServerId(1)).reset("the test wants it");
             pair.run(1000);
-            assert_eq!(pair.nodes[0].counts().links_lost, lost + 1, "once");
+            assert_eq!(
+                pair.nodes[0].inspect().counts().links_lost,
+                lost + 1,
+                "once"
+            );
             assert!(pair.nodes[0].link(ServerId(1)).is_open());
         }
     }
@@ -410,7 +413,7 @@ fn a_report_waits_for_memory() {
         assert!(pair.nodes[0].ready().lacks.is_some(), "it has not reported");
         pair.run(8000);
         assert_eq!(memory.refusals.load(Ordering::Relaxed), 0);
-        assert_eq!(pair.nodes[0].counts().links_lost, 0);
+        assert_eq!(pair.nodes[0].inspect().counts().links_lost, 0);
         assert_eq!(pair.nodes[0].ready().lacks, None, "{refusals} refusals");
         pair.put(0, 2);
         pair.put(1, 3);
@@ -428,7 +431,7 @@ fn a_full_fabric_loses_no_backup() {
     };
     let mut pair = Pair::new(fabric, Mutants::default());
     pair.open();
-    let offers = pair.nodes[0].counts().offers;
+    let offers = pair.nodes[0].inspect().counts().offers;
     for key in 0..600 {
         pair.put(0, key % 100);
         pair.put(1, key % 100);
@@ -440,9 +443,9 @@ fn a_full_fabric_loses_no_backup() {
     let (acknowledged, answers) = pair.acknowledged();
     assert!(acknowledged > 1000, "{acknowledged} of {answers}");
     assert!(pair.world.counters().refused > 50, "the fabric was full");
-    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    assert_eq!(pair.nodes[0].inspect().counts().links_lost, 0);
     assert_eq!(
-        pair.nodes[0].counts().offers,
+        pair.nodes[0].inspect().counts().offers,
         offers,
         "nobody had to catch up"
     );
@@ -482,7 +485,11 @@ fn a_fetch_from_a_slow_device_holds_up_nobody() {
         to: 4096,
         slot: 0,
     };
-    pair.nodes[0].asked_to_read(ServerId(1), asked);
+    let context = pair.nodes[0].context();
+    context
+        .device_care
+        .fetches()
+        .push(ServerId(1), asked, &context);
     let background = pair.shut(0);
     for key in 0..4 {
         pair.put(0, key);
@@ -493,7 +500,7 @@ fn a_fetch_from_a_slow_device_holds_up_nobody() {
     }
     assert_eq!(pair.acknowledged(), (4, 4));
     assert_eq!(beside_a_slow_device(&mut pair), (4, 4));
-    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    assert_eq!(pair.nodes[0].inspect().counts().links_lost, 0);
     pair.open_device(0, background);
 }
 
@@ -524,11 +531,11 @@ fn a_report_from_a_slow_device_holds_up_nobody() {
         }
         let lacks = pair.nodes[0].ready().lacks.expect("it has not reported");
         assert!(lacks.contains("waiting for server 1"), "{lacks}");
-        let lost = pair.nodes[0].counts().links_lost;
+        let lost = pair.nodes[0].inspect().counts().links_lost;
         assert_eq!(lost, u64::from(relinks));
         pair.open_device(1, background);
         pair.run(500);
-        assert_eq!(pair.nodes[0].counts().links_lost, lost);
+        assert_eq!(pair.nodes[0].inspect().counts().links_lost, lost);
         assert_eq!(pair.nodes[0].ready().lacks, None);
         pair.put(0, 1);
         pair.run(20);
@@ -566,7 +573,7 @@ fn a_promotion_from_a_slow_device_holds_up_nobody() {
     pair.open_device(0, background);
     pair.run(500);
     assert_eq!(pair.nodes[0].ready().lacks, None);
-    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    assert_eq!(pair.nodes[0].inspect().counts().links_lost, 0);
     pair.acknowledged();
     pair.put(0, 1);
     pair.run(20);
@@ -596,8 +603,12 @@ fn an_adoption_waits_for_room() {
         drop(taken.pop().expect("it opens with the room that there is"));
     }
     assert!(waited > 4, "{waited}");
-    assert_eq!(pair.nodes[0].counts().links_lost, 0);
-    assert_eq!(pair.nodes[0].counts().adoptions, 2, "once in each region");
+    assert_eq!(pair.nodes[0].inspect().counts().links_lost, 0);
+    assert_eq!(
+        pair.nodes[0].inspect().counts().adoptions,
+        2,
+        "once in each region"
+    );
     taken.clear();
     pair.acknowledged();
     pair.put(0, 1);

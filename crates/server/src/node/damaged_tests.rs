@@ -14,7 +14,6 @@ use argosy_fabric::sim::SimSettings;
 use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_wire::message::{FetchStatus, Message};
 
-use super::context::Context;
 use super::copies_tests::{Pair, REGIONS, settings};
 use super::follower::Fetch;
 use super::primary::Stage;
@@ -67,7 +66,7 @@ impl Pair {
     }
 
     fn committed(&self, region: RegionId) -> Option<Lsn> {
-        self.nodes[0].committed(region)
+        self.nodes[0].inspect().committed(region)
     }
 
     /// Until the copy of a server is set aside, and all regions are open.
@@ -75,7 +74,7 @@ impl Pair {
         for _ in 0..300 {
             self.run(10);
             let lacks = |node: &Arc<Node>| node.ready().lacks.is_some();
-            let set_aside = self.nodes[server].set_aside_regions();
+            let set_aside = self.nodes[server].inspect().set_aside_regions();
             if set_aside == [BROKEN] && !self.nodes.iter().any(lacks) {
                 return;
             }
@@ -102,7 +101,7 @@ impl Pair {
         self.run(3000);
         for region in REGIONS {
             let copies = self.nodes.each_ref().map(|node| {
-                let copy = node.copy_state(region).expect("it is open");
+                let copy = node.inspect().copy_state(region).expect("it is open");
                 let stored = copy_of(node.region(region).expect("a member"));
                 (copy.checkpoint.seq, stored.expect("it is open").digest())
             });
@@ -127,7 +126,7 @@ fn a_damaged_copy_is_filled_anew() {
         pair.restart(server);
         pair.filled_anew(server);
         assert!(pair.committed(BROKEN) >= before, "nothing is lost");
-        assert!(pair.nodes[server].set_aside_segments() > 0);
+        assert!(pair.nodes[server].inspect().set_aside_segments() > 0);
         pair.is_whole();
 
         // It is as good as any other, and what was set aside is kept.
@@ -135,7 +134,7 @@ fn a_damaged_copy_is_filled_anew() {
         pair.restart(1);
         pair.open();
         assert!(pair.committed(BROKEN) >= before);
-        assert_eq!(pair.nodes[server].set_aside_regions(), [BROKEN]);
+        assert_eq!(pair.nodes[server].inspect().set_aside_regions(), [BROKEN]);
         pair.is_whole();
     }
 }
@@ -172,7 +171,7 @@ fn a_copy_that_is_not_whole_stands_in_for_none() {
         assert!(pair.committed(OTHER).is_some(), "the other region is open");
         let why = pair.nodes[0].ready().lacks.expect("a region is closed");
         assert!(why.contains("none is known to be whole"), "{why}");
-        assert!(pair.nodes[server].set_aside_regions().is_empty());
+        assert!(pair.nodes[server].inspect().set_aside_regions().is_empty());
 
         pair.flip(server, BROKEN);
         pair.restart(server);
@@ -202,7 +201,7 @@ fn a_copy_that_is_being_filled_is_not_whole() {
     assert_eq!(pair.committed(BROKEN), None, "it is closed");
     let why = pair.nodes[0].ready().lacks.expect("a region is closed");
     assert!(why.contains("none is known to be whole"), "{why}");
-    assert!(pair.nodes[0].set_aside_regions().is_empty());
+    assert!(pair.nodes[0].inspect().set_aside_regions().is_empty());
 }
 
 /// Until it is filled anew, nothing is given to anybody else that is known to belong to the damaged copy: here
@@ -246,7 +245,7 @@ fn what_nobody_names_is_not_overwritten_while_a_copy_cannot_be_read() {
     pair.restart(1);
     assert_eq!(pair.places(1, BROKEN), before);
     pair.open();
-    assert_eq!(pair.nodes[1].look_through(BROKEN), []);
+    assert_eq!(pair.nodes[1].inspect().look_through(BROKEN), []);
     assert_eq!(pair.nodes[1].world.store.quarantined(), 0);
 }
 
@@ -287,7 +286,7 @@ fn a_copy_that_can_be_read_again_takes_nothing_that_another_was_given() {
     pair.flip_blocks(1, BROKEN, ALL);
     pair.restart(1);
     pair.has_lost_places(1);
-    assert_eq!(pair.nodes[1].look_through(OTHER), []);
+    assert_eq!(pair.nodes[1].inspect().look_through(OTHER), []);
 }
 
 /// Where there is no room, what was set aside goes.
@@ -304,7 +303,7 @@ fn what_is_set_aside_goes_before_writers_are_refused() {
         taken.push(segment);
     }
     pair.run(50);
-    assert!(pair.nodes[1].set_aside_regions().is_empty());
+    assert!(pair.nodes[1].inspect().set_aside_regions().is_empty());
     let named = store.regions().into_iter();
     assert_eq!(
         named
@@ -326,7 +325,7 @@ impl Pair {
         let Driver::Backup(copy) = &mut *region.driver() else {
             panic!("it is a backup");
         };
-        copy.fail_for_damage(&"a block is damaged", &Context { node });
+        copy.fail_for_damage(&"a block is damaged", &node.context());
     }
 }
 
@@ -338,15 +337,15 @@ fn a_copy_that_is_found_damaged_is_filled_anew_once() {
     pair.find_damage(1);
     pair.filled_anew(1);
     pair.is_whole();
-    let segments = pair.nodes[1].set_aside_segments();
+    let segments = pair.nodes[1].inspect().set_aside_segments();
     assert!(segments > 0);
 
     pair.find_damage(1);
     pair.run(3000);
-    assert_eq!(pair.nodes[1].set_aside_segments(), segments);
+    assert_eq!(pair.nodes[1].inspect().set_aside_segments(), segments);
     let lacks = pair.nodes[0].ready().lacks.expect("a copy has failed");
     assert!(lacks.contains("whose copy has failed"), "{lacks}");
-    assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
+    assert_eq!(pair.nodes[1].inspect().counts().refilled_copies, 1);
 
     pair.restart(1);
     pair.run(3000);
@@ -369,7 +368,7 @@ impl Pair {
             }
         }
         self.run(200);
-        assert_eq!(self.nodes[1].look_through(BROKEN).len(), 1);
+        assert_eq!(self.nodes[1].inspect().look_through(BROKEN).len(), 1);
     }
 }
 
@@ -381,14 +380,14 @@ fn a_damaged_level_that_a_backup_built_is_built_anew() {
     pair.flip_own_level();
     pair.filled_anew(1);
     pair_takes(&mut pair, 0);
-    assert_eq!(pair.nodes[1].look_through(BROKEN), []);
-    assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
+    assert_eq!(pair.nodes[1].inspect().look_through(BROKEN), []);
+    assert_eq!(pair.nodes[1].inspect().counts().refilled_copies, 1);
 
     pair.flip_own_level();
     pair.run(200);
     assert_eq!(pair.nodes[0].ready().lacks, None);
     pair_takes(&mut pair, 0);
-    assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
+    assert_eq!(pair.nodes[1].inspect().counts().refilled_copies, 1);
 }
 
 /// A copy that is filled anew asks for what is damaged where it lies. Nothing of it is taken, the damage is known there
@@ -396,7 +395,13 @@ fn a_damaged_level_that_a_backup_built_is_built_anew() {
 #[test]
 fn a_fetch_that_meets_damage_has_it_known() {
     let mut pair = pair();
-    let level = |pair: &Pair| pair.nodes[0].level_places(BROKEN).first().copied();
+    let level = |pair: &Pair| {
+        pair.nodes[0]
+            .inspect()
+            .level_places(BROKEN)
+            .first()
+            .copied()
+    };
     let mut keys = 300..3000;
     let (number, place, _) = loop {
         if let Some(level) = level(&pair) {
@@ -424,6 +429,7 @@ fn a_fetch_that_meets_damage_has_it_known() {
     assert!(pair.nodes[0].ready().lacks.is_some());
     assert!(
         pair.nodes[1]
+            .inspect()
             .level_places(BROKEN)
             .iter()
             .all(|level| level.0 != number)
@@ -454,10 +460,10 @@ fn a_damaged_log_segment_of_a_backup_that_builds_levels_is_repaired() {
         pair.run(1);
     };
     pair.devices[1].inner().flip_bit(place.start() + 200, 3);
-    assert_eq!(pair.nodes[1].look_through(BROKEN).len(), 1);
+    assert_eq!(pair.nodes[1].inspect().look_through(BROKEN).len(), 1);
     pair.run(200);
-    assert_eq!(pair.nodes[1].look_through(BROKEN), []);
-    let counts = pair.nodes[1].scrub_status();
+    assert_eq!(pair.nodes[1].inspect().look_through(BROKEN), []);
+    let counts = pair.nodes[1].reports().scrub_status();
     assert_eq!(
         (counts.repaired_segments_total, counts.refilled_copies_total),
         (1, 0)
@@ -471,14 +477,17 @@ impl Pair {
         for at in 0..6000 {
             self.put(0, at * 7 % 300);
             self.run(1);
-            let [theirs, own] = self.nodes.each_ref().map(|node| node.level_places(BROKEN));
+            let [theirs, own] = self
+                .nodes
+                .each_ref()
+                .map(|node| node.inspect().level_places(BROKEN));
             let is_there = |number| theirs.iter().any(|level| level.0 == number);
             if let Some(left) = own.iter().find(|level| !is_there(level.0)) {
                 self.devices[1].inner().flip_bit(left.1.start() + 20, 3);
                 break;
             }
         }
-        assert_eq!(self.nodes[1].look_through(BROKEN).len(), 1);
+        assert_eq!(self.nodes[1].inspect().look_through(BROKEN).len(), 1);
     }
 }
 
@@ -493,8 +502,8 @@ fn a_damaged_level_that_no_other_member_has_any_more_is_built_anew() {
     pair.restart(1);
     pair.flip_level_that_only_the_backup_has();
     pair.run(3000);
-    assert_eq!(pair.nodes[1].look_through(BROKEN), []);
-    assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
+    assert_eq!(pair.nodes[1].inspect().look_through(BROKEN), []);
+    assert_eq!(pair.nodes[1].inspect().counts().refilled_copies, 1);
     pair_takes(&mut pair, 0);
 }
 
@@ -512,7 +521,7 @@ impl Pair {
         self.restart(server);
         for _ in 0..3000 {
             self.run(1);
-            if self.nodes[server].set_aside_regions() == [BROKEN] {
+            if self.nodes[server].inspect().set_aside_regions() == [BROKEN] {
                 return;
             }
         }
@@ -553,7 +562,7 @@ fn a_copy_that_was_put_back_counts_for_nothing_beside_others() {
         pair.restart(server);
         assert_eq!(pair.standing(server), Standing::PutBack);
         pair.filled_anew(server);
-        assert_eq!(pair.nodes[server].counts().refilled_copies, 1);
+        assert_eq!(pair.nodes[server].inspect().counts().refilled_copies, 1);
         assert!(pair.committed(BROKEN) >= before);
         pair.is_whole();
     }
@@ -594,7 +603,7 @@ fn of_copies_that_were_put_back_none_is_chosen() {
 impl Pair {
     /// Where the levels of a copy lie.
     fn places(&self, server: usize, region: RegionId) -> BTreeSet<DeviceSegment> {
-        let places = self.nodes[server].level_places(region);
+        let places = self.nodes[server].inspect().level_places(region);
         places.iter().map(|level| level.1).collect()
     }
 }
@@ -626,10 +635,10 @@ fn a_copy_that_was_put_back_is_opened_behind_all_others() {
     assert!(!pair.places(1, OTHER).is_disjoint(&before), "it has it");
     pair.has_lost_places(1);
     pair.filled_anew(1);
-    assert_eq!(pair.nodes[1].counts().refilled_copies, 1);
+    assert_eq!(pair.nodes[1].inspect().counts().refilled_copies, 1);
     pair.is_whole();
     for region in REGIONS {
-        assert_eq!(pair.nodes[1].look_through(region), []);
+        assert_eq!(pair.nodes[1].inspect().look_through(region), []);
     }
 }
 
@@ -653,7 +662,7 @@ fn a_copy_that_was_begun_anew_stands_in_for_none() {
         taken.push(segment);
     }
     pair.run(50);
-    assert_eq!(pair.nodes[1].set_aside_regions(), [BROKEN]);
+    assert_eq!(pair.nodes[1].inspect().set_aside_regions(), [BROKEN]);
     drop((taken, store));
 
     pair.put_back(1);
@@ -673,7 +682,7 @@ fn a_refill_is_taken_back_with_the_link() {
     pair.find_damage(1);
     let node = Arc::clone(&pair.nodes[1]);
     let region = node.region(BROKEN).expect("a member");
-    let context = Context { node: &node };
+    let context = node.context();
     let prepare = |refill| Message::Prepare {
         attempt: 9,
         addresses: argosy_base::AddressMode::Logical,
@@ -715,7 +724,7 @@ fn a_copy_that_failed_for_good_gives_slots_back() {
         len: 0,
         checksum: 0,
     };
-    copy.handle(region, &fetched, &Context { node });
+    copy.handle(region, &fetched, &node.context());
     assert!(copy.fetches.is_empty());
     let again = node.link(region.view().primary).take_fetch_slot();
     assert_eq!(again, Some(slot));
@@ -731,7 +740,7 @@ fn a_copy_for_which_there_is_no_room_is_begun_anew_later() {
         // The mark and some windows are refused, at one attempt each.
         pair.windows[server].refusals.store(4, Ordering::Relaxed);
         pair.filled_anew(server);
-        assert_eq!(pair.nodes[server].counts().refilled_copies, 1);
+        assert_eq!(pair.nodes[server].inspect().counts().refilled_copies, 1);
         pair.is_whole();
     }
 }
@@ -756,8 +765,8 @@ fn nothing_is_begun_anew_beside_a_primary_that_has_failed() {
     region.failed(&argosy_engine::EngineError::Closed("planted"));
     pair.find_damage(1);
     pair.run(1000);
-    assert_eq!(pair.nodes[1].counts().refilled_copies, 0);
-    assert!(pair.nodes[1].set_aside_regions().is_empty());
+    assert_eq!(pair.nodes[1].inspect().counts().refilled_copies, 0);
+    assert!(pair.nodes[1].inspect().set_aside_regions().is_empty());
 }
 
 /// What was asked of a member for an adoption that has ended does not come once the link is gone. Nothing waits for it.

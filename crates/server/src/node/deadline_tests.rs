@@ -9,6 +9,7 @@ use argosy_fabric::sim::SimSettings;
 
 use super::Mutants;
 use super::copies_tests::{Pair, REGIONS};
+use super::local::LocalRegion;
 use super::look::Tell;
 use super::readers_tests::Answers;
 use super::waiting::{Entry, Queued};
@@ -34,7 +35,7 @@ fn who_has_waited_for_room_has_no_new_deadline() {
         key: b"a".to_vec(),
         tell: Tell::Value,
     };
-    let (asked, deadline) = (node.now(), node.deadline());
+    let (asked, deadline) = (node.context().now(), node.context().deadline());
     for (token, request) in (0..).zip([write, get]) {
         let reply = ReplyTo::new(&sink, token);
         let entry = Entry {
@@ -45,13 +46,16 @@ fn who_has_waited_for_room_has_no_new_deadline() {
         assert!(region.waiting().queue(entry).is_ok());
     }
 
-    node.set_now(asked + pair.settings.deadline * 4 / 5);
-    assert!(node.retry_queued(region) && !region.waiting().is_queueing());
-    node.sweep();
+    node.context()
+        .set_now(asked + pair.settings.deadline * 4 / 5);
+    let context = node.context();
+    let local = LocalRegion::new(&context, region);
+    assert!(local.retry_queued() && !region.waiting().is_queueing());
+    node.context().sweep();
     assert!(told.0.lock().expect("no panic").is_empty(), "both wait");
 
-    node.set_now(deadline + Duration::from_millis(1));
-    node.sweep();
+    node.context().set_now(deadline + Duration::from_millis(1));
+    node.context().sweep();
     let outcome = |(token, answer): &(u64, Response)| match answer {
         Response::Failed(Failure::Unavailable { what, outcome }) => {
             assert!(

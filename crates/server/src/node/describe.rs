@@ -3,40 +3,45 @@
 use argosy_base::info;
 use argosy_base::limits::SEGMENT_SIZE;
 
-use super::Node;
 use super::context::Context;
 use super::gate::Gate;
 use super::region::{Driver, Region, engine_of};
-use super::report::primary_state;
+use super::report::{Reports, primary_state};
+use super::snapshots;
 use crate::service::InfoSection;
 
-impl Node {
+impl Reports<'_> {
     /// All sections.
-    pub(crate) fn describe(&self) -> Vec<InfoSection> {
+    pub(crate) fn info(&self) -> Vec<InfoSection> {
         let regions = self
+            .context
             .regions
             .iter()
-            .map(|region| describe_region(region, &Context { node: self }))
+            .map(|region| describe_region(region, &self.context))
             .collect();
         let mut sections = vec![
             (info::SECTION, self.describe_server()),
             (info::SECTION_REGIONS, regions),
-            (info::SECTION_MEMORY, self.describe_memory()),
-            self.describe_snapshots(),
+            (
+                info::SECTION_MEMORY,
+                self.context.memory.describe(&self.context),
+            ),
+            snapshots::describe(&self.context),
         ];
-        sections.extend(self.telling.native().map(|front| front.describe()));
+        sections.extend(self.context.telling.native().map(|front| front.describe()));
         sections
     }
 
     fn describe_server(&self) -> Vec<(String, String)> {
-        let device = self.world.store.device().counters();
+        let device = self.context.world.store.device().counters();
         let mut network: u64 = self
+            .context
             .links
             .peers()
-            .map(|peer| self.link(peer).sent().all())
+            .map(|peer| self.context.link(peer).sent().all())
             .sum();
         let (mut compactions, mut levels) = (0, 0);
-        for region in self.regions.iter() {
+        for region in self.context.regions.iter() {
             if let Some(engine) = engine_of(region) {
                 let stats = engine.stats();
                 compactions += stats.flushes + stats.compactions;
@@ -53,8 +58,8 @@ impl Node {
                 Driver::AtDevice(_) | Driver::Failed(_) => {}
             }
         }
-        let space = u64::from(self.world.store.used()) * SEGMENT_SIZE as u64;
-        let own = self.telling.counters().counts();
+        let space = u64::from(self.context.world.store.used()) * SEGMENT_SIZE as u64;
+        let own = self.context.telling.counters().counts();
         let counters = [
             (info::NETWORK_BYTES, network),
             (info::DEVICE_READ_BYTES, device.read_bytes),
@@ -71,11 +76,11 @@ impl Node {
             (info::SPACE_BYTES, space),
             (
                 info::DEVICE_FAILED,
-                u64::from(self.world.store.failure().is_some()),
+                u64::from(self.context.world.store.failure().is_some()),
             ),
         ];
-        let activities = self.world.ledger.micros();
-        let method = self.world.store.device().io_method();
+        let activities = self.context.world.ledger.micros();
+        let method = self.context.world.store.device().io_method();
         let numbers = activities
             .chain(counters)
             .map(|(name, value)| (name.to_owned(), value.to_string()));
@@ -84,7 +89,7 @@ impl Node {
     }
 }
 
-impl Node {
+impl Reports<'_> {
     /// See [`info::BACKGROUND_PENDING`].
     pub(super) fn background_pending(&self) -> usize {
         let pending = |region: &Region| {
@@ -98,7 +103,11 @@ impl Node {
             };
             engine + waiting + driver
         };
-        self.regions.iter().map(|region| pending(region)).sum()
+        self.context
+            .regions
+            .iter()
+            .map(|region| pending(region))
+            .sum()
     }
 }
 

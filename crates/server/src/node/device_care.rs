@@ -4,14 +4,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::reading::Fetched;
+use super::reading::FetchQueue;
 use super::refilling::SetAsides;
 use super::room::Rooms;
 
 /// See the module documentation. Its locks are taken alone, behind all others.
 pub(super) struct DeviceCare {
     /// What other members fetch.
-    fetches: Mutex<Vec<Fetched>>,
+    fetches: FetchQueue,
     /// What is known of the members' room.
     rooms: Mutex<Rooms>,
     set_asides: Mutex<SetAsides>,
@@ -25,7 +25,7 @@ impl DeviceCare {
     /// That of a device with `set_asides`.
     pub(super) fn new(set_asides: SetAsides) -> Self {
         Self {
-            fetches: Mutex::default(),
+            fetches: FetchQueue::default(),
             rooms: Mutex::default(),
             set_asides: Mutex::new(set_asides),
             was_full: AtomicBool::new(false),
@@ -34,8 +34,8 @@ impl DeviceCare {
     }
 
     /// What other members fetch.
-    pub(super) fn fetches(&self) -> MutexGuard<'_, Vec<Fetched>> {
-        locked(&self.fetches)
+    pub(super) const fn fetches(&self) -> &FetchQueue {
+        &self.fetches
     }
 
     /// What is known of the members' room.

@@ -52,10 +52,10 @@ impl Follower {
         }
         tracing::error!(region = self.region.0, %error, "this copy stops following");
         self.failed = Some(error.to_string());
-        if self.primary != context.node.id {
+        if self.primary != context.id {
             context.turn(self.region, role::Event::Failed);
         }
-        if context.node.settings.mutants.fail_silently() {
+        if context.settings.mutants.fail_silently() {
             return;
         }
         self.revoke_windows(context);
@@ -90,7 +90,7 @@ impl Follower {
                 ..
             } if from == self.primary && self.is_damaged() => {
                 self.refill = Refill::Due(attempt);
-                context.node.wake(self.region);
+                context.wake(self.region);
             }
             Message::Prepare { attempt, .. } if from == self.primary => {
                 self.take_refill_back();

@@ -207,7 +207,7 @@ impl Follower {
 
     /// The link to the primary is gone.
     pub(crate) fn link_down(&mut self, context: &Context<'_>) {
-        if context.node.settings.mutants.keep_share() {
+        if context.settings.mutants.keep_share() {
             self.keep_share();
         }
         self.take_refill_back();
@@ -250,14 +250,14 @@ impl Follower {
         if from != self.primary && is_of_primary(message) {
             return context.reset_link(from, "it speaks as if it were the primary");
         }
-        if self.failed.is_some() && !context.node.settings.mutants.fail_silently() {
+        if self.failed.is_some() && !context.settings.mutants.fail_silently() {
             return self.handle_failed(from, message, context);
         }
         match *message {
             Message::Prepare { .. } => self.prepare(message, context),
             Message::Whole { attempt } => {
                 if self.machine.attempt() == Some(attempt) {
-                    self.became_whole(&context.node.world.store);
+                    self.became_whole(&context.world.store);
                 }
             }
             Message::Adopt => self.offer_to(from, context),
@@ -352,7 +352,6 @@ impl Follower {
             return context.reset_link(from, "what was fetched is damaged");
         };
         context
-            .node
             .telling
             .counters()
             .add(Counted::CatchUpBytes, u64::from(len));
@@ -420,7 +419,7 @@ impl Follower {
         if self.failed.is_some() {
             return false;
         }
-        if let Some(error) = context.node.world.store.failure() {
+        if let Some(error) = context.world.store.failure() {
             self.fail(&error, context);
             return true;
         }
@@ -429,7 +428,7 @@ impl Follower {
         self.start_fetches(context);
         self.try_postponed(context);
         self.try_adopted(context);
-        self.forget_arrivals(context.node.now());
+        self.forget_arrivals(context.now());
         self.count_rewritten(context);
         let events = match self.replica.step() {
             Ok(events) => events,
@@ -439,7 +438,7 @@ impl Follower {
             }
         };
         if self.replica.take_work() {
-            context.node.wake(self.region);
+            context.wake(self.region);
         }
         let made = !events.is_empty();
         if made {

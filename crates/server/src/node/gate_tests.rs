@@ -139,8 +139,8 @@ fn ingest(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
 fn ingest_in_background(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let answer = ingest(node, sink);
     for _ in 0..10 {
-        node.step_background(node.now());
-        node.step_fabric(node.now());
+        node.step_background(node.context().now());
+        node.step_fabric(node.context().now());
     }
     answer
 }

@@ -224,7 +224,8 @@ impl ScanParts {
                 (state.rest.clone(), left)
             };
             let sink: Arc<dyn ReplySink> = Arc::clone(&me) as Arc<dyn ReplySink>;
-            match node.call_first_region(&range, paging, ReplyTo::new(&sink, 0)) {
+            let reply = ReplyTo::new(&sink, 0);
+            match node.router().call_first_region(&range, paging, reply) {
                 Begun::Answered(response) => {
                     if !self.add(response) {
                         return;

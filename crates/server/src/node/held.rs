@@ -16,9 +16,9 @@ use argosy_base::{Instant, ServerId};
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
-use super::context::Context;
-use super::region::{Driver, Region};
-use super::{Node, OTHER_PART};
+use super::OTHER_PART;
+use super::local::LocalRegion;
+use super::region::Driver;
 
 /// Bytes of messages that are kept for one region, at most: 64 of the longest that a ring takes.
 pub(super) const HELD_BYTES_MAX: usize = 4 << 20;
@@ -83,10 +83,10 @@ impl Holding {
     }
 }
 
-impl Node {
-    /// Has the driver of `region` do what it has to do at the device, if anything. Returns whether it had.
-    /// In the background.
-    pub(super) fn work_at_device(&self, region: &Region, now: Instant) -> bool {
+impl LocalRegion<'_> {
+    /// Has the driver do what it has to do at the device, if anything. Returns whether it had. In the background.
+    pub(super) fn work_at_device(&self, now: Instant) -> bool {
+        let Self { context, region } = *self;
         let what = match &*region.driver() {
             Driver::Primary(driver) if driver.has_work_at_device(now) => "it is being opened",
             Driver::Backup(copy) if copy.refill_is_due() => "its copy is begun anew",
@@ -96,23 +96,22 @@ impl Node {
             Driver::Backup(copy) if copy.report_is_due(now) => "it finds where its logs end",
             _ => return false,
         };
-        let context = Context { node: self };
-        self.at_device(region, what, |driver| match driver {
-            Driver::Primary(driver) => driver.work_at_device(&context),
-            Driver::Backup(copy) if !copy.refill_is_due() => copy.report_if_due(&context),
-            Driver::Backup(_) | Driver::Failed(_) => driver.refill_now(region, &context),
+        self.at_device(what, |driver| match driver {
+            Driver::Primary(driver) => driver.work_at_device(context),
+            Driver::Backup(copy) if !copy.refill_is_due() => copy.report_if_due(context),
+            Driver::Backup(_) | Driver::Failed(_) => driver.refill_now(region, context),
             Driver::AtDevice(_) => {}
         });
         true
     }
 
-    /// Has the driver of `region` do something at the device; `what` says what, for people. In the background.
+    /// Has the driver do something at the device; `what` says what, for people. In the background.
     pub(super) fn at_device<T>(
         &self,
-        region: &Region,
         what: &'static str,
         work: impl FnOnce(&mut Driver) -> T,
     ) -> T {
+        let Self { context, region } = *self;
         let mut driver = std::mem::replace(&mut *region.driver(), Driver::AtDevice(what));
         let done = work(&mut driver);
         let away = std::mem::replace(&mut *region.driver(), driver);
@@ -122,73 +121,76 @@ impl Node {
         );
         region.release();
         region.active().raise();
-        self.world.fabric.notify(self.id);
+        context.world.fabric.notify(context.id);
         done
     }
 
-    /// A message of `peer` about `region` has come. For the fabric thread.
+    /// A message of `peer` about the region has come. For the fabric thread.
     pub(super) fn message_came(
         &self,
-        region: &Region,
-        (peer, header): (ServerId, Header),
+        peer: ServerId,
+        header: Header,
         message: &Message<'_>,
         payload: &[u8],
     ) {
+        let region = self.region;
         let mut driver = region.driver();
         if matches!(*driver, Driver::AtDevice(_)) {
             let mut holding = region.holding();
             if !holding.has_room(payload) {
-                return self.link(peer).reset("too much waits for a slow device");
+                return self
+                    .context
+                    .reset_link(peer, "too much waits for a slow device");
             }
             return holding.push(Held::Message(peer, header, payload.to_vec()));
         }
-        self.handle_held(region, &mut driver);
-        self.handle_message(region, &mut driver, peer, message);
+        self.handle_held(&mut driver);
+        self.handle_message(&mut driver, peer, message);
         drop(driver);
         region.release();
     }
 
     /// The link to `peer` is up, or down. For the fabric thread.
-    pub(super) fn link_changed(&self, region: &Region, peer: ServerId, is_up: bool) {
+    pub(super) fn link_changed(&self, peer: ServerId, is_up: bool) {
+        let region = self.region;
         let mut driver = region.driver();
         if matches!(*driver, Driver::AtDevice(_)) {
             return region.holding().push(Held::Link(peer, is_up));
         }
         region.active().raise();
-        self.handle_held(region, &mut driver);
-        self.tell_driver(&mut driver, region.view().primary, peer, is_up);
+        self.handle_held(&mut driver);
+        self.tell_driver(&mut driver, peer, is_up);
         drop(driver);
         region.release();
     }
 
     /// This server has another part in the region: its copy is used for nothing any more.
-    pub(super) fn part_changed(&self, region: &Region) {
+    pub(super) fn part_changed(&self) {
+        let region = self.region;
         let mut driver = region.driver();
         if matches!(*driver, Driver::AtDevice(_)) {
             return region.holding().push(Held::Part);
         }
         region.active().raise();
-        self.handle_held(region, &mut driver);
-        driver.retire(OTHER_PART, &Context { node: self });
+        self.handle_held(&mut driver);
+        driver.retire(OTHER_PART, self.context);
     }
 
     /// Handles what has waited for the driver, if that is back. Returns whether anything had. For the fabric thread.
-    pub(super) fn handle_held(&self, region: &Region, driver: &mut Driver) -> bool {
+    pub(super) fn handle_held(&self, driver: &mut Driver) -> bool {
         if matches!(driver, Driver::AtDevice(_)) {
             return false;
         }
-        let Holding { held, .. } = std::mem::take(&mut *region.holding());
+        let Holding { held, .. } = std::mem::take(&mut *self.region.holding());
         let any = !held.is_empty();
         for held in held {
             match held {
-                Held::Link(peer, is_up) => {
-                    self.tell_driver(driver, region.view().primary, peer, is_up)
-                }
-                Held::Part => driver.retire(OTHER_PART, &Context { node: self }),
+                Held::Link(peer, is_up) => self.tell_driver(driver, peer, is_up),
+                Held::Part => driver.retire(OTHER_PART, self.context),
                 Held::Message(peer, header, payload) => {
                     // It was understood when it came.
                     if let Ok(message) = Message::decode(header.kind, &payload) {
-                        self.handle_message(region, driver, peer, &message);
+                        self.handle_message(driver, peer, &message);
                     }
                 }
             }

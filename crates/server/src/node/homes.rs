@@ -1,27 +1,28 @@
-//! Which regions a write concerns, and how it is split among them.
+//! Which regions a write concerns, or what is ingested, and how it is split among them.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use argosy_base::Direction;
-use argosy_engine::{Condition, Op, Reach, WriteBatch, WriteOptions, long};
+use argosy_engine::{Condition, Op, Reach, WriteBatch, long};
 
-use super::Node;
 use super::gather::WriteParts;
+use super::router::Router;
+use super::write::Write;
 use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request, Response};
 
-impl Node {
+impl Router<'_> {
     /// The place of the region in which `key` lies: a part of a value, in that of the value.
     pub(super) fn home(&self, key: &[u8]) -> usize {
-        self.views.map().index_of(long::home(key))
+        self.context.views.map().index_of(long::home(key))
     }
 
     /// The places of the regions in which `op` has keys.
     pub(super) fn homes_of(&self, op: &Op<'_>) -> RangeInclusive<usize> {
         let first = self.home(op.key());
         let last = match op.range() {
-            Some(range) => self.views.map().first_of(&range, Direction::Down),
+            Some(range) => self.context.views.map().first_of(&range, Direction::Down),
             None => first,
         };
         first..=last
@@ -31,7 +32,7 @@ impl Node {
     pub(super) fn home_of(&self, batch: &WriteBatch) -> Option<usize> {
         let mut ops = batch.ops();
         let home = self.homes_of(&ops.next()?);
-        let alone = self.views.map().regions().len() == 1;
+        let alone = self.regions() == 1;
         let here = |op: Op<'_>| self.homes_of(&op) == home;
         let together = home.start() == home.end() && ops.all(here);
         (alone || together).then_some(*home.start())
@@ -40,8 +41,7 @@ impl Node {
     /// Writes a batch in every region that its keys lie in.
     pub(super) fn write_all(
         &self,
-        batch: &WriteBatch,
-        options: WriteOptions,
+        Write { batch, options }: Write<'_>,
         reach: Reach,
         reply: ReplyTo,
     ) -> Begun {
@@ -63,7 +63,7 @@ impl Node {
             let error = Failure::Invalid(what.to_owned());
             return Begun::Answered(Response::Failed(error));
         }
-        let map = self.views.map();
+        let map = self.context.views.map();
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
         for (at, op) in batch.ops().enumerate() {
             for home in self.homes_of(&op) {
@@ -91,5 +91,32 @@ impl Node {
             .map(|(region, (batch, _))| (*region, Request::Write { batch, options }))
             .collect();
         self.call_parts(&parts, reach, &whole)
+    }
+
+    /// Has each region ingest what lies in it.
+    pub(super) fn ingest_all(&self, batch: &WriteBatch, reply: ReplyTo) -> Begun {
+        if batch.puts().count() != batch.len() || batch.expires() || batch.is_empty() {
+            let odd = "what is ingested is pairs that do not expire".to_owned();
+            return Begun::Answered(Response::Failed(Failure::Invalid(odd)));
+        }
+        let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
+        let map = self.context.views.map();
+        for (at, (key, value)) in batch.puts().enumerate() {
+            let (part, ops) = parts.entry(map.index_of(key)).or_default();
+            let put = part.put(key, value);
+            put.expect("part of a batch that is within the limits");
+            ops.push(at);
+        }
+        if parts.len() == 1 {
+            let home = parts.keys().next().copied().unwrap_or_default();
+            return self.call_region(home, Request::Ingest { batch }, Reach::Device, reply);
+        }
+        let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
+        let whole: Arc<dyn ReplySink> = WriteParts::new(reply, ops, batch.len());
+        for (token, (region, (batch, _))) in (0..).zip(&parts) {
+            let request = Request::Ingest { batch };
+            self.call_part(*region, request, ReplyTo::new(&whole, token));
+        }
+        Begun::Waits
     }
 }

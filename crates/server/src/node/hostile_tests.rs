@@ -200,7 +200,7 @@ impl Scene {
         for node in &self.nodes {
             node.step_fabric(now);
             node.step_background(now);
-            let holdings = node.holdings();
+            let holdings = node.reports().holdings();
             let over = holdings.iter().find(|holding| holding.held > holding.most);
             assert_eq!(over, None, "something grows without end");
         }
@@ -401,7 +401,11 @@ impl Scene {
 
     fn is_open(&self) -> bool {
         let links = self.links.iter().all(Link::is_open);
-        links && self.nodes.iter().all(|node| node.peer_apart().is_none())
+        links
+            && self
+                .nodes
+                .iter()
+                .all(|node| node.inspect().peer_apart().is_none())
     }
 }
 
@@ -649,7 +653,7 @@ fn a_hostile_peer_harms_nobody_else() {
         let mut scene = Scene::new(seed);
         scene.until("the links open", Scene::is_open);
         scene.until("the honest region opens", |scene| {
-            scene.nodes[0].snapshot(REGIONS[0]).is_some()
+            scene.nodes[0].inspect().snapshot(REGIONS[0]).is_some()
         });
         let (mut asked, mut answered) = (0, 0);
         for step in 0..STEPS {
@@ -674,7 +678,7 @@ fn a_hostile_peer_harms_nobody_else() {
         resets += scene
             .nodes
             .iter()
-            .map(|node| node.counts().links_lost)
+            .map(|node| node.inspect().counts().links_lost)
             .sum::<u64>();
         sent += scene.sent;
     }

@@ -19,14 +19,15 @@ use argosy_coordinator::Replication;
 use argosy_engine::ingest::{IngestError, Taken, Ticket, check_part};
 use argosy_engine::{Condition, Reach, WaitFor, WriteBatch, WriteOptions};
 
-use super::Node;
 use super::gate::Reveals;
-use super::gather::WriteParts;
+use super::local::LocalRegion;
+use super::open::OpenRegion;
 use super::refuse::{failed, not_written};
 use super::region::{Region, engine_of};
 use super::serving::Serving;
 use super::waiting::Shown;
-use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request, Response};
+use super::write::Write;
+use crate::service::{Failure, ReplySink, ReplyTo, Response};
 
 /// Keys and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -41,43 +42,46 @@ impl Ingests {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Region {
-    /// Gives up what is past its deadline.
-    pub(super) fn expire_ingests(&self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
-        let mut waiting = self.ingests().lock();
-        if waiting.is_empty() {
-            return;
+    /// Has the region, which is `open`, ingest pairs that all lie in it.
+    pub(super) fn begin(
+        &self,
+        open: &OpenRegion<'_>,
+        batch: &WriteBatch,
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let pairs = batch
+            .puts()
+            .map(|(key, value)| (key.to_vec(), value.to_vec()));
+        let pairs: Pairs = pairs.collect();
+        let copies = open.region.view().members().len();
+        let replication = open.context.views.map().replication();
+        let builds = copies > 1 && replication == Replication::BuildIndex;
+        if builds || open.engine.capabilities().ingest_pair_bytes_max.is_none() {
+            return ingest_by_log(open, batch, &pairs, reply);
         }
-        let engine = engine_of(self);
-        let over = waiting.extract_if(.., |_, (_, deadline)| *deadline <= now);
-        due.extend(over.map(|(ticket, (reply, _))| {
-            let back = engine
-                .as_ref()
-                .is_some_and(|engine| engine.take_back(ticket));
-            let outcome = match back {
-                true => Outcome::NotApplied,
-                false => Outcome::Unknown,
-            };
-            let what = format!(
-                "{} does not keep up with what it is to ingest; retry",
-                self.id()
-            );
-            let error = Failure::Unavailable { what, outcome };
-            (reply, Response::Failed(error))
-        }));
+        // Locked meanwhile, so that nothing is told of the part before it is known whom to tell.
+        let mut waiting = self.lock();
+        match open.engine.ingest_part(pairs) {
+            Ok(ticket) => {
+                let before = waiting.insert(ticket, (reply, open.context.deadline()));
+                drop(waiting);
+                if let Some((reply, _)) = before {
+                    reply.send(engine_is_gone(open.region));
+                }
+                None
+            }
+            Err(error) => Some(refused(&error)),
+        }
     }
-}
 
-impl Node {
-    /// Answers requests whose pairs the engine has ingested or refused.
-    pub(super) fn answer_ingested(&self, region: &Region) {
-        let mut waiting = region.ingests().lock();
+    /// Answers requests whose pairs the engine of the region, which is `local`, has ingested or refused.
+    pub(super) fn answer(&self, local: &LocalRegion<'_>) {
+        let mut waiting = self.lock();
         if waiting.is_empty() {
             return;
         }
-        let Some(engine) = engine_of(region) else {
+        let Some(engine) = engine_of(local.region) else {
             return;
         };
         let mut ended = Vec::new();
@@ -90,101 +94,68 @@ impl Node {
             }));
         }
         drop(waiting);
+        let open = local.open(&engine);
         for (taken, reply) in ended {
-            let answer = self.show(region, &engine, shown(&engine, taken), reply.clone());
+            let answer = open.show(shown(&engine, taken), reply.clone());
             if let Some(answer) = answer {
                 reply.send(answer);
             }
         }
     }
 
-    /// Has each region ingest what lies in it.
-    pub(super) fn ingest_all(&self, batch: &WriteBatch, reply: ReplyTo) -> Begun {
-        if batch.puts().count() != batch.len() || batch.expires() || batch.is_empty() {
-            let odd = "what is ingested is pairs that do not expire".to_owned();
-            return Begun::Answered(Response::Failed(Failure::Invalid(odd)));
+    /// Gives up what is past its deadline in `region`.
+    pub(super) fn expire(&self, region: &Region, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
+        let mut waiting = self.lock();
+        if waiting.is_empty() {
+            return;
         }
-        let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
-        let map = self.views.map();
-        for (at, (key, value)) in batch.puts().enumerate() {
-            let (part, ops) = parts.entry(map.index_of(key)).or_default();
-            let put = part.put(key, value);
-            put.expect("part of a batch that is within the limits");
-            ops.push(at);
-        }
-        if parts.len() == 1 {
-            let home = parts.keys().next().copied().unwrap_or_default();
-            return self.call_region(home, Request::Ingest { batch }, Reach::Device, reply);
-        }
-        let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
-        let whole: Arc<dyn ReplySink> = WriteParts::new(reply, ops, batch.len());
-        for (token, (region, (batch, _))) in (0..).zip(&parts) {
-            let request = Request::Ingest { batch };
-            self.call_part(*region, request, ReplyTo::new(&whole, token));
-        }
-        Begun::Waits
+        let engine = engine_of(region);
+        let over = waiting.extract_if(.., |_, (_, deadline)| *deadline <= now);
+        due.extend(over.map(|(ticket, (reply, _))| {
+            let back = engine
+                .as_ref()
+                .is_some_and(|engine| engine.take_back(ticket));
+            let outcome = match back {
+                true => Outcome::NotApplied,
+                false => Outcome::Unknown,
+            };
+            let what = format!(
+                "{} does not keep up with what it is to ingest; retry",
+                region.id()
+            );
+            let error = Failure::Unavailable { what, outcome };
+            (reply, Response::Failed(error))
+        }));
     }
+}
 
-    /// Has `region`, which `engine` serves here, ingest pairs that all lie in it.
-    pub(super) fn ingest_here(
-        &self,
-        region: &Arc<Region>,
-        engine: &Arc<Serving>,
-        batch: &WriteBatch,
-        reply: ReplyTo,
-    ) -> Option<Response> {
-        let pairs = batch
-            .puts()
-            .map(|(key, value)| (key.to_vec(), value.to_vec()));
-        let pairs: Pairs = pairs.collect();
-        let copies = region.view().members().len();
-        let builds = copies > 1 && self.views.map().replication() == Replication::BuildIndex;
-        if builds || engine.capabilities().ingest_pair_bytes_max.is_none() {
-            return self.ingest_by_log(region, engine, (batch, &pairs), reply);
-        }
-        // Locked meanwhile, so that nothing is told of the part before it is known whom to tell.
-        let mut waiting = region.ingests().lock();
-        match engine.ingest_part(pairs) {
-            Ok(ticket) => {
-                let before = waiting.insert(ticket, (reply, self.deadline()));
-                drop(waiting);
-                if let Some((reply, _)) = before {
-                    reply.send(engine_is_gone(region));
-                }
-                None
-            }
-            Err(error) => Some(refused(&error)),
-        }
+/// Writes pairs as a batch where nothing is bound in their range.
+fn ingest_by_log(
+    open: &OpenRegion<'_>,
+    batch: &WriteBatch,
+    pairs: &Pairs,
+    reply: ReplyTo,
+) -> Option<Response> {
+    let engine = open.engine;
+    let max = engine.capabilities().ingest_pair_bytes_max;
+    let max = max.unwrap_or(BATCH_BYTES_MAX);
+    if let Err(error) = check_part(pairs, max) {
+        return Some(refused(&error));
     }
-
-    /// Writes pairs as a batch where nothing is bound in their range.
-    fn ingest_by_log(
-        &self,
-        region: &Arc<Region>,
-        engine: &Arc<Serving>,
-        (batch, pairs): (&WriteBatch, &Pairs),
-        reply: ReplyTo,
-    ) -> Option<Response> {
-        let max = engine.capabilities().ingest_pair_bytes_max;
-        let max = max.unwrap_or(BATCH_BYTES_MAX);
-        if let Err(error) = check_part(pairs, max) {
-            return Some(refused(&error));
-        }
-        match engine.is_unbound(&range_of(pairs)) {
-            Ok(true) => {}
-            Ok(false) => return self.show(region, engine, shown(engine, Taken::NotEmpty), reply),
-            Err(error) => return Some(failed(&error)),
-        }
-        // Whoever binds one of the keys from here on is noticed.
-        let options = WriteOptions {
-            condition: Condition::Absent,
-            return_previous: false,
-        };
-        let sink: Arc<dyn ReplySink> = Arc::new(Unbound(reply));
-        let reply = (ReplyTo::new(&sink, 0), Reach::Device);
-        let answered = self.write(region, engine, (batch, options), reply);
-        answered.answered().map(told)
+    match engine.is_unbound(&range_of(pairs)) {
+        Ok(true) => {}
+        Ok(false) => return open.show(shown(engine, Taken::NotEmpty), reply),
+        Err(error) => return Some(failed(&error)),
     }
+    // Whoever binds one of the keys from here on is noticed.
+    let options = WriteOptions {
+        condition: Condition::Absent,
+        return_previous: false,
+    };
+    let sink: Arc<dyn ReplySink> = Arc::new(Unbound(reply));
+    let write = Write { batch, options };
+    let answered = open.write(write, Reach::Device, ReplyTo::new(&sink, 0));
+    answered.answered().map(told)
 }
 
 /// The answer for a part of that number which an engine was handed that serves the region no more.

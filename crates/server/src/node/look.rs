@@ -1,13 +1,10 @@
 //! Looks at one key: what is told of it, and what that reveals.
 
-use std::sync::Arc;
-
 use argosy_engine::{EngineError, Found, Outline, Reach};
 
-use super::Node;
 use super::gate::Reveals;
+use super::open::OpenRegion;
 use super::refuse::{failed, overloaded};
-use super::region::Region;
 use super::serving::Serving;
 use super::waiting::{Entry, Queued, Shown};
 use crate::service::{Begun, ReplyTo, Response};
@@ -91,44 +88,38 @@ fn outline_of(engine: &Serving, outline: Outline, reach: Reach) -> Shown {
     }
 }
 
-impl Node {
-    /// Looks a key of `region`, whose primary this server is, up within the reach of `look`.
-    pub(super) fn get(
-        &self,
-        region: &Region,
-        engine: &Arc<Serving>,
-        look: Look<'_>,
-        reply: ReplyTo,
-    ) -> Begun {
-        if let Some(waits) = self.behind_writes(region, look, &reply) {
+impl Look<'_> {
+    /// Looks the key up in `open`, in which it lies, within its reach.
+    pub(super) fn answer(self, open: &OpenRegion<'_>, reply: ReplyTo) -> Begun {
+        if let Some(waits) = self.wait_behind_writes(open, &reply) {
             return waits.into();
         }
-        match look.tell.of(engine, look.key, look.reach) {
-            Ok(shown) => self.show(region, engine, shown, reply).into(),
+        match self.tell.of(open.engine, self.key, self.reach) {
+            Ok(shown) => open.show(shown, reply).into(),
             Err(EngineError::NotInMemory) => Begun::NeedsDevice,
             Err(error) => Begun::Answered(failed(&error)),
         }
     }
 
-    /// Where writes of `key` wait for room: queues a read behind them.
-    fn behind_writes(
-        &self,
-        region: &Region,
-        Look { key, tell, .. }: Look<'_>,
+    /// Where writes of the key wait for room: queues the read behind them.
+    fn wait_behind_writes(
+        self,
+        open: &OpenRegion<'_>,
         reply: &ReplyTo,
     ) -> Option<Option<Response>> {
-        let mut waiting = region.waiting();
-        if !waiting.is_queueing() || !waiting.writes(key) {
+        let mut waiting = open.region.waiting();
+        if !waiting.is_queueing() || !waiting.writes(self.key) {
             return None;
         }
         let entry = Entry {
             request: Queued::Get {
-                key: key.to_vec(),
-                tell,
+                key: self.key.to_vec(),
+                tell: self.tell,
             },
             reply: reply.clone(),
-            deadline: self.deadline(),
+            deadline: open.context.deadline(),
         };
-        Some(waiting.queue(entry).err().map(|_| overloaded(region)))
+        let queued = waiting.queue(entry);
+        Some(queued.err().map(|_| overloaded(open.region)))
     }
 }

@@ -12,19 +12,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use argosy_base::{EditSeq, Instant, Lsn, Outcome, RegionId, ServerId};
+use argosy_base::{EditSeq, Instant, Lsn, Outcome, ServerId};
 use argosy_coordinator::Replication;
 use argosy_engine::BusyReason;
 use argosy_wire::message::Message;
 
-use super::Node;
-use super::context::Context;
-use super::gather::CountParts;
+use super::local::LocalRegion;
+use super::open::OpenRegion;
 use super::refuse::overloaded;
-use super::region::{Driver, Region, engine_of, send_all};
+use super::region::{Region, engine_of, send_all};
 use super::serving::Serving;
 use super::waiting::{Entry, Queued};
-use crate::service::{Begun, Failure, Maintenance, ReplySink, ReplyTo, Request, Response};
+use crate::service::{Failure, Maintenance, ReplyTo, Response};
 
 /// Most requests that wait for one region.
 const WAITING_MAX: usize = 1024;
@@ -75,16 +74,6 @@ pub(crate) struct Maintained {
     backups: Mutex<Backups>,
 }
 
-impl Maintained {
-    fn waiting(&self) -> MutexGuard<'_, Vec<Waiter>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn backups(&self) -> MutexGuard<'_, Backups> {
-        self.backups.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Backups {
     /// Whether all of `members` have merged everything up to `upto`.
     fn have_merged(&self, upto: Lsn, mut members: impl Iterator<Item = ServerId>) -> bool {
@@ -118,32 +107,29 @@ impl Waiter {
     }
 }
 
-impl Node {
-    /// Has `what` be done with every region.
-    pub(super) fn maintain_all(&self, what: Maintenance, reply: ReplyTo) -> Begun {
-        let regions = self.views.map().regions().len();
-        let parts: Arc<dyn ReplySink> = CountParts::new(reply, regions, |_| Response::Done);
-        for index in 0..regions {
-            self.call_part(index, Request::Maintain { what }, ReplyTo::new(&parts, 0));
-        }
-        Begun::Waits
+impl Maintained {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waiter>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `what` be done with `region`, which `engine` serves here.
-    pub(super) fn maintain_here(
+    fn backups(&self) -> MutexGuard<'_, Backups> {
+        self.backups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `what` be done with the region, which is `open`.
+    pub(super) fn begin(
         &self,
-        region: &Arc<Region>,
-        engine: &Arc<Serving>,
+        open: &OpenRegion<'_>,
         what: Maintenance,
         reply: ReplyTo,
     ) -> Option<Response> {
-        let deadline = self.deadline();
+        let deadline = open.context.deadline();
         match what {
             Maintenance::Flush => {
-                let mut waiting = region.waiting();
+                let mut waiting = open.region.waiting();
                 if !waiting.is_queueing() {
                     drop(waiting);
-                    return self.begin_flush(region, engine, (reply, deadline));
+                    return self.begin_flush(open, reply, deadline);
                 }
                 let request = Queued::Flush;
                 let queued = waiting.queue(Entry {
@@ -151,106 +137,109 @@ impl Node {
                     reply,
                     deadline,
                 });
-                queued.err().map(|_| overloaded(region))
+                queued.err().map(|_| overloaded(open.region))
             }
             Maintenance::Compact => {
                 let goal = Goal::Merged(Merged {
-                    number: engine.compact_now(),
+                    number: open.engine.compact_now(),
                     edit: None,
-                    upto: self.compact_backups(region, engine),
+                    upto: self.compact_backups(open),
                 });
-                self.wait_for(region, engine, goal, (reply, deadline))
+                let engine = Arc::downgrade(open.engine);
+                let waiter = Waiter {
+                    goal,
+                    engine,
+                    reply,
+                    deadline,
+                };
+                self.wait_for(waiter, open)
             }
         }
     }
 
     /// Has backups that build levels of their own merge everything that has been written. Returns up to where;
     /// `None` where there are no such backups.
-    fn compact_backups(&self, region: &Region, engine: &Serving) -> Option<Lsn> {
-        let context = Context { node: self };
-        let builds = self.views.map().replication() == Replication::BuildIndex;
-        if !builds || !context.is_replicated(region.id()) {
+    fn compact_backups(&self, open: &OpenRegion<'_>) -> Option<Lsn> {
+        let (context, region) = (open.context, open.region.id());
+        let builds = context.views.map().replication() == Replication::BuildIndex;
+        if !builds || !context.is_replicated(region) {
             return None;
         }
-        let upto = engine.last_lsn();
+        let upto = open.engine.last_lsn();
         {
-            let mut backups = region.maintained().backups();
+            let mut backups = self.backups();
             backups.asked = backups.asked.max(Some(upto));
         }
         // They have in memtables what was flushed.
-        engine.flush_now();
-        for backup in context.backups(region.id()) {
-            context.send(backup, region.id(), &Message::Compact { upto });
+        open.engine.flush_now();
+        for backup in context.backups(region) {
+            context.send(backup, region, &Message::Compact { upto });
         }
         Some(upto)
     }
 
-    /// `backup` is attached to a region of this server: it is asked for what others may have done before.
-    pub(super) fn ask_to_compact(&self, region: RegionId, backup: ServerId) {
-        let asked = self
-            .region(region)
-            .and_then(|region| region.maintained().backups().asked);
-        if let Some(upto) = asked {
-            Context { node: self }.send(backup, region, &Message::Compact { upto });
-        }
+    /// What a backup that is attached is to be asked for: others may have done it before.
+    pub(super) fn asked_of_backups(&self) -> Option<Lsn> {
+        self.backups().asked
     }
 
-    /// `backup` says that it has merged everything up to `upto`.
-    pub(super) fn backup_has_compacted(&self, region: &Region, backup: ServerId, upto: Lsn) {
-        let mut backups = region.maintained().backups();
+    /// `backup` says that it has merged everything up to `upto` of the region, which is `local`.
+    pub(super) fn backup_has_compacted(
+        &self,
+        local: &LocalRegion<'_>,
+        backup: ServerId,
+        upto: Lsn,
+    ) {
+        let mut backups = self.backups();
         let merged = backups.merged.entry(backup).or_default();
         *merged = upto.max(*merged);
-        let members = Context { node: self }.backups(region.id());
+        let members = local.context.backups(local.region.id());
         let asked = backups.asked;
         if asked.is_some_and(|asked| backups.have_merged(asked, members)) {
             backups.asked = None;
         }
     }
 
-    /// Has everything that was appended to `region` be made durable.
+    /// Has everything that was appended to the region, which is `open`, be made durable.
     pub(super) fn begin_flush(
         &self,
-        region: &Region,
-        engine: &Arc<Serving>,
-        reply: (ReplyTo, Instant),
+        open: &OpenRegion<'_>,
+        reply: ReplyTo,
+        deadline: Instant,
     ) -> Option<Response> {
-        let goal = Goal::Durable(engine.last_lsn());
-        engine.flush_and_mark();
-        self.wait_for(region, engine, goal, reply)
-    }
-
-    /// Answers once `engine` has reached `goal`.
-    fn wait_for(
-        &self,
-        region: &Region,
-        engine: &Arc<Serving>,
-        goal: Goal,
-        (reply, deadline): (ReplyTo, Instant),
-    ) -> Option<Response> {
-        let mut waiter = Waiter {
+        let goal = Goal::Durable(open.engine.last_lsn());
+        open.engine.flush_and_mark();
+        let engine = Arc::downgrade(open.engine);
+        let waiter = Waiter {
             goal,
-            engine: Arc::downgrade(engine),
+            engine,
             reply,
             deadline,
         };
-        if let Some(now) = self.outcome_of(&mut waiter, region, Some(engine)) {
+        self.wait_for(waiter, open)
+    }
+
+    /// Answers `waiter` once the engine has reached its goal.
+    fn wait_for(&self, mut waiter: Waiter, open: &OpenRegion<'_>) -> Option<Response> {
+        if let Some(now) = self.outcome_of(&mut waiter, &open.local(), Some(open.engine)) {
             return Some(now);
         }
-        let mut waiting = region.maintained().waiting();
+        let mut waiting = self.waiting();
         if waiting.len() >= WAITING_MAX {
-            return Some(overloaded(region));
+            return Some(overloaded(open.region));
         }
         waiting.push(waiter);
         None
     }
 
-    /// The answer to `waiter`, if it is known: `engine` serves `region` now.
+    /// The answer to `waiter`, if it is known: `engine` serves the region, which is `local`, now.
     fn outcome_of(
         &self,
         waiter: &mut Waiter,
-        region: &Region,
+        local: &LocalRegion<'_>,
         engine: Option<&Arc<Serving>>,
     ) -> Option<Response> {
+        let LocalRegion { context, region } = *local;
         let outcome = Outcome::Unknown;
         let same =
             |engine: &&Arc<Serving>| std::ptr::eq(Arc::as_ptr(engine), waiter.engine.as_ptr());
@@ -259,65 +248,58 @@ impl Node {
             let error = Failure::Unavailable { what, outcome };
             return Some(Response::Failed(error));
         };
-        let members = Context { node: self }.backups(region.id());
-        let backups = |upto| region.maintained().backups().have_merged(upto, members);
+        let members = context.backups(region.id());
+        let backups = |upto| self.backups().have_merged(upto, members);
         if waiter.is_done(engine, backups) {
             return Some(Response::Done);
         }
         let broken = region.failure().map(str::to_owned);
-        let broken = broken.or_else(|| Some(self.world.store.failure()?.to_string()));
+        let broken = broken.or_else(|| Some(context.world.store.failure()?.to_string()));
         if let Some(why) = broken {
             let what = format!("{}: {why}", region.id());
             return Some(Response::Failed(Failure::Storage { what, outcome }));
         }
         if engine.is_full() && matches!(waiter.goal, Goal::Merged(..)) {
-            let what = self.busy_text(region, engine, BusyReason::DeviceFull);
+            let what = local.busy_text(engine, BusyReason::DeviceFull);
             return Some(Response::Failed(Failure::Busy { what, outcome }));
         }
         None
     }
 
-    /// Answers what has come to its end in `region`.
-    pub(super) fn answer_maintained(&self, region: &Region) {
+    /// Answers what has come to its end in the region, which is `local`.
+    pub(super) fn answer(&self, local: &LocalRegion<'_>) {
         // Without the lock from here on: who comes meanwhile is looked at the next time.
-        let waiters = std::mem::take(&mut *region.maintained().waiting());
+        let waiters = std::mem::take(&mut *self.waiting());
         if waiters.is_empty() {
             return;
         }
-        let engine = engine_of(region);
+        let engine = engine_of(local.region);
         let (mut due, mut left) = (Vec::new(), Vec::new());
         for mut waiter in waiters {
-            match self.outcome_of(&mut waiter, region, engine.as_ref()) {
+            match self.outcome_of(&mut waiter, local, engine.as_ref()) {
                 Some(response) => due.push((waiter.reply, response)),
                 None => left.push(waiter),
             }
         }
-        region.maintained().waiting().append(&mut left);
+        self.waiting().append(&mut left);
         send_all(due);
     }
 
-    /// Gives up what is past its deadline.
-    pub(super) fn expire_maintenance(
+    /// Gives up what is past its deadline in the region, which is `local`.
+    pub(super) fn expire(
         &self,
-        region: &Region,
+        local: &LocalRegion<'_>,
         now: Instant,
         due: &mut Vec<(ReplyTo, Response)>,
     ) {
         let is_late = |waiter: &mut Waiter| waiter.deadline <= now;
-        let late: Vec<_> = region
-            .maintained()
-            .waiting()
-            .extract_if(.., is_late)
-            .collect();
+        let late: Vec<_> = self.waiting().extract_if(.., is_late).collect();
         if late.is_empty() {
             return;
         }
-        let lacks = match &*region.driver() {
-            Driver::Primary(driver) => driver.lacks(&Context { node: self }),
-            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
-        };
+        let lacks = local.lacks();
         due.extend(late.into_iter().map(|waiter| {
-            let what = waiter.too_late(region, lacks.as_deref());
+            let what = waiter.too_late(local.region, lacks.as_deref());
             let outcome = Outcome::Unknown;
             let error = Failure::Unavailable { what, outcome };
             (waiter.reply, Response::Failed(error))

@@ -5,9 +5,10 @@ use std::time::Duration;
 use argosy_device::{Device, OpKind};
 use argosy_engine::{Reach, WriteBatch, WriteOptions};
 
+use super::super::Node;
 use super::super::readers_tests::{Gate, alone};
 use super::*;
-use crate::service::Service;
+use crate::service::{ReplySink, Request, Service};
 
 /// More steps than anything takes.
 const STEPS_MAX: usize = 10_000;
@@ -171,8 +172,8 @@ fn who_is_too_late_may_ask_again() {
     bench.maintain(1, Maintenance::Compact);
     bench.maintain(2, Maintenance::Flush);
     let late = START + Duration::from_secs(6);
-    bench.node.set_now(late);
-    bench.node.sweep();
+    bench.node.context().set_now(late);
+    bench.node.context().sweep();
     for ((token, response), what) in bench.answered().into_iter().zip(["merged", "made durable"]) {
         let Response::Failed(Failure::Unavailable { what: said, .. }) = &response else {
             panic!("{token}: {response:?}");

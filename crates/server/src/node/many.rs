@@ -11,37 +11,45 @@ use argosy_engine::batch::check_key;
 use argosy_engine::long::check_users;
 use argosy_engine::{EngineError, Found, Reach, WaitFor, Wanted};
 
-use super::Node;
 use super::look::{reveals, value_of};
+use super::open::OpenRegion;
 use super::refuse::{failed, overloaded};
-use super::region::Region;
+use super::router::Router;
 use super::serve::PAGE_BYTES_MAX;
 use super::serving::Serving;
 use super::waiting::{Entry, Queued, Shown};
-use crate::service::{
-    Begun, Failure, KeyList, ReplySink, ReplyTo, Request, Response, Service, SnapshotId,
-};
+use crate::service::{Begun, Failure, KeyList, ReplySink, ReplyTo, Request, Response, SnapshotId};
 
-impl Node {
-    /// Asks every region for those of the first of `keys` that lie in it.
-    pub(super) fn get_all(&self, asked: ManyKeys<'_>, reply: ReplyTo) -> Begun {
-        let ManyKeys {
+/// What is asked of several keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ManyKeys<'a> {
+    pub(super) keys: &'a KeyList,
+    pub(super) wanted: Wanted,
+    /// As of which snapshot; `None`: now.
+    pub(super) at: Option<SnapshotId>,
+    pub(super) reach: Reach,
+}
+
+impl ManyKeys<'_> {
+    /// Asks every region for those of the first of the keys that lie in it.
+    pub(super) fn ask_all(self, router: &Router<'_>, reply: ReplyTo) -> Begun {
+        let Self {
             keys, wanted, at, ..
-        } = asked;
+        } = self;
         if let Err(invalid) = check(keys) {
             return Begun::Answered(invalid);
         }
         if keys.is_empty() {
             return Begun::Answered(Response::Values(Vec::new()));
         }
-        if let Some(home) = self.home_of_all(keys) {
+        if let Some(home) = self.home_of_all(router) {
             let request = Request::GetMany { keys, wanted, at };
-            return self.call_region(home, request, asked.reach, reply);
+            return router.call_region(home, request, self.reach, reply);
         }
         let mut parts: BTreeMap<usize, (KeyList, Vec<usize>)> = BTreeMap::new();
         let page = keys.page(0);
         for (at, key) in keys.iter().enumerate().take(page) {
-            let (part, places) = parts.entry(self.home(key)).or_default();
+            let (part, places) = parts.entry(router.home(key)).or_default();
             part.push(key);
             places.push(at);
         }
@@ -55,70 +63,77 @@ impl Node {
             .iter()
             .map(|(region, (keys, _))| (*region, Request::GetMany { keys, wanted, at }))
             .collect();
-        self.call_parts(&parts, asked.reach, &whole)
+        router.call_parts(&parts, self.reach, &whole)
     }
 
-    /// The place of the region that all of `keys` lie in, if there is one, and they are no more than one
+    /// The place of the region that all of the keys lie in, if there is one, and they are no more than one
     /// request may have.
-    fn home_of_all(&self, keys: &KeyList) -> Option<usize> {
-        let home = self.home(keys.at(0));
-        let together =
-            self.views.map().regions().len() == 1 || keys.iter().all(|key| self.home(key) == home);
+    fn home_of_all(self, router: &Router<'_>) -> Option<usize> {
+        let keys = self.keys;
+        let home = router.home(keys.at(0));
+        let together = router.regions() == 1 || keys.iter().all(|key| router.home(key) == home);
         (together && keys.page(0) == keys.len()).then_some(home)
     }
 
-    /// Looks up keys of `region`, whose primary this server is.
-    pub(super) fn get_many(
-        &self,
-        region: &Region,
-        engine: &Arc<Serving>,
-        asked: ManyKeys<'_>,
-        reply: ReplyTo,
-    ) -> Begun {
-        let ManyKeys {
-            keys,
-            wanted,
-            at,
-            reach,
-        } = asked;
-        if let Some(at) = at {
-            return match reach {
+    /// Looks the keys up in `open`, in which they lie.
+    pub(super) fn answer(self, open: &OpenRegion<'_>, reply: ReplyTo) -> Begun {
+        if let Some(at) = self.at {
+            return match self.reach {
                 Reach::Memory => Begun::NeedsDevice,
-                Reach::Device => Begun::Answered(self.get_many_at(region, (keys, wanted), at)),
+                Reach::Device => Begun::Answered(self.values_at(at, open)),
             };
         }
-        self.note_reads(region, keys);
-        if let Some(waits) = self.many_behind_writes(region, (keys, wanted), &reply) {
+        // A reader of parts asks for one after the other: they stay for the next ones.
+        if let Some(key) = self.keys.iter().next() {
+            open.region.uses().reads(key, open.context.now());
+        }
+        if let Some(waits) = self.wait_behind_writes(open, &reply) {
             return waits.into();
         }
-        match look_up(engine, keys, wanted, reach) {
-            Ok(found) => {
-                let shown = values_of(found, reach);
-                self.show(region, engine, shown, reply).into()
-            }
+        match look_up(open.engine, self.keys, self.wanted, self.reach) {
+            Ok(found) => open.show(values_of(found, self.reach), reply).into(),
             Err(EngineError::NotInMemory) => Begun::NeedsDevice,
             Err(error) => Begun::Answered(failed(&error)),
         }
     }
 
-    /// What is `wanted` of keys of `region` in a snapshot.
-    fn get_many_at(
-        &self,
-        region: &Region,
-        (keys, wanted): (&KeyList, Wanted),
-        at: SnapshotId,
-    ) -> Response {
-        let snapshot = match self.open_snapshot(region, at) {
+    /// What is wanted of the keys in a snapshot.
+    fn values_at(self, at: SnapshotId, open: &OpenRegion<'_>) -> Response {
+        let snapshot = match open.region.snapshots().view(at, open) {
             Ok(snapshot) => snapshot,
             Err(refused) => return refused,
         };
-        let page: Vec<&[u8]> = keys.iter().take(keys.page(0)).collect();
-        match snapshot.get_some(&page, bounded(wanted)) {
+        let page: Vec<&[u8]> = self.keys.iter().take(self.keys.page(0)).collect();
+        match snapshot.get_some(&page, bounded(self.wanted)) {
             Ok(values) => Response::Values(values),
             Err(error) => failed(&error),
         }
     }
 
+    /// Where writes of one of the keys wait for room: queues the read behind them.
+    fn wait_behind_writes(
+        self,
+        open: &OpenRegion<'_>,
+        reply: &ReplyTo,
+    ) -> Option<Option<Response>> {
+        let mut waiting = open.region.waiting();
+        if !waiting.is_queueing() || !self.keys.iter().any(|key| waiting.writes(key)) {
+            return None;
+        }
+        let entry = Entry {
+            request: Queued::GetMany {
+                keys: self.keys.clone(),
+                wanted: self.wanted,
+            },
+            reply: reply.clone(),
+            deadline: open.context.deadline(),
+        };
+        let queued = waiting.queue(entry);
+        Some(queued.err().map(|_| overloaded(open.region)))
+    }
+}
+
+impl Router<'_> {
     /// Answers each of `keys` by itself. Those of one region are looked up together, where that goes.
     pub(super) fn get_together(&self, keys: &KeyList, replies: &[ReplyTo]) {
         let first = self.home(keys.at(0));
@@ -154,10 +169,16 @@ impl Node {
         let Some(region) = self.served_here(home).filter(|_| keys.iter().all(is_valid)) else {
             return 0;
         };
-        self.world.ledger.at(region.place());
+        let context = &self.context;
+        context.world.ledger.at(region.place());
         let guard = region.engine();
         let Some(engine) = guard.as_ref().filter(|_| !region.waiting().is_queueing()) else {
             return 0;
+        };
+        let open = OpenRegion {
+            context,
+            region,
+            engine,
         };
         let all: Vec<&[u8]> = keys.iter().collect();
         let mut told = 0;
@@ -169,7 +190,7 @@ impl Node {
             };
             for (found, reply) in found.into_iter().zip(&replies[told..]) {
                 let shown = value_of(found, Reach::Device);
-                if let Some(response) = self.show(region, engine, shown, reply.clone()) {
+                if let Some(response) = open.show(shown, reply.clone()) {
                     reply.clone().send(response);
                 }
                 told += 1;
@@ -177,38 +198,6 @@ impl Node {
         }
         told
     }
-
-    /// Where writes of one of `keys` wait for room: queues the read behind them.
-    fn many_behind_writes(
-        &self,
-        region: &Region,
-        (keys, wanted): (&KeyList, Wanted),
-        reply: &ReplyTo,
-    ) -> Option<Option<Response>> {
-        let mut waiting = region.waiting();
-        if !waiting.is_queueing() || !keys.iter().any(|key| waiting.writes(key)) {
-            return None;
-        }
-        let entry = Entry {
-            request: Queued::GetMany {
-                keys: keys.clone(),
-                wanted,
-            },
-            reply: reply.clone(),
-            deadline: self.deadline(),
-        };
-        Some(waiting.queue(entry).err().map(|_| overloaded(region)))
-    }
-}
-
-/// What is asked of several keys.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ManyKeys<'a> {
-    pub(super) keys: &'a KeyList,
-    pub(super) wanted: Wanted,
-    /// As of which snapshot; `None`: now.
-    pub(super) at: Option<SnapshotId>,
-    pub(super) reach: Reach,
 }
 
 /// Refuses keys that are none.

@@ -12,9 +12,10 @@ use argosy_device::buffer;
 use argosy_engine::stats::CacheStats;
 use argosy_engine::{Cache, Engine, Excess, LogSpec};
 
+use super::World;
+use super::context::Context;
 use super::edit_memory::{EditMemory, Share};
 use super::whole::MARK_BYTES;
-use super::{Node, World};
 
 std::thread_local! {
     /// When what is resident was last looked at, as far as this thread knows.
@@ -174,35 +175,35 @@ impl Memory {
     }
 }
 
-impl Node {
+impl Memory {
     /// What each part takes, of memtables and buffers all that the process has; what clients do is known to the
     /// front end.
-    pub(super) fn memory_taken(&self) -> MemoryParts {
-        let memory = self.memory.engine().memory();
+    pub(super) fn taken(&self, context: &Context<'_>) -> MemoryParts {
+        let memory = self.engine().memory();
         let size = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let messages = |peer: ServerId| self.link(peer).held_bytes();
-        let edits = self.memory.arriving_bytes() + self.memory.sending_bytes();
-        let held = edits + self.links.peers().map(messages).sum::<usize>();
+        let messages = |peer: ServerId| context.link(peer).held_bytes();
+        let edits = self.arriving_bytes() + self.sending_bytes();
+        let held = edits + context.links.peers().map(messages).sum::<usize>();
         MemoryParts {
             memtables: size(memory.memtables),
-            windows: MemoryParts::windows_of(self.regions.len(), self.memory.engine().logs()),
-            links: self.links.len() * self.settings.link.memory_bytes() + held,
+            windows: MemoryParts::windows_of(context.regions.len(), self.engine().logs()),
+            links: context.links.len() * context.settings.link.memory_bytes() + held,
             clients: 0,
-            native: self
+            native: context
                 .telling
                 .native()
                 .map_or(0, |front| front.memory_bytes()),
-            answers: self.requests.answers().taken(),
+            answers: context.requests.answers().taken(),
             buffers: size(memory.buffers),
             cache: size(memory.cache + memory.pinned + memory.versions),
         }
     }
 
     /// What is told under `INFO memory`, beside what the front end says of clients.
-    pub(super) fn describe_memory(&self) -> Vec<(String, String)> {
-        let parts = &self.settings.memory;
-        let cache = self.memory.cache_stats();
-        let taken = self.memory_taken();
+    pub(super) fn describe(&self, context: &Context<'_>) -> Vec<(String, String)> {
+        let parts = &context.settings.memory;
+        let cache = self.cache_stats();
+        let taken = self.taken(context);
         let mut fields = vec![
             ("memory_limit", parts.limit() as u64),
             ("memory_memtables_max", parts.memtables as u64),
@@ -215,7 +216,7 @@ impl Node {
             ("memory_cache_max", parts.cache as u64),
         ];
         fields.extend([
-            ("memory_program", self.memory.own),
+            ("memory_program", self.own),
             ("memory_memtables", taken.memtables as u64),
             ("memory_windows", taken.windows as u64),
             ("memory_links", taken.links as u64),
@@ -225,12 +226,9 @@ impl Node {
             ("memory_cache", taken.cache as u64),
             ("memory_cache_flushed", cache.flushed_bytes),
             ("memory_cache_pinned", cache.pinned_bytes),
-            (
-                "memory_cache_versions",
-                self.memory.engine().memory().versions,
-            ),
+            ("memory_cache_versions", self.engine().memory().versions),
             ("memory_cache_pins_refused", cache.pins_refused),
-            ("memory_cache_given", self.memory.excess.charged() as u64),
+            ("memory_cache_given", self.excess.charged() as u64),
         ]);
         fields
             .into_iter()
@@ -250,7 +248,7 @@ mod tests {
         const CACHE: u64 = 8 << 20;
         let (node, _) = alone_with(&Gate::new(), 8 << 20, || Some(16 << 20));
         let given = || {
-            let said = node.describe_memory();
+            let said = node.memory.describe(&node.context());
             let field = said.iter().find(|(name, _)| name == "memory_cache_given");
             field.and_then(|(_, bytes)| bytes.parse::<u64>().ok())
         };

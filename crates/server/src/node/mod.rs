@@ -5,9 +5,10 @@
 //! [`Service`](crate::service::Service) that a node is; the simulator calls all of them from one
 //! thread. No step waits for anything but the device.
 //!
-//! Reading order: this file and `serve` (requests find their region), `views` and `role` (what a server
-//! is to a region, and how that changes), `gate` (whether an answer may be given), `waiting`, `calls` and
-//! `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch` (what
+//! Reading order: this file, `context` (what its parts see of each other), `router` (requests find their region),
+//! `open` and `local` (what is done in a region that is open here, and in any of which there is a copy), `views` and
+//! `role` (what a server is to a region, and how that changes), `gate` (whether an answer may be given), `waiting`,
+//! `calls` and `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch` (what
 //! is not as it should be, and what the log is told of it), `link` (messages), `primary` with `shipper`
 //! and `outbox`, and `follower` (the two sides of replication), `steps` (moves links and messages),
 //! `background` with `schedule` (moves engines and copies).
@@ -41,12 +42,14 @@ mod inspect;
 mod keys;
 mod link;
 mod links;
+mod local;
 mod look;
 mod maintenance;
 mod many;
 mod memory;
 mod mutants;
 mod offering;
+mod open;
 mod opening;
 mod outbox;
 mod page;
@@ -65,6 +68,7 @@ mod report;
 mod requests;
 mod role;
 mod room;
+mod router;
 mod schedule;
 mod scrubbing;
 mod sending;
@@ -80,13 +84,14 @@ mod waiting;
 mod watch;
 mod whole;
 mod windows;
+mod write;
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
-use argosy_base::{Clock, Instant, RegionId, ServerId};
+use argosy_base::{Clock, RegionId, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::Store;
 use argosy_engine::Settings;
@@ -99,16 +104,19 @@ use crate::activity::Ledger;
 use crate::native;
 use crate::tasks::Tasks;
 use calls::Calls;
+use context::Context;
 use device_care::DeviceCare;
 use gate::Gate;
 use link::Link;
 use links::Links;
+use local::LocalRegion;
 use memory::Memory;
 use opening::{Opened, Opener};
 use region::{Care, Closed, Region, engine_of};
 use regions::{Regions, Wanted};
 use requests::Requests;
 use role::Role;
+use router::Router;
 use schedule::Steppers;
 use telling::Telling;
 use views::{View, Views};
@@ -116,12 +124,13 @@ use waiting::Allowance;
 
 pub use counters::NodeCounts;
 pub use holdings::Holding;
-pub use inspect::{CopyState, MADE_TO_FAIL};
+pub use inspect::{CopyState, Inspect, MADE_TO_FAIL};
 pub use keys::{checked_from, is_log_window};
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
 pub use mutants::Mutants;
 pub use opening::OpenError;
+pub use report::Reports;
 pub use schedule::Wakers;
 pub use views::ViewError;
 pub use windows::left_windows;
@@ -312,12 +321,52 @@ impl Node {
         self.views.to_map()
     }
 
+    /// The parts, which may use each other.
+    pub(crate) const fn context(&self) -> Context<'_> {
+        Context {
+            id: self.id,
+            settings: &self.settings,
+            world: &self.world,
+            views: &self.views,
+            links: &self.links,
+            regions: &self.regions,
+            requests: &self.requests,
+            now: &self.now,
+            memory: &self.memory,
+            telling: &self.telling,
+            device_care: &self.device_care,
+        }
+    }
+
+    /// The link to `peer`, which the region map names.
     fn link(&self, peer: ServerId) -> MutexGuard<'_, Link> {
         self.links.to(peer)
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
         self.requests.calls()
+    }
+
+    /// What passes requests on to their regions.
+    pub(crate) const fn router(&self) -> Router<'_> {
+        Router {
+            context: self.context(),
+            me: &self.me,
+        }
+    }
+
+    /// What the node tells of itself.
+    #[must_use]
+    pub const fn reports(&self) -> Reports<'_> {
+        Reports {
+            context: self.context(),
+        }
+    }
+
+    /// What tests and the simulator may see of it beyond that.
+    #[must_use]
+    pub const fn inspect(&self) -> Inspect<'_> {
+        Inspect::new(self.context())
     }
 
     /// Replaces who stores and who serves each region by what `map` says: see `role` for what becomes of this
@@ -347,11 +396,11 @@ impl Node {
             Role::Failed if before == Role::Failed => {}
             Role::Failed => {
                 region.set_closed(Closed::ForGood(OTHER_PART.into()));
-                self.part_changed(region);
+                LocalRegion::new(&self.context(), region).part_changed();
             }
             // What was said under the epoch before is not taken any more.
             Role::Opening | Role::Primary | Role::Backup => {
-                let others = self.view(region.id()).members().to_vec();
+                let others = region.view().members().to_vec();
                 for peer in others.into_iter().filter(|peer| *peer != self.id) {
                     self.link(peer).reset("its region has another epoch");
                 }
@@ -359,28 +408,8 @@ impl Node {
         }
     }
 
-    /// Who stores and who serves `region`, of which this server has a copy.
-    fn view(&self, region: RegionId) -> Arc<View> {
-        let region = self.region(region);
-        let region = region.expect("drivers are of regions that there is a copy of here");
-        Arc::clone(&region.view())
-    }
-
     fn region(&self, id: RegionId) -> Option<&Arc<Region>> {
         self.regions.get(id)
-    }
-
-    /// The time of the last step or flush.
-    fn now(&self) -> Instant {
-        Instant::from_nanos(self.now.load(Ordering::Relaxed))
-    }
-
-    fn set_now(&self, now: Instant) {
-        self.now.fetch_max(now.as_nanos(), Ordering::Relaxed);
-    }
-
-    fn deadline(&self) -> Instant {
-        self.now() + self.settings.deadline
     }
 }
 

@@ -2,7 +2,6 @@
 
 use argosy_engine::Reach;
 
-use super::Node;
 use super::context::Context;
 use super::follower::Follower;
 use super::region::{Region, engine_of};
@@ -60,11 +59,10 @@ argosy_base::mutants! {
     }
 }
 
-impl Node {
+impl Mutants {
     /// Where that is planted: what a peer has passed on of a read, as it is now.
     pub(super) fn passes_early(&self, region: &Region, request: Request<'_>) -> Option<Response> {
-        let planted = self.settings.mutants.forward_uncommitted();
-        let engine = engine_of(region).filter(|_| planted)?;
+        let engine = engine_of(region).filter(|_| self.forward_uncommitted())?;
         let Request::Get { key } = request else {
             return None;
         };
@@ -76,7 +74,7 @@ impl Node {
 impl Follower {
     /// Where that is planted: finds where the log ends, in windows to which their writer goes on writing.
     pub(super) fn keeps_grant(&mut self, context: &Context<'_>) -> bool {
-        if !context.node.settings.mutants.keep_grant() {
+        if !context.settings.mutants.keep_grant() {
             return false;
         }
         let same = self.replica.windows();

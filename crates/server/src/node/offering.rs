@@ -108,7 +108,7 @@ impl PrimaryDriver {
         if self.offers.is_empty() || !source.covers_flushed() {
             return;
         }
-        let memory = &context.node.memory;
+        let memory = context.memory;
         for (member, attempt) in std::mem::take(&mut self.offers) {
             if memory.sends_enough() || !context.has_room(member) {
                 self.offers.insert(member, attempt);

@@ -176,7 +176,9 @@ impl Pair {
     fn freeze(&mut self) {
         let region = self.nodes[0].region(REGION).expect("it is there");
         assert!(engine_of(region).expect("it is open").freeze_now());
-        self.until("the run", |pair| pair.nodes[0].background_pending() == 0);
+        self.until("the run", |pair| {
+            pair.nodes[0].reports().background_pending() == 0
+        });
     }
 
     /// `count` pairs of 400 bytes.
@@ -202,11 +204,14 @@ impl Pair {
     /// Whether the backup has the levels that the primary has, and nothing is left to do.
     fn is_settled(&self) -> bool {
         let levels = |node: &Node| {
-            let copy = node.copy_state(REGION).ok()?;
+            let copy = node.inspect().copy_state(REGION).ok()?;
             let stored = copy_of(node.region(REGION)?)?;
             Some((copy.checkpoint.seq, stored.digest()))
         };
-        let drained = self.nodes.iter().all(|node| node.background_pending() == 0);
+        let drained = self
+            .nodes
+            .iter()
+            .all(|node| node.reports().background_pending() == 0);
         drained
             && levels(&self.nodes[0]).is_some()
             && levels(&self.nodes[0]) == levels(&self.nodes[1])
@@ -251,13 +256,13 @@ fn removed_ranges_with_long_bounds_reach_a_backup() {
         pair.write(&ranges(PAIRS, 3 * round));
     }
     pair.until("the backup has all", Pair::is_settled);
-    let parts = pair.nodes[0].counts().parts;
+    let parts = pair.nodes[0].inspect().counts().parts;
     assert!(
         parts > 32,
         "no edit was longer than 2 MiB: {parts} parts of 64 KiB"
     );
     assert!(pair.longest_message() <= 64 << 10);
-    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    assert_eq!(pair.nodes[0].inspect().counts().links_lost, 0);
 
     // An empty backup takes a checkpoint of it, and nothing is left in memory.
     pair.replace_backup();
@@ -301,10 +306,10 @@ fn checkpoints_go_through_the_smallest_ring() {
     });
     pair.load(4000);
     pair.until("the backup has all", Pair::is_settled);
-    let before = pair.nodes[0].counts();
+    let before = pair.nodes[0].inspect().counts();
     pair.replace_backup();
     pair.until("an empty backup is whole", Pair::is_settled);
-    let after = pair.nodes[0].counts();
+    let after = pair.nodes[0].inspect().counts();
     assert!(after.offers > before.offers);
     assert!(after.parts > before.parts, "the checkpoint was short");
     assert!(pair.longest_message() <= 4 << 10);
@@ -464,7 +469,7 @@ fn an_edit_over_the_bound_is_an_error_of_the_copy() {
     let len = EDIT_BYTES_MAX as u64 + 1;
     assert!(!hostile.is_reset_by(&[offer(len, b"begun")]));
     let node = &hostile.pair.nodes[0];
-    let Err(why) = node.copy_state(REGION) else {
+    let Err(why) = node.inspect().copy_state(REGION) else {
         panic!("the copy follows");
     };
     assert!(why.contains("67108865 bytes, and 67108864"), "{why}");

@@ -132,7 +132,7 @@ fn left_after_a_flipped_bit(mutants: Mutants) -> (u64, usize) {
     pair.run(1000);
     assert_eq!(bad_wire::to_damage(), 0, "a segment was shipped");
     pair.open();
-    let broken = pair.nodes[0].counts().links_lost;
+    let broken = pair.nodes[0].inspect().counts().links_lost;
     pair.replace(0);
     pair.run(3000);
     (broken, pair.readable(0..40))
@@ -177,7 +177,7 @@ fn bound_after_a_stop(mutants: Mutants) -> [bool; 2] {
     }
     pair.world.resume(ServerId(0));
     pair.run(200);
-    assert_eq!(pair.nodes[0].counts().links_lost, 0);
+    assert_eq!(pair.nodes[0].inspect().counts().links_lost, 0);
     told.map(|(key, _)| pair.is_bound(key))
 }
 
@@ -227,16 +227,16 @@ fn after_losing_what_was_flushed(mutants: argosy_replication::Mutants) -> (u64, 
     pair.run(30);
     pair.windows[1] = Arc::default();
     pair.restart(1);
-    let before = pair.nodes[0].counts().offers;
+    let before = pair.nodes[0].inspect().counts().offers;
     pair.open();
     pair.acknowledged();
-    let back = pair.nodes[0].counts();
+    let back = pair.nodes[0].inspect().counts();
     for key in 20..60 {
         pair.put(0, key);
         pair.run(1);
     }
     pair.run(200);
-    let broken = pair.nodes[0].counts().links_lost - back.links_lost;
+    let broken = pair.nodes[0].inspect().counts().links_lost - back.links_lost;
     (broken, back.offers - before, pair.acknowledged().0)
 }
 

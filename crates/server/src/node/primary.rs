@@ -442,7 +442,7 @@ impl PrimaryDriver {
             } => {
                 let prepare = Message::Prepare {
                     attempt,
-                    addresses: context.node.memory.engine().addresses(),
+                    addresses: context.memory.engine().addresses(),
                     refill: refill && !context.is_broken(region),
                 };
                 context.send(member, region, &prepare);
@@ -517,16 +517,16 @@ impl PrimaryDriver {
 
     fn attach(&mut self, member: ServerId, position: &Position, context: &Context<'_>) {
         let ship = self.ships.get(&member).copied().unwrap_or(0);
-        let logs = context.node.memory.engine().logs();
+        let logs = context.memory.engine().logs();
         let attachment = Attachment::new(self.region, member, logs, position, ship);
         // None is left, unless a mistake is planted.
         self.attached.entry(member).or_insert(attachment);
         self.ship(member, context);
-        context.node.ask_to_compact(self.region, member);
+        context.ask_to_compact(self.region, member);
     }
 
     fn detach(&mut self, member: ServerId, context: &Context<'_>) {
-        if !context.node.settings.mutants.keep_attachment()
+        if !context.settings.mutants.keep_attachment()
             && let Some(attachment) = self.attached.remove(&member)
         {
             *self.log_bytes.entry(member).or_default() += attachment.bytes_written();

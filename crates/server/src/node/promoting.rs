@@ -44,13 +44,13 @@ impl Follower {
         context: &Context<'_>,
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<Promotion, Box<NotPromoted>> {
-        let world = &context.node.world;
+        let world = context.world;
         let marks = Arc::<Marks>::default();
         let service = Service {
             epoch: self.epoch,
             observer,
             clock: Some(Arc::clone(&world.clock)),
-            waker: Some(context.node.waker_of(self.region)),
+            waker: Some(context.waker_of(self.region)),
             marks: Arc::clone(&marks),
         };
         let mut promoted = self.replica.promote(service)?;
@@ -65,7 +65,7 @@ impl Follower {
 impl PrimaryDriver {
     pub(super) fn do_at_device(&mut self, due: Due, context: &Context<'_>) {
         self.due = due;
-        context.node.wake(self.region);
+        context.wake(self.region);
     }
 
     /// Whether there is something to do in the background.
@@ -114,7 +114,7 @@ impl PrimaryDriver {
                 cut,
                 mut mark,
             }) => {
-                mark.set(&context.node.world.store);
+                mark.set(&context.world.store);
                 self.mark = Some(mark);
                 let (edit, lsn) = (engine.edit(), engine.last_lsn());
                 let position = Position {

@@ -19,6 +19,7 @@ use argosy_engine::{Condition, Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
 use argosy_memory::AnonymousWindows;
 
+use super::local::LocalRegion;
 use super::region::{Region, engine_of};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use crate::activity::Ledger;
@@ -302,8 +303,9 @@ fn readers_do_not_wait_for_what_a_queued_write_reads() {
     while engine.step(Instant::from_nanos(1)).expect("it works").made {}
 
     device.shut(true);
-    let retrying = (Arc::clone(&node), Arc::clone(&region));
-    let retrying = thread::Builder::new().spawn(move || retrying.0.retry_queued(&retrying.1));
+    let (its_node, its_region) = (Arc::clone(&node), Arc::clone(&region));
+    let retrying = thread::Builder::new()
+        .spawn(move || LocalRegion::new(&its_node.context(), &its_region).retry_queued());
     device.wait_for_read();
     let value = Some(Response::Value(Some(filler.clone().into_bytes())));
     // The write that was first was carried out, to memory.

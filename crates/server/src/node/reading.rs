@@ -7,7 +7,7 @@
 //!
 //! The queue holds at most [`FETCH_SLOTS`] fetches of each peer: it has no more slots.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{RegionId, SegmentNumber, SegmentPart, ServerId};
@@ -15,11 +15,12 @@ use argosy_engine::{Pin, Progress};
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::context::Context;
+use super::convert;
 use super::counters::Counted;
 use super::link::{FETCH_SLOTS, SHIP_SLOTS, SendError};
+use super::local::LocalRegion;
 use super::region::Driver;
 use super::serving::Serving;
-use super::{Node, convert};
 use crate::activity::Activity;
 
 /// When what was read is sent again, while the fabric takes no more writes.
@@ -41,7 +42,7 @@ type Bytes = Option<Result<Vec<u8>, String>>;
 
 /// A fetch that waits.
 #[derive(Debug)]
-pub(super) struct Fetched {
+struct Fetched {
     peer: ServerId,
     /// The session of the link that it came by: what came by an earlier one is of no use.
     session: u32,
@@ -68,16 +69,26 @@ impl Reader {
     }
 }
 
-impl Node {
+/// What other members fetch. See the module documentation.
+#[derive(Debug, Default)]
+pub(super) struct FetchQueue(Mutex<Vec<Fetched>>);
+
+impl FetchQueue {
+    /// Taken alone.
+    fn lock(&self) -> MutexGuard<'_, Vec<Fetched>> {
+        // A panic while it was held left nothing half written.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// `peer` fetches part of a segment. It is read in the background.
-    pub(super) fn asked_to_read(&self, peer: ServerId, asked: Asked) {
-        let session = self.link(peer).session();
-        let mut fetches = self.device_care.fetches();
+    pub(super) fn push(&self, peer: ServerId, asked: Asked, context: &Context<'_>) {
+        let session = context.link(peer).session();
+        let mut fetches = self.lock();
         let of_peer = |fetch: &&Fetched| (fetch.peer, fetch.session) == (peer, session);
         let waiting = fetches.iter().filter(of_peer).count();
         if waiting >= usize::from(FETCH_SLOTS) || asked.slot >= FETCH_SLOTS {
             drop(fetches);
-            return self.link(peer).reset("a fetch names no slot that is free");
+            return context.reset_link(peer, "a fetch names no slot that is free");
         }
         fetches.push(Fetched {
             peer,
@@ -86,31 +97,28 @@ impl Node {
             bytes: None,
         });
         drop(fetches);
-        self.wake(asked.region);
+        context.wake(asked.region);
     }
 
-    /// Reads what other members have asked for of `region`, and sends it to them.
-    pub(super) fn serve_fetches(&self, region: RegionId) -> Progress {
+    /// Reads what other members have asked for of the region, which is `local`, and sends it to them.
+    pub(super) fn serve(&self, local: &LocalRegion<'_>) -> Progress {
+        let context = local.context;
         let mut progress = Progress::default();
-        let of_region = |fetch: &mut Fetched| fetch.asked.region == region;
-        let waiting: Vec<_> = self
-            .device_care
-            .fetches()
-            .extract_if(.., of_region)
-            .collect();
+        let of_region = |fetch: &mut Fetched| fetch.asked.region == local.region.id();
+        let waiting: Vec<_> = self.lock().extract_if(.., of_region).collect();
         for mut fetch in waiting {
-            self.world.ledger.turn_to(Activity::IndexShipping);
-            if self.link(fetch.peer).session() != fetch.session {
+            context.world.ledger.turn_to(Activity::IndexShipping);
+            if context.link(fetch.peer).session() != fetch.session {
                 progress.made = true;
                 continue;
             }
             let bytes = fetch.bytes.take();
-            let bytes = bytes.unwrap_or_else(|| self.read_for(&fetch.asked));
-            match self.send_fetched(&fetch, &bytes) {
+            let bytes = bytes.unwrap_or_else(|| read_for(&fetch.asked, local));
+            match fetch.send(&bytes, context) {
                 Ok(()) | Err(SendError::Down | SendError::TooLong { .. }) => progress.made = true,
                 Err(SendError::Full) => {
                     fetch.bytes = Some(bytes);
-                    self.device_care.fetches().push(fetch);
+                    self.lock().push(fetch);
                     progress.idle_for = Some(AGAIN);
                 }
             }
@@ -119,39 +127,36 @@ impl Node {
     }
 
     /// How many wait.
-    pub(super) fn fetches_waiting(&self) -> usize {
-        self.device_care.fetches().len()
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
     }
+}
 
-    fn read_for(&self, asked: &Asked) -> Bytes {
-        let region = self.region(asked.region)?;
-        let part = SegmentPart {
-            number: asked.segment,
-            from: asked.from,
-            to: asked.to,
-        };
-        let reader = match &*region.driver() {
-            Driver::Primary(driver) => driver.reader(),
-            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
-        };
-        match reader {
-            Some(reader) => reader.read(part),
-            None => self.at_device(
-                region,
-                "it reads for another member",
-                |driver| match driver {
-                    Driver::Primary(driver) => driver.read(part),
-                    Driver::Backup(copy) => copy.read(part),
-                    Driver::AtDevice(_) | Driver::Failed(_) => None,
-                },
-            ),
-        }
+/// What is `asked` for of the region, which is `local`.
+fn read_for(asked: &Asked, local: &LocalRegion<'_>) -> Bytes {
+    let part = SegmentPart {
+        number: asked.segment,
+        from: asked.from,
+        to: asked.to,
+    };
+    let reader = match &*local.region.driver() {
+        Driver::Primary(driver) => driver.reader(),
+        Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
+    };
+    match reader {
+        Some(reader) => reader.read(part),
+        None => local.at_device("it reads for another member", |driver| match driver {
+            Driver::Primary(driver) => driver.read(part),
+            Driver::Backup(copy) => copy.read(part),
+            Driver::AtDevice(_) | Driver::Failed(_) => None,
+        }),
     }
+}
 
+impl Fetched {
     /// Writes what was read into the asker's slot. [`SendError::Full`]: nothing was sent.
-    fn send_fetched(&self, fetch: &Fetched, bytes: &Bytes) -> Result<(), SendError> {
-        let context = Context { node: self };
-        let (peer, asked) = (fetch.peer, &fetch.asked);
+    fn send(&self, bytes: &Bytes, context: &Context<'_>) -> Result<(), SendError> {
+        let (peer, asked) = (self.peer, &self.asked);
         let refuse = |status| {
             let slot = asked.slot;
             let refusal = Message::Fetched {
@@ -167,7 +172,7 @@ impl Node {
             Some(Ok(bytes)) => bytes,
             Some(Err(error)) => {
                 tracing::error!(region = asked.region.0, %error, "cannot serve a fetch");
-                self.telling.counters().count(Counted::FetchesRefused);
+                context.count(Counted::FetchesRefused);
                 return refuse(FetchStatus::Failed);
             }
             None => return refuse(FetchStatus::Gone),
@@ -180,8 +185,8 @@ impl Node {
             checksum: convert::fetched_checksum(asked.region, asked.segment, asked.from, bytes),
         };
         let header = context.header(asked.region, message.kind());
-        let mut link = self.link(peer);
-        if link.session() != fetch.session {
+        let mut link = context.link(peer);
+        if link.session() != self.session {
             return Err(SendError::Down);
         }
         link.land(SHIP_SLOTS + asked.slot, bytes, header, &message)

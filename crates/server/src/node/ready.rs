@@ -6,11 +6,10 @@ use std::time::Duration;
 use argosy_base::{Instant, RegionId, ServerId};
 use argosy_engine::BusyReason;
 
-use super::Node;
-use super::context::Context;
 use super::gate::{Reveals, Verdict};
 use super::primary::PrimaryDriver;
 use super::region::{Driver, Region, copy_of, engine_of};
+use super::report::Reports;
 use crate::service::Readiness;
 
 /// How long a server that has started is not ready for want of a link to a peer, and warns of nothing.
@@ -67,9 +66,10 @@ pub(super) struct Trouble {
     pub(super) what: String,
 }
 
-impl Node {
+impl Reports<'_> {
     /// Whether the server does what it is there for, and what is wrong in any case.
-    pub(super) fn readiness(&self) -> Readiness {
+    #[must_use]
+    pub fn ready(&self) -> Readiness {
         let troubles = self.troubles();
         let first = |from: Stops| {
             let mut grave = troubles.iter().filter(|trouble| trouble.stops >= from);
@@ -87,9 +87,9 @@ impl Node {
 
     /// Which member some region lacks that this server is primary of.
     fn lacks(&self) -> Option<String> {
-        self.regions.iter().find_map(|region| {
+        self.context.regions.iter().find_map(|region| {
             let lacks = match &*region.driver() {
-                Driver::Primary(driver) => driver.lacks(&Context { node: self }),
+                Driver::Primary(driver) => driver.lacks(&self.context),
                 Driver::Backup(_) => None,
                 Driver::AtDevice(what) => self.is_primary_of(region).then(|| (*what).into()),
                 Driver::Failed(copy) => Some(copy.why.clone()),
@@ -99,23 +99,23 @@ impl Node {
     }
 
     fn is_primary_of(&self, region: &Region) -> bool {
-        region.view().primary == self.id
+        region.view().primary == self.context.id
     }
 
     /// Requests for other servers' regions are forwarded. A server that starts gives its peers some
     /// time to be there; one that is gone is no reason not to serve.
     fn opens_links(&self) -> Option<String> {
-        if !self.has_just_started(self.now()) {
+        if !self.has_just_started(self.context.now()) {
             return None;
         }
-        let mut peers = self.links.peers();
-        let closed = peers.find(|peer| !self.link(*peer).is_open())?;
+        let mut peers = self.context.links.peers();
+        let closed = peers.find(|peer| !self.context.link(*peer).is_open())?;
         Some(format!("the link to {closed} is being opened"))
     }
 
     /// Whether what is missing may just not be there yet.
     pub(super) fn has_just_started(&self, now: Instant) -> bool {
-        now.since(self.telling.opened()) < PEERS_WITHIN
+        now.since(self.context.telling.opened()) < PEERS_WITHIN
     }
 
     /// Everything that is not as it should be, the gravest of each region first.
@@ -129,7 +129,7 @@ impl Node {
                 what,
             });
         };
-        let store = &self.world.store;
+        let store = &self.context.world.store;
         if let Some(error) = store.failure() {
             let what = format!("the device of this server takes no more writes: {error}");
             add(Subject::Device, Kind::Failed, Stops::Writes, what);
@@ -138,18 +138,18 @@ impl Node {
             let what = "the device of this server is full: delete keys".to_owned();
             add(Subject::Device, Kind::Full, Stops::Nothing, what);
         }
-        let now = self.now();
-        for peer in self.links.peers() {
-            if self.link(peer).is_silent(now) {
+        let now = self.context.now();
+        for peer in self.context.links.peers() {
+            if self.context.link(peer).is_silent(now) {
                 let what = format!("{peer} shows no sign of life");
                 add(Subject::Peer(peer), Kind::Lost, Stops::Nothing, what);
             }
         }
-        for peer in self.full_peers() {
+        for peer in self.context.device_care.full_peers() {
             let what = format!("the device of {peer} is full");
             add(Subject::Peer(peer), Kind::Full, Stops::Nothing, what);
         }
-        for region in self.regions.iter() {
+        for region in self.context.regions.iter() {
             self.troubles_of(region, &mut |kind, stops, what| {
                 let what = format!("{}: {what}", region.id());
                 add(Subject::Region(region.id()), kind, stops, what);
@@ -197,11 +197,11 @@ impl Node {
         driver: &PrimaryDriver,
         add: &mut impl FnMut(Kind, Stops, String),
     ) {
-        let context = Context { node: self };
+        let context = &self.context;
         if let Some(why) = driver.failed() {
             return add(Kind::Failed, Stops::Reads, why.to_owned());
         }
-        let lacks = driver.lacks(&context);
+        let lacks = driver.lacks(&self.context);
         let Some(engine) = engine_of(region) else {
             let why = lacks.unwrap_or_else(|| "it is being opened".to_owned());
             return add(Kind::Closed, Stops::Reads, format!("not open: {why}"));
@@ -217,13 +217,13 @@ impl Node {
             add(Kind::Closed, Stops::Reads, what);
         }
         if engine.is_full()
-            && let Some(who) = self.who_is_full(region.id())
+            && let Some(who) = context.device_care.who_is_full(region.id(), context)
         {
             add(Kind::Full, Stops::Writes, who);
         }
         if region
             .health()
-            .is_stalled(self.now(), 2 * self.settings.deadline)
+            .is_stalled(self.context.now(), 2 * self.context.settings.deadline)
         {
             let reason = region.waiting().busy;
             let why = lacks.clone();

@@ -19,9 +19,9 @@ use argosy_replication::backup;
 use argosy_replication::primary::Event;
 use argosy_wire::message::Message;
 
-use super::Node;
 use super::context::Context;
 use super::counters::Counted;
+use super::device_care::DeviceCare;
 use super::failing::Failed;
 use super::follower::{Fetches, Follower};
 use super::primary::{PrimaryDriver, Stage};
@@ -99,7 +99,7 @@ impl Unusable {
         if self.again_at == Instant::default() {
             tracing::warn!(%error, "a copy cannot be begun anew now: it is tried again");
         }
-        self.again_at = context.node.now() + AGAIN;
+        self.again_at = context.now() + AGAIN;
     }
 
     /// A message of the region's primary to a copy that could not be opened.
@@ -120,7 +120,7 @@ impl Unusable {
         };
         if refill && self.is_damaged() {
             self.refill = Refill::Due(attempt);
-            return context.node.wake(region.id());
+            return context.wake(region.id());
         }
         self.refill.take_back();
         let failed = Failed {
@@ -160,10 +160,9 @@ impl Follower {
         unusable: &mut Unusable,
         context: &Context<'_>,
     ) -> Result<Self, CopyError> {
-        let node = context.node;
-        let world = &node.world;
+        let world = context.world;
         let id = region;
-        let view = node.view(id);
+        let view = context.view(id);
         // The mark goes first: the empty copy must not be found beside it.
         let mark = WholeMark::renew(id, false, world)?;
         if let Some(left) = unusable.left.take() {
@@ -174,7 +173,7 @@ impl Follower {
                 "the copy is set aside, and filled anew from the other members"
             );
             match left.put_aside()? {
-                Some(left) => node.keep_set_aside(left),
+                Some(left) => context.device_care.keep_set_aside(left),
                 None => tracing::warn!(
                     region = id.0,
                     "it had never been filled, and is given up: what it took the place of stays set aside"
@@ -183,15 +182,15 @@ impl Follower {
         }
         let of_region = WindowsOf {
             region: id,
-            logs: node.memory.engine().logs(),
+            logs: context.memory.engine().logs(),
         };
-        let builds = node.views.map().replication() == Replication::BuildIndex;
+        let builds = context.views.map().replication() == Replication::BuildIndex;
         let copy = CopyOf {
             store: &world.store,
             region: id,
-            own_levels: (builds && view.primary != node.id).then_some(node.id),
+            own_levels: (builds && view.primary != context.id).then_some(context.id),
         };
-        let replica = node
+        let replica = context
             .memory
             .engine()
             .create(&copy, of_region.fresh(world)?)?;
@@ -375,11 +374,11 @@ impl Driver {
     }
 }
 
-impl Node {
+impl DeviceCare {
     /// Keeps what was set aside in place of what was set aside of the same region before.
-    fn keep_set_aside(&self, left: SetAside) {
+    pub(super) fn keep_set_aside(&self, left: SetAside) {
         let region = left.region();
-        if let Some(before) = self.device_care.set_asides().insert(region, left) {
+        if let Some(before) = self.set_asides().insert(region, left) {
             tracing::warn!(
                 region = region.0,
                 segments = before.segments(),
@@ -390,27 +389,25 @@ impl Node {
     }
 
     /// Device segments of copies that are set aside, but for those of their manifests.
-    #[must_use]
-    pub fn set_aside_segments(&self) -> usize {
-        let set_aside = self.device_care.set_asides();
+    pub(super) fn set_aside_segments(&self) -> usize {
+        let set_aside = self.set_asides();
         set_aside.values().map(SetAside::segments).sum()
     }
 
     /// The regions of which a copy is set aside.
-    #[must_use]
-    pub fn set_aside_regions(&self) -> Vec<RegionId> {
-        self.device_care.set_asides().keys().copied().collect()
+    pub(super) fn set_aside_regions(&self) -> Vec<RegionId> {
+        self.set_asides().keys().copied().collect()
     }
 
     /// Where the device has no room, gives up what was kept of logs that were cut, once until there is room. Before the
     /// engines look, which turn writers away. In the background; blocks.
-    pub(super) fn discard_cut_segments(&self) {
-        let store = &self.world.store;
+    pub(super) fn discard_cut_segments(&self, context: &Context<'_>) {
+        let store = &context.world.store;
         let full = store.room().is_full();
-        let was_full = self.device_care.look_whether_full(full);
+        let was_full = self.look_whether_full(full);
         if was_full && !full {
             // Others wait for the room.
-            self.regions.steppers().wake_all();
+            context.regions.steppers().wake_all();
         }
         if was_full || !full {
             return;
@@ -425,32 +422,26 @@ impl Node {
         }
     }
 
-    /// Whether the device has failed since the last call.
-    pub(super) fn has_just_failed(&self) -> bool {
-        let failed = self.world.store.failure().is_some();
-        self.device_care.has_just_failed(failed)
-    }
-
     /// Ends the [quarantine](Store::quarantine) once every copy that could not be read when the device was opened has
     /// been begun anew.
-    pub(super) fn end_quarantine(&self) {
-        let store = &self.world.store;
+    pub(super) fn end_quarantine(&self, context: &Context<'_>) {
+        let store = &context.world.store;
         let cannot_be_read = |region: &Arc<Region>| match &*region.driver() {
             Driver::Failed(_) | Driver::AtDevice(_) => true,
             Driver::Primary(driver) => matches!(driver.stage, Stage::Damaged(_)),
             Driver::Backup(_) => false,
         };
-        if store.quarantined() > 0 && !self.regions.iter().any(cannot_be_read) {
+        if store.quarantined() > 0 && !context.regions.iter().any(cannot_be_read) {
             store.end_quarantine();
         }
     }
 
     /// Takes a copy that is set aside and no longer needed: the new copy has been whole, or else is being filled. Any
     /// other may be all that is left of its region.
-    fn needless_set_aside(&self) -> Option<(RegionId, SetAside)> {
-        let mut set_asides = self.device_care.set_asides();
+    fn needless_set_aside(&self, context: &Context<'_>) -> Option<(RegionId, SetAside)> {
+        let mut set_asides = self.set_asides();
         let is_filling = |id: &RegionId| {
-            let region = self.region(*id);
+            let region = context.region(*id);
             region.is_some_and(|region| match &*region.driver() {
                 Driver::Backup(copy) => copy.is_being_filled(),
                 Driver::Primary(driver) => driver.is_being_filled(),
@@ -465,11 +456,11 @@ impl Node {
 
     /// Where the device has no room, gives up what is set aside: writing goes first. Returns whether anything
     /// was. In the background; blocks.
-    pub(super) fn discard_set_aside(&self) -> bool {
-        if !self.world.store.room().is_full() {
+    pub(super) fn discard_set_aside(&self, context: &Context<'_>) -> bool {
+        if !context.world.store.room().is_full() {
             return false;
         }
-        let Some((region, mut left)) = self.needless_set_aside() else {
+        let Some((region, mut left)) = self.needless_set_aside(context) else {
             return false;
         };
         let segments = left.segments();
@@ -481,7 +472,7 @@ impl Node {
             ),
             // The next step tries again: there is no room beneath the device either.
             Err(error) if error.is_full() => {
-                self.device_care.set_asides().insert(region, left);
+                self.set_asides().insert(region, left);
                 return false;
             }
             Err(error) => {

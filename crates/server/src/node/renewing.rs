@@ -70,19 +70,19 @@ impl Follower {
             return self.send_report(attempt, context);
         }
         self.revoke_windows(context);
-        let at = context.node.now();
+        let at = context.now();
         self.owed = Some(OwedReport {
             what: What::Report,
             attempt,
             at,
             pause: None,
         });
-        context.node.wake(self.region);
+        context.wake(self.region);
     }
 
     /// Takes the windows back: from now on the primary cannot write to them.
     pub(super) fn revoke_windows(&self, context: &Context<'_>) {
-        let logs = context.node.memory.engine().logs();
+        let logs = context.memory.engine().logs();
         let region = self.region;
         for key in (WindowsOf { region, logs }).keys() {
             context.fabric().revoke(key);
@@ -102,7 +102,7 @@ impl Follower {
 
     /// Fills fresh windows, finds where the log ends, and tells the primary, if that is due. Blocks.
     pub(crate) fn report_if_due(&mut self, context: &Context<'_>) {
-        if !self.report_is_due(context.node.now()) {
+        if !self.report_is_due(context.now()) {
             return;
         }
         let Some(OwedReport { what, attempt, .. }) = self.owed else {
@@ -113,9 +113,9 @@ impl Follower {
         }
         let of_region = WindowsOf {
             region: self.region,
-            logs: context.node.memory.engine().logs(),
+            logs: context.memory.engine().logs(),
         };
-        let world = &context.node.world;
+        let world = context.world;
         let fresh = match of_region.fresh(world) {
             Ok(fresh) => fresh,
             Err(error) => return self.owe(What::Report, attempt, &error, context),
@@ -167,7 +167,7 @@ impl Follower {
         self.owed = Some(OwedReport {
             what,
             attempt,
-            at: context.node.now() + pause,
+            at: context.now() + pause,
             pause: Some(pause),
         });
     }

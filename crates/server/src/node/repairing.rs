@@ -22,12 +22,12 @@ use argosy_engine::repair::{Repair, RepairError};
 use argosy_engine::{Progress, Stored};
 use argosy_wire::message::{FetchStatus, Message};
 
-use super::Node;
 use super::context::Context;
 use super::convert;
 use super::counters::Counted;
 use super::link::SHIP_SLOTS;
-use super::region::{Region, copy_of};
+use super::local::LocalRegion;
+use super::region::copy_of;
 use crate::line_rate::LineRate;
 
 /// Something was done.
@@ -125,67 +125,16 @@ impl Repairing {
             }
         }
     }
-}
-
-impl Node {
-    /// Moves the repair of this copy on. In the background.
-    pub(super) fn repair(&self, region: &Region, now: Instant) -> Progress {
-        let Some(copy) = copy_of(region) else {
-            return Progress::default();
-        };
-        let stage = {
-            let mut repairing = region.repairing();
-            if copy.damage_stats().damaged == 0 && repairing.stage.is_none() {
-                repairing.waits.clear();
-                return Progress::default();
-            }
-            repairing.warn_of(region.id(), &*copy, now);
-            match repairing.stage.take() {
-                None => return self.ask(region, &*copy, &mut repairing, now),
-                Some(Stage::Asked(asked)) => return self.is_asked(asked, &mut repairing, now),
-                // What follows reads the device. Nothing is asked for meanwhile, and nothing comes.
-                Some(stage) => stage,
-            }
-        };
-        let ended = match stage {
-            Stage::Asked(_) => return Progress::default(),
-            Stage::Came(number, from, bytes) if !self.settings.mutants.claim_repair() => {
-                match copy.begin_repair(number, bytes) {
-                    Ok(repair) => {
-                        region.repairing().stage = Some(Stage::Writing(from, repair));
-                        return MADE;
-                    }
-                    Err(error) => (number, from, Err(error)),
-                }
-            }
-            Stage::Came(number, from, _) => {
-                copy.note_repaired(number);
-                (number, from, Ok(()))
-            }
-            Stage::Writing(from, repair) => match repair.poll(&*copy) {
-                Some(done) => (repair.number(), from, done),
-                None => {
-                    region.repairing().stage = Some(Stage::Writing(from, repair));
-                    return Progress {
-                        device: true,
-                        ..Progress::default()
-                    };
-                }
-            },
-        };
-        self.end_repair(region, ended, now);
-        MADE
-    }
 
     /// Whether what was `asked` for may still come.
-    fn is_asked(&self, asked: Asked, repairing: &mut Repairing, now: Instant) -> Progress {
+    fn is_asked(&mut self, asked: Asked, now: Instant, context: &Context<'_>) -> Progress {
         let lives = {
-            let link = self.link(asked.from);
+            let link = context.link(asked.from);
             link.session() == asked.session && !link.is_silent(now)
         };
         match lives {
-            true => repairing.stage = Some(Stage::Asked(asked)),
-            false => repairing.wait(asked.part.number, now),
+            true => self.stage = Some(Stage::Asked(asked)),
+            false => self.wait(asked.part.number, now),
         }
         Progress {
             made: !lives,
@@ -194,48 +143,9 @@ impl Node {
         }
     }
 
-    /// The repair of a segment with what a member has sent is done, or was given up. The log is told, and not too
-    /// often.
-    fn end_repair(
-        &self,
-        region: &Region,
-        (number, from, done): (SegmentNumber, ServerId, Result<(), RepairError>),
-        now: Instant,
-    ) {
-        let (region_id, from) = (region.id().0, from.0);
-        let mut repairing = region.repairing();
-        match done {
-            Ok(()) => {
-                repairing.waits.remove(&number);
-                if let Some(left_out) = repairing.repaired_lines.line(now) {
-                    tracing::warn!(
-                        region = region_id,
-                        from,
-                        left_out,
-                        "{number} was damaged and is repaired: it is whole again"
-                    );
-                }
-                drop(repairing);
-                region.scrubber().repaired(number);
-                self.telling.counters().count(Counted::RepairedSegments);
-            }
-            Err(error) => {
-                repairing.wait(number, now);
-                if let Some(left_out) = repairing.failed_lines.line(now) {
-                    tracing::warn!(region = region_id, from, left_out, %error, "not repaired");
-                }
-            }
-        }
-    }
-
     /// Asks another member for the next segment that is due.
-    fn ask(
-        &self,
-        region: &Region,
-        copy: &dyn Stored,
-        repairing: &mut Repairing,
-        now: Instant,
-    ) -> Progress {
+    fn ask(&mut self, local: &LocalRegion<'_>, copy: &dyn Stored, now: Instant) -> Progress {
+        let LocalRegion { context, region } = *local;
         let mut damaged = copy.damaged();
         damaged.retain(|damaged| {
             let is_here = copy.holds(damaged.number);
@@ -244,17 +154,16 @@ impl Node {
             }
             is_here
         });
-        repairing
-            .waits
+        self.waits
             .retain(|number, _| damaged.iter().any(|damaged| damaged.number == *number));
         let mut others = region.view().members().to_vec();
-        others.retain(|member| *member != self.id);
+        others.retain(|member| *member != context.id);
         if others.is_empty() {
             return Progress::default();
         }
-        repairing.others = others.len();
-        repairing.note_only_here(&others, copy);
-        let waits = &repairing.waits;
+        self.others = others.len();
+        self.note_only_here(&others, copy);
+        let waits = &self.waits;
         let left = |number: &SegmentNumber| {
             let wait = waits.get(number);
             wait.map_or(Duration::ZERO, |wait| wait.until.since(now))
@@ -272,7 +181,6 @@ impl Node {
         }
         let asked = waits.get(&part.number).map_or(0, |wait| wait.asked);
         let from = others[asked % others.len()];
-        let context = Context { node: self };
         let (slot, session) = {
             let mut link = context.link(from);
             let slot = match link.is_silent(now) {
@@ -282,10 +190,10 @@ impl Node {
             (slot, link.session())
         };
         let Some(slot) = slot else {
-            repairing.wait(part.number, now);
+            self.wait(part.number, now);
             return MADE;
         };
-        repairing.stage = Some(Stage::Asked(Asked {
+        self.stage = Some(Stage::Asked(Asked {
             part,
             from,
             session,
@@ -300,53 +208,147 @@ impl Node {
         context.send(from, region.id(), &message);
         MADE
     }
+}
 
-    /// Whether `message` of `from` brings what was asked for here; it is taken then.
-    pub(super) fn take_repair(
-        &self,
-        region: &Region,
-        from: ServerId,
-        message: &Message<'_>,
-    ) -> bool {
-        let Message::Fetched {
-            slot,
-            status,
-            len,
-            checksum,
-        } = *message
-        else {
-            return false;
-        };
+/// The repair of a segment with what a member has sent is done, or was given up.
+struct Ended {
+    number: SegmentNumber,
+    from: ServerId,
+    done: Result<(), RepairError>,
+}
+
+/// Moves the repair of the copy of a region on, which is `local`. In the background.
+pub(super) fn step(local: &LocalRegion<'_>, now: Instant) -> Progress {
+    let LocalRegion { context, region } = *local;
+    let Some(copy) = copy_of(region) else {
+        return Progress::default();
+    };
+    let stage = {
         let mut repairing = region.repairing();
-        let is_it = |stage: &mut Stage| match stage {
-            Stage::Asked(asked) => (asked.from, asked.slot) == (from, slot),
-            Stage::Came(..) | Stage::Writing(..) => false,
-        };
-        let Some(Stage::Asked(asked)) = repairing.stage.take_if(is_it) else {
-            return false;
-        };
-        let part = asked.part;
-        let bytes = {
-            let mut link = self.link(from);
-            let whole = status == FetchStatus::Ok && len == part.to - part.from;
-            let bytes = whole.then(|| {
-                let bytes = link.read_slot(SHIP_SLOTS + slot, len as usize);
-                let sum = convert::fetched_checksum(region.id(), part.number, part.from, bytes);
-                (sum == checksum).then(|| Buffer::from_slice(bytes))
-            });
-            link.free_fetch_slot(slot);
-            bytes.flatten()
-        };
-        match bytes {
-            Some(bytes) => repairing.stage = Some(Stage::Came(part.number, from, bytes)),
-            None => repairing.wait(part.number, self.now()),
+        if copy.damage_stats().damaged == 0 && repairing.stage.is_none() {
+            repairing.waits.clear();
+            return Progress::default();
         }
-        if status == FetchStatus::Gone {
-            repairing.gone(part.number, from);
+        repairing.warn_of(region.id(), &*copy, now);
+        match repairing.stage.take() {
+            None => return repairing.ask(local, &*copy, now),
+            Some(Stage::Asked(asked)) => return repairing.is_asked(asked, now, context),
+            // What follows reads the device. Nothing is asked for meanwhile, and nothing comes.
+            Some(stage) => stage,
         }
-        self.wake(region.id());
-        true
+    };
+    let ended = match stage {
+        Stage::Asked(_) => return Progress::default(),
+        Stage::Came(number, from, bytes) if !context.settings.mutants.claim_repair() => {
+            match copy.begin_repair(number, bytes) {
+                Ok(repair) => {
+                    region.repairing().stage = Some(Stage::Writing(from, repair));
+                    return MADE;
+                }
+                Err(error) => Ended {
+                    number,
+                    from,
+                    done: Err(error),
+                },
+            }
+        }
+        Stage::Came(number, from, _) => {
+            copy.note_repaired(number);
+            Ended {
+                number,
+                from,
+                done: Ok(()),
+            }
+        }
+        Stage::Writing(from, repair) => match repair.poll(&*copy) {
+            Some(done) => {
+                let number = repair.number();
+                Ended { number, from, done }
+            }
+            None => {
+                region.repairing().stage = Some(Stage::Writing(from, repair));
+                return Progress {
+                    device: true,
+                    ..Progress::default()
+                };
+            }
+        },
+    };
+    end(local, ended, now);
+    MADE
+}
+
+/// The repair of a segment with what a member has sent is done, or was given up. The log is told, and not too
+/// often.
+fn end(local: &LocalRegion<'_>, Ended { number, from, done }: Ended, now: Instant) {
+    let LocalRegion { context, region } = *local;
+    let (region_id, from) = (region.id().0, from.0);
+    let mut repairing = region.repairing();
+    match done {
+        Ok(()) => {
+            repairing.waits.remove(&number);
+            if let Some(left_out) = repairing.repaired_lines.line(now) {
+                tracing::warn!(
+                    region = region_id,
+                    from,
+                    left_out,
+                    "{number} was damaged and is repaired: it is whole again"
+                );
+            }
+            drop(repairing);
+            region.scrubber().repaired(number);
+            context.count(Counted::RepairedSegments);
+        }
+        Err(error) => {
+            repairing.wait(number, now);
+            if let Some(left_out) = repairing.failed_lines.line(now) {
+                tracing::warn!(region = region_id, from, left_out, %error, "not repaired");
+            }
+        }
     }
+}
+
+/// Whether `message` of `from` brings what was asked for here; it is taken then.
+pub(super) fn take(local: &LocalRegion<'_>, from: ServerId, message: &Message<'_>) -> bool {
+    let LocalRegion { context, region } = *local;
+    let Message::Fetched {
+        slot,
+        status,
+        len,
+        checksum,
+    } = *message
+    else {
+        return false;
+    };
+    let mut repairing = region.repairing();
+    let is_it = |stage: &mut Stage| match stage {
+        Stage::Asked(asked) => (asked.from, asked.slot) == (from, slot),
+        Stage::Came(..) | Stage::Writing(..) => false,
+    };
+    let Some(Stage::Asked(asked)) = repairing.stage.take_if(is_it) else {
+        return false;
+    };
+    let part = asked.part;
+    let bytes = {
+        let mut link = context.link(from);
+        let whole = status == FetchStatus::Ok && len == part.to - part.from;
+        let bytes = whole.then(|| {
+            let bytes = link.read_slot(SHIP_SLOTS + slot, len as usize);
+            let sum = convert::fetched_checksum(region.id(), part.number, part.from, bytes);
+            (sum == checksum).then(|| Buffer::from_slice(bytes))
+        });
+        link.free_fetch_slot(slot);
+        bytes.flatten()
+    };
+    match bytes {
+        Some(bytes) => repairing.stage = Some(Stage::Came(part.number, from, bytes)),
+        None => repairing.wait(part.number, context.now()),
+    }
+    if status == FetchStatus::Gone {
+        repairing.gone(part.number, from);
+    }
+    context.wake(region.id());
+    true
 }
 
 #[cfg(test)]

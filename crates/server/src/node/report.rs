@@ -5,39 +5,63 @@ use argosy_base::{EditSeq, Lsn};
 use argosy_engine::stats::{LevelStats, LogStats, Stats};
 use argosy_replication::Primary;
 
-use super::Node;
 use super::context::Context;
 use super::gate::Gate;
+use super::holdings::{self, Holding};
 use super::primary::PrimaryDriver;
 use super::region::{Driver, Region, engine_of};
 use super::snapshots::kept_bytes;
+use super::{scrubbing, snapshots};
 use crate::activity::{Activity, Place};
 use crate::report::gather::{CLIENTS, REASONS, reason_name};
 use crate::report::status::{
     BackupStatus, CacheKind, CacheStatus, ClusterStatus, DeviceStatus, EngineStatus, KeyStatus,
     LevelStatus, LinkStatus, LogStatus, MemoryPart, MemoryStatus, PeerStatus, ProcessStatus,
-    RegionStatus, ReplicationStatus, SCHEMA, SentStatus, ServerStatus, SnapshotStatus, StallStatus,
-    Status, WorkStatus,
+    RegionStatus, ReplicationStatus, SCHEMA, ScrubStatus, SentStatus, ServerStatus, SnapshotStatus,
+    StallStatus, Status, WorkStatus,
 };
-use crate::service::Service;
 
-impl Node {
+/// What a node tells of itself.
+#[derive(Clone, Copy)]
+pub struct Reports<'a> {
+    pub(super) context: Context<'a>,
+}
+
+impl Reports<'_> {
+    /// What is held of everything that could grow without end. Adds up over all regions and links.
+    #[must_use]
+    pub fn holdings(&self) -> Vec<Holding> {
+        holdings::holdings(&self.context)
+    }
+
+    /// What scrubbing has done, over all regions.
+    #[must_use]
+    pub fn scrub_status(&self) -> ScrubStatus {
+        scrubbing::status(&self.context)
+    }
+
     /// Everything but what front ends know.
     pub(crate) fn status(&self, process: ProcessStatus) -> Status {
-        self.world.ledger.settle_now();
-        let regions: Vec<_> = self.regions.iter().map(|r| self.region_status(r)).collect();
-        let ready = Service::ready(self);
+        self.context.world.ledger.settle_now();
+        let regions: Vec<_> = self
+            .context
+            .regions
+            .iter()
+            .map(|r| self.region_status(r))
+            .collect();
+        let ready = self.ready();
         Status {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             server: ServerStatus {
-                id: self.id.0,
-                incarnation: self.world.store.incarnation().get(),
+                id: self.context.id.0,
+                incarnation: self.context.world.store.incarnation().get(),
                 uptime_seconds: self
+                    .context
                     .world
                     .clock
                     .now()
-                    .since(self.telling.opened())
+                    .since(self.context.telling.opened())
                     .as_secs_f64(),
                 ready: ready.reads.is_none(),
                 waits_for: ready.reads,
@@ -62,7 +86,7 @@ impl Node {
     }
 
     fn cluster_status(&self) -> ClusterStatus {
-        let map = self.views.map();
+        let map = self.context.views.map();
         let servers = map.servers().iter();
         ClusterStatus {
             id: map.cluster().to_string(),
@@ -79,8 +103,8 @@ impl Node {
     }
 
     fn work_status(&self, regions: &[RegionStatus]) -> Vec<WorkStatus> {
-        let ledger = &self.world.ledger;
-        let of_regions = regions.iter().zip(self.regions.iter());
+        let ledger = &self.context.world.ledger;
+        let of_regions = regions.iter().zip(self.context.regions.iter());
         let places =
             of_regions.map(|(status, region)| (region.place(), Some(status.id), status.role));
         let everywhere = places.chain([(Place::NONE, None, "none")]);
@@ -105,9 +129,9 @@ impl Node {
     }
 
     fn memory_status(&self) -> MemoryStatus {
-        let limits = &self.settings.memory;
-        let cache = self.memory.cache_stats();
-        let taken = self.memory_taken();
+        let limits = &self.context.settings.memory;
+        let cache = self.context.memory.cache_stats();
+        let taken = self.context.memory.taken(&self.context);
         let part = |component, limit: usize, bytes: u64| MemoryPart {
             component,
             limit_bytes: limit as u64,
@@ -145,7 +169,7 @@ impl Node {
     }
 
     fn device_status(&self) -> DeviceStatus {
-        let store = &self.world.store;
+        let store = &self.context.world.store;
         let (room, counters) = (store.room(), store.device().counters());
         let bytes = |segments: u32| u64::from(segments) * SEGMENT_SIZE as u64;
         DeviceStatus {
@@ -167,16 +191,16 @@ impl Node {
 
     fn link_status(&self) -> Vec<LinkStatus> {
         let mut logs = std::collections::BTreeMap::<_, u64>::new();
-        for region in self.regions.iter() {
+        for region in self.context.regions.iter() {
             if let Driver::Primary(driver) = &*region.driver() {
                 for (member, bytes) in driver.log_bytes() {
                     *logs.entry(member).or_default() += bytes;
                 }
             }
         }
-        let now = self.now();
+        let now = self.context.now();
         let status = |peer| {
-            let link = self.link(peer);
+            let link = self.context.link(peer);
             let sent = link.sent();
             let kinds = [
                 ("log", logs.get(&peer).copied().unwrap_or(0)),
@@ -194,11 +218,11 @@ impl Node {
                 longest_message_bytes: sent.longest,
             }
         };
-        self.links.peers().map(status).collect()
+        self.context.links.peers().map(status).collect()
     }
 
     fn snapshot_status(&self) -> SnapshotStatus {
-        let counts = self.snapshot_counts();
+        let counts = snapshots::counts(&self.context);
         SnapshotStatus {
             open: counts.open,
             oldest_seconds: counts.oldest.as_secs_f64(),
@@ -208,7 +232,7 @@ impl Node {
     }
 
     fn replication_status(&self) -> ReplicationStatus {
-        let counts = self.counts();
+        let counts = self.context.telling.counters().counts();
         ReplicationStatus {
             segments_shipped_total: counts.shipments,
             catch_up_bytes_total: counts.catch_up_bytes,
@@ -244,12 +268,11 @@ impl Node {
 
     /// Role, state, where the copy stands, and what it consists of.
     fn describe_copy(&self, region: &Region, stats: Option<&Stats>) -> RegionStatus {
-        let context = Context { node: self };
         let engine = engine_of(region);
         let mut status = nothing();
         match &*region.driver() {
             Driver::Primary(driver) => {
-                let (state, why) = primary_state(driver, region, &context);
+                let (state, why) = primary_state(driver, region, &self.context);
                 (status.role, status.state, status.waits_for) = ("primary", state, why);
                 status.edit = driver.edit().0;
                 if let (Some(engine), Some(stats)) = (&engine, stats) {
@@ -275,7 +298,7 @@ impl Node {
                 status.logs = stored.logs().iter().map(log_status).collect();
             }
             Driver::AtDevice(what) => {
-                (status.role, status.state) = context.at_device(region);
+                (status.role, status.state) = self.context.at_device(region);
                 status.waits_for = Some((*what).into());
             }
             Driver::Failed(copy) => status.waits_for = Some(copy.why.clone()),

@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 
 use argosy_base::{RegionId, ServerId};
 use argosy_device::Room;
-use argosy_engine::{BusyReason, Op, WriteBatch};
+use argosy_engine::{Op, WriteBatch};
 use argosy_wire::message::Message;
 
-use super::Node;
 use super::context::Context;
-use super::region::{Driver, Region, engine_of};
+use super::device_care::DeviceCare;
+use super::region::engine_of;
 use super::schedule::Work;
 use super::serving::Serving;
 
@@ -47,14 +47,13 @@ impl Rooms {
     }
 }
 
-impl Node {
+impl DeviceCare {
     /// Tells the other servers how much room there is here, where they have to know.
-    pub(super) fn tell_room(&self) {
-        let room = self.world.store.room();
-        let context = Context { node: self };
-        for peer in self.links.peers() {
-            let news = self.device_care.rooms().is_news(peer, room);
-            let open = self.link(peer).is_open();
+    pub(super) fn tell_room(&self, context: &Context<'_>) {
+        let room = context.world.store.room();
+        for peer in context.links.peers() {
+            let news = self.rooms().is_news(peer, room);
+            let open = context.link(peer).is_open();
             if !news || !open {
                 continue;
             }
@@ -63,32 +62,36 @@ impl Node {
                 reserve: room.reserve,
             };
             context.send(peer, RegionId(0), &message);
-            self.device_care.rooms().told.insert(peer, room);
+            self.rooms().told.insert(peer, room);
         }
     }
 
     /// The link to `peer` has just opened.
-    pub(super) fn tell_room_again(&self, peer: ServerId) {
-        self.device_care.rooms().forget_told(peer);
-        self.regions.steppers().wake(Work::Chores);
+    pub(super) fn tell_room_again(&self, peer: ServerId, context: &Context<'_>) {
+        self.rooms().forget_told(peer);
+        context.regions.steppers().wake(Work::Chores);
     }
 
     /// `peer` has told how much room it has.
-    pub(super) fn heard_room(&self, peer: ServerId, room: Room) {
-        self.device_care.rooms().heard.insert(peer, room);
-        for region in self.regions.iter() {
+    pub(super) fn heard_room(&self, peer: ServerId, room: Room, context: &Context<'_>) {
+        self.rooms().heard.insert(peer, room);
+        for region in context.regions.iter() {
             if let Some(engine) = engine_of(region) {
-                self.set_room_of_members(region.id(), &engine);
+                self.set_room_of_members(region.id(), &engine, context);
             }
         }
-        self.regions.steppers().wake_all();
+        context.regions.steppers().wake_all();
     }
 
     /// Tells `engine` of the least room on the devices of the region's other members.
-    pub(super) fn set_room_of_members(&self, region: RegionId, engine: &Serving) {
-        let context = Context { node: self };
+    pub(super) fn set_room_of_members(
+        &self,
+        region: RegionId,
+        engine: &Serving,
+        context: &Context<'_>,
+    ) {
         let least = {
-            let rooms = self.device_care.rooms();
+            let rooms = self.rooms();
             let members = context.backups(region);
             let known = members.filter_map(|member| rooms.heard.get(&member).copied());
             known.min_by_key(|room| (!room.is_full(), room.free))
@@ -98,7 +101,7 @@ impl Node {
 
     /// The other servers whose devices are full, as far as they have told.
     pub(super) fn full_peers(&self) -> Vec<ServerId> {
-        let rooms = self.device_care.rooms();
+        let rooms = self.rooms();
         let heard = rooms.heard.iter();
         heard
             .filter(|(_, room)| room.is_full())
@@ -107,10 +110,9 @@ impl Node {
     }
 
     /// Which members' devices are full, in words; `None` where none is.
-    pub(super) fn who_is_full(&self, region: RegionId) -> Option<String> {
-        let context = Context { node: self };
-        let rooms = self.device_care.rooms();
-        let own = (self.id, self.world.store.room());
+    pub(super) fn who_is_full(&self, region: RegionId, context: &Context<'_>) -> Option<String> {
+        let rooms = self.rooms();
+        let own = (context.id, context.world.store.room());
         let heard = context.backups(region);
         let heard = heard.filter_map(|id| Some((id, *rooms.heard.get(&id)?)));
         let full = std::iter::once(own).chain(heard);
@@ -125,35 +127,6 @@ impl Node {
             })
             .collect();
         (!names.is_empty()).then(|| names.join(" and "))
-    }
-
-    /// Why a region has no room for a write, and what next.
-    pub(super) fn busy_text(
-        &self,
-        region: &Region,
-        engine: &Serving,
-        reason: BusyReason,
-    ) -> String {
-        if engine.is_full() || reason == BusyReason::DeviceFull {
-            let who = self.who_is_full(region.id());
-            let who = who.unwrap_or_else(|| "a device was full until a moment ago".to_owned());
-            return format!(
-                "{}: {who}; reads and deletes go on; delete keys, then retry",
-                region.id()
-            );
-        }
-        let lacks = match &*region.driver() {
-            Driver::Primary(driver) => driver.lacks(&Context { node: self }),
-            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
-        };
-        let lacks = lacks.map_or_else(String::new, |lacks| format!(" ({lacks})"));
-        format!("{}: {reason}{lacks}; retry", region.id())
-    }
-
-    /// Whether the region has been full for so long that waiting is of no use.
-    pub(super) fn full_for_long(&self, region: &Region, engine: &Serving) -> bool {
-        let full_for = region.health().note_full(engine.is_full(), self.now());
-        full_for.is_some_and(|span| span >= self.settings.deadline)
     }
 }
 

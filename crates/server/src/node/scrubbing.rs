@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use argosy_base::{DeviceSegment, Instant, RegionId, SegmentNumber, ServerId};
+use argosy_base::{Instant, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_engine::damage::Damage;
-use argosy_engine::scrub::{Pace, Pass};
+use argosy_engine::scrub::Pace;
 
-use super::Node;
+use super::context::Context;
 use super::region::{Region, copy_of};
-use crate::activity::Activity;
+use crate::activity::{Activity, Ledger};
 use crate::report::status::ScrubStatus;
 
 /// The pace of each region of server `id`, so that all together keep to `pace`.
@@ -23,103 +23,65 @@ pub(super) fn pace_of_each(pace: Pace, map: &ClusterMap, id: ServerId) -> Pace {
     }
 }
 
-impl Node {
-    /// Reads the next segment of this copy if it is due. Returns how long there is no other one to read.
-    pub(super) fn scrub(&self, region: &Region, now: Instant) -> Option<Duration> {
-        let left = region.scrubber().idle(now)?;
-        if !left.is_zero() {
-            return Some(left);
-        }
-        let copy = copy_of(region)?;
-        let _span = self.world.ledger.during(Activity::Other);
-        let (found, idle) = region.scrubber().step(&*copy, now);
-        for damage in &found {
-            tracing::error!(region = region.id().0, "{}", self.advice(region, damage));
-        }
-        idle
+/// Reads the next segment of this copy if it is due. Returns how long there is no other one to read.
+pub(super) fn step(region: &Region, now: Instant, ledger: &Ledger) -> Option<Duration> {
+    let left = region.scrubber().idle(now)?;
+    if !left.is_zero() {
+        return Some(left);
     }
-
-    /// What was found, and what can be done about it.
-    fn advice(&self, region: &Region, damage: &Damage) -> String {
-        let next = match region.view().members().len() {
-            1 => {
-                "no other server has a copy: stop the server, and make a new device of what is whole with \
-                 `argosy inspect repair`"
-            }
-            _ => {
-                "it is fetched from another member, unless that has none like it; where it stays damaged, stop this \
-                 server, remove its device, and start it with --new-device: it fetches everything"
-            }
-        };
-        format!("scrubbing found damage: {damage}; {next}")
+    let copy = copy_of(region)?;
+    let _span = ledger.during(Activity::Other);
+    let (found, idle) = region.scrubber().step(&*copy, now);
+    for damage in &found {
+        tracing::error!(region = region.id().0, "{}", advice(region, damage));
     }
+    idle
+}
 
-    /// Reads and checks everything that is finished of this server's copy of a region, at once; what is damaged is
-    /// repaired as if a scrub had found it. For tests. Blocks for the device. Returns what is damaged.
-    #[must_use]
-    pub fn look_through(&self, region: RegionId) -> Vec<Damage> {
-        let Some(region) = self.region(region) else {
-            return Vec::new();
-        };
-        let Some(copy) = copy_of(region) else {
-            return Vec::new();
-        };
-        let (mut pass, mut found) = (Pass::new(), Vec::new());
-        while let Some(scrubbed) = copy.scrub(&mut pass) {
-            for damage in scrubbed.damages {
-                copy.note_damaged(damage.number, &damage.what);
-                found.push(damage);
-            }
+/// What was found, and what can be done about it.
+fn advice(region: &Region, damage: &Damage) -> String {
+    let next = match region.view().members().len() {
+        1 => {
+            "no other server has a copy: stop the server, and make a new device of what is whole with \
+             `argosy inspect repair`"
         }
-        self.wake(region.id());
-        found
-    }
+        _ => {
+            "it is fetched from another member, unless that has none like it; where it stays damaged, stop this \
+             server, remove its device, and start it with --new-device: it fetches everything"
+        }
+    };
+    format!("scrubbing found damage: {damage}; {next}")
+}
 
-    /// Where the finished level segments of this server's copy of a region lie that other members can have, each with
-    /// its number and its length. For tests.
-    #[must_use]
-    pub fn level_places(&self, region: RegionId) -> Vec<(SegmentNumber, DeviceSegment, u32)> {
-        let copy = self.region(region).and_then(|region| copy_of(region));
+/// What scrubbing has done, over all regions.
+pub(super) fn status(context: &Context<'_>) -> ScrubStatus {
+    let counts = context.telling.counters().counts();
+    let device_care = context.device_care;
+    let mut status = ScrubStatus {
+        period_seconds: context.settings.scrub.period.as_secs_f64(),
+        repaired_segments_total: counts.repaired_segments,
+        refilled_copies_total: counts.refilled_copies,
+        set_aside_regions: device_care
+            .set_aside_regions()
+            .iter()
+            .map(|region| region.0)
+            .collect(),
+        set_aside_segments: device_care.set_aside_segments() as u64,
+        ..ScrubStatus::default()
+    };
+    for region in context.regions.iter() {
+        let copy = copy_of(region);
+        let scrubber = region.scrubber();
+        let stats = scrubber.stats();
+        status.bytes_total += stats.bytes;
+        status.segments_total += stats.segments;
+        status.passes_total += stats.passes;
         let Some(copy) = copy else {
-            return Vec::new();
+            continue;
         };
-        let levels = copy.parts().into_iter().filter(|part| part.log.is_none());
-        let levels = levels.filter(|part| copy.wanted(part.number).is_some());
-        levels
-            .map(|part| (part.number, part.place, part.len))
-            .collect()
+        status.damaged_segments += copy.damage_stats().damaged;
+        let found = scrubber.damages_in(&*copy);
+        status.damages.extend(found.map(ToString::to_string));
     }
-
-    /// What scrubbing has done, over all regions.
-    #[must_use]
-    pub fn scrub_status(&self) -> ScrubStatus {
-        let counts = self.counts();
-        let mut status = ScrubStatus {
-            period_seconds: self.settings.scrub.period.as_secs_f64(),
-            repaired_segments_total: counts.repaired_segments,
-            refilled_copies_total: counts.refilled_copies,
-            set_aside_regions: self
-                .set_aside_regions()
-                .iter()
-                .map(|region| region.0)
-                .collect(),
-            set_aside_segments: self.set_aside_segments() as u64,
-            ..ScrubStatus::default()
-        };
-        for region in self.regions.iter() {
-            let copy = copy_of(region);
-            let scrubber = region.scrubber();
-            let stats = scrubber.stats();
-            status.bytes_total += stats.bytes;
-            status.segments_total += stats.segments;
-            status.passes_total += stats.passes;
-            let Some(copy) = copy else {
-                continue;
-            };
-            status.damaged_segments += copy.damage_stats().damaged;
-            let found = scrubber.damages_in(&*copy);
-            status.damages.extend(found.map(ToString::to_string));
-        }
-        status
-    }
+    status
 }

@@ -98,7 +98,7 @@ impl Sending {
             if self.begun {
                 context.count(Counted::Parts);
             } else {
-                let unasked = context.node.settings.mutants.send_unasked();
+                let unasked = context.settings.mutants.send_unasked();
                 let first = if unasked { self.bytes.len() } else { part_max };
                 self.allowed = first.min(self.bytes.len());
             }

@@ -22,10 +22,13 @@ use argosy_base::{Instant, Outcome};
 use argosy_engine::Snapshot;
 use argosy_engine::stats::Kept;
 
+use super::Node;
+use super::context::Context;
 use super::gate::{Reveals, Verdict};
-use super::region::{Region, engine_of};
+use super::open::OpenRegion;
+use super::region::engine_of;
+use super::router::Router;
 use super::serving::Serving;
-use super::{Node, start_number};
 use crate::service::{
     Begun, Failure, InfoSection, Lease, ReplySink, ReplyTo, Request, Response, SnapshotId,
 };
@@ -58,6 +61,27 @@ pub(crate) struct SnapshotCounts {
 impl Snapshots {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Snapshot `id` of the region, which is `open`, or why there is none.
+    pub(super) fn view(
+        &self,
+        id: SnapshotId,
+        open: &OpenRegion<'_>,
+    ) -> Result<Arc<dyn Snapshot>, Response> {
+        let found = self.find(id, open.context.now());
+        let found = match open.context.settings.mutants.snapshot_of_now() {
+            true => found.map(|_| Arc::from(open.engine.snapshot())),
+            false => found,
+        };
+        found.ok_or_else(|| {
+            let what = format!(
+                "snapshot {id} is not open in {}: it was closed, its lease ended, its memory was \
+                 needed, or the region has been opened anew; open another one",
+                open.region.id()
+            );
+            Response::Failed(Failure::Invalid(what))
+        })
     }
 
     /// The snapshot of this number, if it is open.
@@ -102,28 +126,69 @@ impl Snapshots {
     }
 }
 
-impl Region {
-    /// Opens, renews or closes snapshot `id` of this region, which `engine` serves.
-    fn lease(
-        &self,
-        engine: &Serving,
-        (id, lease): (SnapshotId, Lease),
-        now: Instant,
-    ) -> Result<bool, Failure> {
-        self.snapshots().sweep(Some(now));
+/// What is done about a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leasing {
+    pub(super) id: SnapshotId,
+    pub(super) lease: Lease,
+}
+
+impl Leasing {
+    /// Has it done in every region.
+    pub(super) fn ask_all(self, router: &Router<'_>, reply: ReplyTo) -> Begun {
+        let parts = LeaseParts {
+            node: Weak::clone(router.me),
+            reply,
+            what: self,
+            state: Mutex::new((router.regions(), Ok(true))),
+        };
+        let parts: Arc<dyn ReplySink> = Arc::new(parts);
+        self.ask_each(router, &parts);
+        Begun::Waits
+    }
+
+    fn ask_each(self, router: &Router<'_>, sink: &Arc<dyn ReplySink>) {
+        let Self { id, lease } = self;
+        let id = Some(id);
+        router.call_every(Request::Snapshot { id, lease }, sink);
+    }
+
+    /// Has it done in `open`, which was asked.
+    pub(super) fn answer(id: Option<SnapshotId>, lease: Lease, open: &OpenRegion<'_>) -> Response {
+        let Some(id) = id else {
+            let odd = "a region was asked for a snapshot without a number".to_owned();
+            return Response::Failed(Failure::Invalid(odd));
+        };
+        let context = open.context;
+        // What was acknowledged by this thread's other requests is seen.
+        context.pump_dirty();
+        // A lease begins now: the last step may be long past, and it would end too early by that.
+        context.set_now(context.world.clock.now());
+        match (Self { id, lease }).carry_out(open, context.now()) {
+            Ok(true) => Response::Snapshot(Some(id)),
+            Ok(false) => Response::Snapshot(None),
+            Err(error) => Response::Failed(error),
+        }
+    }
+
+    /// Opens, renews or closes the snapshot of the region. Returns whether there is one.
+    fn carry_out(self, open: &OpenRegion<'_>, now: Instant) -> Result<bool, Failure> {
+        let Self { id, lease } = self;
+        let region = open.region;
+        region.snapshots().sweep(Some(now));
         match lease {
             Lease::Open(span) => {
-                if self.gate().show_committed(engine, Reveals::Snapshot) == Verdict::Later {
-                    let what = format!("{}: what it had is not committed yet; retry", self.id());
+                if region.gate().show_committed(open.engine, Reveals::Snapshot) == Verdict::Later {
+                    let what = format!("{}: what it had is not committed yet; retry", region.id());
                     let outcome = Outcome::NotApplied;
                     return Err(Failure::Unavailable { what, outcome });
                 }
-                let view = Arc::from(engine.snapshot());
-                let mut open = self.snapshots().lock();
+                let view = Arc::from(open.engine.snapshot());
+                let mut open = region.snapshots().lock();
                 if open.len() >= SNAPSHOTS_MAX {
                     let what = format!(
                         "{} has {SNAPSHOTS_MAX} open snapshots, the most that there may be; close some",
-                        self.id()
+                        region.id()
                     );
                     let outcome = Outcome::NotApplied;
                     return Err(Failure::Busy { what, outcome });
@@ -141,152 +206,71 @@ impl Region {
                 Ok(true)
             }
             Lease::Renew(span) => {
-                let mut open = self.snapshots().lock();
+                let mut open = region.snapshots().lock();
                 let found = open.get_mut(&id.0);
                 Ok(found.map(|open| open.until = now + span).is_some())
             }
             Lease::Close => {
-                let ended = self.snapshots().lock().remove(&id.0);
+                let ended = region.snapshots().lock().remove(&id.0);
                 Ok(ended.is_some())
             }
         }
     }
 }
 
-impl Node {
-    /// A number that no other snapshot has: of this server, of this start of it, and in order.
-    fn new_snapshot(&self) -> SnapshotId {
-        let server = u64::from(self.id.0 & 0xffff);
-        let start = u64::from(start_number(&self.world.store));
-        let number = self.requests.next_snapshot();
-        SnapshotId(server << 48 | start << 32 | u64::from(number))
+/// Ends snapshots that are over, and the oldest while they keep too much memory.
+pub(super) fn sweep(context: &Context<'_>) {
+    let now = context.now();
+    for region in context.regions.iter() {
+        region.snapshots().sweep(region.is_open().then_some(now));
     }
-
-    /// Opens, renews or closes a snapshot in every region.
-    pub(super) fn lease_all(
-        &self,
-        (id, lease): (Option<SnapshotId>, Lease),
-        reply: ReplyTo,
-    ) -> Begun {
-        let id = id.unwrap_or_else(|| self.new_snapshot());
-        let regions = self.views.map().regions().len();
-        let parts = LeaseParts {
-            node: Weak::clone(&self.me),
-            reply,
-            what: (id, lease),
-            state: Mutex::new((regions, Ok(true))),
+    let max = context.settings.memory.memtables / 2;
+    while counts(context).kept.memtable_bytes > max {
+        let regions = context.regions.iter();
+        let oldest = regions.filter_map(|region| {
+            let (opened, id) = region.snapshots().oldest()?;
+            Some((opened, id, region))
+        });
+        let Some((_, id, region)) = oldest.min_by_key(|(opened, ..)| *opened) else {
+            return;
         };
-        let parts: Arc<dyn ReplySink> = Arc::new(parts);
-        self.lease_each((id, lease), &parts);
-        Begun::Waits
+        let ended = region.snapshots().lock().remove(&id);
+        tracing::warn!(
+            region = region.id().0,
+            "a snapshot was ended: it kept too much memory"
+        );
+        drop(ended);
     }
+}
 
-    fn lease_each(&self, (id, lease): (SnapshotId, Lease), sink: &Arc<dyn ReplySink>) {
-        let id = Some(id);
-        for index in 0..self.views.map().regions().len() {
-            let request = Request::Snapshot { id, lease };
-            self.call_part(index, request, ReplyTo::new(sink, 0));
-        }
-    }
-
-    /// The same in `region`, which `engine` serves here.
-    pub(super) fn lease_here(
-        &self,
-        region: &Region,
-        engine: &Serving,
-        (id, lease): (Option<SnapshotId>, Lease),
-    ) -> Response {
-        let Some(id) = id else {
-            let odd = "a region was asked for a snapshot without a number".to_owned();
-            return Response::Failed(Failure::Invalid(odd));
+/// What the snapshots of all regions here come to.
+pub(super) fn counts(context: &Context<'_>) -> SnapshotCounts {
+    let now = context.now();
+    let mut all = SnapshotCounts::default();
+    for region in context.regions.iter() {
+        let Some(engine) = engine_of(region) else {
+            continue;
         };
-        // What was acknowledged by this thread's other requests is seen.
-        self.pump_dirty();
-        // A lease begins now: the last step may be long past, and it would end too early by that.
-        self.set_now(self.world.clock.now());
-        match region.lease(engine, (id, lease), self.now()) {
-            Ok(true) => Response::Snapshot(Some(id)),
-            Ok(false) => Response::Snapshot(None),
-            Err(error) => Response::Failed(error),
-        }
+        let of = region.snapshots().counts(&engine, now);
+        all.open += of.open;
+        all.oldest = all.oldest.max(of.oldest);
+        all.kept.memtable_bytes += of.kept.memtable_bytes;
+        all.kept.segments += of.kept.segments;
     }
+    all
+}
 
-    /// Snapshot `id` of `region`, or why there is none.
-    pub(super) fn open_snapshot(
-        &self,
-        region: &Region,
-        id: SnapshotId,
-    ) -> Result<Arc<dyn Snapshot>, Response> {
-        let found = region.snapshots().find(id, self.now());
-        let planted = self.settings.mutants.snapshot_of_now();
-        let found = match engine_of(region).filter(|_| planted) {
-            Some(engine) => found.map(|_| Arc::from(engine.snapshot())),
-            None => found,
-        };
-        found.ok_or_else(|| {
-            let what = format!(
-                "snapshot {id} is not open in {}: it was closed, its lease ended, its memory was \
-                 needed, or the region has been opened anew; open another one",
-                region.id()
-            );
-            Response::Failed(Failure::Invalid(what))
-        })
-    }
-
-    /// Ends snapshots that are over, and the oldest while they keep too much memory.
-    pub(super) fn sweep_snapshots(&self) {
-        let now = self.now();
-        for region in self.regions.iter() {
-            region.snapshots().sweep(region.is_open().then_some(now));
-        }
-        let max = self.settings.memory.memtables / 2;
-        while self.snapshot_counts().kept.memtable_bytes > max {
-            let regions = self.regions.iter();
-            let oldest = regions.filter_map(|region| {
-                let (opened, id) = region.snapshots().oldest()?;
-                Some((opened, id, region))
-            });
-            let Some((_, id, region)) = oldest.min_by_key(|(opened, ..)| *opened) else {
-                return;
-            };
-            let ended = region.snapshots().lock().remove(&id);
-            tracing::warn!(
-                region = region.id().0,
-                "a snapshot was ended: it kept too much memory"
-            );
-            drop(ended);
-        }
-    }
-
-    /// What the snapshots of all regions here come to.
-    pub(super) fn snapshot_counts(&self) -> SnapshotCounts {
-        let now = self.now();
-        let mut all = SnapshotCounts::default();
-        for region in self.regions.iter() {
-            let Some(engine) = engine_of(region) else {
-                continue;
-            };
-            let of = region.snapshots().counts(&engine, now);
-            all.open += of.open;
-            all.oldest = all.oldest.max(of.oldest);
-            all.kept.memtable_bytes += of.kept.memtable_bytes;
-            all.kept.segments += of.kept.segments;
-        }
-        all
-    }
-
-    /// What is told of them in `INFO`.
-    pub(super) fn describe_snapshots(&self) -> InfoSection {
-        let counts = self.snapshot_counts();
-        let fields = [
-            ("snapshots_open", counts.open as u64),
-            ("snapshots_oldest_seconds", counts.oldest.as_secs()),
-            ("snapshots_device_bytes", kept_bytes(counts.kept)),
-            ("snapshots_memory_bytes", counts.kept.memtable_bytes as u64),
-        ];
-        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_string()));
-        ("snapshots", fields.into())
-    }
+/// What is told of them in `INFO`.
+pub(super) fn describe(context: &Context<'_>) -> InfoSection {
+    let counts = counts(context);
+    let fields = [
+        ("snapshots_open", counts.open as u64),
+        ("snapshots_oldest_seconds", counts.oldest.as_secs()),
+        ("snapshots_device_bytes", kept_bytes(counts.kept)),
+        ("snapshots_memory_bytes", counts.kept.memtable_bytes as u64),
+    ];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value.to_string()));
+    ("snapshots", fields.into())
 }
 
 /// Bytes of the device that only snapshots keep.
@@ -298,7 +282,7 @@ pub(super) const fn kept_bytes(kept: Kept) -> u64 {
 struct LeaseParts {
     node: Weak<Node>,
     reply: ReplyTo,
-    what: (SnapshotId, Lease),
+    what: Leasing,
     /// Regions that have not answered; whether all others have the snapshot.
     state: Mutex<(usize, Result<bool, Failure>)>,
 }
@@ -317,12 +301,14 @@ impl ReplySink for LeaseParts {
         }
         let whole = state.1.clone();
         drop(state);
-        let (id, lease) = self.what;
+        let Leasing { id, lease } = self.what;
         let failed = whole.is_err() && matches!(lease, Lease::Open(_));
         if failed && let Some(node) = self.node.upgrade() {
             // Nobody will use it. Where this does not get through, the lease ends by itself.
             let nobody: Arc<dyn ReplySink> = Arc::new(Nobody);
-            node.lease_each((id, Lease::Close), &nobody);
+            let lease = Lease::Close;
+            let close = Leasing { id, lease };
+            close.ask_each(&node.router(), &nobody);
             node.links.flush();
         }
         self.reply.clone().send(match whole {

@@ -8,6 +8,7 @@ use argosy_engine::{Reach, Wanted, WriteBatch, WriteOptions};
 use argosy_wire::api::{Scratch, Sender};
 
 use super::super::readers_tests::{Gate, alone, set_clock};
+use super::super::region::Region;
 use super::*;
 use crate::service::{KeyList, Paging, Service};
 
@@ -77,12 +78,13 @@ impl Bench {
 
     fn at(&self, seconds: u64) {
         self.node
+            .context()
             .set_now(Instant::from_nanos(seconds * 1_000_000_000));
-        self.node.sweep_snapshots();
+        sweep(&self.node.context());
     }
 
     fn counts(&self) -> SnapshotCounts {
-        self.node.snapshot_counts()
+        counts(&self.node.context())
     }
 }
 
@@ -154,7 +156,12 @@ fn forwarded(bench: &Bench, id: SnapshotId, lease: Lease) -> Response {
     match Request::decode(&bytes, Sender::Server, &mut Scratch::default()) {
         Ok(Request::Snapshot { id, lease }) => {
             let engine = engine_of(&bench.region).expect("it is open");
-            bench.node.lease_here(&bench.region, &engine, (id, lease))
+            let open = OpenRegion {
+                context: &bench.node.context(),
+                region: &bench.region,
+                engine: &engine,
+            };
+            Leasing::answer(id, lease, &open)
         }
         other => panic!("{other:?}"),
     }
@@ -178,7 +185,7 @@ fn a_lease_does_not_end_before_what_was_asked_for() {
             assert_eq!(told, Response::Snapshot(Some(number)));
             let end = began + span;
             for (now, there) in [(end - 1, true), (end + 1_000_000, false)] {
-                bench.node.set_now(Instant::from_nanos(now));
+                bench.node.context().set_now(Instant::from_nanos(now));
                 let gone = is_gone(&bench.get("a", Some(number)));
                 assert_eq!(gone, !there, "{span} ns, {renews}, {now} of {end}");
             }

@@ -8,19 +8,17 @@ use argosy_base::codec::Malformed;
 use argosy_base::{Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
 use argosy_engine::{Progress, Reach};
-use argosy_replication::primary::Event;
 use argosy_wire::api::{BadRequest, Request, Scratch, Sender};
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
 use super::Node;
-use super::context::Context;
 use super::counters::Counted;
-use super::failing::Failed;
 use super::link::{Admission, LinkEvent, SendError};
+use super::local::LocalRegion;
 use super::reading::Asked;
-use super::region::{Driver, Region, send_all};
-use super::sending::Wanted;
+use super::region::{Region, send_all};
+use super::repairing;
 use crate::activity::Activity;
 use crate::service::{Begun, Failure, ReplySink, ReplyTo, Response};
 
@@ -33,7 +31,8 @@ const ANSWER_KIND: u8 = Message::Answer(&[]).kind();
 impl Node {
     /// Moves links, messages and regions on. For one thread.
     pub fn step_fabric(&self, now: Instant) -> Progress {
-        self.set_now(now);
+        let context = &self.context();
+        context.set_now(now);
         self.memory.collect(&self.world);
         let mut made = false;
         let mut payload = Vec::new();
@@ -53,17 +52,18 @@ impl Node {
             tasks.ring();
         }
         for region in self.regions.take_active() {
-            self.await_device(region);
+            context.await_device(region);
+            let local = LocalRegion::new(context, region);
             if region.holds() {
-                made |= self.handle_held(region, &mut region.driver());
+                made |= local.handle_held(&mut region.driver());
             }
-            made |= self.pump(region);
-            if region.waiting().is_queueing() && self.retry_queued(region) {
-                made |= self.pump(region);
+            made |= local.pump();
+            if region.waiting().is_queueing() && local.retry_queued() {
+                made |= local.pump();
             }
         }
-        made |= self.pump_dirty();
-        self.sweep();
+        made |= context.pump_dirty();
+        context.sweep();
         self.links.flush();
         self.world.ledger.settle(now);
         let next = peers.iter().map(|peer| self.link(*peer).next_step()).min();
@@ -103,8 +103,9 @@ impl Node {
             }
             send_all(due);
             if event == LinkEvent::Up {
-                self.send_again(peer);
-                self.tell_room_again(peer);
+                let context = &self.context();
+                self.requests.send_again(peer, context);
+                self.device_care.tell_room_again(peer, context);
             }
             self.tell_regions(peer, &event);
         }
@@ -113,27 +114,9 @@ impl Node {
 
     /// Tells every region that `peer` is a member of.
     fn tell_regions(&self, peer: ServerId, event: &LinkEvent) {
+        let context = &self.context();
         for region in self.regions.iter() {
-            self.link_changed(region, peer, *event == LinkEvent::Up);
-        }
-    }
-
-    /// Tells the driver of a region with this `primary` that the link to `peer` is up, or down.
-    pub(super) fn tell_driver(
-        &self,
-        driver: &mut Driver,
-        primary: ServerId,
-        peer: ServerId,
-        is_up: bool,
-    ) {
-        let context = Context { node: self };
-        let member = peer;
-        match driver {
-            Driver::Primary(driver) if is_up => driver.handle(Event::LinkUp { member }, &context),
-            Driver::Primary(driver) => driver.handle(Event::LinkDown { member }, &context),
-            Driver::Backup(copy) if primary == peer && !is_up => copy.link_down(&context),
-            Driver::Failed(copy) if primary == peer && !is_up => copy.link_down(),
-            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => {}
+            LocalRegion::new(context, region).link_changed(peer, *event == LinkEvent::Up);
         }
     }
 
@@ -160,7 +143,10 @@ impl Node {
                 Admission::Refused => self.refuse_call(peer, header.request),
             },
             Message::Stored { slot } => self.link(peer).ship_slot_freed(slot),
-            Message::Room { free, reserve } => self.heard_room(peer, Room { free, reserve }),
+            Message::Room { free, reserve } => {
+                let room = Room { free, reserve };
+                self.device_care.heard_room(peer, room, &self.context());
+            }
             message => self.receive_for_region(peer, header, &message, payload),
         }
     }
@@ -214,9 +200,9 @@ impl Node {
             }
         };
         let reply = ReplyTo::new(&sink, header.request);
-        let begun = match self.region(header.region) {
+        let begun = match self.regions.get(header.region) {
             Some(region) if region.is_served_by(self.id, header.epoch) => {
-                match self.passes_early(region, request) {
+                match self.settings.mutants.passes_early(region, request) {
                     Some(response) => Begun::Answered(response),
                     None => self.call_for_peer(region, request, reply.clone()),
                 }
@@ -231,7 +217,8 @@ impl Node {
     /// Carries out a request of another server. Reads of keys that need the device go to the workers. Writes are
     /// carried out in the order in which they came.
     fn call_for_peer(&self, region: &Arc<Region>, request: Request<'_>, reply: ReplyTo) -> Begun {
-        let call = |reach, reply| self.call_here(region, request, reach, reply);
+        let context = &self.context();
+        let call = |reach, reply| LocalRegion::new(context, region).call(request, reach, reply);
         match self.tasks() {
             Some(tasks) if request.reads_keys() => tasks.call_or_push(request, reply, call),
             _ => call(Reach::Device, reply),
@@ -252,7 +239,7 @@ impl Node {
         message: &Message<'_>,
         payload: &[u8],
     ) {
-        let Some(region) = self.region(header.region) else {
+        let Some(region) = self.regions.get(header.region) else {
             return;
         };
         if region.view().epoch != header.epoch {
@@ -271,11 +258,14 @@ impl Node {
         }
         self.world.ledger.at(region.place());
         region.active().raise();
-        self.await_device(region);
+        let context = &self.context();
+        context.await_device(region);
+        let local = &LocalRegion::new(context, region);
         if let Message::Compacted { upto } = *message {
-            return self.backup_has_compacted(region, peer, upto);
+            let maintained = region.maintained();
+            return maintained.backup_has_compacted(local, peer, upto);
         }
-        if self.take_repair(region, peer, message) {
+        if repairing::take(local, peer, message) {
             return;
         }
         if let Message::Fetch {
@@ -292,86 +282,10 @@ impl Node {
                 to,
                 slot,
             };
-            return self.asked_to_read(peer, asked);
+            return self.device_care.fetches().push(peer, asked, context);
         }
-        self.message_came(region, (peer, header), message, payload);
+        local.message_came(peer, header, message, payload);
     }
-
-    /// A message about a region, for its driver.
-    pub(super) fn handle_message(
-        &self,
-        region: &Region,
-        driver: &mut Driver,
-        peer: ServerId,
-        message: &Message<'_>,
-    ) {
-        let context = Context { node: self };
-        match driver {
-            Driver::Primary(driver) if let Message::MoreWanted { attempt, seq, to } = *message => {
-                driver.more_wanted(peer, Wanted { attempt, seq, to }, &context);
-            }
-            Driver::Primary(driver)
-                if let Message::Failed {
-                    attempt,
-                    damaged,
-                    why,
-                } = *message =>
-            {
-                let failed = Failed {
-                    attempt,
-                    damaged,
-                    why: &why,
-                };
-                driver.member_failed(peer, &failed, &context);
-            }
-            Driver::Primary(driver) => match primary_event(peer, message) {
-                Some(event) => driver.handle(event, &context),
-                None => driver.handle_as_follower(peer, message, &context),
-            },
-            Driver::Backup(copy) => copy.handle(peer, message, &context),
-            Driver::Failed(unusable) if peer == region.view().primary => {
-                unusable.handle(region, message, &context);
-            }
-            Driver::Failed(_) => {}
-            Driver::AtDevice(_) => {}
-        }
-    }
-}
-
-/// What a backup's message means to the primary's machine; `None` where it is meant for the copy
-/// of a primary that adopts.
-fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
-    Some(match message {
-        Message::Report {
-            attempt,
-            position,
-            standing,
-        } => Event::Report {
-            member,
-            attempt: *attempt,
-            standing: *standing,
-            position: *position,
-        },
-        Message::CaughtUp { attempt, position } => Event::CaughtUp {
-            member,
-            attempt: *attempt,
-            position: *position,
-        },
-        Message::Applied { seq } => Event::EditApplied { member, seq: *seq },
-        Message::CheckpointWanted { attempt } => Event::CheckpointWanted {
-            member,
-            attempt: *attempt,
-        },
-        Message::Flushed { range } => Event::Flushed {
-            member,
-            range: *range,
-        },
-        Message::Awake { attempt } => Event::Awake {
-            member,
-            attempt: *attempt,
-        },
-        _ => return None,
-    })
 }
 
 /// What a thread is at that handles `message`.

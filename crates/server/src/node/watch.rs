@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use argosy_base::{Instant, RegionId};
 
-use super::Node;
 use super::ready::{Kind, Subject, Trouble};
+use super::report::Reports;
+use super::telling::Telling;
 use crate::line_rate::LineRate;
 
 /// How often it is looked.
@@ -93,15 +94,15 @@ fn has_line(trouble: &Trouble) -> bool {
     }
 }
 
-impl Node {
+impl Telling {
     /// Tells the log what has become worse or better, about once a second.
-    pub(super) fn tell_troubles(&self, now: Instant) {
-        if self.has_just_started(now) || !self.telling.watch().is_due(now) {
+    pub(super) fn tell_troubles(&self, reports: &Reports<'_>, now: Instant) {
+        if reports.has_just_started(now) || !self.watch().is_due(now) {
             return;
         }
-        let troubles = self.troubles();
-        let lines = self.telling.watch().look(now, troubles);
-        let me = self.id.0;
+        let troubles = reports.troubles();
+        let lines = self.watch().look(now, troubles);
+        let me = reports.context.id.0;
         for line in lines {
             match line {
                 Line::Begun { what, left_out: 0 } => tracing::warn!(me, "{what}"),

@@ -52,7 +52,7 @@ impl Reporter {
     /// Everything, at present.
     #[must_use]
     pub fn status(&self) -> Status {
-        let mut status = self.node.status(process::process(self.started));
+        let mut status = self.node.reports().status(process::process(self.started));
         status.transports = vec![self.resp_status()];
         if let Some(front) = self.node.native() {
             status.transports.push(native_transport(front));

@@ -20,7 +20,7 @@ impl Cluster {
         };
         let (mut levels, mut logs) = (0, 0);
         for region in self.map.regions() {
-            let Ok(state) = up.node.copy_state(region.id) else {
+            let Ok(state) = up.node.inspect().copy_state(region.id) else {
                 continue;
             };
             if let Ok(stated) = self.reader.read(&state.checkpoint) {
@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     pub(super) fn count(&mut self, node: &Node) {
-        let counts = node.counts();
+        let counts = node.inspect().counts();
         let coverage = &mut self.coverage;
         coverage.add("links lost", counts.links_lost);
         coverage.add("shipments", counts.shipments);
@@ -51,12 +51,12 @@ impl Cluster {
         coverage.add("promotions", counts.promotions);
         coverage.add("pointers rewritten", counts.rewritten_pointers);
         for region in node.map().regions() {
-            if let Some(stats) = node.builder_stats(region.id) {
+            if let Some(stats) = node.inspect().builder_stats(region.id) {
                 coverage.add("flushes of backups", stats.flushes);
                 coverage.add("compactions of backups", stats.compactions);
                 count_medium(coverage, &stats);
             }
-            let Some(stats) = node.engine_stats(region.id) else {
+            let Some(stats) = node.inspect().engine_stats(region.id) else {
                 continue;
             };
             count_medium(coverage, &stats);

@@ -83,7 +83,7 @@ impl Cluster {
             }
             let of = |member: usize| {
                 let node = self.up(member).map(|up| &up.node);
-                node.map_or(Vec::new(), |node| node.level_places(region.id))
+                node.map_or(Vec::new(), |node| node.inspect().level_places(region.id))
             };
             let members = std::iter::once(region.primary).chain(region.backups());
             let others = members.map(|member| member.0 as usize);
@@ -113,7 +113,7 @@ impl Cluster {
             return Vec::new();
         };
         let regions = self.map.regions().iter();
-        let found = regions.flat_map(|region| up.node.look_through(region.id));
+        let found = regions.flat_map(|region| up.node.inspect().look_through(region.id));
         found.map(|damage| damage.to_string()).collect()
     }
 
@@ -163,8 +163,11 @@ impl Cluster {
             return;
         };
         let regions = self.map.regions().iter();
-        let closed = regions.filter(|region| up.node.copy_state(region.id).is_err());
-        let (closed, scrubbed) = (closed.count(), up.node.scrub_status().damages.len());
+        let closed = regions.filter(|region| up.node.inspect().copy_state(region.id).is_err());
+        let (closed, scrubbed) = (
+            closed.count(),
+            up.node.reports().scrub_status().damages.len(),
+        );
         self.coverage.add(CLOSED, closed as u64);
         self.coverage
             .add("damages found by scrubs", scrubbed as u64);

@@ -34,7 +34,7 @@ impl Cluster {
             return false;
         };
         let mut regions = self.map.regions().iter();
-        regions.any(|region| match up.node.copy_state(region.id) {
+        regions.any(|region| match up.node.inspect().copy_state(region.id) {
             Err(why) => why.to_string().contains("no storage space"),
             Ok(_) => false,
         })

@@ -304,7 +304,7 @@ impl Run {
             let server = self.cluster.primary_of(region);
             let node = &self.cluster.up(server).expect("every server is up").node;
             let id = self.cluster.map.regions()[region].id;
-            let snapshot = node.snapshot(id).expect("the region is open");
+            let snapshot = node.inspect().snapshot(id).expect("the region is open");
             let pairs = read_all(
                 &*snapshot,
                 &self.objects.region_ranges()[region],

@@ -43,7 +43,7 @@ impl Run {
                 .cluster
                 .active(server)
                 .filter(|_| self.uncounted.is_empty());
-            let taken = open.and_then(|up| Some((up.node.snapshot(id)?, up.session)));
+            let taken = open.and_then(|up| Some((up.node.inspect().snapshot(id)?, up.session)));
             if let Some((snapshot, session)) = taken {
                 let when = self.load.snapshot_moment();
                 let until = self.ticks + self.random.between(1, 1500) as u64;

@@ -1,0 +1,157 @@
+//! A region that is open here, with its engine: what is done there with a request, and when it is answered.
+
+use std::sync::Arc;
+
+use argosy_base::KeyRange;
+use argosy_engine::{Reach, Snapshot, WaitFor};
+
+use super::context::Context;
+use super::gate::{Reveals, Verdict};
+use super::local::LocalRegion;
+use super::look::{Look, Tell};
+use super::many::ManyKeys;
+use super::page::{page, rest_of};
+use super::refuse::{failed, too_many_answers};
+use super::region::Region;
+use super::serving::Serving;
+use super::snapshots::Leasing;
+use super::waiting::{Shown, Unkept};
+use super::write::Write;
+use crate::service::{Begun, Paging, ReplyTo, Request, Response};
+
+/// See the module documentation.
+#[derive(Clone, Copy)]
+pub(crate) struct OpenRegion<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) region: &'a Region,
+    /// What serves it.
+    pub(super) engine: &'a Arc<Serving>,
+}
+
+impl<'a> OpenRegion<'a> {
+    /// The region, open or not.
+    pub(super) const fn local(&self) -> LocalRegion<'a> {
+        LocalRegion::new(self.context, self.region)
+    }
+
+    /// Carries out a request.
+    pub(super) fn call(&self, request: Request<'_>, reach: Reach, reply: ReplyTo) -> Begun {
+        let look = |key, tell| Look { key, tell, reach };
+        match request {
+            Request::Get { key } => look(key, Tell::Value).answer(self, reply),
+            Request::GetVersion { key } => look(key, Tell::Version).answer(self, reply),
+            Request::Expiry { key } => look(key, Tell::Expiry).answer(self, reply),
+            Request::GetMany { keys, wanted, at } => {
+                let asked = ManyKeys {
+                    keys,
+                    wanted,
+                    at,
+                    reach,
+                };
+                asked.answer(self, reply)
+            }
+            Request::Write { batch, options } => self.write(Write { batch, options }, reach, reply),
+            Request::Snapshot { id, lease } => Begun::Answered(Leasing::answer(id, lease, self)),
+            Request::Ingest { batch } => self.region.ingests().begin(self, batch, reply).into(),
+            Request::Scan { range, paging } => {
+                self.context.pump_dirty();
+                self.scan(range, paging, reply).into()
+            }
+            Request::Count => {
+                let shown = Shown {
+                    reveals: Reveals::Count,
+                    // Everything that was appended counts.
+                    wait: WaitFor::committed(self.engine.last_lsn()),
+                    response: Response::Count(self.engine.count_estimate()),
+                };
+                self.show(shown, reply).into()
+            }
+            Request::Maintain { what } => self.region.maintained().begin(self, what, reply).into(),
+        }
+    }
+
+    /// A page of what is committed. Where that is less than was once acknowledged, since the region
+    /// was just opened: of everything, once that is committed. So it is where a pair has expired by
+    /// the clock alone and there is room to tell the time: what is shown waits for that, as a get does.
+    fn scan(&self, range: &KeyRange, paging: Paging, reply: ReplyTo) -> Option<Response> {
+        let Self { region, engine, .. } = *self;
+        let here = range.intersection(region.range());
+        let rest = rest_of(region.range(), range, paging.direction);
+        let page = |snapshot: &dyn Snapshot| page(snapshot, &here, rest.clone(), paging);
+        if let Some(at) = paging.at {
+            return Some(match region.snapshots().view(at, self) {
+                Ok(snapshot) => page(&*snapshot).unwrap_or_else(|error| failed(&error)),
+                Err(refused) => refused,
+            });
+        }
+        let tells_time = || {
+            let told = engine.advance_ttl_clock();
+            if told {
+                region.dirty().raise();
+            }
+            told
+        };
+        if region.gate().show_committed(engine, Reveals::Page) == Verdict::Now {
+            let snapshot = engine.snapshot();
+            let shown = page(&*snapshot);
+            if !snapshot.shows_overdue() || !tells_time() {
+                return Some(shown.unwrap_or_else(|error| failed(&error)));
+            }
+        }
+        let mut snapshot = engine.snapshot_of_all();
+        let mut shown = page(&*snapshot);
+        if snapshot.shows_overdue() && tells_time() {
+            snapshot = engine.snapshot_of_all();
+            shown = page(&*snapshot);
+        }
+        match shown {
+            Ok(response) => {
+                let shown = Shown {
+                    reveals: Reveals::Page,
+                    wait: snapshot.wait(),
+                    response,
+                };
+                self.show(shown, reply)
+            }
+            Err(error) => Some(failed(&error)),
+        }
+    }
+
+    /// Answers now where the gate says so, and otherwise once what the answer waits for is over.
+    pub(super) fn show(&self, shown: Shown, reply: ReplyTo) -> Option<Response> {
+        let gate = self.region.gate();
+        if gate.show(self.engine, shown.reveals, shown.wait) == Verdict::Now {
+            return Some(shown.response);
+        }
+        // A read, too, may just have written something: that a pair has expired.
+        self.region.dirty().raise();
+        self.answer_once(shown, reply)
+    }
+
+    /// Answers once what the answer waits for is over (I5).
+    fn answer_once(&self, shown: Shown, reply: ReplyTo) -> Option<Response> {
+        let Self { region, engine, .. } = *self;
+        let (reveals, wait) = (shown.reveals, shown.wait);
+        let is_over = || region.gate().show(engine, reveals, wait) == Verdict::Now;
+        let keep = |shown: Shown, reply: ReplyTo| {
+            let deadline = reply.deadline.unwrap_or_else(|| self.context.deadline());
+            region.waiting().answer_once(shown, reply, deadline)
+        };
+        if let Err(unkept) = keep(shown, reply) {
+            let Unkept { shown, reply } = *unkept;
+            // What this thread has written itself may be all that the others wait for.
+            self.local().pump();
+            if is_over() {
+                return Some(shown.response);
+            }
+            if let Err(unkept) = keep(shown, reply) {
+                return Some(too_many_answers(region, &unkept.shown.response));
+            }
+        }
+        // It may have been committed before the answer was there to be released.
+        if is_over() {
+            region.release();
+        }
+        None
+    }
+}
