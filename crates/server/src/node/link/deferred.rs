@@ -8,8 +8,6 @@ use std::collections::VecDeque;
 
 use argosy_wire::ring::Header;
 
-use super::{Link, State};
-
 /// From so many bytes of messages that wait for the peer to read on, its calls wait.
 pub(super) const CONGESTED_BYTES: usize = 4 << 20;
 /// Calls that wait, at most, and their bytes.
@@ -38,37 +36,32 @@ impl Deferred {
     pub(super) fn held(&self) -> (usize, usize) {
         (self.calls.len(), self.bytes)
     }
-}
 
-impl Link {
-    /// Decides about a call, and keeps it where it has to wait.
-    pub(crate) fn admit(&mut self, header: Header, payload: &[u8]) -> Admission {
-        let State::Open(open) = &mut self.state else {
-            // Nobody waits for the answer any more.
-            return Admission::Refused;
-        };
-        let deferred = &mut open.deferred;
-        if deferred.calls.is_empty() && open.backlog_bytes <= CONGESTED_BYTES {
+    /// Decides about a call while so many bytes of messages wait for the peer, and keeps it where it has to wait.
+    pub(super) fn admit(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        backlog_bytes: usize,
+    ) -> Admission {
+        if self.calls.is_empty() && backlog_bytes <= CONGESTED_BYTES {
             return Admission::Now;
         }
-        if deferred.bytes + payload.len() > CALL_BYTES_MAX || deferred.calls.len() >= CALLS_MAX {
+        if self.bytes + payload.len() > CALL_BYTES_MAX || self.calls.len() >= CALLS_MAX {
             return Admission::Refused;
         }
-        deferred.bytes += payload.len();
-        deferred.calls.push_back((header, payload.to_vec()));
+        self.bytes += payload.len();
+        self.calls.push_back((header, payload.to_vec()));
         Admission::Later
     }
 
-    /// The call that has waited for the longest, once there is room for its answer.
-    pub(crate) fn next_deferred(&mut self) -> Option<(Header, Vec<u8>)> {
-        let State::Open(open) = &mut self.state else {
-            return None;
-        };
-        if open.backlog_bytes > CONGESTED_BYTES {
+    /// Takes the call that has waited for the longest, once there is room for its answer.
+    pub(super) fn next(&mut self, backlog_bytes: usize) -> Option<(Header, Vec<u8>)> {
+        if backlog_bytes > CONGESTED_BYTES {
             return None;
         }
-        let (header, payload) = open.deferred.calls.pop_front()?;
-        open.deferred.bytes -= payload.len();
+        let (header, payload) = self.calls.pop_front()?;
+        self.bytes -= payload.len();
         Some((header, payload))
     }
 }

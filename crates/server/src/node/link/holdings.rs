@@ -1,8 +1,8 @@
 //! What a link holds of what could grow.
 
+use super::Open;
 use super::deferred::{CALL_BYTES_MAX, CALLS_MAX};
 use super::queue::BACKLOG_BYTES_MAX;
-use super::{Link, State};
 use crate::node::holdings::Holding;
 use argosy_wire::message::LONG_BYTES_MAX;
 
@@ -15,28 +15,27 @@ pub(crate) struct Holdings {
     slots: usize,
 }
 
-impl Link {
-    /// See the module documentation.
-    pub(crate) fn holdings(&self) -> Holdings {
-        let messages = self.held_bytes();
-        let State::Open(open) = &self.state else {
-            return Holdings {
-                messages,
-                ..Holdings::default()
-            };
-        };
+impl Holdings {
+    /// Of an open link with so many bytes of `messages`.
+    pub(super) fn of_open(open: &Open, messages: usize) -> Self {
         let (calls, call_bytes) = open.deferred.held();
         let slots = open.slots_busy.count_ones() + open.fetches_busy.count_ones();
-        Holdings {
+        Self {
             messages,
             calls,
             call_bytes,
             slots: slots as usize,
         }
     }
-}
 
-impl Holdings {
+    /// Of a link that is down, with so many bytes of `messages`.
+    pub(super) fn of_closed(messages: usize) -> Self {
+        Self {
+            messages,
+            ..Self::default()
+        }
+    }
+
     pub(crate) const fn add(&mut self, other: Self) {
         self.messages += other.messages;
         self.calls += other.calls;

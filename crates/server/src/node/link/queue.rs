@@ -6,15 +6,41 @@
 use argosy_wire::message::LONG_BYTES_MAX;
 use argosy_wire::ring::{Header, PushError, RingShape};
 
-use super::deferred::CONGESTED_BYTES;
-use super::{Behind, Link, RING, SendError, State, long, write_to};
+use super::deferred::{Admission, CONGESTED_BYTES};
+use super::{Behind, Holdings, Link, RING, SendError, State, long, write_to};
 
 /// Messages that wait for room in the ring, or for what is landing, in bytes of payload; over it, the link
 /// refuses.
 pub(super) const BACKLOG_BYTES_MAX: usize = 16 << 20;
 /// A message of at most so many bytes finds room where longer ones do not any more: refusals do.
 pub(super) const SHORT_BYTES: usize = 4 << 10;
+
 impl Link {
+    /// What it holds of what could grow.
+    pub(crate) fn holdings(&self) -> Holdings {
+        match &self.state {
+            State::Open(open) => Holdings::of_open(open, self.held_bytes()),
+            State::Closed { .. } => Holdings::of_closed(self.held_bytes()),
+        }
+    }
+
+    /// Decides about a call of the peer, and keeps it where it has to wait.
+    pub(crate) fn admit(&mut self, header: Header, payload: &[u8]) -> Admission {
+        match &mut self.state {
+            State::Open(open) => open.deferred.admit(header, payload, open.backlog_bytes),
+            // Nobody waits for the answer any more.
+            State::Closed { .. } => Admission::Refused,
+        }
+    }
+
+    /// The call of the peer that has waited for the longest, once there is room for its answer.
+    pub(crate) fn next_deferred(&mut self) -> Option<(Header, Vec<u8>)> {
+        match &mut self.state {
+            State::Open(open) => open.deferred.next(open.backlog_bytes),
+            State::Closed { .. } => None,
+        }
+    }
+
     /// Bytes of memory that hold messages: those that wait to be sent, and one that arrives in parts.
     pub(crate) fn held_bytes(&self) -> usize {
         let waiting = match &self.state {
