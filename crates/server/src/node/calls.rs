@@ -42,13 +42,13 @@ struct Kept {
     payload: Box<[u8]>,
 }
 
-struct Pending {
+struct PendingCall {
     asked: Asked,
     /// A copy of the call, which is sent again if the link breaks.
     kept: Option<Kept>,
 }
 
-impl Pending {
+impl PendingCall {
     fn kept_bytes(&self) -> usize {
         self.kept.as_ref().map_or(0, |kept| kept.payload.len())
     }
@@ -57,7 +57,7 @@ impl Pending {
 /// See the module documentation.
 #[derive(Default)]
 pub(crate) struct Calls {
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, PendingCall>,
     last: u64,
     kept_bytes: usize,
 }
@@ -82,7 +82,7 @@ impl Calls {
         self.last += 1;
         header.request = self.last;
         let keeps = !asked.write && self.kept_bytes + payload.len() <= KEPT_BYTES_MAX;
-        let pending = Pending {
+        let pending = PendingCall {
             asked,
             kept: keeps.then(|| Kept {
                 header: *header,
@@ -115,7 +115,7 @@ impl Calls {
     fn give_up(
         &mut self,
         what: &str,
-        lost: impl Fn(&Pending) -> bool,
+        lost: impl Fn(&PendingCall) -> bool,
         due: &mut Vec<(ReplyTo, Response)>,
     ) {
         for (_, call) in self.pending.extract_if(.., |_, call| lost(call)) {

@@ -33,7 +33,7 @@ use crate::service::{ReplyTo, Response};
 use care::RegionCare;
 use health::Health;
 use membership::Membership;
-use pending::Pending;
+use pending::Unfinished;
 
 /// How this server takes part in a region.
 pub(crate) enum Driver {
@@ -86,7 +86,7 @@ pub(crate) struct Region {
     holding: Mutex<Holding>,
     /// Why there is no engine, as the driver has said last: whoever asks does not wait for its step.
     closed: ArcSwap<Closed>,
-    pending: Pending,
+    pending: Unfinished,
     care: RegionCare,
     state: State,
 }
@@ -127,7 +127,7 @@ impl Region {
             driver: Mutex::new(driver),
             holding: Mutex::default(),
             closed: ArcSwap::from_pointee(closed),
-            pending: Pending::new(allowance, looked_after.uses()),
+            pending: Unfinished::new(allowance, looked_after.uses()),
             care: looked_after,
             state: State {
                 health: Health::default(),

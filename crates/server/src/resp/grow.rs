@@ -332,43 +332,38 @@ impl Copying {
     }
 }
 
-impl Pending {
-    /// Takes the answer to a call of a change.
-    pub(super) fn take_grown(&mut self, response: Response) -> After {
-        let Gather::Grow(grow) = &mut self.gather else {
+impl Grow {
+    /// Takes the answer to a call of the change that `pending` is about.
+    pub(super) fn answered(pending: &mut Pending, response: Response) -> After {
+        let Gather::Grow(grow) = &mut pending.gather else {
             return After::Nothing;
         };
         match grow.take(response) {
             Next::Call => {
-                self.held = grow.held();
+                pending.held = grow.held();
                 return After::NextPage;
             }
             Next::Reply(response) => {
-                self.gather = Gather::Changed;
-                self.held = 0;
-                self.answer = Some(response);
+                pending.gather = Gather::Changed;
+                pending.held = 0;
+                pending.answer = Some(response);
             }
-            Next::Fail(text, outcome) => self.fail(text, outcome),
+            Next::Fail(text, outcome) => pending.fail(text, outcome),
         }
         After::Nothing
     }
 
-    /// The next call of a change that is made part by part.
-    pub(super) fn plan_grown(
-        &mut self,
+    /// The next call of a change that is made part by part, where `pending` is about one.
+    pub(super) fn next_call(
+        pending: &mut Pending,
         versions: &Versions,
         scratch: &mut Scratch,
     ) -> Option<Plan> {
-        let Gather::Grow(grow) = &mut self.gather else {
+        let Gather::Grow(grow) = &mut pending.gather else {
             return None;
         };
         let plan = grow.plan(versions, scratch);
-        self.held = grow.held();
+        pending.held = grow.held();
         Some(plan)
-    }
-
-    /// Whether it is a change that was not made at once.
-    pub(super) const fn grows(&self) -> bool {
-        matches!(self.gather, Gather::Grow(_))
     }
 }

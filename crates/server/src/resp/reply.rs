@@ -265,6 +265,11 @@ impl Pending {
         self.outstanding == 0
     }
 
+    /// Whether it is a change that was not made at once.
+    pub(super) const fn grows(&self) -> bool {
+        matches!(self.gather, Gather::Grow(_))
+    }
+
     /// The call for the next page of what is read page by page, whose range or keys are put into `scratch`.
     pub(super) fn next_page(&self, scratch: &mut Scratch) -> Option<Plan> {
         match &self.gather {
@@ -315,7 +320,7 @@ impl Pending {
             return After::Nothing;
         }
         if self.grows() {
-            return self.take_grown(response);
+            return Grow::answered(self, response);
         }
         if let Response::Failed(error) = response {
             let begun = match &mut self.gather {

@@ -25,6 +25,7 @@ use argosy_wire::resp::{Protocol, Step as Parsed};
 
 use super::command::{self, Step, Turn};
 use super::front::{Context, FrontEnd, Limits};
+use super::grow::Grow;
 use super::holds::Holds;
 use super::input::Input;
 use super::long::{Intake, Took};
@@ -485,7 +486,7 @@ impl Core {
         let pending = &mut self.pending[index];
         self.held -= pending.held;
         let plan = match pending.grows() {
-            true => pending.plan_grown(&context.front.versions, scratch),
+            true => Grow::next_call(pending, &context.front.versions, scratch),
             false => pending.next_page(scratch),
         };
         self.held += pending.held;

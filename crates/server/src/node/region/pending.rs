@@ -10,7 +10,7 @@ use super::super::snapshots::Snapshots;
 use super::super::waiting::{Allowance, Waiting};
 
 /// See the module documentation.
-pub(super) struct Pending {
+pub(super) struct Unfinished {
     waiting: Mutex<Waiting>,
     /// Sorted pairs that are being ingested.
     pub(super) ingests: Ingests,
@@ -20,7 +20,7 @@ pub(super) struct Pending {
     pub(super) snapshots: Snapshots,
 }
 
-impl Pending {
+impl Unfinished {
     /// Nothing. What answers hold while they wait is taken from `allowance`.
     pub(super) fn new(allowance: &Arc<Allowance>, uses: &Arc<Uses>) -> Self {
         Self {
