@@ -210,13 +210,13 @@ impl RunningServer {
             random: options.random,
             ..RespSettings::within(memory_limit, options.resp_threads.get())
         };
-        let resp = (options.resp, options.resp_threads);
-        let listener = start_resp(&node, settings, resp, &options.clock)?;
+        let (resp, threads_of_resp) = (options.resp, options.resp_threads);
+        let listener = start_resp(&node, settings, resp, threads_of_resp, &options.clock)?;
         let place = native::Place {
             root: &shared_memory,
         };
-        let native = (native, options.native_threads);
-        let native = start_native(&node, native, &place, &options.clock)?;
+        let native_threads = options.native_threads;
+        let native = start_native(&node, native, native_threads, &place, &options.clock)?;
         let reporter = Reporter::new(Arc::clone(&node), Arc::clone(listener.front()));
         let told: Arc<dyn StatusSource> = Arc::new(reporter);
         let admin = Admin::start(options.admin, told, options.clock).map_err(|source| {
@@ -291,7 +291,8 @@ fn start_workers(
 fn start_resp(
     node: &Arc<Node>,
     settings: RespSettings,
-    (socket, count): (TcpListener, NonZeroUsize),
+    socket: TcpListener,
+    count: NonZeroUsize,
     clock: &Arc<dyn Clock>,
 ) -> Result<Listener, StartError> {
     let threads = Threads {
@@ -324,7 +325,8 @@ fn native_settings(options: &ServerOptions, incarnation: Incarnation) -> native:
 /// Serves native clients on so many threads, if any.
 fn start_native(
     node: &Arc<Node>,
-    (settings, threads): (native::Settings, usize),
+    settings: native::Settings,
+    threads: usize,
     place: &native::Place<'_>,
     clock: &Arc<dyn Clock>,
 ) -> Result<Option<native::NativeListener>, StartError> {

@@ -7,7 +7,7 @@ use super::signatures::{public_types, tuple_parameters};
 use super::{Source, demand, sources};
 
 /// Parameters whose type is a tuple, by crate; none in a crate that is not listed.
-const TUPLE_PARAMETERS: [(&str, usize); 1] = [("server", 22)];
+const TUPLE_PARAMETERS: [(&str, usize); 0] = [];
 
 /// Names that more than one public type has.
 const SHARED_NAMES: usize = 27;

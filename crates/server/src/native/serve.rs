@@ -277,8 +277,8 @@ impl Desk {
         let (response, long) = in_short(request, response);
         let flags = Flags::default().with(Flags::LONG, long);
         if request.op == Op::Snapshot {
-            let (here, answer) = (client.is_here(), (request, &response));
-            client.snapshots.answered(answer, here, &*self.service);
+            let (here, service) = (client.is_here(), &*self.service);
+            client.snapshots.answered(request, &response, here, service);
         }
         match response {
             Response::Value(Some(value)) => {
@@ -295,11 +295,11 @@ impl Desk {
             }
             Response::Written { .. } if request.op == Op::Write => {
                 let status = Status::Answer;
-                self.at_length(client, request, (End { status, flags }, &response));
+                self.at_length(client, request, End { status, flags }, &response);
             }
             Response::Expiry { .. } | Response::Versioned { .. } | Response::Snapshot(_) => {
                 let status = Status::Answer;
-                self.at_length(client, request, (End { status, flags }, &response));
+                self.at_length(client, request, End { status, flags }, &response);
             }
             Response::Written {
                 applied, existed, ..
@@ -324,18 +324,13 @@ impl Desk {
             }
             Response::Page { .. } | Response::Count(_) => {
                 let status = Status::Page;
-                self.at_length(client, request, (End { status, flags }, &response));
+                self.at_length(client, request, End { status, flags }, &response);
             }
         }
     }
 
     /// Writes `response` as servers tell it each other.
-    fn at_length(
-        &mut self,
-        client: &mut Client,
-        request: &Request,
-        (end, response): (End, &Response),
-    ) {
+    fn at_length(&mut self, client: &mut Client, request: &Request, end: End, response: &Response) {
         let mut out = Vec::new();
         response.encode(&mut out);
         client.answer(request, end, self.map(), &[&out]);

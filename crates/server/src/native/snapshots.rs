@@ -41,7 +41,8 @@ impl Held {
     /// Takes note of an answer. One that was opened for a client that has gone is given back at once.
     pub(super) fn answered(
         &mut self,
-        (request, response): (&Request, &Response),
+        request: &Request,
+        response: &Response,
         is_here: bool,
         service: &dyn Service,
     ) {

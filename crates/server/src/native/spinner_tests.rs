@@ -155,27 +155,25 @@ impl Hand {
     fn lease(&mut self, id: u32, flags: Flags, ask: Ask<'_>) {
         let mut body = Vec::new();
         ask.encode(&mut body);
-        self.lay((Op::Snapshot, flags), (RegionId(0), Epoch(0)), id, &body);
+        let request = Request {
+            op: Op::Snapshot,
+            flags,
+            id,
+            region: RegionId(0),
+            epoch: Epoch(0),
+            slot: self.slot(id),
+        };
+        self.writer.push(&*self.memory, request, &[&body]).unwrap();
     }
 
     /// Asks for something of the region.
     fn send(&mut self, id: u32, op: Op, flags: Flags, body: &[u8]) {
-        self.lay((op, flags), (RegionId(1), Epoch(3)), id, body);
-    }
-
-    fn lay(
-        &mut self,
-        (op, flags): (Op, Flags),
-        (region, epoch): (RegionId, Epoch),
-        id: u32,
-        body: &[u8],
-    ) {
         let request = Request {
             op,
             flags,
             id,
-            region,
-            epoch,
+            region: RegionId(1),
+            epoch: Epoch(3),
             slot: self.slot(id),
         };
         self.writer.push(&*self.memory, request, &[body]).unwrap();

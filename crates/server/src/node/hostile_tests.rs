@@ -25,7 +25,7 @@ use argosy_wire::message::{CONTINUED, FetchStatus, Message};
 use argosy_wire::ring::{Header, RingShape, RingWriter};
 
 use super::inbox::RING;
-use super::link::Link;
+use super::link::{Ends, Link};
 use super::readers_tests::{Answers, set_clock, surroundings};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings, keys};
 use crate::service::{
@@ -173,8 +173,11 @@ impl Scene {
         let link = |peer: u32| {
             let windows = Arc::new(AnonymousWindows::new());
             let fabric = Arc::<SimFabric>::clone(&fabric);
-            let ids = (HOSTILE, ServerId(peer));
-            Link::new(ids, SETTINGS, fabric, windows, 1 << 16).expect("memory for a link")
+            let ends = Ends {
+                me: HOSTILE,
+                peer: ServerId(peer),
+            };
+            Link::new(ends, SETTINGS, fabric, windows, 1 << 16).expect("memory for a link")
         };
         Self {
             links: [0, 1].map(link),
@@ -267,7 +270,7 @@ impl Scene {
         let (body, key) = (self.random.bytes(900), self.random.bytes(40));
         let mut payload = Vec::new();
         let kind = {
-            let message = message(&mut self.random, attempt, (&body, &key));
+            let message = message(&mut self.random, attempt, &body, &key);
             message.encode(&mut payload);
             message.kind()
         };
@@ -440,11 +443,7 @@ fn range(random: &mut Random) -> FlushRange {
 }
 
 /// Any message, with numbers and bytes of the seed's choice.
-fn message<'a>(
-    random: &mut Random,
-    attempt: u64,
-    (body, key): (&'a [u8], &'a [u8]),
-) -> Message<'a> {
+fn message<'a>(random: &mut Random, attempt: u64, body: &'a [u8], key: &'a [u8]) -> Message<'a> {
     let (seq, segment) = (EditSeq(random.number()), SegmentNumber(random.number()));
     let (from, to, slot) = (random.small(), random.small(), random.byte());
     let len = match random.below(2) {
@@ -507,15 +506,17 @@ fn message<'a>(
             slot,
             place: DeviceSegment(random.small()),
         },
-        what => second_message(random, (what, attempt), (body, key)),
+        what => second_message(random, what, attempt, body, key),
     }
 }
 
 /// The second half of them.
 fn second_message<'a>(
     random: &mut Random,
-    (what, attempt): (usize, u64),
-    (body, key): (&'a [u8], &'a [u8]),
+    what: usize,
+    attempt: u64,
+    body: &'a [u8],
+    key: &'a [u8],
 ) -> Message<'a> {
     let segment = SegmentNumber(random.number());
     let (from, to, slot) = (random.small(), random.small(), random.byte());

@@ -7,7 +7,7 @@ use argosy_base::ServerId;
 use argosy_coordinator::ClusterMap;
 use argosy_memory::MemoryError;
 
-use super::link::Link;
+use super::link::{Ends, Link};
 use super::{NodeSettings, World, start_number};
 use crate::service::ReplySink;
 
@@ -32,7 +32,13 @@ impl Links {
         let mut of_peers = BTreeMap::new();
         for peer in servers.filter(|peer| *peer != id) {
             let (fabric, windows) = (Arc::clone(&world.fabric), Arc::clone(&world.windows));
-            let mut link = Link::new((id, peer), settings.link, fabric, windows, session + 1)?;
+            let mut link = Link::new(
+                Ends { me: id, peer },
+                settings.link,
+                fabric,
+                windows,
+                session + 1,
+            )?;
             link.plant(settings.mutants);
             of_peers.insert(peer, Mutex::new(link));
         }

@@ -111,7 +111,7 @@ impl<'a> LocalRegion<'a> {
         let busy =
             engine_of(region).map_or_else(|| why.clone(), |engine| self.busy_text(&engine, reason));
         let before = due.len();
-        region.waiting().expire(now, (&why, &busy), due);
+        region.waiting().expire(now, &why, &busy, due);
         if due.len() > before {
             region.health().gave_up(now);
         }

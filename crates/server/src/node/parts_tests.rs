@@ -17,7 +17,7 @@ use argosy_wire::message::Message;
 use argosy_wire::ring::{Header, MESSAGE_BYTES_MAX};
 
 use super::edit_memory::EDIT_BYTES_MAX;
-use super::link::Link;
+use super::link::{Ends, Link};
 use super::readers_tests::{Answers, set_clock, surroundings};
 use super::region::{copy_of, engine_of};
 use super::{LinkSettings, MemoryParts, Node, NodeSettings};
@@ -329,8 +329,9 @@ impl Hostile {
         pair.world.forget_incarnation(IDS[0]);
         let fabric = pair.world.fabric(IDS[0], Incarnation(7));
         let windows = Arc::new(AnonymousWindows::new());
-        let ids = (IDS[0], IDS[1]);
-        let link = Link::new(ids, pair.settings.link, fabric, windows, 1).expect("memory");
+        let [me, peer] = [IDS[0], IDS[1]];
+        let ends = Ends { me, peer };
+        let link = Link::new(ends, pair.settings.link, fabric, windows, 1).expect("memory");
         let mut hostile = Self { pair, link };
         hostile.prepare();
         hostile

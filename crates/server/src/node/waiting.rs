@@ -304,7 +304,8 @@ impl Waiting {
     pub(crate) fn expire(
         &mut self,
         now: Instant,
-        (why, busy): (&str, &str),
+        why: &str,
+        busy: &str,
         due: &mut Vec<(ReplyTo, Response)>,
     ) {
         if self.answers.iter().any(|answer| answer.deadline <= now) {
@@ -448,7 +449,7 @@ mod tests {
         assert_eq!(due.len(), kept.div_ceil(2));
         assert_eq!(bench.allowance.taken(), kept / 2 * one + writes * small);
         for waiting in &mut bench.regions {
-            waiting.expire(Instant::from_nanos(9000), ("", ""), &mut due);
+            waiting.expire(Instant::from_nanos(9000), "", "", &mut due);
         }
         assert_eq!((due.len(), bench.allowance.taken()), (kept + writes, 0));
     }
@@ -486,7 +487,7 @@ mod tests {
         assert!(matches!(first.request, Queued::Write { .. }));
         assert!(waiting.take_in_hand(early).is_none(), "one thread has it");
         assert!(waiting.is_queueing() && waiting.writes(b"a") && waiting.concerns(&batch));
-        waiting.expire(late, ("", ""), &mut due);
+        waiting.expire(late, "", "", &mut due);
         assert_eq!((due.len(), waiting.queued()), (0, 2), "it is under way");
 
         waiting.found_no_room(BusyReason::Memtable);
@@ -500,7 +501,7 @@ mod tests {
             !waiting.writes(b"a") && waiting.concerns(&batch),
             "the read is left"
         );
-        waiting.expire(late, ("", ""), &mut due);
+        waiting.expire(late, "", "", &mut due);
         assert_eq!(
             (due.len(), waiting.queued(), waiting.queue_bytes),
             (1, 0, 0)

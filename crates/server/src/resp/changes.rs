@@ -99,7 +99,7 @@ fn incrbyfloat(turn: &mut Turn<'_>) -> Step {
 }
 
 fn append(turn: &mut Turn<'_>) -> Step {
-    grow(turn, Change::Append, (None, 2))
+    grow(turn, Change::Append, None, 2)
 }
 
 fn setrange(turn: &mut Turn<'_>) -> Step {
@@ -111,7 +111,7 @@ fn setrange(turn: &mut Turn<'_>) -> Step {
     };
     // No value is so long: it is refused where it is evaluated.
     let from = u32::try_from(from).unwrap_or(u32::MAX);
-    grow(turn, Change::Overwrite(from), (Some(place), 3))
+    grow(turn, Change::Overwrite(from), Some(place), 3)
 }
 
 fn no_integer(turn: &mut Turn<'_>) -> Step {
@@ -125,7 +125,7 @@ fn make(turn: &mut Turn<'_>, change: Change) -> Step {
 }
 
 /// Makes `change` by an operand that is put into the value: which argument that is, and where it goes, if not behind.
-fn grow(turn: &mut Turn<'_>, change: Change, (place, operand): (Option<u64>, usize)) -> Step {
+fn grow(turn: &mut Turn<'_>, change: Change, place: Option<u64>, operand: usize) -> Step {
     let (key, operand) = (turn.args.at(1), turn.args.at(operand));
     let grow = Grow::new(key, place, operand);
     plan(turn, change, operand, Gather::Grow(Box::new(grow)))

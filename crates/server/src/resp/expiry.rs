@@ -14,70 +14,81 @@ use super::strings::refuse;
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
     expiry(
-        ("ttl", 2),
+        "ttl",
+        2,
         "Returns how many seconds a key has left.",
         "key",
         |turn| tell(turn, Shown::SECONDS_LEFT),
     ),
     expiry(
-        ("pttl", 2),
+        "pttl",
+        2,
         "Returns how many milliseconds a key has left.",
         "key",
         |turn| tell(turn, Shown::MILLIS_LEFT),
     ),
     expiry(
-        ("expiretime", 2),
+        "expiretime",
+        2,
         "Returns when a key expires, in seconds since 1970.",
         "key",
         |turn| tell(turn, Shown::SECONDS),
     ),
     expiry(
-        ("pexpiretime", 2),
+        "pexpiretime",
+        2,
         "Returns when a key expires, in milliseconds since 1970.",
         "key",
         |turn| tell(turn, Shown::MILLIS),
     ),
     expiry(
-        ("expire", -3),
+        "expire",
+        -3,
         "Has a key expire after so many seconds.",
         EXPIRE,
         |turn| expire(turn, Unit::Ex, "expire"),
     ),
     expiry(
-        ("pexpire", -3),
+        "pexpire",
+        -3,
         "Has a key expire after so many milliseconds.",
         EXPIRE,
         |turn| expire(turn, Unit::Px, "pexpire"),
     ),
     expiry(
-        ("expireat", -3),
+        "expireat",
+        -3,
         "Has a key expire at a second since 1970.",
         EXPIRE,
         |turn| expire(turn, Unit::ExAt, "expireat"),
     ),
     expiry(
-        ("pexpireat", -3),
+        "pexpireat",
+        -3,
         "Has a key expire at a millisecond since 1970.",
         EXPIRE,
         |turn| expire(turn, Unit::PxAt, "pexpireat"),
     ),
-    expiry(("persist", 2), "Has a key not expire.", "key", |turn| {
-        change(turn, (Expiry::Never, Only::Any), Tells::Number)
+    expiry("persist", 2, "Has a key not expire.", "key", |turn| {
+        change(turn, Expiry::Never, Only::Any, Tells::Number)
     }),
     expiry(
-        ("setex", 4),
+        "setex",
+        4,
         "Sets a value that expires after so many seconds.",
         "key seconds value",
         |turn| set(turn, Unit::Ex, "setex"),
     ),
     expiry(
-        ("psetex", 4),
+        "psetex",
+        4,
         "Sets a value that expires after so many milliseconds.",
         "key milliseconds value",
         |turn| set(turn, Unit::Px, "psetex"),
     ),
     expiry(
-        ("getex", -2),
+        "getex",
+        -2,
         "Returns a value, and changes when it expires.",
         GETEX,
         getex,
@@ -94,7 +105,8 @@ const SPAN_MILLIS_MAX: i64 = i64::MAX - (1 << 43);
 
 /// A command of this family, with its name and arity.
 const fn expiry(
-    (name, arity): (&'static str, i64),
+    name: &'static str,
+    arity: i64,
     summary: &'static str,
     usage: &'static str,
     run: fn(&mut Turn<'_>) -> Step,
@@ -220,7 +232,7 @@ enum Tells {
 }
 
 /// Changes when the key that is the first argument expires.
-fn change(turn: &mut Turn<'_>, (expiry, only): (Expiry, Only), tells: Tells) -> Step {
+fn change(turn: &mut Turn<'_>, expiry: Expiry, only: Only, tells: Tells) -> Step {
     let key = turn.args.at(1);
     let batch = &mut turn.scratch.batch;
     batch.clear();
@@ -273,7 +285,7 @@ fn expire(turn: &mut Turn<'_>, unit: Unit, command: &str) -> Step {
         (_, true, ..) => Only::Expiring,
         _ => Only::Any,
     };
-    change(turn, (expiry, only), Tells::Number)
+    change(turn, expiry, only, Tells::Number)
 }
 
 fn set(turn: &mut Turn<'_>, unit: Unit, command: &str) -> Step {
@@ -303,5 +315,5 @@ fn getex(turn: &mut Turn<'_>) -> Step {
         (None, None, _) if option.eq_ignore_ascii_case(b"persist") => Expiry::Never,
         _ => return syntax_error(turn),
     };
-    change(turn, (expiry, Only::Any), Tells::Value)
+    change(turn, expiry, Only::Any, Tells::Value)
 }

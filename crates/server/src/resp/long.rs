@@ -86,7 +86,7 @@ impl LongGather {
     }
 
     /// Of what lies between two places, both included, counted from the end where below zero; `None`: nothing.
-    fn of_stretch(head: Head, (from, to): (i64, i64)) -> Option<Self> {
+    fn of_stretch(head: Head, from: i64, to: i64) -> Option<Self> {
         let stretch = stretch(head.len, from, to);
         if stretch.is_empty() {
             return None;
@@ -182,9 +182,9 @@ impl Pending {
                 return After::Nothing;
             }
             (Gather::Part(from, to), Response::Value(value)) => {
-                let places = (*from, *to);
+                let (from, to) = (*from, *to);
                 let head = value.as_deref().and_then(Head::parse);
-                return self.with_stretch(head, places);
+                return self.with_stretch(head, from, to);
             }
             _ => return After::Nothing,
         };
@@ -198,10 +198,10 @@ impl Pending {
         After::NextPage
     }
 
-    /// Begins with what lies between `places` of a long value.
-    fn with_stretch(&mut self, head: Option<Head>, places: (i64, i64)) -> After {
+    /// Begins with what lies from place `from` to place `to` of a long value.
+    fn with_stretch(&mut self, head: Option<Head>, from: i64, to: i64) -> After {
         let head = head.filter(|_| !self.muted);
-        match head.and_then(|head| LongGather::of_stretch(head, places)) {
+        match head.and_then(|head| LongGather::of_stretch(head, from, to)) {
             Some(long) => {
                 self.gather = Gather::Long(Box::new(long));
                 After::NextPage
@@ -225,11 +225,11 @@ impl Pending {
             return match value.as_deref().and_then(Head::parse) {
                 Some(head) => {
                     let tries = long.tries;
-                    let Some(places) = places else {
+                    let Some((from, to)) = places else {
                         long.reader = LongReader::new(head);
                         return After::NextPage;
                     };
-                    let after = self.with_stretch(Some(head), places);
+                    let after = self.with_stretch(Some(head), from, to);
                     if let Gather::Long(long) = &mut self.gather {
                         long.tries = tries;
                     }
@@ -311,7 +311,7 @@ impl Core {
 
 impl Session {
     /// Takes the value in that begins behind the first `bytes` bytes, if it is one that is taken in parts.
-    pub(super) fn begin_long(&mut self, (bytes, len): (usize, u32), context: &Context<'_>) -> bool {
+    pub(super) fn begin_long(&mut self, bytes: usize, len: u32, context: &Context<'_>) -> bool {
         let args = self.input.args_before(bytes);
         let (name, key) = (args.at(0), args.at(1));
         let setnx = name.eq_ignore_ascii_case(b"setnx");

@@ -428,7 +428,7 @@ impl Pending {
             (Gather::DeletedIf, Some(Response::Written { applied, .. })) => {
                 encoder.integer(applied.into());
             }
-            (gather, answer) => write_more((gather, answer), &mut encoder, front),
+            (gather, answer) => write_more(gather, answer, &mut encoder, front),
         }
     }
 }
@@ -504,7 +504,8 @@ impl RangeGather {
 
 /// Writes a reply of more than one value, or what is no value.
 fn write_more(
-    (gather, answer): (Gather, Option<Response>),
+    gather: Gather,
+    answer: Option<Response>,
     encoder: &mut Encoder<'_>,
     front: &FrontEnd,
 ) {

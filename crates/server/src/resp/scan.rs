@@ -286,7 +286,8 @@ fn keys(turn: &mut Turn<'_>) -> Step {
 /// Reads what `KV.RANGE` was asked for behind its bounds into `gather`.
 fn range_options(
     turn: &mut Turn<'_>,
-    (command, first): (&str, usize),
+    command: &str,
+    first: usize,
     gather: &mut RangeGather,
 ) -> Result<(), Step> {
     let mut args = turn.args.from(first);
@@ -327,7 +328,7 @@ fn range(turn: &mut Turn<'_>) -> Step {
         ));
     }
     let range = range_of(from, to);
-    gather_with_options(turn, ("KV.RANGE", 3), range)
+    gather_with_options(turn, "KV.RANGE", 3, range)
 }
 
 /// The range between two bounds as they are written.
@@ -375,13 +376,13 @@ fn prefix(turn: &mut Turn<'_>) -> Step {
         ));
     }
     let range = KeyRange::prefix(prefix);
-    gather_with_options(turn, ("KV.PREFIX", 2), range)
+    gather_with_options(turn, "KV.PREFIX", 2, range)
 }
 
-/// The pairs of `range`, as the options of the command say, which begin at that argument.
-fn gather_with_options(turn: &mut Turn<'_>, options: (&str, usize), range: KeyRange) -> Step {
+/// The pairs of `range`, as the options of `command` say, which are its arguments from the one of number `first` on.
+fn gather_with_options(turn: &mut Turn<'_>, command: &str, first: usize, range: KeyRange) -> Step {
     let mut all = RangeGather::of(range, Direction::Up, usize::MAX);
-    match range_options(turn, options, &mut all) {
+    match range_options(turn, command, first, &mut all) {
         Ok(()) => gather(turn, all),
         Err(step) => step,
     }

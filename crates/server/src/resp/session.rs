@@ -350,7 +350,7 @@ impl Session {
                 Ok(Parsed::Incomplete) => return self.pause(context),
                 Ok(Parsed::Long { bytes, len }) => {
                     // What is not taken is parsed on.
-                    self.begin_long((bytes, len), context);
+                    self.begin_long(bytes, len, context);
                 }
                 Ok(Parsed::Discard { bytes }) => self.input.consume(bytes),
                 Ok(Parsed::Oversized {

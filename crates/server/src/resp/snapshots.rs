@@ -144,7 +144,7 @@ fn mget(turn: &mut Turn<'_>) -> Step {
         return syntax_error(turn);
     }
     match name_of(turn, turn.args.at(2)) {
-        Ok(id) => look_up_from(turn, 3, (Tells::Values(Vec::new()), Some(id))),
+        Ok(id) => look_up_from(turn, 3, Tells::Values(Vec::new()), Some(id)),
         Err(step) => step,
     }
 }

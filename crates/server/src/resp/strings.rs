@@ -122,14 +122,15 @@ fn mget(turn: &mut Turn<'_>) -> Step {
 
 /// Asks for the keys that are all arguments.
 pub(super) fn look_up(turn: &mut Turn<'_>, tells: Tells) -> Step {
-    look_up_from(turn, 1, (tells, None))
+    look_up_from(turn, 1, tells, None)
 }
 
 /// Asks for the keys that are the arguments from `first` on, now or in a snapshot.
 pub(super) fn look_up_from(
     turn: &mut Turn<'_>,
     first: usize,
-    (tells, at): (Tells, Option<SnapshotId>),
+    tells: Tells,
+    at: Option<SnapshotId>,
 ) -> Step {
     if let Some(error) = turn.args.from(first).find_map(|key| check_users(key).err()) {
         return turn.core.error(&format!("ERR {error}"));
@@ -208,7 +209,7 @@ fn set(turn: &mut Turn<'_>) -> Step {
         condition: options.condition,
         return_previous: options.get,
     };
-    put(turn, (write, options.expiry), gather)
+    put(turn, write, options.expiry, gather)
 }
 
 fn setnx(turn: &mut Turn<'_>) -> Step {
@@ -217,7 +218,7 @@ fn setnx(turn: &mut Turn<'_>) -> Step {
         condition: Condition::Absent,
         return_previous: false,
     };
-    put(turn, (write, Expiry::Never), Gather::StoredCount)
+    put(turn, write, Expiry::Never, Gather::StoredCount)
 }
 
 fn getset(turn: &mut Turn<'_>) -> Step {
@@ -226,11 +227,11 @@ fn getset(turn: &mut Turn<'_>) -> Step {
         condition: Condition::Always,
         return_previous: true,
     };
-    put(turn, (write, Expiry::Never), Gather::Previous)
+    put(turn, write, Expiry::Never, Gather::Previous)
 }
 
 /// Writes the pair that is the first two arguments, with a batch that is empty but for what it expects.
-fn put(turn: &mut Turn<'_>, (options, expiry): (WriteOptions, Expiry), gather: Gather) -> Step {
+fn put(turn: &mut Turn<'_>, options: WriteOptions, expiry: Expiry, gather: Gather) -> Step {
     let (key, value) = (turn.args.at(1), turn.args.at(2));
     match turn.scratch.batch.put_until(key, value, expiry) {
         Ok(()) => Step::Call(Plan::Write(options), gather),

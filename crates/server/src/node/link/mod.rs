@@ -175,6 +175,15 @@ enum State {
     Open(Box<Open>),
 }
 
+/// Whose side of a link it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// This server.
+    pub(crate) me: ServerId,
+    /// The other one.
+    pub(crate) peer: ServerId,
+}
+
 /// See the module documentation.
 pub(crate) struct Link {
     me: ServerId,
@@ -217,7 +226,7 @@ impl Link {
     /// A link that is down. `session` is far from those that the last process of this server has
     /// used.
     pub(crate) fn new(
-        (me, peer): (ServerId, ServerId),
+        Ends { me, peer }: Ends,
         settings: LinkSettings,
         fabric: Arc<dyn Fabric>,
         memories: Arc<dyn WindowStore>,

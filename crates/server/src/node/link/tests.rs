@@ -10,7 +10,7 @@ use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_wire::message::{CONTINUED, LONG_BYTES_MAX, Message};
 use argosy_wire::ring::Header;
 
-use super::{Link, LinkEvent, LinkSettings, SendError};
+use super::{Ends, Link, LinkEvent, LinkSettings, SendError};
 use crate::node::Mutants;
 use crate::node::copies_tests::Scarce;
 
@@ -40,9 +40,12 @@ struct Pair {
 
 fn link(world: &SimWorld, side: usize, incarnation: u64, windows: Arc<Scarce>) -> Link {
     let fabric = world.fabric(IDS[side], Incarnation(incarnation));
-    let ids = (IDS[side], IDS[1 - side]);
+    let ends = Ends {
+        me: IDS[side],
+        peer: IDS[1 - side],
+    };
     Link::new(
-        ids,
+        ends,
         SETTINGS,
         fabric,
         windows,
