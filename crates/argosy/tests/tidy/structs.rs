@@ -45,7 +45,7 @@ const SPREAD_TYPES: [(&str, usize); 7] = [
     ("embedded", 1),
     ("lsm", 6),
     ("replication", 1),
-    ("server", 2),
+    ("server", 1),
     ("sim", 4),
 ];
 

@@ -4,16 +4,82 @@
 //! more. A checkpoint takes the place of all that is still to be sent; it is made once the link has room for it,
 //! and there is memory.
 
-use argosy_base::{DeviceSegment, EditSeq, SegmentNumber, ServerId};
-use argosy_engine::{Checkpoint, PinnedCheckpoint};
+use std::collections::BTreeMap;
+
+use argosy_base::{DeviceSegment, EditSeq, RegionId, SegmentNumber, ServerId};
+use argosy_engine::{Checkpoint, EditNotice, Pin, PinnedCheckpoint, Source};
 use argosy_wire::message::{Message, PLACE_BYTES_MAX, PLACES_MAX};
 
 use super::context::Context;
 use super::counters::Counted;
-use super::primary::PrimaryDriver;
 use super::sending::{Kind, Sending, Stream, Wanted};
 
-impl PrimaryDriver {
+/// What backups are given, and are still to be given. See the module documentation.
+pub(super) struct Offering {
+    region: RegionId,
+    /// Edits that a backup may still have to be sent.
+    edits: BTreeMap<EditSeq, EditNotice>,
+    /// What each attached or catching-up backup is still to be sent of them.
+    streams: BTreeMap<ServerId, Stream>,
+    /// The attempt under which a backup was told where the log lies here.
+    told: BTreeMap<ServerId, u64>,
+    /// Checkpoints to be offered once they cover what is flushed everywhere: member and attempt.
+    offers: BTreeMap<ServerId, u64>,
+    /// Versions that backups are catching up to.
+    pins: BTreeMap<ServerId, (EditSeq, Pin)>,
+}
+
+impl Offering {
+    /// Nothing of `region` yet.
+    pub(super) const fn new(region: RegionId) -> Self {
+        Self {
+            region,
+            edits: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            told: BTreeMap::new(),
+            offers: BTreeMap::new(),
+            pins: BTreeMap::new(),
+        }
+    }
+
+    /// Edits that a backup has not acknowledged.
+    pub(super) fn edits(&self) -> usize {
+        self.edits.len()
+    }
+
+    /// Keeps an edit, which backups may have to be sent.
+    pub(super) fn keep(&mut self, seq: EditSeq, edit: EditNotice) {
+        self.edits.insert(seq, edit);
+    }
+
+    /// Nobody has to be sent the edits up to `seq` any more.
+    pub(super) fn forget_up_to(&mut self, seq: EditSeq) {
+        self.edits = self.edits.split_off(&seq.next());
+    }
+
+    /// The versions that backups are catching up to.
+    pub(super) fn pins(&self) -> Vec<Pin> {
+        self.pins.values().map(|(_, pin)| pin.clone()).collect()
+    }
+
+    /// Whether something is still to be sent or offered.
+    pub(super) fn has_more(&self) -> bool {
+        !self.offers.is_empty() || self.streams.values().any(Stream::has_more)
+    }
+
+    /// `member` is to be offered a checkpoint, in place of all that it is still to be sent.
+    pub(super) fn want_checkpoint(&mut self, member: ServerId, attempt: u64) {
+        self.streams.remove(&member);
+        self.offers.insert(member, attempt);
+    }
+
+    /// `member` is gone: nothing is to be sent to it.
+    pub(super) fn forget(&mut self, member: ServerId) {
+        self.offers.remove(&member);
+        self.streams.remove(&member);
+        self.pins.remove(&member);
+    }
+
     /// `member` has applied every edit up to `seq`: it may be sent more.
     pub(super) fn applied_at(&mut self, member: ServerId, seq: EditSeq, context: &Context<'_>) {
         let pin = self.pins.get(&member);
@@ -27,7 +93,7 @@ impl PrimaryDriver {
     }
 
     /// `member` asks for more of the edit that it is being sent.
-    pub(crate) fn more_wanted(&mut self, member: ServerId, wanted: Wanted, context: &Context<'_>) {
+    pub(super) fn more_wanted(&mut self, member: ServerId, wanted: Wanted, context: &Context<'_>) {
         let Some(stream) = self.streams.get_mut(&member) else {
             return;
         };
@@ -77,8 +143,14 @@ impl PrimaryDriver {
     }
 
     /// Tells `member` where all of the large log lies here, once an attempt.
-    pub(super) fn tell_places(&mut self, member: ServerId, attempt: u64, context: &Context<'_>) {
-        let Some(source) = self.stage.source() else {
+    pub(super) fn tell_places(
+        &mut self,
+        member: ServerId,
+        attempt: u64,
+        source: Option<&dyn Source>,
+        context: &Context<'_>,
+    ) {
+        let Some(source) = source else {
             return;
         };
         if self.told.insert(member, attempt) != Some(attempt) {
@@ -101,8 +173,8 @@ impl PrimaryDriver {
     }
 
     /// Offers checkpoints to those who need one, as soon as one covers what was flushed everywhere.
-    pub(super) fn offer_all(&mut self, context: &Context<'_>) {
-        let Some(source) = self.stage.source() else {
+    pub(super) fn offer_all(&mut self, source: Option<&dyn Source>, context: &Context<'_>) {
+        let Some(source) = source else {
             return;
         };
         if self.offers.is_empty() || !source.covers_flushed() {

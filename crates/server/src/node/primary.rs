@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, FlushRange, Lsn, PerLog, Position, RegionId, SegmentPart, ServerId};
-use argosy_engine::{EditNotice, LogEnd, Pin, Source};
+use argosy_engine::{LogEnd, Source};
 use argosy_replication::Primary;
 use argosy_replication::primary::{Action, Event, OwnCopy};
 use argosy_wire::message::Message;
@@ -22,11 +22,12 @@ use argosy_wire::message::Message;
 use super::context::Context;
 use super::counters::Counted;
 use super::follower::Follower;
+use super::offering::Offering;
 use super::outbox::Outbox;
 use super::promoting::Due;
 use super::reading::Reader;
 use super::refilling::Unusable;
-use super::sending::Stream;
+use super::sending::Wanted;
 use super::serving::Serving;
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
 use super::whole::WholeMark;
@@ -66,16 +67,8 @@ pub(crate) struct PrimaryDriver {
     attached: BTreeMap<ServerId, Attachment>,
     /// The last ship to each backup, attached or not.
     ships: BTreeMap<ServerId, u64>,
-    /// Edits that a backup may still have to be sent.
-    pub(super) edits: BTreeMap<EditSeq, EditNotice>,
-    /// What each attached or catching-up backup is still to be sent of them.
-    pub(super) streams: BTreeMap<ServerId, Stream>,
-    /// The attempt under which a backup was told where the log lies here.
-    pub(super) told: BTreeMap<ServerId, u64>,
-    /// Checkpoints to be offered once they cover what is flushed everywhere: member and attempt.
-    pub(super) offers: BTreeMap<ServerId, u64>,
-    /// Versions that backups are catching up to.
-    pub(super) pins: BTreeMap<ServerId, (EditSeq, Pin)>,
+    /// Edits and checkpoints that backups are given.
+    offering: Offering,
     /// Who has been sent the oldest segment of the outbox.
     shipped_to: BTreeSet<ServerId>,
     /// Bytes of the log written to backups while they were attached earlier.
@@ -127,11 +120,7 @@ impl PrimaryDriver {
             last: Lsn(0),
             attached: BTreeMap::new(),
             ships: BTreeMap::new(),
-            edits: BTreeMap::new(),
-            streams: BTreeMap::new(),
-            told: BTreeMap::new(),
-            offers: BTreeMap::new(),
-            pins: BTreeMap::new(),
+            offering: Offering::new(region),
             shipped_to: BTreeSet::new(),
             log_bytes: BTreeMap::new(),
             builds,
@@ -166,7 +155,7 @@ impl PrimaryDriver {
 
     /// Shipments and edits that a backup has not acknowledged.
     pub(crate) fn pending(&self) -> usize {
-        self.edits.len() + usize::from(self.outbox.segment().is_some())
+        self.offering.edits() + usize::from(self.outbox.segment().is_some())
     }
 
     /// Bytes of the log written to each backup.
@@ -176,6 +165,16 @@ impl PrimaryDriver {
             *bytes.entry(*member).or_default() += attachment.bytes_written();
         }
         bytes
+    }
+
+    /// Bytes of edits that are still to be sent, to all members together.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.offering.waiting_bytes()
+    }
+
+    /// `member` asks for more of the edit that it is being sent.
+    pub(super) fn more_wanted(&mut self, member: ServerId, wanted: Wanted, context: &Context<'_>) {
+        self.offering.more_wanted(member, wanted, context);
     }
 
     /// What the machine knows.
@@ -189,7 +188,7 @@ impl PrimaryDriver {
             return;
         }
         if let Event::EditApplied { member, seq } = &event {
-            self.applied_at(*member, *seq, context);
+            self.offering.applied_at(*member, *seq, context);
         }
         if let Event::LinkDown { member } = &event {
             match &mut self.stage {
@@ -238,7 +237,7 @@ impl PrimaryDriver {
         };
         Some(Reader {
             engine: Arc::clone(engine),
-            pins: self.pins.values().map(|(_, pin)| pin.clone()).collect(),
+            pins: self.offering.pins(),
         })
     }
 
@@ -294,18 +293,18 @@ impl PrimaryDriver {
         made |= self.poll_ships(context);
         drop(span);
         self.rest(context);
-        self.offer_all(context);
+        self.offering.offer_all(self.stage.source(), context);
         made |= self.ship_segment(context);
         let committed = !news.edits.is_empty();
         let _span = committed.then(|| context.ledger().during(Activity::IndexShipping));
         for edit in news.edits {
             let seq = edit.seq;
-            self.edits.insert(seq, edit);
+            self.offering.keep(seq, edit);
             self.machine
                 .step(Event::EditCommitted { seq }, &mut self.actions);
         }
         self.act(context);
-        made | self.send_on(context)
+        made | self.offering.send_on(context)
     }
 
     /// Whether there is something to move on although nothing more happens: what is on its way to backups, what waits
@@ -317,8 +316,7 @@ impl PrimaryDriver {
         };
         opens
             || !self.actions.is_empty()
-            || !self.offers.is_empty()
-            || self.streams.values().any(Stream::has_more)
+            || self.offering.has_more()
             || self.attached.values().any(Attachment::is_under_way)
             || self.outbox.segment().is_some()
     }
@@ -454,18 +452,19 @@ impl PrimaryDriver {
             Action::Adopt { from } => self.adopt(from, context),
             Action::Promote => self.do_at_device(Due::Promotion, context),
             Action::Offer { member, attempt } => {
-                self.tell_places(member, attempt, context);
+                self.offering
+                    .tell_places(member, attempt, self.stage.source(), context);
                 // The checkpoint stands for what is still to be sent.
-                self.streams.remove(&member);
-                self.offers.insert(member, attempt);
-                self.offer_all(context);
+                self.offering.want_checkpoint(member, attempt);
+                self.offering.offer_all(self.stage.source(), context);
             }
             Action::Attach {
                 member,
                 attempt,
                 position,
             } => {
-                self.tell_places(member, attempt, context);
+                self.offering
+                    .tell_places(member, attempt, self.stage.source(), context);
                 self.attach(member, &position, context);
             }
             Action::Detach { member } => self.detach(member, context),
@@ -473,7 +472,7 @@ impl PrimaryDriver {
                 member,
                 attempt,
                 seq,
-            } => self.send_edit(member, attempt, seq, context),
+            } => self.offering.send_edit(member, attempt, seq, context),
             Action::SendFlush {
                 member,
                 attempt,
@@ -494,7 +493,7 @@ impl PrimaryDriver {
                 }
             }
             Action::AppliedEverywhere { seq } => {
-                self.edits = self.edits.split_off(&seq.next());
+                self.offering.forget_up_to(seq);
                 if let Some(source) = self.stage.source() {
                     source.edit_applied_everywhere(seq);
                 }
@@ -531,9 +530,7 @@ impl PrimaryDriver {
         {
             *self.log_bytes.entry(member).or_default() += attachment.bytes_written();
         }
-        self.offers.remove(&member);
-        self.streams.remove(&member);
-        self.pins.remove(&member);
+        self.offering.forget(member);
         self.shipped_to.remove(&member);
     }
 

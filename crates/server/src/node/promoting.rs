@@ -1,6 +1,7 @@
 //! What a primary's driver does in the background: to promote its copy, and to refill it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use argosy_base::{Instant, Position};
 use argosy_engine::cut::Cut;
@@ -13,6 +14,7 @@ use super::counters::Counted;
 use super::follower::Follower;
 use super::primary::{PrimaryDriver, Stage};
 use super::refilling::Unusable;
+use super::role;
 use super::serving::Serving;
 use super::whole::WholeMark;
 
@@ -149,6 +151,76 @@ impl PrimaryDriver {
                 let error = not.error;
                 tracing::error!(region = self.region.0, %error, "the region cannot be opened");
                 self.fail(format!("the region cannot be opened: {error}"), context);
+            }
+        }
+    }
+
+    /// Whether the own copy is being filled.
+    pub(super) fn is_being_filled(&self) -> bool {
+        matches!(&self.stage, Stage::Opening(copy) if copy.is_being_filled())
+    }
+
+    /// How long it is until the own copy is refilled, after there was no room for it.
+    pub(super) fn refill_is_due_in(&self, now: Instant) -> Option<Duration> {
+        match &self.stage {
+            Stage::Damaged(copy) if self.due == Due::Refill => Some(copy.again_at.since(now)),
+            _ => None,
+        }
+    }
+
+    /// The own copy is too damaged to be used.
+    pub(super) fn own_damaged(&mut self, unusable: Unusable, context: &Context<'_>) {
+        tracing::error!(
+            region = self.region.0,
+            why = unusable.why,
+            "the copy of this server is damaged"
+        );
+        let alone = context.backups(self.region).next().is_none();
+        if self.was_refilled || alone || !unusable.is_damaged() {
+            let why = format!("this server's copy is damaged: {}", unusable.why);
+            return self.fail(why, context);
+        }
+        self.stage = Stage::Damaged(Box::new(unusable));
+        self.machine.step(Event::OwnDamaged, &mut self.actions);
+        self.act(context);
+    }
+
+    /// Refills the own copy. Blocks.
+    pub(super) fn refill_now(&mut self, context: &Context<'_>) {
+        if !self.machine.refills_own() {
+            // The copy that is whole was lost.
+            return;
+        }
+        let closed = Stage::Closed("its copy is begun anew".into());
+        let mut unusable = match std::mem::replace(&mut self.stage, closed) {
+            Stage::Damaged(unusable) => unusable,
+            // It was put back, and another one is whole.
+            Stage::Opening(copy) => Box::new(copy.into_unusable()),
+            other => {
+                self.stage = other;
+                return;
+            }
+        };
+        match Follower::begin_anew(self.region, &mut unusable, context) {
+            Ok(copy) => {
+                self.was_refilled = true;
+                context.turn(self.region, role::Event::Refilled);
+                let position = copy.position();
+                self.stage = Stage::Opening(Box::new(copy));
+                self.machine
+                    .step(Event::Refilled { position }, &mut self.actions);
+                self.act(context);
+            }
+            Err(error) if error.is_full() => {
+                unusable.try_later(&error, context);
+                self.stage = Stage::Damaged(unusable);
+                // The machine may still count on it, where it was put back.
+                self.machine.step(Event::OwnDamaged, &mut self.actions);
+                self.act(context);
+            }
+            Err(error) => {
+                tracing::error!(region = self.region.0, %error, "this copy cannot be begun anew");
+                self.fail(format!("its copy cannot be begun anew: {error}"), context);
             }
         }
     }

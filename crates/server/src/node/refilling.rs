@@ -16,7 +16,6 @@ use argosy_engine::catalog::discard_all_cut;
 use argosy_engine::set_aside::SetAside;
 use argosy_engine::{CopyError, CopyOf};
 use argosy_replication::backup;
-use argosy_replication::primary::Event;
 use argosy_wire::message::Message;
 
 use super::context::Context;
@@ -24,8 +23,7 @@ use super::counters::Counted;
 use super::device_care::DeviceCare;
 use super::failing::Failed;
 use super::follower::{Fetches, Follower};
-use super::primary::{PrimaryDriver, Stage};
-use super::promoting::Due;
+use super::primary::Stage;
 use super::region::{Driver, Region};
 use super::role;
 use super::whole::WholeMark;
@@ -45,7 +43,7 @@ pub(crate) struct Unusable {
     left: Option<SetAside>,
     refill: Refill,
     /// The earliest time at which it is refilled, after there was no room.
-    again_at: Instant,
+    pub(super) again_at: Instant,
     /// What it had asked for, of no use any more: the slots are given back when it comes.
     pub(super) fetches: Fetches,
 }
@@ -95,7 +93,7 @@ impl Unusable {
     }
 
     /// There is no room for the new copy, which is tried again.
-    fn try_later(&mut self, error: &CopyError, context: &Context<'_>) {
+    pub(super) fn try_later(&mut self, error: &CopyError, context: &Context<'_>) {
         if self.again_at == Instant::default() {
             tracing::warn!(%error, "a copy cannot be begun anew now: it is tried again");
         }
@@ -155,7 +153,7 @@ impl Refill {
 
 impl Follower {
     /// An empty copy in place of the unusable one. Blocks.
-    fn begin_anew(
+    pub(super) fn begin_anew(
         region: RegionId,
         unusable: &mut Unusable,
         context: &Context<'_>,
@@ -236,7 +234,7 @@ impl Follower {
     }
 
     /// Whether it is being filled, from the open primary or from a copy that is whole.
-    fn is_being_filled(&self) -> bool {
+    pub(super) fn is_being_filled(&self) -> bool {
         self.adoption.is_some() || self.arriving.is_some() || !self.edits.is_empty()
     }
 
@@ -256,77 +254,6 @@ impl Follower {
     /// Whether it has failed for damage, and may be refilled.
     pub(super) fn is_damaged(&self) -> bool {
         self.refill != Refill::No
-    }
-}
-
-impl PrimaryDriver {
-    fn is_being_filled(&self) -> bool {
-        matches!(&self.stage, Stage::Opening(copy) if copy.is_being_filled())
-    }
-
-    /// How long it is until the own copy is refilled, after there was no room for it.
-    pub(super) fn refill_is_due_in(&self, now: Instant) -> Option<Duration> {
-        match &self.stage {
-            Stage::Damaged(copy) if self.due == Due::Refill => Some(copy.again_at.since(now)),
-            _ => None,
-        }
-    }
-
-    /// The own copy is too damaged to be used.
-    pub(super) fn own_damaged(&mut self, unusable: Unusable, context: &Context<'_>) {
-        tracing::error!(
-            region = self.region.0,
-            why = unusable.why,
-            "the copy of this server is damaged"
-        );
-        let alone = context.backups(self.region).next().is_none();
-        if self.was_refilled || alone || !unusable.is_damaged() {
-            let why = format!("this server's copy is damaged: {}", unusable.why);
-            return self.fail(why, context);
-        }
-        self.stage = Stage::Damaged(Box::new(unusable));
-        self.machine.step(Event::OwnDamaged, &mut self.actions);
-        self.act(context);
-    }
-
-    /// Refills the own copy. Blocks.
-    pub(super) fn refill_now(&mut self, context: &Context<'_>) {
-        if !self.machine.refills_own() {
-            // The copy that is whole was lost.
-            return;
-        }
-        let closed = Stage::Closed("its copy is begun anew".into());
-        let mut unusable = match std::mem::replace(&mut self.stage, closed) {
-            Stage::Damaged(unusable) => unusable,
-            // It was put back, and another one is whole.
-            Stage::Opening(copy) => Box::new(copy.into_unusable()),
-            other => {
-                self.stage = other;
-                return;
-            }
-        };
-        match Follower::begin_anew(self.region, &mut unusable, context) {
-            Ok(copy) => {
-                self.was_refilled = true;
-                context.turn(self.region, role::Event::Refilled);
-                let position = copy.position();
-                self.stage = Stage::Opening(Box::new(copy));
-                self.machine
-                    .step(Event::Refilled { position }, &mut self.actions);
-                self.act(context);
-            }
-            Err(error) if error.is_full() => {
-                unusable.try_later(&error, context);
-                self.stage = Stage::Damaged(unusable);
-                // The machine may still count on it, where it was put back.
-                self.machine.step(Event::OwnDamaged, &mut self.actions);
-                self.act(context);
-            }
-            Err(error) => {
-                tracing::error!(region = self.region.0, %error, "this copy cannot be begun anew");
-                self.fail(format!("its copy cannot be begun anew: {error}"), context);
-            }
-        }
     }
 }
 
