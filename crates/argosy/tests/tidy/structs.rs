@@ -22,7 +22,7 @@ const LARGE_STRUCTS: [(&str, usize); 11] = [
     ("log", 2),
     ("lsm", 11),
     ("replication", 1),
-    ("server", 13),
+    ("server", 12),
     ("sim", 4),
 ];
 

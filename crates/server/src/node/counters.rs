@@ -28,11 +28,18 @@ pub struct NodeCounts {
     /// Links that went down.
     pub links_lost: u64,
     /// Level segments whose pointers were rewritten.
-    pub rewritten_segments: u64,
-    /// Bytes of these segments.
-    pub rewritten_bytes: u64,
-    /// Pointers that were rewritten.
-    pub rewritten_pointers: u64,
+    pub rewritten: RewrittenCounts,
+}
+
+/// Level segments whose pointers were rewritten, since they lie elsewhere here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RewrittenCounts {
+    /// How many.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The pointers that were rewritten.
+    pub pointers: u64,
 }
 
 /// One of the numbers of [`NodeCounts`].
@@ -87,9 +94,11 @@ impl Counters {
             rests: of(Counted::Rests),
             promotions: of(Counted::Promotions),
             links_lost: of(Counted::LinksLost),
-            rewritten_segments: of(Counted::RewrittenSegments),
-            rewritten_bytes: of(Counted::RewrittenBytes),
-            rewritten_pointers: of(Counted::RewrittenPointers),
+            rewritten: RewrittenCounts {
+                segments: of(Counted::RewrittenSegments),
+                bytes: of(Counted::RewrittenBytes),
+                pointers: of(Counted::RewrittenPointers),
+            },
         }
     }
 }

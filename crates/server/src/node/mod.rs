@@ -122,7 +122,7 @@ use telling::Telling;
 use views::{View, Views};
 use waiting::Allowance;
 
-pub use counters::NodeCounts;
+pub use counters::{NodeCounts, RewrittenCounts};
 pub use holdings::Holding;
 pub use inspect::{CopyState, Inspect, MADE_TO_FAIL};
 pub use keys::{checked_from, is_log_window};

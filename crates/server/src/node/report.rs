@@ -236,9 +236,9 @@ impl Reports<'_> {
         ReplicationStatus {
             segments_shipped_total: counts.shipments,
             catch_up_bytes_total: counts.catch_up_bytes,
-            rewritten_segments_total: counts.rewritten_segments,
-            rewritten_bytes_total: counts.rewritten_bytes,
-            rewritten_pointers_total: counts.rewritten_pointers,
+            rewritten_segments_total: counts.rewritten.segments,
+            rewritten_bytes_total: counts.rewritten.bytes,
+            rewritten_pointers_total: counts.rewritten.pointers,
             offers_total: counts.offers,
             adoptions_total: counts.adoptions,
             links_lost_total: counts.links_lost,

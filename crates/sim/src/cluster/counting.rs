@@ -49,7 +49,7 @@ impl Cluster {
         coverage.add("adoptions", counts.adoptions);
         coverage.add("backups that rested", counts.rests);
         coverage.add("promotions", counts.promotions);
-        coverage.add("pointers rewritten", counts.rewritten_pointers);
+        coverage.add("pointers rewritten", counts.rewritten.pointers);
         for region in node.map().regions() {
             if let Some(stats) = node.inspect().builder_stats(region.id) {
                 coverage.add("flushes of backups", stats.flushes);
