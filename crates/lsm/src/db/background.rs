@@ -122,13 +122,13 @@ impl Background {
 
     /// One step.
     pub(super) fn step(&mut self, lsm: &Lsm, now: Instant) -> Result<Progress, EngineError> {
-        let logs = lsm.log_work.step_if_together(lsm, now)?;
+        let logs = lsm.steps.logs().step_if_together(lsm, now)?;
         let mut made = logs.made;
         made |= self.step_commits(lsm)?;
         if self.storage.damages().step(self.storage.head(), now) {
             self.jobs.try_again();
         }
-        lsm.fullness
+        lsm.space
             .look(&mut ground(&mut self.storage, &mut self.jobs, lsm), now);
         self.jobs.note_reads(&lsm.reading.filters, &self.storage);
         let committing = self.is_committing(|_| true);
@@ -144,9 +144,9 @@ impl Background {
         }
         made |= self.step_upkeep(lsm)?;
         made |= self.pay(lsm);
-        lsm.kept.settle(&lsm.view.load().memtables);
+        lsm.shown.settle_kept();
         let pending = self.pending() + usize::from(lsm.bulk.waits());
-        lsm.pending.store(pending, Ordering::Relaxed);
+        lsm.steps.set_pending(pending);
         self.ask_for_log(lsm);
         Ok(Progress {
             made,
@@ -199,7 +199,7 @@ impl Background {
 
     /// Makes everything durable that has been appended, says so on the device, and waits for it.
     pub(super) fn flush_blocking(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
-        lsm.log_work.flush_blocking(lsm)?;
+        lsm.steps.logs().flush_blocking(lsm)?;
         self.declare_durable(lsm)
     }
 
@@ -227,13 +227,13 @@ impl Background {
 
     /// Whether a flush job is finished but for the log bytes that it points to.
     fn waits_for_log(&self, lsm: &Lsm) -> bool {
-        let durable = lsm.log_work.durable();
+        let durable = lsm.steps.logs().durable();
         self.jobs.waits_for_log(&|end| is_durable(durable, end))
     }
 
     /// Has the log flushed for as long as a flush waits for it.
     fn ask_for_log(&self, lsm: &Lsm) {
-        if lsm.log_work.set_awaited(self.waits_for_log(lsm)) {
+        if lsm.steps.logs().set_awaited(self.waits_for_log(lsm)) {
             lsm.wake();
         }
     }
@@ -247,8 +247,8 @@ impl Background {
             self.committed(lsm, edit);
         }
         let witnessed = self.storage.witnessed();
-        lsm.edits.note_witnessed(witnessed);
-        let mut everywhere = lsm.edits.usable();
+        lsm.history.edits().note_witnessed(witnessed);
+        let mut everywhere = lsm.history.edits().usable();
         let mut provided = lsm.lock().provide_spares(everywhere);
         if lsm.settings.mutants.number_early() {
             everywhere = self.storage.current().seq();
@@ -279,10 +279,10 @@ impl Background {
             for segment in effect.added {
                 writer.add_spare(seq, segment);
             }
-            (version, lsm.show(&writer))
+            (version, lsm.shown.replace(&writer))
         };
         if let (_, Some(retired)) = &before.0 {
-            lsm.kept.add(&retired.table);
+            lsm.shown.keep(&retired.table);
         }
         // A retired memtable and freed segments, unless someone still reads them.
         drop(before);
@@ -293,10 +293,10 @@ impl Background {
             self.jobs.compaction_committed();
         }
         self.upkeep.committed(seq, effect.mark);
-        if let Some(observer) = &lsm.observer {
+        if let Some(observer) = lsm.serving.observer() {
             observer.edit_committed(&edit.notice);
         } else {
-            lsm.edits.note_everywhere(seq);
+            lsm.history.edits().note_everywhere(seq);
         }
         if lsm.settings.mutants.provide_early() {
             lsm.lock().provide_spares(seq);
@@ -351,8 +351,8 @@ impl Background {
 
     fn step_jobs(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
         let frozen = lsm.lock().oldest_frozen().cloned();
-        let committed = lsm.marks.committed_lsn();
-        let durable = lsm.log_work.durable();
+        let committed = lsm.shown.marks().committed_lsn();
+        let durable = lsm.steps.logs().durable();
         let now = Now {
             frozen: frozen.as_ref().filter(|frozen| frozen.last <= committed),
             is_durable: &|end| is_durable(durable, end),
@@ -406,7 +406,7 @@ impl Background {
         let mut ground = ground(&mut self.storage, &mut self.jobs, lsm);
         let made = self
             .upkeep
-            .step(&mut ground, lsm.log_work.durable(), &mut self.gc)?;
+            .step(&mut ground, lsm.steps.logs().durable(), &mut self.gc)?;
         let Some((edit, effect)) = made else {
             return Ok(false);
         };
@@ -431,8 +431,8 @@ pub(super) fn site<'a>(storage: &'a mut Storage, lsm: &'a Lsm) -> Site<'a> {
     Site {
         storage,
         settings: &lsm.settings,
-        epoch: lsm.epoch,
-        observer: lsm.observer.as_deref(),
+        epoch: lsm.serving.epoch(),
+        observer: lsm.serving.observer(),
         cache: Some(&lsm.reading.cache),
         counts: &lsm.counts,
         time: lsm.committed_time(),

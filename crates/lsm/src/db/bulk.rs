@@ -463,7 +463,7 @@ impl Ingestion {
             }
         };
         let (level, run) = place(site.storage.head(), &bulk.range, at.jobs);
-        let mut edit = site.storage.next_edit(lsm.epoch);
+        let mut edit = site.storage.next_edit(lsm.serving.epoch());
         bulk.edit = Some(edit.seq);
         let placed = segments
             .iter()
@@ -513,7 +513,7 @@ fn clear(lsm: &Lsm, range: &KeyRange, then: impl FnOnce(&mut Writer)) -> Result<
     };
     let mut writer = lsm.lock();
     // What is shown changes under the lock only.
-    let view = lsm.view.load_full();
+    let view = lsm.shown.view_to_keep();
     let mut concerned = view.memtables.iter().map(concerns);
     let active = concerned.next().unwrap_or(false);
     let frozen = concerned.any(|is| is);

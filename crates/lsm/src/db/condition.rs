@@ -142,7 +142,7 @@ impl Looked {
         if !has_to_look(batch, options) {
             return Ok(None);
         }
-        let view = lsm.view.load_full();
+        let view = lsm.shown.view_to_keep();
         let fetch = Fetch::within(reach);
         let bindings = batch
             .ops()
@@ -173,7 +173,7 @@ impl Looked {
         let lsm = appender.lsm;
         let (mut bindings, guard) = self.current(lsm, batch, needs_values(batch, options))?;
         expire(appender, &mut bindings, now)?;
-        let view = lsm.view.load();
+        let view = lsm.shown.view();
         let version = |binding: &Binding| match lsm.settings.mutants.forget_version() {
             true => binding.lsn,
             false => view.version_of(binding.lsn, binding.exists()),
@@ -244,7 +244,7 @@ impl Looked {
         batch: &WriteBatch,
         with_value: bool,
     ) -> Result<(Vec<Binding>, Option<Binding>), EngineError> {
-        let view = lsm.view.load_full();
+        let view = lsm.shown.view_to_keep();
         let retired = view.levels() != self.view.levels();
         let stands = |key: &[u8], binding: &Binding| match view.in_memory(key, Lsn(u64::MAX)) {
             Some((lsn, _)) => lsn == binding.lsn,

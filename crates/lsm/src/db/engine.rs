@@ -2,8 +2,7 @@
 //!
 //! Reads fail where they meet [damage](crate::damage), and take note of the segment.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::Guard;
 use argosy_base::{EditSeq, Instant, Lsn, Moment};
@@ -56,8 +55,8 @@ impl Store for Lsm {
         reach: Reach,
     ) -> Result<Vec<Found>, EngineError> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        let (now, told) = self.time.now_and_lsn();
-        let (lsn, view) = self.shown();
+        let (now, told) = self.history.time().now_and_lsn();
+        let (lsn, view) = self.shown.last();
         let found = view.get_some(Keys { keys, wanted }, lsn, &self.reading, reach);
         let found = self.noting_within(reach, found)?.into_iter().zip(keys);
         let found = found.map(|(found, key)| {
@@ -111,7 +110,7 @@ impl Store for Lsm {
     }
 
     fn committed_lsn(&self) -> Lsn {
-        self.marks.committed_lsn()
+        self.shown.marks().committed_lsn()
     }
 
     fn commit(&self, lsn: Lsn) {
@@ -119,8 +118,8 @@ impl Store for Lsm {
             lsn <= self.visible(),
             "what was not written is not committed"
         );
-        let before = self.marks.raise_committed(lsn);
-        let waiting = self.view.load().memtables.len() > 1;
+        let before = self.shown.marks().raise_committed(lsn);
+        let waiting = self.shown.view().memtables.len() > 1;
         if before < lsn && waiting {
             self.wake();
         }
@@ -129,19 +128,23 @@ impl Store for Lsm {
     fn snapshot_of_all(&self) -> Box<dyn Snapshot> {
         // The LSN before the view: whatever it covers is in that. The time before the LSN: the record
         // that tells it is covered.
-        let time = self.time.of_all();
+        let time = self.history.time().of_all();
         let lsn = self.visible();
-        let snapshot =
-            LsmSnapshot::new(self.view.load_full(), lsn, Arc::clone(&self.reading), time);
+        let snapshot = LsmSnapshot::new(
+            self.shown.view_to_keep(),
+            lsn,
+            Arc::clone(&self.reading),
+            time,
+        );
         Box::new(snapshot)
     }
 
     fn kept_by(&self, snapshots: &[Arc<dyn Snapshot>]) -> Kept {
-        kept_by(snapshots, &self.view.load())
+        kept_by(snapshots, &self.shown.view())
     }
 
     fn count_estimate(&self) -> u64 {
-        count::estimate(&self.view.load(), &self.reading)
+        count::estimate(&self.shown.view(), &self.reading)
     }
 
     fn durable_lsn(&self) -> Lsn {
@@ -153,60 +156,62 @@ impl Store for Lsm {
         if self.settings.mutants.forget_mark() {
             return self.durable_lsn();
         }
-        self.lock().marked(self.edits.usable())
+        self.lock().marked(self.history.edits().usable())
     }
 
     fn edit(&self) -> EditSeq {
-        self.view.load().version.seq()
+        self.shown.view().version.seq()
     }
 
     fn is_everywhere(&self, edit: EditSeq) -> bool {
-        edit <= self.edits.everywhere()
+        edit <= self.history.edits().everywhere()
     }
 
     fn time(&self) -> Moment {
-        self.time.clock_or_time()
+        self.history.time().clock_or_time()
     }
 
     fn advance_ttl_clock(&self) -> bool {
-        if self.time.now() == Moment(0) {
+        if self.history.time().now() == Moment(0) {
             return false;
         }
-        let wall = self.time.wall();
-        if wall <= self.time.now() {
+        let wall = self.history.time().wall();
+        if wall <= self.history.time().now() {
             return true;
         }
         self.check_open().is_ok() && Appender::of(self).tell_time(wall, wall).is_ok()
     }
 
     fn step(&self, now: Instant) -> Result<Progress, EngineError> {
-        let stepped = self.with_background(|background| background.step(self, now))?;
+        let stepped = self
+            .steps
+            .with_background(|background| background.step(self, now))?;
         Ok(stepped.unwrap_or_default())
     }
 
     fn step_logs(&self, now: Instant) -> Result<Progress, EngineError> {
-        self.log_work.take_apart();
+        let logs = self.steps.logs();
+        logs.take_apart();
         self.check_open()?;
         // What another region has met of the same device ends this one, too.
-        let whole = self.log_work.check_device();
-        let stepped = whole.and_then(|()| self.log_work.step(self, now));
-        stepped.inspect_err(|error| self.note_failure(error))
+        let whole = logs.check_device();
+        let stepped = whole.and_then(|()| logs.step(self, now));
+        stepped.inspect_err(|error| self.steps.note_failure(error))
     }
 
     fn background_pending(&self) -> usize {
         let uncommitted = usize::from(self.last_lsn() > self.committed_lsn());
-        let frozen = self.view.load().memtables.len() - 1;
-        frozen + uncommitted + self.pending.load(Ordering::Relaxed)
+        let frozen = self.shown.view().memtables.len() - 1;
+        frozen + uncommitted + self.steps.pending()
     }
 
     fn flush_now(&self) {
-        self.flush_asked.store(true, Ordering::Release);
+        self.steps.logs().ask_flush();
         self.wake();
     }
 
     fn flush_and_mark(&self) {
-        self.mark_asked
-            .fetch_max(self.visible().0, Ordering::AcqRel);
+        self.steps.logs().ask_mark(self.visible());
         self.flush_now();
     }
 
@@ -238,7 +243,7 @@ impl Store for Lsm {
     }
 
     fn ingested(&self) -> Vec<(Ticket, Taken)> {
-        self.bulk.ended(&self.edits, |_| true)
+        self.bulk.ended(self.history.edits(), |_| true)
     }
 
     fn take_back(&self, ticket: Ticket) -> bool {
@@ -246,16 +251,12 @@ impl Store for Lsm {
     }
 
     fn set_members_room(&self, room: Option<Room>) {
-        self.fullness.set_members(room);
+        self.space.set_members(room);
         self.wake();
     }
 
     fn space_in_words(&self) -> String {
-        let background = self
-            .background
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        background.jobs.space_in_words()
+        self.steps.background_as_it_is().jobs.space_in_words()
     }
 
     fn stats(&self) -> Stats {
@@ -268,30 +269,13 @@ impl Store for Lsm {
     }
 
     fn close(&self) -> Result<(), EngineError> {
-        let mut background = self
-            .background
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let _ = self.closed.set("it was closed");
+        let mut background = self.steps.background_as_it_is();
+        self.steps.close("it was closed");
         background.flush_blocking(self)
     }
 }
 
 impl Lsm {
-    /// The highest LSN that readers may see, and a view that has it.
-    #[inline]
-    fn shown(&self) -> (Lsn, Guard<Arc<ReadView>>) {
-        loop {
-            // The LSN before the view: whatever it covers is in that.
-            let lsn = self.visible();
-            let view = self.view.load();
-            // A key that merges have removed would have a version that covers writes that are not seen.
-            if view.expired_lsn <= lsn {
-                return (lsn, view);
-            }
-        }
-    }
-
     /// What `look` finds in the view and up to the LSN that it is given, without a pair that has expired.
     /// Where the region's time has to go on for that, it is looked up again: a pair that was renewed
     /// meanwhile is there. An answer that nothing is there has an LSN below that of any later write.
@@ -301,8 +285,8 @@ impl Lsm {
         look: impl Fn(&ReadView, Lsn) -> Result<Located, E>,
     ) -> Result<(Guard<Arc<ReadView>>, Located), E> {
         loop {
-            let (now, told) = self.time.now_and_lsn();
-            let (lsn, view) = self.shown();
+            let (now, told) = self.history.time().now_and_lsn();
+            let (lsn, view) = self.shown.last();
             let located = look(&view, lsn)?;
             match located.entry.as_ref().and_then(OwnedEntry::expiry) {
                 Some(expiry) if expiry <= now => {
@@ -320,14 +304,14 @@ impl Lsm {
 
     /// Whether the region's time has reached `expiry`: the LSN of the record that says so.
     pub(super) fn reached(&self, expiry: Moment) -> Option<Lsn> {
-        if expiry <= self.time.now() {
-            return Some(self.time.lsn());
+        if expiry <= self.history.time().now() {
+            return Some(self.history.time().lsn());
         }
-        if self.time.wall() < expiry || self.check_open().is_err() {
+        if self.history.time().wall() < expiry || self.check_open().is_err() {
             return None;
         }
         let mut appender = Appender::of(self);
-        let now = self.time.wall();
+        let now = self.history.time().wall();
         appender.tell_time(expiry, now).ok()
     }
 
@@ -343,7 +327,7 @@ impl Lsm {
             (Reach::Memory, Err(_)) => Err(EngineError::NotInMemory),
             (Reach::Device, failed) => {
                 let damages = &self.reading.damages;
-                damages.noting(&self.view.load().version, failed)
+                damages.noting(&self.shown.view().version, failed)
             }
         }
     }

@@ -40,7 +40,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use argosy_base::{EditSeq, LogId, Lsn, Moment, Pointer, SegmentNumber};
 use argosy_device::Purpose;
@@ -255,7 +254,7 @@ impl Gc {
         self.moved.retain(here);
         self.skipped.retain(here);
         let hidden = self.hides.hidden(&head);
-        at.lsm.hidden_bytes.store(hidden.bytes, Ordering::Relaxed);
+        at.lsm.space.set_hidden_bytes(hidden.bytes);
         let lasts = &at.jobs.lasts;
         let settled = Arc::make_mut(&mut self.settled);
         settled.catch_up(&head, lasts);
@@ -447,7 +446,7 @@ impl Victim {
         let bytes = u64::from(sweep.offset() - from);
         Counts::add(&lsm.counts.gc_read_bytes, bytes);
         Counts::add(&lsm.counts.worked_bytes, bytes);
-        let view = lsm.view.load_full();
+        let view = lsm.shown.view_to_keep();
         let now = lsm.committed_time();
         self.levels = view.levels();
         for (one, entry) in bound(lsm, &view, found)? {
@@ -471,7 +470,7 @@ impl Victim {
 
     /// A memtable went to the levels since the moves were looked up.
     fn look_again(&mut self, lsm: &Lsm) -> Result<(), EngineError> {
-        let view = lsm.view.load_full();
+        let view = lsm.shown.view_to_keep();
         self.levels = view.levels();
         let moves: Vec<_> = self.moves.drain(..).collect();
         let before = moves.len();
@@ -486,7 +485,7 @@ impl Victim {
     fn rewrite(&mut self, lsm: &Lsm) -> Result<Rewritten, EngineError> {
         let unconditional = lsm.settings.mutants.move_unconditionally();
         let mut appender = Appender::of(lsm);
-        let view = lsm.view.load_full();
+        let view = lsm.shown.view_to_keep();
         if view.levels() != self.levels && !unconditional {
             return Ok(Rewritten::Again);
         }

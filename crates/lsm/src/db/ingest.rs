@@ -88,10 +88,10 @@ impl<'a> Ingest<'a> {
     /// Begins. See [`Lsm::ingest`].
     pub(super) fn begin(lsm: &'a Lsm) -> Result<Self, IngestError> {
         lsm.check_open()?;
-        if lsm.observer.is_some() {
+        if !lsm.serving.is_alone() {
             return Err(IngestError::Replicated);
         }
-        let target = site(&mut lsm.background()?.storage, lsm).ingest_target();
+        let target = site(&mut lsm.steps.background()?.storage, lsm).ingest_target();
         Ok(Self {
             lsm,
             build: Build::new(Fed::default(), target, Below::default()),
@@ -155,7 +155,7 @@ impl<'a> Ingest<'a> {
     fn step(&mut self) -> Result<(), IngestError> {
         let lsm = self.lsm;
         lsm.check_open()?;
-        let mut background = lsm.background()?;
+        let mut background = lsm.steps.background()?;
         let mut tools = Tools {
             storage: &mut background.storage,
             observer: None,
@@ -186,7 +186,7 @@ impl<'a> Ingest<'a> {
 
 impl Drop for Ingest<'_> {
     fn drop(&mut self) {
-        if let Ok(mut background) = self.lsm.background() {
+        if let Ok(mut background) = self.lsm.steps.background() {
             self.build.abandon(&mut background.storage);
         }
     }

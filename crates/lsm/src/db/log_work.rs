@@ -9,11 +9,11 @@
 //! [`step`](argosy_engine::Store::step); as long as nobody does, by the latter. Its lock is taken behind that of the
 //! background, and in front of the writer's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use argosy_base::{FlushRange, Instant};
+use argosy_base::{FlushRange, Instant, Lsn};
 use argosy_device::Store;
 use argosy_engine::{EngineError, Progress};
 
@@ -35,6 +35,10 @@ pub(super) struct LogWork {
     is_apart: AtomicBool,
     /// A flush of a memtable waits for log bytes.
     is_awaited: AtomicBool,
+    /// All that was appended is to be flushed.
+    flush_asked: AtomicBool,
+    /// Somebody waits until a mark says that everything up to this LSN is durable.
+    mark_asked: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +58,8 @@ impl LogWork {
             store: Arc::clone(store),
             is_apart: AtomicBool::new(false),
             is_awaited: AtomicBool::new(false),
+            flush_asked: AtomicBool::new(false),
+            mark_asked: AtomicU64::new(0),
         }
     }
 
@@ -80,6 +86,21 @@ impl LogWork {
         !self.is_awaited.swap(is_awaited, Ordering::AcqRel) && is_awaited
     }
 
+    /// Has the next step flush all that was appended.
+    pub(super) fn ask_flush(&self) {
+        self.flush_asked.store(true, Ordering::Release);
+    }
+
+    /// Somebody waits until a mark says that everything up to `lsn` is durable.
+    pub(super) fn ask_mark(&self, lsn: Lsn) {
+        self.mark_asked.fetch_max(lsn.0, Ordering::AcqRel);
+    }
+
+    /// Up to which LSN somebody waits for a mark.
+    pub(super) fn mark_asked(&self) -> Lsn {
+        Lsn(self.mark_asked.load(Ordering::Acquire))
+    }
+
     /// A step, if nobody else does it.
     pub(super) fn step_if_together(
         &self,
@@ -99,12 +120,10 @@ impl LogWork {
             Err(TryLockError::WouldBlock) => return Ok(Progress::default()),
             Err(TryLockError::Poisoned(_)) => return Err(EngineError::Closed(PANICKED)),
         };
-        let asked = lsm.flush_asked.swap(false, Ordering::AcqRel)
+        let asked = self.flush_asked.swap(false, Ordering::AcqRel)
             || self.is_awaited.load(Ordering::Acquire);
         let made = state.step(lsm, &self.store, asked, now)?;
-        let due = state
-            .next_flush
-            .filter(|_| !lsm.at_rest.load(Ordering::Acquire));
+        let due = state.next_flush.filter(|_| !lsm.windows.are_at_rest());
         let due = due.map(|at| at.since(now));
         Ok(Progress {
             made,
@@ -145,7 +164,7 @@ impl State {
             made |= Appender::of(lsm).force_flushes();
             let is_idle = now >= due && !made;
             made |= is_idle && Appender::of(lsm).mark_idle();
-            made |= is_idle && !made && lsm.rest_if_quiet(&mut self.quiet, now);
+            made |= is_idle && !made && self.rests(lsm, now);
             self.next_flush = Some(now + interval);
         }
         made |= mark_as_asked(lsm);
@@ -153,6 +172,15 @@ impl State {
         let (done, moved) = self.flusher.step(store)?;
         flushed(lsm, &done);
         Ok(made || moved)
+    }
+
+    /// Has the windows rest if the logs did not go on for long enough. Returns whether they begin to.
+    fn rests(&mut self, lsm: &Lsm, now: Instant) -> bool {
+        let mut writer = lsm.lock();
+        let is_over = self
+            .quiet
+            .lasts(writer.logs.bytes(), now, lsm.settings.rest_after);
+        is_over && lsm.windows.rest(&mut writer)
     }
 
     /// Has all ranges written that are to be flushed. Returns whether there are any.
@@ -167,7 +195,7 @@ impl State {
                 (range, Arc::clone(writer.logs.log(range.log).windows()))
             };
             // Taken behind the range: a version is shown before the writer is given the log segments in it.
-            let version = Arc::clone(&lsm.view.load().version);
+            let version = lsm.shown.version();
             let cache = &lsm.reading.cache;
             let bytes = self.flusher.submit(range, &windows, &version, cache);
             Counts::add(&lsm.counts.log_write_bytes, bytes);
@@ -188,7 +216,7 @@ fn flushed(lsm: &Lsm, done: &[FlushRange]) {
     for range in done {
         let log = writer.logs.log_mut(range.log);
         log.flushed_locally(range.segment, range.to);
-        if lsm.observer.is_none() {
+        if lsm.serving.is_alone() {
             log.flushed_everywhere(range.segment, range.to);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! What moves, and under what:
 //!
-//! - *Readers* take the current [`ReadView`] and no lock ([`crate::read`]).
+//! - *Readers* take the current [`ReadView`](crate::read::ReadView) and no lock ([`crate::read`]).
 //! - *Writers* take the writer lock, which guards logs, memtables and the view that is shown
 //!   (`writer`, `write`). Conditions are looked up before the lock is taken (`condition`).
 //! - *Background work* is one struct behind a lock of its own (`background`): it flushes logs,
@@ -26,6 +26,7 @@ mod demand;
 mod edits;
 mod engine;
 mod gc;
+mod history;
 pub mod ingest;
 mod kept;
 mod log_work;
@@ -33,19 +34,20 @@ mod logflush;
 pub mod promote;
 pub(crate) mod replay;
 mod resting;
+mod serving;
+mod shown;
 mod source;
 mod space;
 mod stats;
+mod steps;
 mod time;
 mod upkeep;
 mod write;
 mod writer;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use arc_swap::ArcSwap;
 use argosy_base::{Clock, EditSeq, Epoch, Lsn, RegionId};
 use argosy_device::{Store, Waker};
 use argosy_engine::{EngineError, Marks, Observer, Service};
@@ -56,17 +58,20 @@ use argosy_memory::WindowStore;
 use crate::cache::NodeCache;
 use crate::edit::LogSegment;
 use crate::names::logs::{LARGE_LOG, LOGS, Logs};
-use crate::read::{FilterCounts, ReadView, Reading};
+use crate::read::{FilterCounts, Reading};
 use crate::replica::{Replica, ReplicaError};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::work::stats::Counts;
-use background::Background;
 use bulk::{Taken, Ticket};
 use edits::EditProgress;
+use history::History;
 use ingest::{Ingest, IngestError};
-use log_work::LogWork;
-use space::Fullness;
+use resting::Windows;
+use serving::Serving;
+use shown::Shown;
+use space::RegionSpace;
+use steps::Steps;
 use time::RegionTime;
 use writer::Writer;
 
@@ -74,10 +79,6 @@ pub use crate::work::stats::{LevelStats, LogStats, Stats, level_stats, log_stats
 pub use promote::Cut;
 pub use replay::Tables;
 pub(crate) use source::process_memory;
-
-/// Why no more writes are taken.
-const DEVICE_FAILED: &str = "a write or a sync of its device failed, and none is tried again; reads go on; \
-     look at the device and at the system's log, then reopen it";
 
 /// What an engine is made of. See [`Lsm::start`].
 pub struct Parts {
@@ -111,42 +112,19 @@ pub struct Parts {
 /// A log-structured merge engine. See the module documentation.
 pub struct Lsm {
     settings: Settings,
-    epoch: Epoch,
-    observer: Option<Arc<dyn Observer>>,
-    cut: Option<Cut>,
+    serving: Serving,
+    history: History,
     reading: Arc<Reading>,
-    /// By [`LogId::index`](argosy_base::LogId::index).
-    windows: [Arc<LogWindows>; LOGS.len()],
-    /// What readers see. Replaced under the writer lock only.
-    view: ArcSwap<ReadView>,
+    shown: Shown,
+    windows: Windows,
     writer: Mutex<Writer>,
-    background: Mutex<Background>,
-    log_work: LogWork,
-    /// The last LSN is the highest that readers may see. It is stored behind the inserts that it covers, and loaded by
-    /// readers before they take the view.
-    marks: Arc<Marks>,
-    edits: EditProgress,
-    time: RegionTime,
-    /// Why no more writes are taken.
-    closed: OnceLock<&'static str>,
-    flush_asked: AtomicBool,
-    /// The log windows have no memory. Changed under the writer lock only; who sees that they have none sees all
-    /// appends in front of that.
-    at_rest: AtomicBool,
-    /// Somebody waits until a mark says that everything up to this LSN is durable.
-    mark_asked: AtomicU64,
+    steps: Steps,
+    /// Whether everything is to be in one level.
     asked: asked::Asked,
     /// Sorted pairs that wait to be ingested.
     bulk: bulk::Bulk,
-    fullness: Fullness,
-    /// See [`background_pending`](argosy_engine::Store::background_pending).
-    pending: AtomicUsize,
-    waker: OnceLock<Waker>,
+    space: RegionSpace,
     counts: Counts,
-    /// Bytes of values that levels point to and newer entries hide, as far as known.
-    hidden_bytes: AtomicU64,
-    /// What snapshots and scans keep of memory.
-    kept: kept::KeptTables,
 }
 
 impl Lsm {
@@ -200,32 +178,20 @@ impl Lsm {
             let notices = parts.edits.iter().map(|edit| &edit.notice);
             notices.for_each(|notice| observer.edit_committed(notice));
         }
+        let edits = EditProgress::new(known, parts.storage.witnessed());
         Self {
-            edits: EditProgress::new(known, parts.storage.witnessed()),
-            view: ArcSwap::from_pointee(writer.view()),
-            log_work: LogWork::new(parts.storage.store()),
-            background: Mutex::new(Background::new(parts.storage, parts.last)),
-            writer: Mutex::new(writer),
-            epoch: parts.epoch,
-            observer: parts.observer,
-            cut: parts.cut,
+            settings,
+            serving: Serving::new(parts.epoch, parts.observer),
+            history: History::new(parts.cut, edits, time),
             reading,
-            windows,
-            marks: parts.marks,
-            time,
-            closed: OnceLock::new(),
-            flush_asked: AtomicBool::new(false),
-            at_rest: AtomicBool::new(false),
-            mark_asked: AtomicU64::new(0),
+            shown: Shown::new(&writer, parts.marks, kept),
+            windows: Windows::new(windows),
+            writer: Mutex::new(writer),
+            steps: Steps::new(parts.storage, parts.last),
             asked: asked::Asked::default(),
             bulk: bulk::Bulk::default(),
-            fullness: Fullness::default(),
-            pending: AtomicUsize::new(1),
-            waker: OnceLock::new(),
+            space: RegionSpace::default(),
             counts: Counts::default(),
-            hidden_bytes: AtomicU64::new(0),
-            kept,
-            settings,
         }
     }
 
@@ -275,15 +241,13 @@ impl Lsm {
 
     /// Whom to wake when [`Store::step`](argosy_engine::Store::step) has something new to do. Set once.
     pub fn set_waker(&self, waker: Waker) {
-        // A second waker would mean two loops, and is the caller's mistake; the first stays.
-        let set = self.waker.set(waker);
-        assert!(set.is_ok(), "one loop steps an engine");
+        self.steps.set_waker(waker);
     }
 
     /// By which clock pairs expire here. Set once, before anything is written; without one nothing
     /// expires that has not yet.
     pub fn set_clock(&self, clock: Arc<dyn Clock>) {
-        self.time.set_clock(clock);
+        self.history.time().set_clock(clock);
     }
 
     /// Whether what [`compact_now`](argosy_engine::Store::compact_now) asked for is not done yet.
@@ -305,14 +269,16 @@ impl Lsm {
     /// What has become of the part of this number, told once; `None` where it has not come to an end.
     #[must_use]
     pub fn taken(&self, ticket: Ticket) -> Option<Taken> {
-        let ended = self.bulk.ended(&self.edits, |ended| ended == ticket);
+        let ended = self
+            .bulk
+            .ended(self.history.edits(), |ended| ended == ticket);
         ended.into_iter().next().map(|(_, taken)| taken)
     }
 
     /// Whether writes of new data are turned away because a device is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.marks.is_full()
+        self.shown.marks().is_full()
     }
 
     /// Has the active memtable flushed to L1 although it is not full. Returns false where too many are waiting, or
@@ -321,7 +287,7 @@ impl Lsm {
         let mut writer = self.lock();
         let frozen = writer.freeze_now(&self.settings);
         if frozen {
-            let before = self.show(&writer);
+            let before = self.shown.replace(&writer);
             drop(writer);
             drop(before);
             self.wake();
@@ -334,11 +300,7 @@ impl Lsm {
     /// and tools that look for leaks.
     #[must_use]
     pub fn device_segments(&self) -> usize {
-        let background = self
-            .background
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        background.device_segments()
+        self.steps.background_as_it_is().device_segments()
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer> {
@@ -347,66 +309,17 @@ impl Lsm {
             .expect("a writer panicked: the region's state is not to be trusted")
     }
 
-    /// Shows readers what `writer` holds now. Returns what they were shown before, whose end may
-    /// give back memory and segments: it is dropped best without the writer lock.
-    fn show(&self, writer: &Writer) -> Arc<ReadView> {
-        self.view.swap(Arc::new(writer.view()))
-    }
-
     fn wake(&self) {
-        if let Some(waker) = self.waker.get() {
-            waker();
-        }
+        self.steps.wake();
     }
 
     /// The highest LSN that readers may see.
     #[inline]
     fn visible(&self) -> Lsn {
-        self.marks.last_lsn()
+        self.shown.marks().last_lsn()
     }
 
     fn check_open(&self) -> Result<(), EngineError> {
-        match self.closed.get() {
-            Some(why) => Err(EngineError::Closed(why)),
-            None => Ok(()),
-        }
-    }
-
-    /// Waits for whoever is at a background step.
-    fn background(&self) -> Result<MutexGuard<'_, Background>, EngineError> {
-        let background = self.background.lock();
-        background.map_err(|_| EngineError::Closed("a background step panicked"))
-    }
-
-    /// Does a step of background work; `None` where another thread is at it.
-    fn with_background<T>(
-        &self,
-        step: impl FnOnce(&mut Background) -> Result<T, EngineError>,
-    ) -> Result<Option<T>, EngineError> {
-        self.check_open()?;
-        let mut background = match self.background.try_lock() {
-            Ok(background) => background,
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Poisoned(_)) => {
-                return Err(EngineError::Closed("a background step panicked"));
-            }
-        };
-        // What another region has met of the same device ends this one, too.
-        let whole = background.check_device();
-        let stepped = whole
-            .and_then(|()| step(&mut background))
-            .inspect_err(|error| self.note_failure(error));
-        stepped.map(Some)
-    }
-
-    /// Takes no more writes, since a step has ended in `error`.
-    fn note_failure(&self, error: &EngineError) {
-        let why = match error {
-            EngineError::Device(_) => DEVICE_FAILED,
-            EngineError::Corrupt { .. } => "stored bytes are damaged",
-            _ => "background work failed",
-        };
-        // Another error may have closed it before; the first one is the cause.
-        let _ = self.closed.set(why);
+        self.steps.check_open()
     }
 }

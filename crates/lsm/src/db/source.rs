@@ -2,7 +2,6 @@
 //! position, its version for a member to start from, and bytes of its segments.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use argosy_base::{DeviceSegment, EditSeq, LogId, Lsn, Moment, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, buffer};
@@ -32,7 +31,10 @@ impl Source for Lsm {
             return Next::End;
         }
         match self.segment_in_chain(log, from.ordinal) {
-            Some(segment) => self.windows[log.index()].piece(&segment, from.offset, end, piece),
+            Some(segment) => self
+                .windows
+                .of(log)
+                .piece(&segment, from.offset, end, piece),
             // It was trimmed: everything in it is in the levels by now.
             None => Next::Skip(from.next_segment()),
         }
@@ -46,8 +48,8 @@ impl Source for Lsm {
         let log = writer.logs.log_mut(log);
         log.flushed_everywhere(segment, to);
         writer.note_durable();
-        let asked = self.mark_asked.load(Ordering::Acquire);
-        let waits = writer.marked(self.edits.everywhere()).0 < asked;
+        let asked = self.steps.logs().mark_asked();
+        let waits = writer.marked(self.history.edits().everywhere()) < asked;
         drop(writer);
         if waits {
             // What is durable everywhere now is marked by the next step.
@@ -56,14 +58,15 @@ impl Source for Lsm {
     }
 
     fn edit_applied_everywhere(&self, seq: EditSeq) {
-        self.edits.note_everywhere(seq);
-        let usable = self.edits.usable();
+        let edits = self.history.edits();
+        edits.note_everywhere(seq);
+        let usable = edits.usable();
         self.lock().provide_spares(usable);
         self.wake();
     }
 
     fn is_at_rest(&self) -> bool {
-        self.at_rest.load(Ordering::Acquire) || self.settings.mutants.rest_early()
+        self.windows.are_at_rest() || self.settings.mutants.rest_early()
     }
 
     fn covers_flushed(&self) -> bool {
@@ -74,7 +77,7 @@ impl Source for Lsm {
     fn checkpoint(&self) -> PinnedCheckpoint {
         let (version, points) = {
             let writer = self.lock();
-            let version = Arc::clone(&self.view.load().version);
+            let version = self.shown.version();
             // Whatever every member had made durable may have left the windows: who starts from
             // here has to have it, in whichever segments that are not sealed it lies.
             let points = version.open_logs().map(|entry| {
@@ -102,7 +105,7 @@ impl Source for Lsm {
 
     fn read(&self, part: SegmentPart, pins: &[Pin]) -> Option<Result<Buffer, EngineError>> {
         let SegmentPart { number, from, to } = part;
-        let view = self.view.load();
+        let view = self.shown.view();
         let own = Some(&*view.version).filter(|version| version.stored(number).is_some());
         let pinned = || {
             let mut pinned = pins.iter().filter_map(Pin::get::<Version>);
@@ -133,7 +136,7 @@ impl Source for Lsm {
     }
 
     fn places(&self) -> Vec<(SegmentNumber, DeviceSegment)> {
-        let view = self.view.load();
+        let view = self.shown.view();
         let large = view.version.log(LARGE_LOG).iter();
         let medium = view.version.medium_log().values();
         let large = large.map(|entry| &entry.stored);
@@ -146,27 +149,20 @@ impl Lsm {
     /// A view of everything up to the commit LSN.
     #[must_use]
     pub fn snapshot_of_committed(&self) -> LsmSnapshot {
-        if self.observer.is_none() {
+        if self.serving.is_alone() {
             // It is committed at once.
             self.advance_ttl_clock();
         }
         // The time before the LSN: the record that tells it is covered.
-        let time = self.time.of_scan(self.committed_lsn());
-        loop {
-            let lsn = self.committed_lsn();
-            let view = self.view.load_full();
-            // A memtable leaves only once it is committed: then the commit LSN has risen, too.
-            if view.levels_lsn <= lsn {
-                let reading = Arc::clone(&self.reading);
-                return LsmSnapshot::new(view, lsn, reading, time);
-            }
-        }
+        let time = self.history.time().of_scan(self.committed_lsn());
+        let (lsn, view) = self.shown.committed();
+        LsmSnapshot::new(view, lsn, Arc::clone(&self.reading), time)
     }
 
     /// The region's time, as far as it is committed.
     #[must_use]
     pub fn committed_time(&self) -> Moment {
-        self.time.as_of(self.committed_lsn())
+        self.history.time().as_of(self.committed_lsn())
     }
 
     /// A view of everything that is committed, of an engine that commits by itself, as of this moment of the
@@ -177,22 +173,16 @@ impl Lsm {
         let engine = Arc::clone(self);
         let time = ScanTime {
             tell: Some(Box::new(move |expiry| engine.reached(expiry))),
-            ..self.time.of_all()
+            ..self.history.time().of_all()
         };
-        loop {
-            let lsn = self.committed_lsn();
-            let view = self.view.load_full();
-            // As above.
-            if view.levels_lsn <= lsn {
-                return LsmSnapshot::new(view, lsn, Arc::clone(&self.reading), time);
-            }
-        }
+        let (lsn, view) = self.shown.committed();
+        LsmSnapshot::new(view, lsn, Arc::clone(&self.reading), time)
     }
 
     /// The version that readers see now.
     #[must_use]
     pub fn version(&self) -> Arc<Version> {
-        Arc::clone(&self.view.load().version)
+        self.shown.version()
     }
 
     /// The version that is current, once everything up to `lsn` is in its levels. `None`: it is not; what has
@@ -200,7 +190,7 @@ impl Lsm {
     pub fn version_with(&self, lsn: Lsn) -> Option<Arc<Version>> {
         let writer = self.lock();
         // What is shown changes under the lock only.
-        let view = self.view.load_full();
+        let view = self.shown.view_to_keep();
         if view.levels_lsn >= lsn {
             return Some(Arc::clone(&view.version));
         }
@@ -237,12 +227,12 @@ impl Lsm {
     /// The windows of each log, by [`LogId::index`].
     #[must_use]
     pub fn windows(&self) -> [Arc<LogWindows>; LOGS.len()] {
-        self.windows.clone()
+        self.windows.of_logs()
     }
 
     /// The segment of `log` with this place in its chain, if it belongs to the version.
     fn segment_in_chain(&self, log: LogId, ordinal: u64) -> Option<LogSegment> {
-        let view = self.view.load();
+        let view = self.shown.view();
         let chain = view.version.log(log);
         let at = chain.partition_point(|segment| segment.ordinal < ordinal);
         let entry = chain.get(at)?;
@@ -278,13 +268,13 @@ impl Lsm {
     /// What the levels hold, in one number: see [`Version::levels_digest`].
     #[must_use]
     pub fn levels_digest(&self) -> u64 {
-        self.view.load().version.levels_digest()
+        self.shown.view().version.levels_digest()
     }
 
     /// What the history was cut off from when this engine was opened, if it was.
     #[must_use]
     pub const fn cut(&self) -> Option<&Cut> {
-        self.cut.as_ref()
+        self.history.cut()
     }
 
     /// What the store takes of memory: the region's windows, the cache, which regions may share, and
@@ -293,7 +283,7 @@ impl Lsm {
     pub fn memory(&self) -> Memory {
         Memory {
             windows: self.settings.windows_bytes() as u64,
-            versions: self.view.load().version.memory_bytes() as u64,
+            versions: self.shown.view().version.memory_bytes() as u64,
             ..process_memory(&self.reading.cache)
         }
     }

@@ -1,6 +1,7 @@
 //! What an engine does about a device that is full, here or at a member ([`space`](crate::work::space)): it looks how
 //! much room there is, turns writers away, and freezes the active memtable for a pass over everything.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,14 +14,26 @@ use crate::work::stats::Counts;
 /// Least time between two passes, where logs are flushed more seldom.
 const PASSES_APART_MIN: Duration = Duration::from_secs(1);
 
-/// What tells whether a device of the region is full.
+/// What tells whether a device of the region is full, and how much of it is taken for nothing.
 #[derive(Default)]
-pub(super) struct Fullness {
+pub(super) struct RegionSpace {
     /// The least room that another member has, if there are any.
     members: Mutex<Option<Room>>,
+    /// Bytes of values that levels point to and newer entries hide, as far as known.
+    hidden_bytes: AtomicU64,
 }
 
-impl Fullness {
+impl RegionSpace {
+    /// Bytes of values that levels point to and newer entries hide, as far as known.
+    pub(super) fn hidden_bytes(&self) -> u64 {
+        self.hidden_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of how many bytes of values levels point to and newer entries hide.
+    pub(super) fn set_hidden_bytes(&self, bytes: u64) {
+        self.hidden_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Takes note of the least room that another member has.
     pub(super) fn set_members(&self, room: Option<Room>) {
         *self.members.lock().unwrap_or_else(PoisonError::into_inner) = room;
@@ -41,9 +54,9 @@ impl Fullness {
         let full = own.is_full() || members.is_some_and(|room| room.is_full());
         let least = members.filter(|room| room.free < own.free);
         if at.jobs.note_room(now, least.unwrap_or(own), full) {
-            at.lsm.marks.set_full(full);
+            at.lsm.shown.marks().set_full(full);
         }
-        at.jobs.note_applied(at.lsm.edits.everywhere());
+        at.jobs.note_applied(at.lsm.history.edits().everywhere());
         let interval = at.lsm.settings.flush_interval.min(PASSES_APART_MIN);
         if full
             && at

@@ -48,7 +48,7 @@ fn debt_bytes(levels: &[LevelStats], settings: &Settings) -> u64 {
 
 /// See [`stats`](argosy_engine::Store::stats).
 pub(super) fn gather(lsm: &Lsm) -> Stats {
-    let view = lsm.view.load_full();
+    let view = lsm.shown.view_to_keep();
     let (frozen, bytes) = {
         let writer = lsm.lock();
         (writer.frozen_count(), writer.memtable_bytes())
@@ -57,7 +57,7 @@ pub(super) fn gather(lsm: &Lsm) -> Stats {
     // Without knowing in which segments LSNs end: all that are in the levels by their beginnings.
     let logs = log_stats(&view.version);
     let hidden = Hidden {
-        bytes: lsm.hidden_bytes.load(Ordering::Relaxed),
+        bytes: lsm.space.hidden_bytes(),
         newest: Hides::ALL,
         merge: Lowering::default(),
     };

@@ -78,7 +78,7 @@ impl Upkeep {
         logs: &DurableEnds,
         gc: &mut Gc,
     ) -> Result<Option<(Edit, Effect)>, EngineError> {
-        let mut edit = at.storage.next_edit(at.lsm.epoch);
+        let mut edit = at.storage.next_edit(at.lsm.serving.epoch());
         let mut effect = Effect::of_upkeep();
         seal_ended(at, logs, &mut edit, &mut effect);
         self.add_tails(at, gc, &mut edit, &mut effect)?;
@@ -126,7 +126,7 @@ impl Upkeep {
                     log,
                     ordinal: next_ordinal(at.storage.head(), edit, log),
                     number,
-                    epoch: lsm.epoch,
+                    epoch: lsm.serving.epoch(),
                     base_lsn,
                     end: None,
                 };

@@ -1,7 +1,6 @@
 //! How a write goes into logs and memtable, under the writer lock ([`writer`](super::writer)).
 
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
 
 use argosy_base::{Lsn, Moment};
 use argosy_engine::{
@@ -48,7 +47,7 @@ impl<'a> Appender<'a> {
     pub(super) fn append_any(&mut self, batch: &WriteBatch) -> Result<(), EngineError> {
         if batch.expires() && self.writer.time() == Moment(0) {
             // From here on it matters.
-            let now = self.lsm.time.clock_or_time();
+            let now = self.lsm.history.time().clock_or_time();
             self.tell_time(Moment(1), now)?;
         }
         self.make_room(batch)?;
@@ -62,17 +61,20 @@ impl<'a> Appender<'a> {
         append: impl FnOnce(&mut Writer) -> Result<Touched, EngineError>,
     ) -> Result<(), EngineError> {
         let Self { lsm, writer } = self;
-        lsm.wake_logs(writer)?;
+        if lsm.windows.wake(writer)? {
+            // What is appended now is flushed in its time.
+            lsm.wake();
+        }
         let before = writer.last();
         let touched = append(writer)?;
         let last = writer.last();
-        lsm.marks.set_last(last);
-        if lsm.observer.is_none() {
-            lsm.marks.set_committed(last);
+        lsm.shown.marks().set_last(last);
+        if lsm.serving.is_alone() {
+            lsm.shown.marks().set_committed(last);
         }
         let flushes = writer.queue_flushes(false);
-        if let Some(observer) = &lsm.observer {
-            tell_appended(&**observer, writer, touched, before);
+        if let Some(observer) = lsm.serving.observer() {
+            tell_appended(observer, writer, touched, before);
             flushes.iter().for_each(|range| observer.flush(*range));
         }
         if !flushes.is_empty() {
@@ -89,7 +91,7 @@ impl<'a> Appender<'a> {
             .map_err(EngineError::Busy)?
         {
             // The version stays the same, so nothing large ends with the view before.
-            drop(lsm.show(writer));
+            drop(lsm.shown.replace(writer));
             lsm.wake();
         }
         Ok(())
@@ -98,7 +100,7 @@ impl<'a> Appender<'a> {
     /// Where the region's time is below `least`, makes it `now`, which is not below, and which the clock has
     /// reached. Returns the LSN of the record that tells it.
     pub(super) fn tell_time(&mut self, least: Moment, now: Moment) -> Result<Lsn, EngineError> {
-        let time = &self.lsm.time;
+        let time = self.lsm.history.time();
         if self.writer.time() >= least {
             return Ok(time.lsn());
         }
@@ -114,7 +116,7 @@ impl<'a> Appender<'a> {
     pub(super) fn force_flushes(&mut self) -> bool {
         let Self { lsm, writer } = self;
         let flushes = writer.queue_flushes(true);
-        if let Some(observer) = &lsm.observer {
+        if let Some(observer) = lsm.serving.observer() {
             for log in LOGS {
                 let padded = flushes.iter().any(|range| range.log == log);
                 let end: Option<LogEnd> = writer.logs.log(log).end().filter(|_| padded);
@@ -163,7 +165,7 @@ pub(super) fn write(
     // Whoever closes the region flushes, under this lock, what was written before.
     lsm.check_open()?;
     let now = match looked.is_some() || batch.expires() {
-        true => lsm.time.clock_or_time(),
+        true => lsm.history.time().clock_or_time(),
         false => Moment(0),
     };
     let answer = match looked {
@@ -219,14 +221,14 @@ fn tell_appended(observer: &dyn Observer, writer: &Writer, touched: Touched, bef
 
 /// Appends the marks that somebody waits for, once what they are to say is so.
 pub(super) fn mark_as_asked(lsm: &Lsm) -> bool {
-    let asked = Lsn(lsm.mark_asked.load(Ordering::Acquire));
+    let asked = lsm.steps.logs().mark_asked();
     if asked == Lsn(0) {
         return false;
     }
     let mut appender = Appender::of(lsm);
     let writer = &appender.writer;
     let said = writer
-        .marked(lsm.edits.everywhere())
+        .marked(lsm.history.edits().everywhere())
         .max(writer.logs.last_mark());
     let is_due = asked > said && writer.logs.durable(writer.last()) >= asked;
     is_due && appender.append_marks()
