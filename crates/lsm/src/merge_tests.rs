@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::level::stand::DOWN;
-use crate::level::testing::{Dice, Model, NAME, Shape, model};
+use crate::level::testing::{Dice, KeyShape, Model, NAME, model};
 use crate::names::OwnedEntry;
 
 /// A source in memory that counts how often its key is asked for.
@@ -80,7 +80,7 @@ fn the_newest_source_is_believed() {
     for seed in 0..300 {
         let mut dice = Dice::new(seed);
         let count = dice.below(9);
-        let shape = [Shape::Nested, Shape::Numbered, Shape::Hashed][dice.below(3)];
+        let shape = [KeyShape::Nested, KeyShape::Numbered, KeyShape::Hashed][dice.below(3)];
         let sources: Vec<Model> = (0..count)
             .map(|_| {
                 let pairs = [0, 1, 20, 400][dice.below(4)];
@@ -106,7 +106,7 @@ fn the_newest_source_is_believed() {
 #[test]
 fn equal_sources_are_passed_together() {
     let mut dice = Dice::new(1);
-    let same = model(Shape::Numbered, 100, &mut dice);
+    let same = model(KeyShape::Numbered, 100, &mut dice);
     let sources = (0..5)
         .map(|age| {
             let value = OwnedEntry::Inline(vec![age]);
@@ -151,9 +151,9 @@ fn a_long_source_is_passed_with_one_comparison_a_step() {
 #[test]
 fn an_error_of_a_source_is_an_error_of_the_merge() {
     let mut dice = Dice::new(2);
-    let mut broken = Pairs::new(model(Shape::Hashed, 50, &mut dice));
+    let mut broken = Pairs::new(model(KeyShape::Hashed, 50, &mut dice));
     broken.fails_at = Some(20);
-    let whole = Pairs::new(model(Shape::Hashed, 50, &mut dice));
+    let whole = Pairs::new(model(KeyShape::Hashed, 50, &mut dice));
     let mut merge = Merge::new(vec![whole, broken]);
     let result = (0..100).try_for_each(|_| merge.advance());
     assert!(matches!(result, Err(LevelError::Corrupt { .. })));

@@ -164,7 +164,7 @@ const FENCES: [Fence; 3] = [
     },
     // Levels that are merged whole, into a tree.
     Fence {
-        words: &["WholeLevel", "Shape::Tree"],
+        words: &["WholeLevel", "RunShape::Tree"],
         files: &["compaction/target.rs", "compaction/whole.rs", "settings.rs"],
     },
 ];

@@ -40,7 +40,7 @@ use argosy_engine::{EngineError, Observer, SealedSegment};
 use super::below::Below;
 use super::references::{Passed, PointerCounts};
 use super::target::number_of;
-pub(crate) use super::target::{Shape, Target};
+pub(crate) use super::target::{RunShape, Target};
 use super::values::{Finished, Turned, Values};
 use crate::addresses::Pointers;
 use crate::cache::{CacheKey, NodeCache};

@@ -23,6 +23,6 @@ pub(crate) mod whole;
 pub(crate) mod why;
 
 pub use pick::pick;
-pub use pieces::Shape;
+pub use pieces::Levels;
 pub use policy::{Choice, Picked, Policy};
 pub use why::Why;

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use argosy_base::KeyRange;
 
 use super::pack::packed_l1;
-use super::pieces::{Pieces, Shape};
+use super::pieces::{Levels, Pieces};
 use super::policy::{Aim, At, Choice, Picked, Policy};
 use super::why::Why;
 use crate::edit::LEVELS_MAX;
@@ -39,13 +39,13 @@ const MOVES_MAX: usize = 64;
 
 /// Chooses. `None`: no level asks for anything. See the module documentation.
 #[must_use]
-pub fn pick(shape: &Shape<'_>, policy: &Policy) -> Option<Picked> {
+pub fn pick(shape: &Levels<'_>, policy: &Policy) -> Option<Picked> {
     let picked = |why| choose(why, shape, policy).map(|choice| Picked { why, choice });
     Why::ORDER.into_iter().find_map(picked)
 }
 
 /// What is done for `why`, if that is there.
-fn choose(why: Why, shape: &Shape<'_>, policy: &Policy) -> Option<Choice> {
+fn choose(why: Why, shape: &Levels<'_>, policy: &Policy) -> Option<Choice> {
     let down = |level| taken_down(shape, policy, level);
     let merge = |(level, range)| Choice::Merge { level, range };
     match why {
@@ -61,7 +61,7 @@ fn choose(why: Why, shape: &Shape<'_>, policy: &Policy) -> Option<Choice> {
 }
 
 /// The level from which something goes down for `why`, if that is there. For the others parts of levels are merged.
-pub(super) fn level_for(why: Why, shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
+pub(super) fn level_for(why: Why, shape: &Levels<'_>, policy: &Policy) -> Option<u8> {
     match why {
         Why::Damage | Why::NoRoom | Why::Short => None,
         Why::Full => fullest(shape, policy),
@@ -73,7 +73,7 @@ pub(super) fn level_for(why: Why, shape: &Shape<'_>, policy: &Policy) -> Option<
 }
 
 /// The next part of `level`, or its segments that can be moved.
-fn taken_down(shape: &Shape<'_>, policy: &Policy, level: u8) -> Choice {
+fn taken_down(shape: &Levels<'_>, policy: &Policy, level: u8) -> Choice {
     match moves(shape, policy, level) {
         segments if segments.is_empty() => {
             let range = part(shape, policy, level);
@@ -87,7 +87,7 @@ fn taken_down(shape: &Shape<'_>, policy: &Policy, level: u8) -> Choice {
 }
 
 /// The fullest of the levels that are to be compacted.
-fn fullest(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
+fn fullest(shape: &Levels<'_>, policy: &Policy) -> Option<u8> {
     let fullest = (1..LEVELS_MAX)
         .map(|level| (score(shape, policy, level), level))
         .filter(|(score, _)| *score >= 100)
@@ -97,13 +97,13 @@ fn fullest(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
 }
 
 /// The uppermost level that is wasteful, where space is to become free.
-fn wasteful(shape: &Shape<'_>, policy: &Policy) -> Option<u8> {
+fn wasteful(shape: &Levels<'_>, policy: &Policy) -> Option<u8> {
     (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level))
 }
 
 /// Whether merging `level` down may free space: it hides something below, or holds tombstones.
 /// Once none is wasteful, everything lies in one level and nothing in it is hidden.
-fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
+fn is_wasteful(shape: &Levels<'_>, level: u8) -> bool {
     let own = shape.runs(level);
     let holds = |runs: &[Pieces<'_>]| runs.iter().any(|run| !run.is_empty());
     let deeper = shape.levels.get(usize::from(level)..).unwrap_or(&[]);
@@ -116,7 +116,7 @@ fn is_wasteful(shape: &Shape<'_>, level: u8) -> bool {
 /// A part that points into the medium log, and whose merge puts values in place, or takes their pointers
 /// one level closer: of the lowest level that has one above the last, or else of the last, which is merged
 /// from the level above into itself.
-fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+fn drained(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let most = policy.drain?;
     let last = u8::try_from(shape.levels.len()).expect("there are few levels");
     let holds = |level: &u8| shape.runs(*level).iter().any(Pieces::points_to_medium);
@@ -136,7 +136,7 @@ fn drained(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
 }
 
 /// A part of the level above the last, where that is asked for.
-fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+fn lowered(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let holds = |level: &u8| shape.runs(*level).iter().any(|run| !run.is_empty());
     let mut lowest = (1..LEVELS_MAX).rev().filter(holds);
     let (last, level) = (lowest.next()?, lowest.next()?);
@@ -149,7 +149,7 @@ fn lowered(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
 /// All pieces of a segment of which there are too many, or of which too little is left: of the last level, merged
 /// from the level above into itself. Other segments may have come between the pieces: where these are too many, some
 /// pieces, and at least one.
-fn loose(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+fn loose(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let pieces_max = match policy.aim {
         Aim::Levels => PIECES_MAX,
         Aim::ShortCut => 2,
@@ -191,12 +191,12 @@ fn last_of(run: &Pieces<'_>, first: usize, most: usize) -> usize {
 }
 
 /// The part, if a merge of it writes `most` bytes, at most.
-fn fits(shape: &Shape<'_>, level: u8, range: KeyRange, most: u64) -> Option<(u8, KeyRange)> {
+fn fits(shape: &Levels<'_>, level: u8, range: KeyRange, most: u64) -> Option<(u8, KeyRange)> {
     (output_bytes(shape, level, &range) <= most).then_some((level, range))
 }
 
 /// Bytes that a merge of `range` from `level` into the level below would write, at most.
-fn output_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
+fn output_bytes(shape: &Levels<'_>, level: u8, range: &KeyRange) -> u64 {
     let both = [shape.runs(level), shape.runs(level + 1)];
     let pieces = both.iter().flat_map(|runs| runs.iter());
     let pieces = pieces.flat_map(|run| run.within(range));
@@ -205,7 +205,7 @@ fn output_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
 
 /// Neighbours of the lowest level that would need seven eighths of the segments that they have, at
 /// most, where space is to become free: merged from the level above, which has nothing there, into their own.
-fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
+fn packed(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     if !policy.reclaim {
         return None;
     }
@@ -215,7 +215,7 @@ fn packed(shape: &Shape<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
 }
 
 /// Such neighbours of the lowest level that has some, from a place on; in the end a part of L1.
-fn packed_first(shape: &Shape<'_>, policy: &Policy) -> Option<Choice> {
+fn packed_first(shape: &Levels<'_>, policy: &Policy) -> Option<Choice> {
     let from = policy.pack_first.as_ref()?;
     let behind = |level: u8| (level == from.level).then_some(from.key.as_slice());
     let packed = |level| packed_in(shape, policy, level, behind(level));
@@ -231,7 +231,7 @@ fn packed_first(shape: &Shape<'_>, policy: &Policy) -> Option<Choice> {
 
 /// Such neighbours behind a key, merged from `level` into the level below.
 fn packed_in(
-    shape: &Shape<'_>,
+    shape: &Levels<'_>,
     policy: &Policy,
     level: u8,
     behind: Option<&[u8]>,
@@ -259,7 +259,7 @@ fn packed_in(
 
 /// How full `level` is, in hundredths of what starts a compaction.
 #[must_use]
-pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
+pub fn score(shape: &Levels<'_>, policy: &Policy, level: u8) -> u64 {
     let runs = shape.runs(level);
     if level == 1 {
         let by_runs = runs.len() as u64 * 100 / policy.l1_runs as u64;
@@ -280,7 +280,7 @@ pub fn score(shape: &Shape<'_>, policy: &Policy, level: u8) -> u64 {
 /// What reads have to pay for a merge of L1, in bytes: all that it and L2 hold. `None` where L1 has
 /// one run, or none.
 #[must_use]
-pub(crate) fn l1_price(shape: &Shape<'_>) -> Option<u64> {
+pub(crate) fn l1_price(shape: &Levels<'_>) -> Option<u64> {
     let both = [shape.runs(1), shape.runs(2)];
     let all = both.iter().flat_map(|runs| runs.iter());
     (both[0].len() > 1).then(|| all.map(Pieces::bytes).sum())
@@ -288,7 +288,7 @@ pub(crate) fn l1_price(shape: &Shape<'_>) -> Option<u64> {
 
 /// How many runs of L1, as large as those that it has, hold a fourth of what L2 does. `None` where L1 is empty.
 #[must_use]
-pub(crate) fn l1_runs_worth_merging(shape: &Shape<'_>) -> Option<u64> {
+pub(crate) fn l1_runs_worth_merging(shape: &Levels<'_>) -> Option<u64> {
     let bytes = |level| shape.runs(level).iter().map(Pieces::bytes).sum::<u64>();
     let count = shape.runs(1).len() as u64;
     (bytes(2) / 4 * count).checked_div(bytes(1))
@@ -303,7 +303,7 @@ pub(crate) fn target_bytes(policy: &Policy, level: u8) -> u64 {
 
 /// Bytes of the segments that a merge of `range` from `level` into the level below would read.
 #[must_use]
-pub fn input_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
+pub fn input_bytes(shape: &Levels<'_>, level: u8, range: &KeyRange) -> u64 {
     let both = [shape.runs(level), shape.runs(level + 1)];
     both.iter()
         .flat_map(|runs| runs.iter())
@@ -315,7 +315,7 @@ pub fn input_bytes(shape: &Shape<'_>, level: u8, range: &KeyRange) -> u64 {
 /// The segments of `level` that can be moved down: nothing older is in their own level, and they
 /// overlap nothing in the level below. Tombstones are not moved to where a merge would drop them, pointers
 /// into the medium log not to where one would put values in place, and leaves of a tree not without it.
-fn moves(shape: &Shape<'_>, policy: &Policy, level: u8) -> Vec<At> {
+fn moves(shape: &Levels<'_>, policy: &Policy, level: u8) -> Vec<At> {
     let own = shape.runs(level);
     let first = own.iter().position(|run| !run.is_empty());
     let Some(run) = first.filter(|_| policy.nothing_shut) else {
@@ -348,7 +348,7 @@ fn moves(shape: &Shape<'_>, policy: &Policy, level: u8) -> Vec<At> {
 }
 
 /// The part of `level` that is merged next.
-fn part(shape: &Shape<'_>, policy: &Policy, level: u8) -> KeyRange {
+fn part(shape: &Levels<'_>, policy: &Policy, level: u8) -> KeyRange {
     let own = shape.runs(level);
     let run = own
         .iter()
@@ -409,7 +409,7 @@ fn part(shape: &Shape<'_>, policy: &Policy, level: u8) -> KeyRange {
 /// The longest beginning of `range` of which a merge reads at most `segments_max` segments; the
 /// shortest that there is where even that reads more. It has some of `level`, or nothing would go
 /// down, and cuts no segment below.
-fn narrowed(shape: &Shape<'_>, level: u8, range: KeyRange, segments_max: usize) -> KeyRange {
+fn narrowed(shape: &Levels<'_>, level: u8, range: KeyRange, segments_max: usize) -> KeyRange {
     if segments(shape, level, &range) <= segments_max {
         return range;
     }
@@ -449,7 +449,7 @@ fn narrowed(shape: &Shape<'_>, level: u8, range: KeyRange, segments_max: usize) 
 
 /// Segments that a merge of `range` from `level` into the level below would read, those in several pieces by
 /// the pieces.
-fn segments(shape: &Shape<'_>, level: u8, range: &KeyRange) -> usize {
+fn segments(shape: &Levels<'_>, level: u8, range: &KeyRange) -> usize {
     let both = [shape.runs(level), shape.runs(level + 1)];
     let pieces = both.iter().flat_map(|runs| runs.iter());
     let pieces = pieces.flat_map(|run| run.within(range));
@@ -472,7 +472,7 @@ fn reach(run: &Pieces<'_>, first: usize, last: usize) -> KeyRange {
 }
 
 /// `range`, widened to the bounds of the segments that it overlaps in the level below `level`.
-fn widened(shape: &Shape<'_>, level: u8, range: &KeyRange) -> KeyRange {
+fn widened(shape: &Levels<'_>, level: u8, range: &KeyRange) -> KeyRange {
     let mut wide = range.clone();
     for run in shape.runs(level + 1) {
         let below = run.overlapping(range);

@@ -101,10 +101,10 @@ fn pieces_of(run: &[Given]) -> Pieces<'_> {
     Pieces::given(run.iter().map(|given| piece_of(run, given)).collect())
 }
 
-fn shape_of(given: &[Vec<Vec<Given>>]) -> Shape<'_> {
+fn shape_of(given: &[Vec<Vec<Given>>]) -> Levels<'_> {
     let levels = given.iter();
     let levels = levels.map(|runs| runs.iter().map(|run| pieces_of(run)).collect());
-    Shape {
+    Levels {
         levels: levels.collect(),
     }
 }
@@ -160,7 +160,7 @@ fn scripts() {
     });
 }
 
-fn describe(shape: &Shape<'_>, policy: &Policy, picked: Option<&Picked>) -> String {
+fn describe(shape: &Levels<'_>, policy: &Policy, picked: Option<&Picked>) -> String {
     let mut out = String::new();
     let what = match picked.is_some_and(|picked| picked.why.packs()) {
         true => "pack",
@@ -199,7 +199,7 @@ fn describe(shape: &Shape<'_>, policy: &Policy, picked: Option<&Picked>) -> Stri
 }
 
 fn overlapping_below(
-    shape: &Shape<'_>,
+    shape: &Levels<'_>,
     level: u8,
     range: &KeyRange,
 ) -> impl Iterator<Item = KeyRange> {

@@ -1,4 +1,4 @@
-//! A sorted run, and a [`Shape`] of such, as [picking](mod@super::pick) sees it. A choice reads only the part of a run
+//! A sorted run, and a [`Levels`] of such, as [picking](mod@super::pick) sees it. A choice reads only the part of a run
 //! that it asks for.
 //!
 //! Sums over a whole run, such as its bytes and whether it holds tombstones, are kept with the run ([`Run`]); parts
@@ -59,12 +59,12 @@ pub(crate) type Runs<'a> = Vec<Pieces<'a>>;
 
 /// All levels of a version; the first is L1.
 #[derive(Clone, Debug, Default)]
-pub struct Shape<'a> {
+pub struct Levels<'a> {
     /// L1, L2, …
     pub levels: Vec<Runs<'a>>,
 }
 
-impl<'a> Shape<'a> {
+impl<'a> Levels<'a> {
     /// The runs of `level`. Level 0, like any other that is not there, has none.
     #[must_use]
     pub fn runs(&self, level: u8) -> &[Pieces<'a>] {

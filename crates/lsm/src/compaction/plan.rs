@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use argosy_base::KeyRange;
 
-use super::pieces::{Pieces, Shape};
+use super::pieces::{Levels, Pieces};
 use super::policy::At;
 use crate::damage::Shut;
 use crate::edit::{Edit, LevelSegment, Place, RunId};
@@ -29,13 +29,13 @@ const GATHERED_MAX: usize = 32;
 /// A version's levels, as picking sees them: without what merges pass over. Where that is something, the places
 /// of segments and runs are not the version's.
 #[must_use]
-pub fn shape<'v>(version: &'v Version, shut: &Shut) -> Shape<'v> {
+pub fn shape<'v>(version: &'v Version, shut: &Shut) -> Levels<'v> {
     let levels = version.levels().iter().map(|level| {
         let runs = level.runs.iter().map(|run| Pieces::open(run, shut));
         runs.filter(|run| shut.is_empty() || !run.is_empty())
             .collect()
     });
-    Shape {
+    Levels {
         levels: levels.collect(),
     }
 }

@@ -85,7 +85,7 @@ impl Policy {
     }
 }
 
-/// A segment's place in a [`Shape`](super::Shape).
+/// A segment's place in [`Levels`](super::Levels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     /// Index of the run in its level.

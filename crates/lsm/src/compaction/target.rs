@@ -13,7 +13,7 @@ use crate::version::Version;
 
 /// What a build makes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum RunShape {
     /// Segments with an index each.
     SelfContained,
     /// A tree.
@@ -32,7 +32,7 @@ pub(crate) struct Target {
     /// How the pointers of the source become those of the segments.
     pub pointers: Pointers,
     /// What they make up.
-    pub shape: Shape,
+    pub shape: RunShape,
     /// What each key gets of their filters.
     pub filter_bits: BitsPerKey,
     /// The region's time: committed, so that no primary to come is behind it.
@@ -43,7 +43,7 @@ impl Target {
     /// The index over the segments, where they make up a tree.
     pub(super) fn tree(self) -> Option<TreeBuilder> {
         let new = || TreeBuilder::new(self.region, self.epoch, self.geometry);
-        (self.shape == Shape::Tree).then(new)
+        (self.shape == RunShape::Tree).then(new)
     }
 
     /// The next segment with pairs; `below` is the last key of the one before.
@@ -54,8 +54,10 @@ impl Target {
             epoch: self.epoch,
         };
         let builder = match self.shape {
-            Shape::SelfContained => SegmentBuilder::new(name, self.geometry),
-            Shape::Tree => SegmentBuilder::of_tree(name, self.geometry, below.map(<[u8]>::to_vec)),
+            RunShape::SelfContained => SegmentBuilder::new(name, self.geometry),
+            RunShape::Tree => {
+                SegmentBuilder::of_tree(name, self.geometry, below.map(<[u8]>::to_vec))
+            }
         };
         builder
             .with_filter(self.filter_bits)

@@ -16,9 +16,9 @@
 use argosy_base::KeyRange;
 
 use super::pick::{level_for, pick};
-use super::pieces::{Pieces, Shape as Levels};
+use super::pieces::{Levels, Pieces};
 use super::policy::{At, Choice, Picked, Policy};
-use super::target::Shape;
+use super::target::RunShape;
 use super::why::Why;
 use crate::settings::Compaction;
 
@@ -33,15 +33,15 @@ impl Compaction {
     }
 
     /// What is made of a run, as a whole where a tree `fits`.
-    pub(crate) const fn shape(self, fits: bool) -> Shape {
+    pub(crate) const fn shape(self, fits: bool) -> RunShape {
         match self {
-            Self::WholeLevel if fits => Shape::Tree,
-            Self::Partial | Self::WholeLevel => Shape::SelfContained,
+            Self::WholeLevel if fits => RunShape::Tree,
+            Self::Partial | Self::WholeLevel => RunShape::SelfContained,
         }
     }
 }
 
-impl Shape {
+impl RunShape {
     /// Index segments beside so many segments with pairs, at most.
     pub(crate) const fn index_segments(self, leaves: usize) -> usize {
         match self {

@@ -322,7 +322,7 @@ impl Background {
             seq: edit.seq,
             ..effect
         };
-        Counts::add(&lsm.counts.gc_evacuated, edit.evacuated.len() as u64);
+        Counts::add(&lsm.counts.gc.evacuated, edit.evacuated.len() as u64);
         let before = Arc::clone(self.storage.head());
         self.storage.commit(&edit)?;
         self.gc.follow(&edit, self.storage.head(), &self.jobs.lasts);

@@ -375,9 +375,9 @@ impl Gc {
         let Some(victim) = &mut self.victim else {
             return Ok(false);
         };
-        Counts::add(&at.lsm.counts.gc_steps, 1);
+        Counts::add(&at.lsm.counts.gc.steps, 1);
         if victim.moves.is_empty() && victim.ended {
-            Counts::add(&at.lsm.counts.gc_segments, 1);
+            Counts::add(&at.lsm.counts.gc.segments, 1);
             let number = victim.sweep.segment().number;
             // Whatever took a value out of it has been written by now.
             let last = match at.lsm.settings.mutants.evacuate_early() {
@@ -444,7 +444,7 @@ impl Victim {
             });
         }
         let bytes = u64::from(sweep.offset() - from);
-        Counts::add(&lsm.counts.gc_read_bytes, bytes);
+        Counts::add(&lsm.counts.gc.read_bytes, bytes);
         Counts::add(&lsm.counts.worked_bytes, bytes);
         let view = lsm.shown.view_to_keep();
         let now = lsm.committed_time();
@@ -477,7 +477,7 @@ impl Victim {
         let kept = bound(lsm, &view, moves)?.into_iter().map(|(one, _)| one);
         self.moves = kept.collect();
         let lost = before - self.moves.len();
-        Counts::add(&lsm.counts.gc_lost, lost as u64);
+        Counts::add(&lsm.counts.gc.lost, lost as u64);
         Ok(())
     }
 
@@ -515,9 +515,9 @@ impl Victim {
             }
         }
         drop(appender);
-        Counts::add(&lsm.counts.gc_lost, lost);
-        Counts::add(&lsm.counts.gc_moved, batch.len() as u64);
-        Counts::add(&lsm.counts.gc_moved_bytes, batch.bytes() as u64);
+        Counts::add(&lsm.counts.gc.lost, lost);
+        Counts::add(&lsm.counts.gc.moved, batch.len() as u64);
+        Counts::add(&lsm.counts.gc.moved_bytes, batch.bytes() as u64);
         Counts::add(&lsm.counts.worked_bytes, batch.bytes() as u64);
         self.moves.drain(..taken);
         Ok(Rewritten::Done)

@@ -198,9 +198,9 @@ impl State {
             let version = lsm.shown.version();
             let cache = &lsm.reading.cache;
             let bytes = self.flusher.submit(range, &windows, &version, cache);
-            Counts::add(&lsm.counts.log_write_bytes, bytes);
+            Counts::add(&lsm.counts.logs.write_bytes, bytes);
             if range.log == RECOVERY_LOG {
-                Counts::add(&lsm.counts.recovery_log_write_bytes, bytes);
+                Counts::add(&lsm.counts.logs.recovery_write_bytes, bytes);
             }
             any = true;
         }

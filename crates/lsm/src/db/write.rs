@@ -139,7 +139,7 @@ impl<'a> Appender<'a> {
         if self.lsm.settings.mutants.forget_mark() {
             return false;
         }
-        Counts::add(&self.lsm.counts.log_marks, self.writer.append_marks());
+        Counts::add(&self.lsm.counts.logs.marks, self.writer.append_marks());
         self.force_flushes()
     }
 }

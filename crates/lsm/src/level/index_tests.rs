@@ -5,7 +5,7 @@
 use argosy_base::Kind;
 
 use super::*;
-use crate::level::testing::{Dice, NAME, Shape, model};
+use crate::level::testing::{Dice, KeyShape, NAME, model};
 
 const AT: u32 = 8192;
 
@@ -47,7 +47,7 @@ fn the_format_never_changes() {
 #[test]
 fn leaves_are_found_as_their_keys_say() {
     for seed in 0..60 {
-        for shape in Shape::ALL {
+        for shape in KeyShape::ALL {
             let mut dice = Dice::new(seed);
             let model = model(shape, 120, &mut dice);
             let keys: Vec<&[u8]> = model.keys().map(Vec::as_slice).collect();

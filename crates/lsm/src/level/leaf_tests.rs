@@ -7,7 +7,7 @@ use argosy_base::{Kind, Pointer, SegmentNumber};
 use super::super::draft::Draft;
 use super::super::record::INLINE;
 use super::*;
-use crate::level::testing::{Dice, Model, NAME, Shape, model};
+use crate::level::testing::{Dice, KeyShape, Model, NAME, model};
 
 const AT: u32 = 1024;
 
@@ -120,9 +120,9 @@ fn a_leaf_gives_back_what_was_put_in() {
 #[test]
 fn searches_agree_with_a_sorted_map() {
     for seed in 0..40 {
-        for shape in Shape::ALL {
+        for shape in KeyShape::ALL {
             let mut dice = Dice::new(seed);
-            let most = if matches!(shape, Shape::Longest | Shape::Mixed) {
+            let most = if matches!(shape, KeyShape::Longest | KeyShape::Mixed) {
                 12
             } else {
                 200

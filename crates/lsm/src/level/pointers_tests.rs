@@ -3,7 +3,7 @@
 use argosy_base::{Pointer, SegmentNumber};
 use argosy_device::Buffer;
 
-use super::super::testing::{Dice, NAME, SMALL, Shape, build, model};
+use super::super::testing::{Dice, KeyShape, NAME, SMALL, build, model};
 use super::super::verify::verify_segment;
 use super::*;
 use crate::names::{Entry, OwnedEntry};
@@ -14,7 +14,7 @@ fn moved(at: Pointer) -> Pointer {
 
 #[test]
 fn every_pointer_is_shown_and_changed() {
-    for shape in Shape::ALL {
+    for shape in KeyShape::ALL {
         let mut dice = Dice::new(shape as u64 + 5);
         let model = model(shape, 900, &mut dice);
         let mut entries = model.iter();
@@ -65,7 +65,7 @@ fn every_pointer_is_shown_and_changed() {
 #[test]
 fn what_is_unknown_is_named() {
     let mut dice = Dice::new(3);
-    let model = model(Shape::Hashed, 200, &mut dice);
+    let model = model(KeyShape::Hashed, 200, &mut dice);
     let mut built = build(&model, SMALL).remove(0);
     let mut left = 3;
     let result = for_each_pointer_mut(NAME, &mut built.bytes, |_, at| {
@@ -85,7 +85,7 @@ fn what_is_unknown_is_named() {
 #[test]
 fn damage_is_found() {
     let mut dice = Dice::new(11);
-    let model = model(Shape::Mixed, 300, &mut dice);
+    let model = model(KeyShape::Mixed, 300, &mut dice);
     let built = build(&model, SMALL).remove(0);
     for_each_pointer_mut(NAME, &mut Buffer::from_slice(&built.bytes), |_, at| {
         Some(at)

@@ -40,7 +40,7 @@ impl Dice {
 
 /// Shapes of keys that a tree has to tell apart.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shape {
+pub(crate) enum KeyShape {
     /// A few random bytes of a small alphabet: many keys are beginnings of others.
     Nested,
     /// 24 random bytes.
@@ -55,7 +55,7 @@ pub(crate) enum Shape {
     Mixed,
 }
 
-impl Shape {
+impl KeyShape {
     pub(crate) const ALL: [Self; 6] = [
         Self::Nested,
         Self::Hashed,
@@ -113,7 +113,7 @@ pub(crate) fn entry(dice: &mut Dice) -> OwnedEntry {
 
 pub(crate) type Model = BTreeMap<Vec<u8>, OwnedEntry>;
 
-pub(crate) fn model(shape: Shape, count: usize, dice: &mut Dice) -> Model {
+pub(crate) fn model(shape: KeyShape, count: usize, dice: &mut Dice) -> Model {
     (0..count).map(|_| (shape.key(dice), entry(dice))).collect()
 }
 

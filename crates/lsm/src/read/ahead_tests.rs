@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use argosy_base::KeyRange;
 
 use super::cursor::*;
-use crate::level::testing::{Dice, NAME, Shape, build, model};
+use crate::level::testing::{Dice, KeyShape, NAME, build, model};
 use crate::level::*;
 use crate::merge::Source;
 
@@ -86,7 +86,7 @@ fn segment() -> (Arc<SegmentReader>, Early, usize) {
         node_bytes: 4096,
         segment_bytes: 512 << 10,
     };
-    let pairs = model(Shape::Hashed, 20_000, &mut Dice::new(5));
+    let pairs = model(KeyShape::Hashed, 20_000, &mut Dice::new(5));
     let built = build(&pairs, geometry).swap_remove(0);
     let len = u32::try_from(built.bytes.len()).unwrap();
     let segment = SegmentReader::open(built.name, len, &built.bytes).unwrap();

@@ -14,7 +14,7 @@ use super::nodes::get_in_segment;
 use crate::cache::NodeCache;
 use crate::filter::KeyHash;
 use crate::level::stand::DOWN;
-use crate::level::testing::{Counted, Dice, Model, NAME, SMALL, Shape, build, model};
+use crate::level::testing::{Counted, Dice, KeyShape, Model, NAME, SMALL, build, model};
 use crate::level::*;
 use crate::merge::{Merge, Source};
 use crate::names::{Entry, OwnedEntry, SegmentName};
@@ -70,7 +70,7 @@ fn pairs(model: &Model, range: &KeyRange) -> Vec<(Vec<u8>, OwnedEntry)> {
 }
 
 /// Keys of the model, keys next to them, and others.
-fn probes(model: &Model, shape: Shape, dice: &mut Dice) -> Vec<Vec<u8>> {
+fn probes(model: &Model, shape: KeyShape, dice: &mut Dice) -> Vec<Vec<u8>> {
     let mut probes: Vec<_> = (0..200).map(|_| shape.key(dice)).collect();
     for key in model.keys() {
         probes.push(key.clone());
@@ -90,7 +90,7 @@ fn part(model: &Model, built: &BuiltSegment) -> Model {
         .collect()
 }
 
-fn check_against(model: &Model, built: BuiltSegment, shape: Shape, dice: &mut Dice) {
+fn check_against(model: &Model, built: BuiltSegment, shape: KeyShape, dice: &mut Dice) {
     let (segment, source) = open(built);
     let cache = Arc::new(NodeCache::new(256 << 10));
     let probes = probes(model, shape, dice);
@@ -146,7 +146,7 @@ fn check_against(model: &Model, built: BuiltSegment, shape: Shape, dice: &mut Di
 #[test]
 fn segments_agree_with_a_sorted_map() {
     for (round, geometry) in GEOMETRIES.into_iter().enumerate() {
-        for shape in Shape::ALL {
+        for shape in KeyShape::ALL {
             let mut dice = Dice::new(round as u64);
             let model = model(shape, 600, &mut dice);
             let mut seen = 0;
@@ -167,7 +167,7 @@ fn segments_agree_with_a_sorted_map() {
 #[test]
 fn log_references_add_up() {
     let mut dice = Dice::new(9);
-    let model = model(Shape::Hashed, 2000, &mut dice);
+    let model = model(KeyShape::Hashed, 2000, &mut dice);
     for built in build(&model, SMALL) {
         let mut expected = std::collections::BTreeMap::new();
         let mut tombstones = 0;
@@ -189,7 +189,7 @@ fn log_references_add_up() {
 #[test]
 fn full_segments_are_nearly_full_and_equal_pairs_make_equal_bytes() {
     let mut dice = Dice::new(3);
-    let model = model(Shape::Hashed, 60_000, &mut dice);
+    let model = model(KeyShape::Hashed, 60_000, &mut dice);
     let geometry = GEOMETRIES[3];
     let built = build(&model, geometry);
     assert!(built.len() > 1, "the test needs a full segment");
@@ -227,7 +227,7 @@ fn the_largest_pairs_fit_the_smallest_segment() {
             assert!(builder.add(key, entry));
             let built = builder.finish();
             let model = Model::from([(key.clone(), entry.to_owned())]);
-            check_against(&model, built, Shape::Nested, &mut Dice::new(1));
+            check_against(&model, built, KeyShape::Nested, &mut Dice::new(1));
         }
     }
 }
@@ -243,8 +243,8 @@ fn a_key_out_of_order_is_a_bug() {
 /// Few pairs in several leaves, so that a segment is a few blocks long.
 fn tiny() -> (Model, BuiltSegment) {
     let mut dice = Dice::new(11);
-    let mut model = model(Shape::Hashed, 30, &mut dice);
-    model.extend(testing::model(Shape::LongCommon, 40, &mut dice));
+    let mut model = model(KeyShape::Hashed, 30, &mut dice);
+    model.extend(testing::model(KeyShape::LongCommon, 40, &mut dice));
     let mut built = build(&model, SMALL);
     assert_eq!(built.len(), 1);
     let built = built.remove(0);
@@ -343,8 +343,8 @@ fn a_cut_swapped_or_foreign_segment_is_refused() {
 #[test]
 fn leaves_that_the_index_does_not_know_are_refused() {
     let mut dice = Dice::new(13);
-    let one = build(&model(Shape::Hashed, 30, &mut dice), SMALL).remove(0);
-    let other = build(&model(Shape::Hashed, 30, &mut dice), SMALL).remove(0);
+    let one = build(&model(KeyShape::Hashed, 30, &mut dice), SMALL).remove(0);
+    let other = build(&model(KeyShape::Hashed, 30, &mut dice), SMALL).remove(0);
     let mut mixed = Buffer::from_slice(&one.bytes);
     mixed[512..1024].copy_from_slice(&other.bytes[512..1024]);
     let len = mixed.len() as u32;
@@ -407,7 +407,7 @@ fn random_segments_are_refused() {
 fn reads_are_as_few_as_promised() {
     let mut dice = Dice::new(15);
     let geometry = GEOMETRIES[3];
-    let model = model(Shape::Hashed, 20_000, &mut dice);
+    let model = model(KeyShape::Hashed, 20_000, &mut dice);
     let built = build(&model, geometry).remove(0);
     let part = part(&model, &built);
     let (segment, source) = open(built);
@@ -475,8 +475,8 @@ fn a_walk_reads_ahead<const DOWN: bool>(
 #[test]
 fn cursors_merge() {
     let mut dice = Dice::new(16);
-    let newer = model(Shape::Numbered, 900, &mut dice);
-    let older = model(Shape::Numbered, 5000, &mut dice);
+    let newer = model(KeyShape::Numbered, 900, &mut dice);
+    let older = model(KeyShape::Numbered, 5000, &mut dice);
     let cursors = |model: &Model| -> Vec<_> {
         build(model, SMALL)
             .into_iter()
@@ -497,7 +497,7 @@ fn cursors_merge() {
 #[test]
 fn the_memory_of_a_reader_is_reported() {
     let mut dice = Dice::new(17);
-    let model = model(Shape::Hashed, 40_000, &mut dice);
+    let model = model(KeyShape::Hashed, 40_000, &mut dice);
     let built = build(&model, GEOMETRIES[3]).remove(0);
     let entries = built.entries as usize;
     let (segment, _) = open(built);

@@ -17,7 +17,7 @@ use crate::cache::NodeCache;
 use crate::filter::KeyHash;
 use crate::level::pointers::{PointerKind, for_each_pointer_mut};
 use crate::level::stand::DOWN;
-use crate::level::testing::{BuiltTree, Dice, Model, NAME, SMALL, Shape, build_tree, model};
+use crate::level::testing::{BuiltTree, Dice, KeyShape, Model, NAME, SMALL, build_tree, model};
 use crate::level::tree::{Child, IndexNode};
 use crate::level::verify::{verify_index_segment, verify_segment};
 use crate::level::*;
@@ -125,7 +125,7 @@ fn check_shape(made: &BuiltTree) {
 fn trees_agree_with_a_sorted_map() {
     let mut heights = BTreeSet::new();
     for (round, geometry) in GEOMETRIES.into_iter().enumerate() {
-        for shape in Shape::ALL {
+        for shape in KeyShape::ALL {
             let mut dice = Dice::new(round as u64 * 10 + 3);
             let model = model(shape, 900, &mut dice);
             let made = build_tree(&model, geometry);
@@ -143,7 +143,7 @@ fn trees_agree_with_a_sorted_map() {
     );
 }
 
-fn check_gets(made: &BuiltTree, model: &Model, shape: Shape, dice: &mut Dice) {
+fn check_gets(made: &BuiltTree, model: &Model, shape: KeyShape, dice: &mut Dice) {
     let cache = NodeCache::new(1 << 20);
     let mut probes: Vec<_> = (0..200).map(|_| shape.key(dice)).collect();
     for key in model.keys() {
@@ -248,7 +248,7 @@ fn a_walk_reads_every_index_node_once() {
 
 fn walk_reads_every_index_node_once<const DOWN: bool>() {
     let mut dice = Dice::new(8);
-    let model = model(Shape::Hashed, 6000, &mut dice);
+    let model = model(KeyShape::Hashed, 6000, &mut dice);
     let made = build_tree(&model, SMALL);
     assert!(made.tree.height >= 2 && made.leaves.len() > 4);
     let mut path = Path::default();
@@ -275,7 +275,7 @@ fn walk_reads_every_index_node_once<const DOWN: bool>() {
 #[test]
 fn a_get_reads_one_node_of_each_height() {
     let mut dice = Dice::new(9);
-    let model = model(Shape::Hashed, 6000, &mut dice);
+    let model = model(KeyShape::Hashed, 6000, &mut dice);
     let made = build_tree(&model, SMALL);
     let reads =
         |made: &BuiltTree| -> u32 { made.index.values().map(|(_, bytes)| bytes.reads()).sum() };
@@ -297,7 +297,7 @@ fn a_get_reads_one_node_of_each_height() {
 #[test]
 fn equal_pairs_make_equal_trees() {
     let mut dice = Dice::new(10);
-    let model = model(Shape::Mixed, 2000, &mut dice);
+    let model = model(KeyShape::Mixed, 2000, &mut dice);
     let (a, b) = (build_tree(&model, SMALL), build_tree(&model, SMALL));
     assert_eq!((a.tree, &a.order), (b.tree, &b.order));
     let sums = |made: &BuiltTree| -> Vec<u32> {
@@ -315,7 +315,7 @@ type Listed = Vec<(SegmentNumber, u64)>;
 #[test]
 fn a_wrong_list_of_children_is_found() {
     let mut dice = Dice::new(13);
-    let model = model(Shape::Numbered, 1500, &mut dice);
+    let model = model(KeyShape::Numbered, 1500, &mut dice);
     let made = build_tree(&model, SMALL);
     let mut planted = 0;
     for (built, bytes) in made.index.values() {
@@ -361,7 +361,7 @@ fn a_wrong_list_of_children_is_found() {
 #[test]
 fn every_flipped_byte_is_found() {
     let mut dice = Dice::new(12);
-    let model = model(Shape::Numbered, 1500, &mut dice);
+    let model = model(KeyShape::Numbered, 1500, &mut dice);
     let mut made = build_tree(&model, SMALL);
     let keys: Vec<_> = model.keys().cloned().collect();
     let numbers: Vec<_> = made.index.keys().copied().collect();
@@ -411,7 +411,7 @@ fn every_flipped_byte_is_found() {
 #[test]
 fn a_pointer_to_the_wrong_node_is_found() {
     let mut dice = Dice::new(14);
-    let model = model(Shape::Hashed, 6000, &mut dice);
+    let model = model(KeyShape::Hashed, 6000, &mut dice);
     let mut made = build_tree(&model, SMALL);
     let numbers: Vec<_> = made.index.keys().copied().collect();
     let mut targets: Vec<Pointer> = vec![Pointer::default(), Pointer::from_raw(u64::MAX)];
@@ -462,7 +462,7 @@ fn a_pointer_to_the_wrong_node_is_found() {
 #[test]
 fn nodes_that_lie_are_refused_or_harmless() {
     let mut dice = Dice::new(15);
-    let model = model(Shape::Nested, 400, &mut dice);
+    let model = model(KeyShape::Nested, 400, &mut dice);
     let made = build_tree(&model, SMALL);
     let (built, bytes) = made.index.values().next().unwrap();
     let node = &built.nodes[0];

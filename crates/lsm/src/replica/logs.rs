@@ -8,8 +8,10 @@ use argosy_device::Ticket;
 use argosy_log::Geometry;
 use argosy_memory::SharedMemory;
 
+use super::edits::one_segment;
 use super::fill::Fill;
 use super::flush::Flight;
+use super::needs::LogNeed;
 use super::{ReplicaSurvivors, Slots, block_up};
 use crate::edit::LogPoint;
 use crate::names::logs::LOGS;
@@ -105,5 +107,29 @@ impl Logs {
             Some(LogPoint { to, ..point }.for_checkpoint())
         });
         points.filter(|point| point.to > 0)
+    }
+
+    /// From where on bytes are missing, if any are.
+    pub(super) fn missing(&self, need: &LogNeed, head: &Version) -> Option<u32> {
+        let LogNeed { segment, to, ends } = need;
+        let held = head.log_segment(segment.number);
+        let held = held.filter(|entry| one_segment(&entry.segment, segment));
+        let sealed = held.and_then(|entry| entry.segment.end);
+        // A sealed segment is here as a whole. That nothing lies behind its end is for the version
+        // to say.
+        if sealed.is_some() || *to == 0 {
+            return None;
+        }
+        // Whole blocks go to the device, once: what follows in the last one has to be here, too. In
+        // the windows it may still be on its way.
+        let whole = if *ends { *to } else { block_up(*to) };
+        let fill = self.fills.get(&segment.number);
+        let fill = fill.filter(|fill| one_segment(&fill.segment, segment));
+        match fill {
+            None => Some(0),
+            Some(fill) if fill.holds(*to) => None,
+            Some(fill) if fill.end >= whole && self.in_windows(fill, *to) => None,
+            Some(fill) => Some(fill.written),
+        }
     }
 }

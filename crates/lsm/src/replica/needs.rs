@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 
 use argosy_base::SegmentNumber;
 
-use super::block_up;
-use super::edits::one_segment;
-use super::logs::Logs;
 use crate::edit::{Edit, LogSegment};
 use crate::version::Version;
 
@@ -15,7 +12,7 @@ pub(super) struct LogNeed {
     pub(super) segment: LogSegment,
     pub(super) to: u32,
     /// Nothing of the segment counts behind that byte.
-    ends: bool,
+    pub(super) ends: bool,
 }
 
 /// How far which log segments have to be here for `edit`, the next one after `head`.
@@ -50,30 +47,4 @@ pub(super) fn log_needs(edit: &Edit, head: &Version) -> BTreeMap<SegmentNumber, 
         needs.insert(point.number, need);
     }
     needs
-}
-
-impl Logs {
-    /// From where on bytes are missing, if any are.
-    pub(super) fn missing(&self, need: &LogNeed, head: &Version) -> Option<u32> {
-        let LogNeed { segment, to, ends } = need;
-        let held = head.log_segment(segment.number);
-        let held = held.filter(|entry| one_segment(&entry.segment, segment));
-        let sealed = held.and_then(|entry| entry.segment.end);
-        // A sealed segment is here as a whole. That nothing lies behind its end is for the version
-        // to say.
-        if sealed.is_some() || *to == 0 {
-            return None;
-        }
-        // Whole blocks go to the device, once: what follows in the last one has to be here, too. In
-        // the windows it may still be on its way.
-        let whole = if *ends { *to } else { block_up(*to) };
-        let fill = self.fills.get(&segment.number);
-        let fill = fill.filter(|fill| one_segment(&fill.segment, segment));
-        match fill {
-            None => Some(0),
-            Some(fill) if fill.holds(*to) => None,
-            Some(fill) if fill.end >= whole && self.in_windows(fill, *to) => None,
-            Some(fill) => Some(fill.written),
-        }
-    }
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use argosy_base::SegmentNumber;
 
 use crate::compaction::pick::l1_runs_worth_merging;
-use crate::compaction::pieces::Shape;
+use crate::compaction::pieces::Levels;
 use crate::edit::RunId;
 use crate::read::FilterCounts;
 use crate::settings::Settings;
@@ -96,7 +96,7 @@ impl Paid {
     }
 
     /// How many sorted runs L1 must have for a merge to start or go on.
-    pub(crate) fn runs_due(&mut self, shape: &Shape<'_>, settings: &Settings) -> usize {
+    pub(crate) fn runs_due(&mut self, shape: &Levels<'_>, settings: &Settings) -> usize {
         let count = shape.levels.first().map_or(0, Vec::len);
         let worth = l1_runs_worth_merging(shape).unwrap_or(0);
         let worth = usize::try_from(worth).unwrap_or(usize::MAX);

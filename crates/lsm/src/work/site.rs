@@ -9,7 +9,7 @@ use argosy_engine::Observer;
 use super::stats::Counts;
 use crate::addresses::Pointers;
 use crate::cache::NodeCache;
-use crate::compaction::build::{Shape, Target, Tools};
+use crate::compaction::build::{RunShape, Target, Tools};
 use crate::edit::{Edit, LEVELS_MAX, LevelSegment, MEDIUM_LOG, RunId};
 use crate::filter::BitsPerKey;
 use crate::level::builder::SegmentGeometry;
@@ -46,14 +46,14 @@ impl Site<'_> {
             _ => (level, run),
         };
         if level == MEDIUM_LOG {
-            Counts::add(&self.counts.medium_segments, 1);
-            Counts::add(&self.counts.medium_write_bytes, segment.len.into());
+            Counts::add(&self.counts.medium.segments, 1);
+            Counts::add(&self.counts.medium.write_bytes, segment.len.into());
         }
         (level, run, segment.clone())
     }
 
     /// What segments are made of that go to `level`.
-    pub(crate) fn target(&self, level: u8, shape: Shape, pointers: Pointers) -> Target {
+    pub(crate) fn target(&self, level: u8, shape: RunShape, pointers: Pointers) -> Target {
         Target {
             shape,
             filter_bits: BitsPerKey::of(level, self.storage.head().deepest()),
@@ -70,7 +70,7 @@ impl Site<'_> {
 
     /// What segments are made of whose pairs come from outside: they may go to any level.
     pub(crate) fn ingest_target(&self) -> Target {
-        self.target(LEVELS_MAX, Shape::SelfContained, Pointers::Numbers)
+        self.target(LEVELS_MAX, RunShape::SelfContained, Pointers::Numbers)
     }
 
     /// Has `edit` tell the time by which its outputs were made, or that passed before `time`.

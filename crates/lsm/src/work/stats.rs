@@ -15,31 +15,64 @@ use crate::version::{Run, Version};
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) flushes: AtomicU64,
-    pub(crate) compactions: AtomicU64,
-    pub(crate) moves: AtomicU64,
-    pub(crate) compaction_read_bytes: AtomicU64,
+    pub(crate) merges: MergeCounts,
     pub(crate) segment_write_bytes: AtomicU64,
-    pub(crate) log_write_bytes: AtomicU64,
-    pub(crate) recovery_log_write_bytes: AtomicU64,
-    pub(crate) log_marks: AtomicU64,
+    pub(crate) logs: LogCounts,
     pub(crate) cut_segments_given_up: AtomicU64,
-    pub(crate) medium_segments: AtomicU64,
-    pub(crate) medium_write_bytes: AtomicU64,
-    pub(crate) medium_written: AtomicU64,
-    pub(crate) medium_placed: AtomicU64,
-    pub(crate) medium_freed: AtomicU64,
+    pub(crate) medium: MediumCounts,
     pub(crate) edits: AtomicU64,
-    pub(crate) gc_steps: AtomicU64,
-    pub(crate) gc_segments: AtomicU64,
-    pub(crate) gc_read_bytes: AtomicU64,
-    pub(crate) gc_moved: AtomicU64,
-    pub(crate) gc_evacuated: AtomicU64,
+    pub(crate) gc: GcCounts,
     pub(crate) segments_counted: AtomicU64,
-    pub(crate) gc_moved_bytes: AtomicU64,
-    pub(crate) gc_lost: AtomicU64,
     /// Bytes that were merged, looked at for garbage, or moved: what pays for writes.
     pub(crate) worked_bytes: AtomicU64,
     busy: [AtomicU64; 6],
+}
+
+/// Of [`Counts`], those of merges.
+#[derive(Debug, Default)]
+pub(crate) struct MergeCounts {
+    pub(crate) begun: AtomicU64,
+    /// Segments that were moved down instead.
+    pub(crate) moves: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+}
+
+/// Of [`Counts`], those of the logs.
+#[derive(Debug, Default)]
+pub(crate) struct LogCounts {
+    pub(crate) write_bytes: AtomicU64,
+    /// Those to the recovery log among them.
+    pub(crate) recovery_write_bytes: AtomicU64,
+    pub(crate) marks: AtomicU64,
+}
+
+/// Of [`Counts`], those of the medium log.
+#[derive(Debug, Default)]
+pub(crate) struct MediumCounts {
+    pub(crate) segments: AtomicU64,
+    pub(crate) write_bytes: AtomicU64,
+    /// Values that went there.
+    pub(crate) written: AtomicU64,
+    /// Values that were put in place from there.
+    pub(crate) placed: AtomicU64,
+    /// Segments that went.
+    pub(crate) freed: AtomicU64,
+}
+
+/// Of [`Counts`], those of garbage collection.
+#[derive(Debug, Default)]
+pub(crate) struct GcCounts {
+    pub(crate) steps: AtomicU64,
+    /// Segments that were read to their end.
+    pub(crate) segments: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    /// Values that were moved.
+    pub(crate) moved: AtomicU64,
+    pub(crate) moved_bytes: AtomicU64,
+    /// Segments that were evacuated.
+    pub(crate) evacuated: AtomicU64,
+    /// Values that were written anew before they were moved.
+    pub(crate) lost: AtomicU64,
 }
 
 impl Counts {
@@ -56,28 +89,28 @@ impl Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             flushes: read(&self.flushes),
-            compactions: read(&self.compactions),
-            moves: read(&self.moves),
-            compaction_read_bytes: read(&self.compaction_read_bytes),
+            compactions: read(&self.merges.begun),
+            moves: read(&self.merges.moves),
+            compaction_read_bytes: read(&self.merges.read_bytes),
             segment_write_bytes: read(&self.segment_write_bytes),
-            log_write_bytes: read(&self.log_write_bytes),
-            recovery_log_write_bytes: read(&self.recovery_log_write_bytes),
-            log_marks: read(&self.log_marks),
+            log_write_bytes: read(&self.logs.write_bytes),
+            recovery_log_write_bytes: read(&self.logs.recovery_write_bytes),
+            log_marks: read(&self.logs.marks),
             cut_segments_given_up: read(&self.cut_segments_given_up),
-            medium_segments: read(&self.medium_segments),
-            medium_write_bytes: read(&self.medium_write_bytes),
-            medium_written: read(&self.medium_written),
-            medium_placed: read(&self.medium_placed),
-            medium_freed: read(&self.medium_freed),
+            medium_segments: read(&self.medium.segments),
+            medium_write_bytes: read(&self.medium.write_bytes),
+            medium_written: read(&self.medium.written),
+            medium_placed: read(&self.medium.placed),
+            medium_freed: read(&self.medium.freed),
             edits: read(&self.edits),
-            gc_steps: read(&self.gc_steps),
-            gc_segments: read(&self.gc_segments),
-            gc_read_bytes: read(&self.gc_read_bytes),
-            gc_moved: read(&self.gc_moved),
-            gc_evacuated: read(&self.gc_evacuated),
+            gc_steps: read(&self.gc.steps),
+            gc_segments: read(&self.gc.segments),
+            gc_read_bytes: read(&self.gc.read_bytes),
+            gc_moved: read(&self.gc.moved),
+            gc_evacuated: read(&self.gc.evacuated),
             segments_counted: read(&self.segments_counted),
-            gc_moved_bytes: read(&self.gc_moved_bytes),
-            gc_lost: read(&self.gc_lost),
+            gc_moved_bytes: read(&self.gc.moved_bytes),
+            gc_lost: read(&self.gc.lost),
             busy_windows: read(&self.busy[BusyReason::LogWindows as usize]),
             busy_memtable: read(&self.busy[BusyReason::Memtable as usize]),
             busy_debt: read(&self.busy[BusyReason::CompactionDebt as usize]),

@@ -126,7 +126,7 @@ impl Jobs {
             edit.added.push(site.placed(segment, 1, run));
         }
         let (values, _) = flush.build.medium_values();
-        Counts::add(&site.counts.medium_written, values);
+        Counts::add(&site.counts.medium.written, values);
         let tree = flush.build.tree();
         edit.trees.extend(tree.map(|tree| (1, run, tree)));
         edit.log_points.append(&mut flush.unsealed);

@@ -12,7 +12,7 @@ use super::passing::{lose_damaged, open_part, shut_in};
 use super::{Jobs, Made, Now, Wish};
 use crate::addresses::Addressing;
 use crate::compaction::below::Below;
-use crate::compaction::build::{Build, Shape, Stepped};
+use crate::compaction::build::{Build, RunShape, Stepped};
 use crate::compaction::pick::l1_price;
 use crate::compaction::plan::{MergePlan, is_cut, move_down, shape};
 use crate::compaction::policy::{Aim, Choice, Picked, Policy};
@@ -80,7 +80,7 @@ impl Jobs {
                 let mut edit = site.storage.next_edit(site.epoch);
                 self.last_edit = edit.seq;
                 move_down(&head, level, &segments, &mut edit);
-                Counts::add(&site.counts.moves, segments.len() as u64);
+                Counts::add(&site.counts.merges.moves, segments.len() as u64);
                 return Ok(Made::Compacted(edit));
             }
             (Choice::Merge { level, range }, _) => {
@@ -161,8 +161,8 @@ impl Jobs {
         let pointers = site.settings.addresses.of_compaction();
         let target = site.target(plan.target, shape, pointers);
         let values = self.merged_values(site, &plan, shut);
-        Counts::add(&site.counts.compactions, 1);
-        Counts::add(&site.counts.compaction_read_bytes, plan.bytes());
+        Counts::add(&site.counts.merges.begun, 1);
+        Counts::add(&site.counts.merges.read_bytes, plan.bytes());
         self.compaction = Some(Compaction {
             build: Build::new(Merge::new(sources), target, below)
                 .with(values)
@@ -180,7 +180,7 @@ impl Jobs {
 
     /// What a run is made as, or a part of one, where it is not `whole`. A full device has no room for index
     /// segments beside those with pairs.
-    pub(super) fn run_shape(&self, site: &Site<'_>, whole: bool) -> Shape {
+    pub(super) fn run_shape(&self, site: &Site<'_>, whole: bool) -> RunShape {
         let compaction = site.settings.compaction;
         compaction.shape(whole && !self.space.is_full())
     }
@@ -247,8 +247,8 @@ impl Jobs {
             edit.added.push(site.placed(segment, plan.target, plan.run));
         }
         let (values, read_bytes) = build.medium_values();
-        Counts::add(&site.counts.medium_placed, values);
-        Counts::add(&site.counts.compaction_read_bytes, read_bytes);
+        Counts::add(&site.counts.medium.placed, values);
+        Counts::add(&site.counts.merges.read_bytes, read_bytes);
         let tree = build.tree();
         edit.trees
             .extend(tree.map(|tree| (plan.target, plan.run, tree)));
@@ -259,7 +259,7 @@ impl Jobs {
         trim(&head, reach, &mut self.lasts, &mut edit);
         let freed = edit.removed.iter();
         let freed = freed.filter(|place| place.level == MEDIUM_LOG).count();
-        Counts::add(&site.counts.medium_freed, freed as u64);
+        Counts::add(&site.counts.medium.freed, freed as u64);
         Ok(edit)
     }
 }

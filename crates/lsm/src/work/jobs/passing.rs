@@ -10,7 +10,7 @@ use argosy_engine::EngineError;
 
 use super::{Jobs, Made};
 use crate::compaction::medium::{MediumExtent, MediumReads, is_in_place};
-use crate::compaction::pieces::Shape;
+use crate::compaction::pieces::Levels;
 use crate::compaction::plan::MergePlan;
 use crate::compaction::values::Values;
 use crate::damage::Shut;
@@ -84,7 +84,7 @@ impl Jobs {
 
 /// The part of `range` that merges of `level` may read, around the first segment of that level in it. Level 0 stands
 /// for L1, merged into itself.
-pub(crate) fn open_part(shape: &Shape<'_>, level: u8, range: KeyRange, shut: &Shut) -> KeyRange {
+pub(crate) fn open_part(shape: &Levels<'_>, level: u8, range: KeyRange, shut: &Shut) -> KeyRange {
     if shut.is_empty() {
         return range;
     }
