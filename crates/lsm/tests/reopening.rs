@@ -19,7 +19,7 @@ use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{BusyReason, EngineError, Store, WriteBatch, WriteOptions};
 use argosy_lsm::compaction::pick::score;
 use argosy_lsm::compaction::plan::shape;
-use argosy_lsm::compaction::policy::{Aim, Policy};
+use argosy_lsm::compaction::policy::{Aim, Growth, L1Policy, Packing, PartLimits, Policy};
 use argosy_lsm::damage::Shut;
 use argosy_lsm::db::bulk::Taken;
 use argosy_lsm::edit::LEVELS_MAX;
@@ -165,17 +165,25 @@ fn full(version: &Version, settings: &Settings) -> Option<u8> {
         aim: Aim::Levels,
         nothing_shut: true,
         sparse: BTreeSet::new(),
-        l1_runs: settings.l1_runs,
-        l1_paid: false,
-        growth_factor: settings.growth_factor,
-        l0_bytes: settings.l0_bytes as u64,
-        part_bytes: settings.compaction_part_bytes,
-        segments_max: usize::MAX,
-        whole_segments_max: usize::MAX,
+        l1: L1Policy {
+            runs: settings.l1_runs,
+            is_paid: false,
+        },
+        growth: Growth {
+            factor: settings.growth_factor,
+            l0_bytes: settings.l0_bytes as u64,
+        },
+        part: PartLimits {
+            bytes: settings.compaction_part_bytes,
+            segments_max: usize::MAX,
+            whole_segments_max: usize::MAX,
+        },
         reclaim: false,
-        pack_bytes: 0,
-        pack_segments: 0,
-        pack_first: None,
+        packing: Packing {
+            bytes: 0,
+            segments: 0,
+            first: None,
+        },
         drain: None,
         lowers: false,
         behind: None,

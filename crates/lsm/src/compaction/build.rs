@@ -16,7 +16,7 @@
 //! 3. Behind the last pair, when nothing is held any more, the build is done.
 //!
 //! A build makes self-contained segments, or a tree: then each finished leaf segment goes on to a
-//! [`TreeBuilder`], and the index segments which that finishes are written and offered like others, before
+//! [`TreeBuilder`](crate::level::tree_builder::TreeBuilder), and the index segments which that finishes are written and offered like others, before
 //! more pairs are merged. The nodes of a segment get their parents when the segment has its
 //! place, so segments are offered bottom-up.
 //!
@@ -29,7 +29,7 @@
 //! in key order without overlap, each stands for its first key up to its last, and until an edit
 //! names them they exist for nobody (I3).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::range::successor;
@@ -38,6 +38,7 @@ use argosy_device::Purpose;
 use argosy_engine::{EngineError, Observer, SealedSegment};
 
 use super::below::Below;
+use super::growing::GrowingTree;
 use super::references::{Passed, PointerCounts};
 use super::target::number_of;
 pub(crate) use super::target::{RunShape, Target};
@@ -45,7 +46,7 @@ use super::values::{Finished, Turned, Values};
 use crate::addresses::Pointers;
 use crate::cache::{CacheKey, NodeCache};
 use crate::edit::{LevelSegment, Reference};
-use crate::level::tree_builder::{TreeBuilder, TreeStep};
+use crate::level::tree_builder::TreeStep;
 use crate::level::{BuiltSegment, Leaf, SegmentBuilder, SegmentReader};
 use crate::merge::Source;
 use crate::names::{Entry, Form, SegmentName, Tree};
@@ -123,12 +124,8 @@ pub(crate) struct Build<S> {
     below: Below,
     values: Values,
     builder: Option<SegmentBuilder>,
-    /// The index over the finished leaf segments, of a tree.
-    tree: Option<TreeBuilder>,
-    /// The numbers of its segments, by the high bits of pointers to them.
-    numbers: BTreeMap<SegmentNumber, SegmentNumber>,
-    /// The last key of the last of them.
-    last_key: Option<Vec<u8>>,
+    /// Where the segments make up one.
+    tree: Option<GrowingTree>,
     /// Finished, but without a place on the device.
     unplaced: Option<BuiltSegment>,
     /// There was none for a medium segment.
@@ -138,7 +135,6 @@ pub(crate) struct Build<S> {
     counts: PointerCounts,
     /// Bytes of keys and values that were merged, and that nobody was told of.
     merged_bytes: u64,
-    dropped: u64,
 }
 
 impl<S: Source> Build<S> {
@@ -146,9 +142,7 @@ impl<S: Source> Build<S> {
     #[must_use]
     pub(crate) fn new(source: S, target: Target, below: Below) -> Self {
         Self {
-            tree: target.tree(),
-            numbers: BTreeMap::new(),
-            last_key: None,
+            tree: target.tree().map(GrowingTree::new),
             source,
             target,
             below,
@@ -160,7 +154,6 @@ impl<S: Source> Build<S> {
             outputs: Vec::new(),
             counts: PointerCounts::default(),
             merged_bytes: 0,
-            dropped: 0,
         }
     }
 
@@ -237,16 +230,13 @@ impl<S: Source> Build<S> {
             && !self.values.is_open()
             && self.unplaced.is_none()
             && self.held.is_empty()
-            && self.tree.as_ref().is_none_or(TreeBuilder::is_done)
+            && self.tree.as_ref().is_none_or(GrowingTree::is_done)
     }
 
     /// Where the tree begins, once the build is done: `None` where it makes none, or no pair was left.
     #[must_use]
     pub(crate) fn tree(&self) -> Option<Tree> {
-        let tree = self.tree.as_ref().and_then(TreeBuilder::root)?;
-        let number = *self.numbers.get(&tree.root.segment())?;
-        let root = Pointer::new(number, tree.root.offset());
-        Some(Tree { root, ..tree })
+        self.tree.as_ref().and_then(GrowingTree::root)
     }
 
     /// The finished segments: those with pairs in key order, index segments of a tree in between, and
@@ -383,10 +373,8 @@ impl<S: Source> Build<S> {
                     return Ok(true);
                 }
             };
-            if entry == Entry::Tombstone && !self.below.may_hold(key) {
-                self.dropped += 1;
-            } else {
-                let behind = self.last_key.as_deref();
+            if entry != Entry::Tombstone || self.below.may_hold(key) {
+                let behind = self.tree.as_ref().and_then(GrowingTree::last_key);
                 let Some(builder) = begun(&mut self.builder, self.target, behind, tools) else {
                     break;
                 };
@@ -459,15 +447,8 @@ impl<S: Source> Build<S> {
             .unplaced
             .take()
             .expect("a segment is waiting for its place");
-        let number = built.name.number;
         if let Some(tree) = &mut self.tree {
-            let nodes = std::mem::take(&mut built.nodes);
-            let high_bits = self.target.pointers.high_bits(&stored);
-            self.numbers.insert(high_bits, number);
-            tree.placed(built.form, number, high_bits, nodes);
-            if built.form == Form::Leaves {
-                self.last_key = Some(built.last_key.clone());
-            }
+            tree.placed(&mut built, self.target.pointers.high_bits(&stored));
         }
         self.hold((built, stored));
         Ok(true)

@@ -9,6 +9,7 @@
 pub(crate) mod below;
 pub(crate) mod build;
 pub(crate) mod cut;
+mod growing;
 pub(crate) mod medium;
 mod pack;
 pub mod pick;

@@ -79,7 +79,7 @@ fn taken_down(shape: &Levels<'_>, policy: &Policy, level: u8) -> Choice {
             let range = part(shape, policy, level);
             Choice::Merge {
                 level,
-                range: narrowed(shape, level, range, policy.segments_max),
+                range: narrowed(shape, level, range, policy.part.segments_max),
             }
         }
         segments => Choice::Move { level, segments },
@@ -131,7 +131,7 @@ fn drained(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     } else {
         part(shape, policy, level)
     };
-    let range = narrowed(shape, level, range, policy.segments_max);
+    let range = narrowed(shape, level, range, policy.part.segments_max);
     fits(shape, level, range, most)
 }
 
@@ -142,7 +142,10 @@ fn lowered(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let (last, level) = (lowest.next()?, lowest.next()?);
     (policy.lowers && level > 1 && last == level + 1).then(|| {
         let range = part(shape, policy, level);
-        (level, narrowed(shape, level, range, policy.segments_max))
+        (
+            level,
+            narrowed(shape, level, range, policy.part.segments_max),
+        )
     })
 }
 
@@ -166,7 +169,7 @@ fn loose(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
             let Some(first) = run.first_loose(behind, pieces_max, &policy.sparse) else {
                 continue;
             };
-            let last = last_of(run, first, policy.segments_max);
+            let last = last_of(run, first, policy.part.segments_max);
             let (first, last) = (run.get(first).range, run.get(last).range);
             let span = KeyRange::new(first.from.clone(), last.to.clone());
             return Some(match upper == level {
@@ -216,7 +219,7 @@ fn packed(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
 
 /// Such neighbours of the lowest level that has some, from a place on; in the end a part of L1.
 fn packed_first(shape: &Levels<'_>, policy: &Policy) -> Option<Choice> {
-    let from = policy.pack_first.as_ref()?;
+    let from = policy.packing.first.as_ref()?;
     let behind = |level: u8| (level == from.level).then_some(from.key.as_slice());
     let packed = |level| packed_in(shape, policy, level, behind(level));
     let found = (1..=from.level).rev().find_map(packed);
@@ -224,8 +227,8 @@ fn packed_first(shape: &Levels<'_>, policy: &Policy) -> Option<Choice> {
     found.map(merge).or_else(|| {
         // Where merges pass over some keys, a part of L1 might be cut short, and win nothing.
         let runs = policy.nothing_shut.then(|| shape.runs(1))?;
-        let (most, behind) = (policy.pack_segments - 1, behind(0).unwrap_or_default());
-        packed_l1(runs, policy.pack_bytes, most, behind).map(Choice::within_l1)
+        let (most, behind) = (policy.packing.segments - 1, behind(0).unwrap_or_default());
+        packed_l1(runs, policy.packing.bytes, most, behind).map(Choice::within_l1)
     })
 }
 
@@ -239,7 +242,7 @@ fn packed_in(
     let [run] = shape.runs(level + 1) else {
         return None;
     };
-    if policy.pack_bytes == 0 {
+    if policy.packing.bytes == 0 {
         return None;
     }
     let is_alone = |range: &KeyRange| {
@@ -250,8 +253,8 @@ fn packed_in(
     // The device is full: all of the level is gone through.
     let firsts = (0..run.len()).filter(|first| run.get(*first).range.from.as_slice() >= behind);
     let mut won = firsts.filter_map(|first| {
-        let near = run.neighbours(first, policy.pack_segments);
-        let wins = near.live.div_ceil(policy.pack_bytes) * 8 <= near.freed * 7;
+        let near = run.neighbours(first, policy.packing.segments);
+        let wins = near.live.div_ceil(policy.packing.bytes) * 8 <= near.freed * 7;
         wins.then(|| reach(run, first, near.last))
     });
     Some((level, won.find(is_alone)?))
@@ -262,8 +265,8 @@ fn packed_in(
 pub fn score(shape: &Levels<'_>, policy: &Policy, level: u8) -> u64 {
     let runs = shape.runs(level);
     if level == 1 {
-        let by_runs = runs.len() as u64 * 100 / policy.l1_runs as u64;
-        let is_paid = policy.l1_paid || policy.aim == Aim::ShortCut;
+        let by_runs = runs.len() as u64 * 100 / policy.l1.runs as u64;
+        let is_paid = policy.l1.is_paid || policy.aim == Aim::ShortCut;
         let is_due = is_paid && runs.len() > 1;
         return if is_due { by_runs.max(100) } else { by_runs };
     }
@@ -297,8 +300,8 @@ pub(crate) fn l1_runs_worth_merging(shape: &Levels<'_>) -> Option<u64> {
 /// Bytes that `level`, 2 or below, may hold.
 #[must_use]
 pub(crate) fn target_bytes(policy: &Policy, level: u8) -> u64 {
-    let growth = u64::from(policy.growth_factor).saturating_pow(u32::from(level) - 1);
-    policy.l0_bytes.saturating_mul(growth)
+    let growth = u64::from(policy.growth.factor).saturating_pow(u32::from(level) - 1);
+    policy.growth.l0_bytes.saturating_mul(growth)
 }
 
 /// Bytes of the segments that a merge of `range` from `level` into the level below would read.
@@ -374,7 +377,7 @@ fn part(shape: &Levels<'_>, policy: &Policy, level: u8) -> KeyRange {
     let mut last = first;
     while last + 1 < run.len() {
         let wider = reach(first, last + 1);
-        if input_bytes(shape, level, &widened(shape, level, &wider)) > policy.part_bytes {
+        if input_bytes(shape, level, &widened(shape, level, &wider)) > policy.part.bytes {
             break;
         }
         (range, last) = (wider, last + 1);
@@ -384,7 +387,8 @@ fn part(shape: &Levels<'_>, policy: &Policy, level: u8) -> KeyRange {
         // Newer runs reach a little further than the oldest one. What is little is taken along, or
         // slivers of them would stay behind as runs of their own.
         let bound = policy
-            .part_bytes
+            .part
+            .bytes
             .max(input_bytes(shape, level, &range).saturating_mul(2));
         let mut open = Vec::new();
         let from_start = first == 0 && behind.is_none();

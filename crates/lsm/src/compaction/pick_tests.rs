@@ -6,7 +6,7 @@ use argosy_base::{KeyRange, SegmentNumber};
 
 use super::*;
 use crate::compaction::pieces::MergePiece;
-use crate::compaction::policy::Place;
+use crate::compaction::policy::{Growth, L1Policy, Packing, PartLimits, Place};
 use crate::compaction::whole::pick_whole;
 
 /// An owned segment of a script: `from-to:bytes`, `#number` where it matters, `!` with tombstones, `~`
@@ -132,18 +132,26 @@ fn scripts() {
                 gather: None,
                 aim: Aim::Levels,
                 sparse: sparse.map(|g| SegmentNumber(g.number)).collect(),
-                l1_runs: usize::try_from(number("runs", 2)).unwrap(),
-                l1_paid: number("paid", 0) == 1,
-                growth_factor: u32::try_from(number("growth", 4)).unwrap(),
-                l0_bytes: number("l0", 10),
-                part_bytes: number("part", 30),
-                segments_max: usize::try_from(number("segments", 1000)).unwrap(),
-                whole_segments_max: usize::try_from(number("room", 1000)).unwrap(),
+                l1: L1Policy {
+                    runs: usize::try_from(number("runs", 2)).unwrap(),
+                    is_paid: number("paid", 0) == 1,
+                },
+                growth: Growth {
+                    factor: u32::try_from(number("growth", 4)).unwrap(),
+                    l0_bytes: number("l0", 10),
+                },
+                part: PartLimits {
+                    bytes: number("part", 30),
+                    segments_max: usize::try_from(number("segments", 1000)).unwrap(),
+                    whole_segments_max: usize::try_from(number("room", 1000)).unwrap(),
+                },
                 reclaim: number("reclaim", 0) == 1,
-                pack_bytes: number("pack", 0),
-                pack_first: place("first"),
+                packing: Packing {
+                    bytes: number("pack", 0),
+                    segments: usize::try_from(number("segments", 1000)).unwrap(),
+                    first: place("first"),
+                },
                 nothing_shut: true,
-                pack_segments: usize::try_from(number("segments", 1000)).unwrap(),
                 drain: case.args.contains_key("drain").then(|| number("drain", 0)),
                 lowers: number("lowers", 0) == 1,
                 behind: place("behind"),
@@ -233,18 +241,26 @@ impl Asked {
             gather: self.has(0).then(KeyRange::all),
             aim: Aim::Levels,
             sparse: sparse.map(|given| SegmentNumber(given.number)).collect(),
-            l1_runs: 2,
-            l1_paid: false,
-            growth_factor: 4,
-            l0_bytes: if self.has(2) { 1 } else { 1000 },
-            part_bytes: 30,
-            segments_max: 1000,
-            whole_segments_max: 0,
+            l1: L1Policy {
+                runs: 2,
+                is_paid: false,
+            },
+            growth: Growth {
+                factor: 4,
+                l0_bytes: if self.has(2) { 1 } else { 1000 },
+            },
+            part: PartLimits {
+                bytes: 30,
+                segments_max: 1000,
+                whole_segments_max: 0,
+            },
             reclaim: self.has(3),
-            pack_bytes: 10,
-            pack_first: self.has(1).then_some(Place::LOWEST),
+            packing: Packing {
+                bytes: 10,
+                segments: 1000,
+                first: self.has(1).then_some(Place::LOWEST),
+            },
             nothing_shut: true,
-            pack_segments: 1000,
             drain: self.has(4).then_some(1000),
             lowers: self.has(5),
             behind: None,

@@ -33,6 +33,47 @@ impl Place {
     };
 }
 
+/// When L1 is merged into L2.
+#[derive(Clone, Copy, Debug)]
+pub struct L1Policy {
+    /// Sorted runs of L1 that start a compaction.
+    pub runs: usize,
+    /// Reads have paid for merging them, however many they are.
+    pub is_paid: bool,
+}
+
+/// How large levels may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    /// How many times larger a level may be than the one above.
+    pub factor: u32,
+    /// Bytes of L0, from which the targets grow.
+    pub l0_bytes: u64,
+}
+
+/// How much a merge may take.
+#[derive(Clone, Copy, Debug)]
+pub struct PartLimits {
+    /// Input bytes that a part aims at.
+    pub bytes: u64,
+    /// Segments that a part reads at most, where it can be cut so narrow: what it writes needs as
+    /// many before any of them is free.
+    pub segments_max: usize,
+    /// Segments that a merge of whole levels may write; 0: nothing is merged whole.
+    pub whole_segments_max: usize,
+}
+
+/// What neighbours are merged into fewer segments, although no level is full.
+#[derive(Clone, Debug)]
+pub struct Packing {
+    /// Those that fit fewer segments of this many bytes. 0: none.
+    pub bytes: u64,
+    /// How many of them at a time.
+    pub segments: usize,
+    /// No merge found room: packing goes first, from this place on, then in the levels above it, then in L1.
+    pub first: Option<Place>,
+}
+
 /// What the choice depends on besides the shape.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -42,31 +83,17 @@ pub struct Policy {
     pub sparse: BTreeSet<SegmentNumber>,
     /// What a merge is for.
     pub aim: Aim,
-    /// Sorted runs of L1 that start a compaction.
-    pub l1_runs: usize,
-    /// Reads have paid for merging them, however many they are.
-    pub l1_paid: bool,
-    /// How many times larger a level may be than the one above.
-    pub growth_factor: u32,
-    /// Bytes of L0, from which the targets grow.
-    pub l0_bytes: u64,
-    /// Input bytes that a part aims at.
-    pub part_bytes: u64,
-    /// Segments that a part reads at most, where it can be cut so narrow: what it writes needs as
-    /// many before any of them is free.
-    pub segments_max: usize,
-    /// Segments that a merge of whole levels may write; 0: nothing is merged whole.
-    pub whole_segments_max: usize,
+    /// When L1 is merged.
+    pub l1: L1Policy,
+    /// How large levels may be.
+    pub growth: Growth,
+    /// How much a merge may take.
+    pub part: PartLimits,
     /// Levels that are not full are merged, too, where that may free space: the device is full, or dead
     /// values are collected.
     pub reclaim: bool,
-    /// Where nothing of that kind is left: neighbours that fit fewer segments of this many bytes
-    /// are merged. 0: not at all.
-    pub pack_bytes: u64,
-    /// How many of them at a time.
-    pub pack_segments: usize,
-    /// No merge found room: packing goes first, from this place on, then in the levels above it, then in L1.
-    pub pack_first: Option<Place>,
+    /// Where nothing of that kind is left: what neighbours are merged that fit fewer segments.
+    pub packing: Packing,
     /// Merges pass over no keys: segments may go down as they are, and L1 may be packed.
     pub nothing_shut: bool,
     /// The medium log is to become shorter, by merges that write so many bytes at most.

@@ -56,7 +56,7 @@ impl RunShape {
 pub(crate) fn pick_whole(shape: &Levels<'_>, policy: &Policy) -> Option<Picked> {
     let level = |why| Some((why, level_for(why, shape, policy)?));
     let chosen = Why::ORDER.into_iter().find_map(level);
-    let Some((why, level)) = chosen.filter(|_| policy.whole_segments_max > 0) else {
+    let Some((why, level)) = chosen.filter(|_| policy.part.whole_segments_max > 0) else {
         return pick(shape, policy);
     };
     let runs = |level: u8| shape.levels.get(usize::from(level) - 1);
@@ -77,7 +77,7 @@ pub(crate) fn pick_whole(shape: &Levels<'_>, policy: &Policy) -> Option<Picked> 
         let choice = Choice::Move { level, segments };
         return Some(Picked { why, choice });
     }
-    if segments + index_segments(segments) > policy.whole_segments_max {
+    if segments + index_segments(segments) > policy.part.whole_segments_max {
         return pick(shape, policy);
     }
     let range = KeyRange::all();

@@ -96,16 +96,43 @@ pub(super) struct Builder {
     committed: Lsn,
     /// Own edits under way, in order.
     own: VecDeque<(EditSeq, Own)>,
-    /// The last memtable of which [`Replica::take_work`] has told.
-    told_ripe: Lsn,
+    told: ToldWork,
+    one_level: OneLevel,
+}
+
+/// What [`Replica::take_work`] has told.
+struct ToldWork {
+    /// The last memtable.
+    ripe: Lsn,
     /// An own edit was committed since then: levels may ask for more.
     changed: bool,
-    /// Everything up to here is to be merged into one level, once it is in memtables.
+}
+
+impl ToldWork {
+    /// Whether there is something new to tell, of which nothing is new any more. `ripe`: a memtable may become a run.
+    fn take_news(&mut self, ripe: Option<Lsn>) -> bool {
+        let ripe = ripe.filter(|last| *last != self.ripe);
+        self.ripe = ripe.unwrap_or(self.ripe);
+        std::mem::take(&mut self.changed) || ripe.is_some()
+    }
+}
+
+/// What is to be in one level because somebody asked for it.
+#[derive(Default)]
+struct OneLevel {
+    /// Everything up to here is to be merged, once it is in memtables.
     asked: Option<Lsn>,
     /// Everything up to here is being merged.
     merging: Option<Lsn>,
     /// Everything up to here has been, which was not told yet.
     merged: Option<Lsn>,
+}
+
+impl OneLevel {
+    /// Whether something that was asked for is not merged yet.
+    const fn is_pending(&self) -> bool {
+        self.asked.is_some() || self.merging.is_some()
+    }
 }
 
 impl Builder {
@@ -122,11 +149,11 @@ impl Builder {
             in_windows: Vec::new(),
             committed: Lsn(0),
             own: VecDeque::new(),
-            told_ripe: Lsn(0),
-            changed: false,
-            asked: None,
-            merging: None,
-            merged: None,
+            told: ToldWork {
+                ripe: Lsn(0),
+                changed: false,
+            },
+            one_level: OneLevel::default(),
         }
     }
 
@@ -138,27 +165,28 @@ impl Builder {
         let before = Lsn(storage.head().replay_from().0.saturating_sub(1));
         self.tables = Tables::new(storage.settings(), before);
         // What was frozen for it is not any more.
-        self.asked = self.asked.max(self.merging.take());
+        let one_level = &mut self.one_level;
+        one_level.asked = one_level.asked.max(one_level.merging.take());
     }
 
     /// Begins, or ends, what [`Replica::compact`] asked for. Returns whether it did.
     fn merge_as_asked(&mut self, memtables_max: usize) -> bool {
-        let tables = &mut self.tables;
-        if self.merging.is_none()
-            && self.asked.is_some_and(|upto| upto <= tables.last)
+        let (tables, one_level) = (&mut self.tables, &mut self.one_level);
+        if one_level.merging.is_none()
+            && one_level.asked.is_some_and(|upto| upto <= tables.last)
             && tables.frozen.len() + 1 < memtables_max
         {
-            self.asked = None;
-            self.merging = Some(tables.last);
+            one_level.asked = None;
+            one_level.merging = Some(tables.last);
             tables.freeze(0);
             self.jobs.wish(Wish::OneLevel, true);
             return true;
         }
         let ends = tables.frozen.is_empty() && self.own.is_empty() && self.jobs.is_idle();
-        let ended = self.merging.take_if(|_| ends);
+        let ended = one_level.merging.take_if(|_| ends);
         if ended.is_some() {
             self.jobs.wish(Wish::OneLevel, false);
-            self.merged = ended;
+            one_level.merged = ended;
         }
         ended.is_some()
     }
@@ -219,7 +247,7 @@ impl Builder {
         let first = self.own.pop_front();
         let (expected, own) = first.expect("an edit is the primary's or an own one");
         assert_eq!(expected, seq, "edits are committed in order");
-        self.changed = true;
+        self.told.changed = true;
         match own {
             Own::Flush { last } => {
                 self.jobs.flush_committed();
@@ -287,15 +315,16 @@ impl Replica {
     /// Has everything up to `upto`, and what else is here by then, be merged into one level.
     pub fn compact(&mut self, upto: Lsn) {
         if let Some(builder) = &mut self.builder {
-            builder.asked = builder.asked.max(Some(upto));
-            builder.changed = true;
+            let one_level = &mut builder.one_level;
+            one_level.asked = one_level.asked.max(Some(upto));
+            builder.told.changed = true;
         }
     }
 
     /// The last LSN of what has been merged into one level since this was asked last, because that was
     /// [asked](Self::compact) for.
     pub fn take_compacted(&mut self) -> Option<Lsn> {
-        self.builder.as_mut()?.merged.take()
+        self.builder.as_mut()?.one_level.merged.take()
     }
 
     /// What was built here, and what memtables hold; `None` where nothing is built.
@@ -355,7 +384,7 @@ impl Replica {
     pub fn is_building(&self) -> bool {
         self.builder.as_deref().is_some_and(|builder| {
             let ripe = self.ripe(builder).is_some();
-            let asked = builder.asked.is_some() || builder.merging.is_some();
+            let asked = builder.one_level.is_pending();
             ripe || asked || builder.jobs.pending() > 0 || !builder.own.is_empty()
         })
     }
@@ -386,9 +415,7 @@ impl Replica {
         let Some(builder) = &mut self.builder else {
             return false;
         };
-        let ripe = ripe.filter(|last| *last != builder.told_ripe);
-        builder.told_ripe = ripe.unwrap_or(builder.told_ripe);
-        std::mem::take(&mut builder.changed) || ripe.is_some()
+        builder.told.take_news(ripe)
     }
 
     /// Does a step of building: a piece of a flush or of a compaction. Returns whether anything was

@@ -16,7 +16,7 @@ use crate::compaction::cut::Cut;
 use crate::compaction::medium::MediumExtent;
 use crate::compaction::pick::{l1_price, pick};
 use crate::compaction::plan::{MergePlan, shape};
-use crate::compaction::policy::{Aim, Policy};
+use crate::compaction::policy::{Aim, Growth, L1Policy, Packing, PartLimits, Policy};
 use crate::compaction::whole::pick_whole;
 use crate::damage::Shut;
 use crate::edit::Edit;
@@ -41,17 +41,25 @@ fn policy(l0_bytes: u64) -> Policy {
         aim: Aim::Levels,
         nothing_shut: true,
         sparse: BTreeSet::new(),
-        l1_runs: 8,
-        l1_paid: false,
-        growth_factor: 8,
-        l0_bytes,
-        part_bytes: 8 << 20,
-        segments_max: 64,
-        whole_segments_max: 0,
+        l1: L1Policy {
+            runs: 8,
+            is_paid: false,
+        },
+        growth: Growth {
+            factor: 8,
+            l0_bytes,
+        },
+        part: PartLimits {
+            bytes: 8 << 20,
+            segments_max: 64,
+            whole_segments_max: 0,
+        },
         reclaim: true,
-        pack_bytes: 0,
-        pack_segments: 64,
-        pack_first: None,
+        packing: Packing {
+            bytes: 0,
+            segments: 64,
+            first: None,
+        },
         drain: Some(64 << 20),
         lowers: true,
         behind: None,

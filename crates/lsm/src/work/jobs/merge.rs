@@ -15,7 +15,9 @@ use crate::compaction::below::Below;
 use crate::compaction::build::{Build, RunShape, Stepped};
 use crate::compaction::pick::l1_price;
 use crate::compaction::plan::{MergePlan, is_cut, move_down, shape};
-use crate::compaction::policy::{Aim, Choice, Picked, Policy};
+use crate::compaction::policy::{
+    Aim, Choice, Growth, L1Policy, Packing, PartLimits, Picked, Policy,
+};
 use crate::compaction::why::Why;
 use crate::damage::Shut;
 use crate::edit::{Edit, MEDIUM_LOG};
@@ -58,15 +60,15 @@ impl Jobs {
         let shape = shape(&head, &shut);
         let gathered = MergePlan::gather(&head, &shut, site.settings.l1_runs);
         self.sparse.retain(|number| head.stored(*number).is_some());
+        let l1_runs = match gathered {
+            // Merges do not get to the runs.
+            Some(_) => site.settings.l1_runs,
+            None => self.paid.runs_due(&shape, site.settings),
+        };
         let policy = Policy {
             gather: gathered.as_ref().map(|(_, range)| range.clone()),
-            l1_runs: match gathered {
-                // Merges do not get to the runs.
-                Some(_) => site.settings.l1_runs,
-                None => self.paid.runs_due(&shape, site.settings),
-            },
             nothing_shut: shut.is_empty(),
-            ..self.policy(site, aim)
+            ..self.policy(site, aim, l1_runs)
         };
         let picked = site.settings.compaction.pick(&shape, &policy);
         let Some(Picked { why, choice }) = picked else {
@@ -97,27 +99,35 @@ impl Jobs {
         Ok(Made::Progress)
     }
 
-    /// What is picked by, where nothing is damaged and L1 has as many runs as settings say.
-    fn policy(&self, site: &Site<'_>, aim: Aim) -> Policy {
+    /// What is picked by, where nothing is damaged and `l1_runs` runs of L1 start a compaction.
+    fn policy(&self, site: &Site<'_>, aim: Aim, l1_runs: usize) -> Policy {
         let settings = site.settings;
         Policy {
             gather: None,
             sparse: self.sparse.clone(),
             aim,
-            l1_runs: settings.l1_runs,
-            l1_paid: self.paid.is_due(),
-            growth_factor: settings.growth_factor,
-            l0_bytes: settings.l0_bytes as u64,
-            part_bytes: settings.compaction_part_bytes,
-            segments_max: self.space.part_segments(),
-            whole_segments_max: self.space.whole_segments(),
-            reclaim: self.space.is_full() || self.wishes.reclaim(),
-            pack_bytes: match settings.mutants.skip_packing() {
-                true => 0,
-                false => self.space.pack_bytes(settings.segment_bytes),
+            l1: L1Policy {
+                runs: l1_runs,
+                is_paid: self.paid.is_due(),
             },
-            pack_segments: self.space.pack_segments(),
-            pack_first: self.space.packs_first().cloned(),
+            growth: Growth {
+                factor: settings.growth_factor,
+                l0_bytes: settings.l0_bytes as u64,
+            },
+            part: PartLimits {
+                bytes: settings.compaction_part_bytes,
+                segments_max: self.space.part_segments(),
+                whole_segments_max: self.space.whole_segments(),
+            },
+            reclaim: self.space.is_full() || self.wishes.reclaim(),
+            packing: Packing {
+                bytes: match settings.mutants.skip_packing() {
+                    true => 0,
+                    false => self.space.pack_bytes(settings.segment_bytes),
+                },
+                segments: self.space.pack_segments(),
+                first: self.space.packs_first().cloned(),
+            },
             nothing_shut: true,
             drain: self.drain_bytes(site),
             lowers: self.wishes.has(Wish::Lower),
