@@ -1,26 +1,43 @@
-//! What removed ranges cut off: a job that counts its pointers, and merges that keep it short.
+//! What removed ranges cut off: a job that counts its pointers.
 //!
 //! One segment at a time, whenever no merge is under way: the edit lets the parts go and drops their pointers
 //! ([`uncounted`]), so that log segments to which nothing else points go with it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use argosy_base::SegmentNumber;
 use argosy_engine::EngineError;
 use argosy_log::value::reach;
 
-use super::{Jobs, Made, Now};
-use crate::compaction::cut::{CUT_BYTES_MAX, Cut};
-use crate::compaction::policy::Aim;
 use crate::compaction::uncounted;
 use crate::edit::{Edit, Reference};
 use crate::work::site::Site;
 use crate::work::stats::Counts;
-use crate::work::trim::trim;
+use crate::work::trim::{LastLsns, trim};
 
-impl Jobs {
+/// What ranges that were removed have left of segments.
+#[derive(Default)]
+pub(super) struct Remains {
+    /// Segments of which little is left, since the region was opened.
+    pub(super) sparse: BTreeSet<SegmentNumber>,
+    /// Segments whose pointers cannot be counted, since they are damaged.
+    uncountable: BTreeSet<SegmentNumber>,
+}
+
+impl Remains {
+    /// Segments that were damaged may be whole again.
+    pub(super) fn try_again(&mut self) {
+        self.uncountable.clear();
+    }
+
     /// Counts the pointers of a segment of which a removed range cut parts off. What is damaged stays as it
     /// is: it keeps the log segments that it points to.
-    pub(crate) fn count_cut_off(&mut self, site: &Site<'_>) -> Result<Option<Edit>, EngineError> {
+    pub(super) fn count(
+        &mut self,
+        site: &Site<'_>,
+        lasts: &mut LastLsns,
+    ) -> Result<Option<Edit>, EngineError> {
         let head = Arc::clone(site.storage.head());
         let uncounted = head.uncounted();
         self.uncountable
@@ -39,29 +56,10 @@ impl Jobs {
             self.uncountable.insert(*number);
             return Ok(None);
         }
-        self.last_edit = edit.seq;
         let reach = reach(site.settings.segment_bytes);
-        trim(&head, reach, &mut self.lasts, &mut edit);
+        trim(&head, reach, lasts, &mut edit);
         Counts::add(&site.counts.segments_counted, 1);
         Ok(Some(edit))
-    }
-
-    /// Begins a merge where an edit with `cut` would name too many pieces of segments, if there is any merge that
-    /// makes fewer.
-    pub(crate) fn shorten(
-        &mut self,
-        cut: &Cut,
-        site: &mut Site<'_>,
-        now: &Now<'_>,
-    ) -> Result<Made, EngineError> {
-        let may_merge = !now.compaction_committing && self.may_merge();
-        if !may_merge || cut.bytes() <= CUT_BYTES_MAX {
-            return Ok(Made::Nothing);
-        }
-        match self.begin_compaction(site, Aim::ShortCut) {
-            Ok(made) => Ok(made),
-            Err(error) => self.pass_over(site.storage, error),
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Moment};
+use argosy_device::Purpose;
 use argosy_engine::{EngineError, LogEnd};
 use argosy_log::value::reach;
 
@@ -11,8 +12,13 @@ use crate::addresses::Addressing;
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, Stepped};
 use crate::compaction::cut::Cut;
+use crate::compaction::medium::{MediumExtent, is_apart};
+use crate::compaction::values::{Apart, Values};
 use crate::edit::{Edit, LogPoint, RunId};
+use crate::memtable::Memtable;
+use crate::names::logs::LOGS;
 use crate::read::sources::MemtableSource;
+use crate::storage::Storage;
 use crate::work::frozen::Frozen;
 use crate::work::site::Site;
 use crate::work::stats::Counts;
@@ -143,11 +149,65 @@ impl Jobs {
         };
         edit.log_points.retain(|point| is_open(point.number));
         cut.take_away(&mut edit);
-        cut.note_sparse(&head, &mut self.sparse);
+        cut.note_sparse(&head, &mut self.remains.sparse);
         edit.references = flush.build.references(&head)?;
         let reach = reach(site.settings.segment_bytes);
         trim(&head, reach, &mut self.lasts, &mut edit);
         Counts::add(&site.counts.flushes, 1);
         Ok(edit)
+    }
+
+    /// Whether a flush of `table` may begin: there is room for its bytes, an eighth for indexes and
+    /// filters, and the last segment, which is not full. That is a bound and no measure; where
+    /// nothing else can make room it is tried all the same. On a full device what frees more
+    /// goes first: merges, as long as they find room, unless the flush lets a long log go.
+    fn may_flush(&self, table: &Memtable, storage: &Storage) -> bool {
+        let merging = self.compaction.is_some();
+        let space = &self.space;
+        let bytes = table.used_bytes();
+        let settings = storage.settings();
+        let segments = (bytes + bytes / 8) / settings.segment_bytes + 1;
+        let shape = settings.compaction.shape(!space.is_full());
+        let segments = segments + shape.index_segments(segments);
+        let head = storage.head();
+        let logs = LOGS.iter().flat_map(|log| head.log(*log));
+        let sealed = logs.filter(|entry| entry.segment.end.is_some()).count();
+        let wins = sealed > segments;
+        if space.is_full() && !wins && (merging || !self.at_rest && space.narrower == 0) {
+            return false;
+        }
+        space.may_begin() && (self.is_alone() || space.room_for(Purpose::Flush) >= segments)
+    }
+
+    /// Whether nothing but a flush can make room.
+    const fn is_alone(&self) -> bool {
+        self.at_rest && self.compaction.is_none()
+    }
+
+    /// Where a flush of `bytes` puts medium values. A device that is nearly full has no room for segments
+    /// beside those of the run.
+    fn flushed_values(&self, site: &Site<'_>, bytes: usize) -> Values {
+        let extent = MediumExtent::of(site.storage.head(), site.settings);
+        let apart = is_apart(site.settings, &extent)
+            && self.space.is_ample(bytes, site.settings.segment_bytes);
+        match apart {
+            true => Values::Apart(Apart::new(site.settings.small_bytes)),
+            false => Values::Stay,
+        }
+    }
+
+    /// What a flush may use: the room that is kept for merges only where there are none.
+    const fn flush_purpose(&self) -> Purpose {
+        if self.is_alone() {
+            Purpose::Merge
+        } else {
+            Purpose::Flush
+        }
+    }
+
+    /// The flush found no room.
+    fn give_up_flush(&mut self, storage: &mut Storage) {
+        self.abandon_flush(storage);
+        self.space.give_up();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, Moment};
+use argosy_base::{KeyRange, Moment, SegmentNumber};
 use argosy_engine::EngineError;
 use argosy_log::value::reach;
 
@@ -13,17 +13,21 @@ use super::{Jobs, Made, Now, Wish};
 use crate::addresses::Addressing;
 use crate::compaction::below::Below;
 use crate::compaction::build::{Build, RunShape, Stepped};
+use crate::compaction::cut::{CUT_BYTES_MAX, Cut};
+use crate::compaction::medium::{MediumExtent, MediumReads, is_in_place};
 use crate::compaction::pick::l1_price;
 use crate::compaction::plan::{MergePlan, is_cut, move_down, shape};
 use crate::compaction::policy::{
     Aim, Choice, Growth, L1Policy, Packing, PartLimits, Picked, Policy,
 };
+use crate::compaction::values::Values;
 use crate::compaction::why::Why;
 use crate::damage::Shut;
 use crate::edit::{Edit, MEDIUM_LOG};
 use crate::merge::Merge;
 use crate::read::ReadAhead;
 use crate::read::sources::{RunInput, RunReading, RunSource};
+use crate::storage::Storage;
 use crate::work::site::Site;
 use crate::work::space::PartEnd;
 use crate::work::stats::Counts;
@@ -50,16 +54,14 @@ struct Part {
 
 impl Jobs {
     /// Begins what is [picked](Picked) next, if anything is.
-    pub(super) fn begin_compaction(
-        &mut self,
-        site: &Site<'_>,
-        aim: Aim,
-    ) -> Result<Made, EngineError> {
+    fn begin_compaction(&mut self, site: &Site<'_>, aim: Aim) -> Result<Made, EngineError> {
         let head = Arc::clone(site.storage.head());
         let shut = shut_in(site);
         let shape = shape(&head, &shut);
         let gathered = MergePlan::gather(&head, &shut, site.settings.l1_runs);
-        self.sparse.retain(|number| head.stored(*number).is_some());
+        self.remains
+            .sparse
+            .retain(|number| head.stored(*number).is_some());
         let l1_runs = match gathered {
             // Merges do not get to the runs.
             Some(_) => site.settings.l1_runs,
@@ -104,7 +106,7 @@ impl Jobs {
         let settings = site.settings;
         Policy {
             gather: None,
-            sparse: self.sparse.clone(),
+            sparse: self.remains.sparse.clone(),
             aim,
             l1: L1Policy {
                 runs: l1_runs,
@@ -204,8 +206,9 @@ impl Jobs {
             return Ok(Made::Nothing);
         }
         if self.compaction.is_none()
-            && let Some(edit) = self.count_cut_off(site)?
+            && let Some(edit) = self.remains.count(site, &mut self.lasts)?
         {
+            self.last_edit = edit.seq;
             return Ok(Made::Compacted(edit));
         }
         let Some(compaction) = &mut self.compaction else {
@@ -271,5 +274,77 @@ impl Jobs {
         let freed = freed.filter(|place| place.level == MEDIUM_LOG).count();
         Counts::add(&site.counts.medium.freed, freed as u64);
         Ok(edit)
+    }
+
+    /// How many bytes a merge may write whose purpose is that the medium log becomes shorter; `None`
+    /// while it need not.
+    fn drain_bytes(&self, site: &Site<'_>) -> Option<u64> {
+        let over = MediumExtent::of(site.storage.head(), site.settings).is_over();
+        let wanted = over
+            || self.wishes.has(Wish::Collect)
+            || self.space.is_full()
+            || self.paid.values_are_due();
+        wanted.then(|| self.space.write_bytes(site.settings.segment_bytes))
+    }
+
+    /// The compaction found no room: the next one is narrower.
+    fn give_up_compaction(&mut self, storage: &mut Storage) {
+        if let Some(compaction) = &self.compaction {
+            let written = compaction.build.outputs().len();
+            let end = compaction.end.clone();
+            self.space.found_none(end, compaction.why.packs(), written);
+        }
+        self.abandon_compaction(storage);
+        self.space.give_up();
+    }
+
+    /// Where the merge of `plan` puts medium values.
+    fn merged_values(&self, site: &Site<'_>, plan: &MergePlan, shut: &Shut) -> Values {
+        let head = site.storage.head();
+        let extent = MediumExtent::of(head, site.settings);
+        let bytes = plan.bytes() + plan.medium_bytes();
+        let in_place = is_in_place(plan.target, &extent)
+            && !plan.points_into(shut)
+            && bytes <= self.space.write_bytes(site.settings.segment_bytes);
+        match in_place.then(|| MediumReads::of(head, plan)).flatten() {
+            Some(reads) => Values::InPlace(reads),
+            None => Values::Stay,
+        }
+    }
+
+    /// A merge ended at damage to what it reads: the next ones pass over that. Any other error stays one.
+    fn pass_over(
+        &mut self,
+        storage: &mut Storage,
+        error: EngineError,
+    ) -> Result<Made, EngineError> {
+        let head = storage.head();
+        let is_read = |number: &SegmentNumber| head.finished_segment(*number).is_some();
+        let damages = storage.damages();
+        let Some(number) = damages.note(head, &error).filter(is_read) else {
+            return Err(error);
+        };
+        damages.shut(number);
+        self.abandon_compaction(storage);
+        self.at_rest = false;
+        Ok(Made::Progress)
+    }
+
+    /// Begins a merge where an edit with `cut` would name too many pieces of segments, if there is any merge that
+    /// makes fewer.
+    pub(super) fn shorten(
+        &mut self,
+        cut: &Cut,
+        site: &mut Site<'_>,
+        now: &Now<'_>,
+    ) -> Result<Made, EngineError> {
+        let may_merge = !now.compaction_committing && self.may_merge();
+        if !may_merge || cut.bytes() <= CUT_BYTES_MAX {
+            return Ok(Made::Nothing);
+        }
+        match self.begin_compaction(site, Aim::ShortCut) {
+            Ok(made) => Ok(made),
+            Err(error) => self.pass_over(site.storage, error),
+        }
     }
 }

@@ -35,11 +35,12 @@ mod counting;
 mod flush;
 mod merge;
 mod passing;
-mod room;
+mod turns;
 
-use std::collections::BTreeSet;
+use std::time::Duration;
 
-use argosy_base::{EditSeq, Lsn, SegmentNumber};
+use argosy_base::{EditSeq, Instant, Lsn, SegmentNumber};
+use argosy_device::{DeviceError, Room};
 use argosy_engine::{EngineError, LogEnd};
 
 #[cfg(doc)]
@@ -47,14 +48,17 @@ use crate::compaction::why::Why;
 use crate::edit::{Edit, Reference, RunId};
 use crate::read::FilterCounts;
 use crate::storage::Storage;
+use crate::version::Version;
 use crate::work::frozen::Frozen;
 use crate::work::paid::Paid;
 use crate::work::site::Site;
 use crate::work::space::Space;
 use crate::work::trim::LastLsns;
 
+use counting::Remains;
 use flush::Flush;
 use merge::Compaction;
+use turns::Turns;
 
 /// What jobs are to know of the moment.
 pub(crate) struct Now<'a> {
@@ -118,23 +122,11 @@ impl Wishes {
     }
 }
 
-/// Whose turn it is where merges take turns with other work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    Merge,
-    Other,
-}
-
 /// See the module documentation.
 pub(crate) struct Jobs {
     pub(crate) flush: Option<Flush>,
     pub(crate) compaction: Option<Compaction>,
-    /// Pairs become segments without a memtable; no merge begins meanwhile.
-    ingesting: bool,
-    /// Whose turn it is of merges that are due and pairs that wait to become segments.
-    ingest_turn: Turn,
-    /// A part begins after the merge under way, ahead of other merges.
-    ingest_is_next: bool,
+    turns: Turns,
     /// No level of the head version asks for a compaction.
     pub(crate) at_rest: bool,
     wishes: Wishes,
@@ -145,14 +137,9 @@ pub(crate) struct Jobs {
     pub(crate) last_edit: EditSeq,
     pub(crate) lasts: LastLsns,
     next_run: u64,
-    /// Segments of which ranges that were removed left little, since the region was opened.
-    sparse: BTreeSet<SegmentNumber>,
+    remains: Remains,
     /// The planted mistake `count_twice`: what a merge dropped that was given up.
     counted_before: Vec<Reference>,
-    /// Segments whose pointers cannot be counted, since they are damaged.
-    pub(crate) uncountable: BTreeSet<SegmentNumber>,
-    /// Whose turn it was in the last step, of flushes and merges.
-    flush_turn: Turn,
 }
 
 impl Jobs {
@@ -161,9 +148,7 @@ impl Jobs {
         Self {
             flush: None,
             compaction: None,
-            ingesting: false,
-            ingest_turn: Turn::Other,
-            ingest_is_next: false,
+            turns: Turns::new(),
             at_rest: false,
             wishes: Wishes::default(),
             space: Space::default(),
@@ -171,10 +156,8 @@ impl Jobs {
             last_edit: storage.head().seq(),
             lasts: LastLsns::new(last),
             next_run: storage.next_run(),
-            sparse: BTreeSet::new(),
+            remains: Remains::default(),
             counted_before: Vec::new(),
-            uncountable: BTreeSet::new(),
-            flush_turn: Turn::Other,
         }
     }
 
@@ -187,7 +170,7 @@ impl Jobs {
 
     /// Whether nothing is under way, and no level asks for anything.
     pub(crate) const fn is_idle(&self) -> bool {
-        self.at_rest && self.compaction.is_none() && self.flush.is_none() && !self.ingesting
+        self.at_rest && self.compaction.is_none() && self.flush.is_none() && !self.is_ingesting()
     }
 
     /// The levels have been replaced by others: what is under way is of no use.
@@ -211,7 +194,7 @@ impl Jobs {
 
     /// Jobs under way, and whether a compaction may have to be begun.
     pub(crate) fn pending(&self) -> usize {
-        let merges = usize::from(self.compaction.is_some()) + usize::from(self.ingesting);
+        let merges = usize::from(self.compaction.is_some()) + usize::from(self.is_ingesting());
         let jobs = usize::from(self.flush.is_some()) + merges;
         jobs + usize::from(!self.at_rest)
     }
@@ -232,43 +215,41 @@ impl Jobs {
     /// The edit of a compaction is committed.
     pub(crate) fn compaction_committed(&mut self) {
         self.compaction = None;
-        self.ingest_turn = Turn::Other;
+        self.turns.merge_committed();
         self.at_rest = false;
         self.space.found_room();
     }
 
     /// Whether pairs become segments without a memtable, or their edit is on its way.
     pub(crate) const fn is_ingesting(&self) -> bool {
-        self.ingesting
+        self.turns.is_ingesting()
     }
 
     /// Whether the next part may begin, if one waits (`wait`). Merges and parts take turns: if a merge is under way,
     /// the part comes after it, and no other merge begins before.
     pub(crate) const fn may_ingest(&mut self, wait: bool) -> bool {
-        let turn = self.at_rest || matches!(self.ingest_turn, Turn::Other);
-        self.ingest_is_next = wait && self.compaction.is_some();
-        wait && !self.ingesting && self.compaction.is_none() && turn
+        let merging = self.compaction.is_some();
+        self.turns.may_ingest(wait, merging, self.at_rest)
     }
 
     /// Whether a merge may begin, as far as others let it.
     fn may_merge(&self) -> bool {
-        !self.ingesting && !self.ingest_is_next && self.space.may_begin()
+        self.turns.may_merge() && self.space.may_begin()
     }
 
     /// Pairs begin to become segments.
     pub(crate) const fn ingest_begun(&mut self) {
-        self.ingesting = true;
+        self.turns.ingest_begun();
     }
 
     /// They are given up.
     pub(crate) const fn ingest_given_up(&mut self) {
-        self.ingesting = false;
+        self.turns.ingest_given_up();
     }
 
     /// Their edit is committed.
     pub(crate) const fn ingest_committed(&mut self) {
-        self.ingesting = false;
-        self.ingest_turn = Turn::Merge;
+        self.turns.ingest_committed();
     }
 
     /// Takes note of what reads have paid until now.
@@ -311,20 +292,76 @@ impl Jobs {
     /// The device's; damage to what is read.
     pub(crate) fn step(&mut self, site: &mut Site<'_>, now: &Now<'_>) -> Result<Made, EngineError> {
         let behind = site.storage.l1_runs() >= site.settings.l1_runs_max;
-        self.flush_turn = match self.flush_turn {
-            Turn::Other if behind || self.space.is_full() => Turn::Merge,
-            _ => Turn::Other,
-        };
-        if self.flush_turn == Turn::Merge {
+        let merge_is_first = self.turns.merge_is_first(behind || self.space.is_full());
+        if merge_is_first {
             let made = self.step_compaction(site, now)?;
             if !matches!(made, Made::Nothing) {
                 return Ok(made);
             }
         }
         let made = self.step_flush(site, now)?;
-        if matches!(made, Made::Nothing) && self.flush_turn == Turn::Other {
+        if matches!(made, Made::Nothing) && !merge_is_first {
             return self.step_compaction(site, now);
         }
         Ok(made)
     }
+
+    /// Takes note of the least room that a device of the group has, and of whether one is full.
+    /// Returns whether that has changed.
+    pub(crate) fn note_room(&mut self, now: Instant, least: Room, full: bool) -> bool {
+        let changed = self.space.note(now, least, full);
+        if changed {
+            self.at_rest = false;
+        }
+        changed
+    }
+
+    /// Takes note of the last edit that every member has applied.
+    pub(crate) fn note_applied(&mut self, everywhere: EditSeq) {
+        self.space.note_ahead(self.last_edit > everywhere);
+    }
+
+    /// On a full device: whether a pass over everything that may free space should begin now, with
+    /// the flush of a memtable that is not full. `frozen` says whether one waits already.
+    pub(crate) fn wants_pass(&mut self, now: Instant, interval: Duration, frozen: bool) -> bool {
+        self.is_idle() && !frozen && self.space.wants_pass(now, interval)
+    }
+
+    /// The pass has begun.
+    pub(crate) fn pass_begun(&mut self, now: Instant) {
+        self.space.pass_begun(now);
+    }
+
+    /// Notes what was `read` of the beginning of segment `number` of `version`, of the large log: whether that is
+    /// the rest of a value. Where it cannot be read it counts as that. Returns it.
+    pub(crate) fn note_beginning(
+        &mut self,
+        storage: &Storage,
+        version: &Version,
+        number: SegmentNumber,
+        read: Result<bool, DeviceError>,
+    ) -> Result<bool, EngineError> {
+        let error = match read {
+            Ok(inside) => {
+                self.lasts.set_inside_value(number, inside);
+                return Ok(inside);
+            }
+            Err(error) => EngineError::from(error),
+        };
+        if storage.damages().note(version, &error).is_none() {
+            return Err(error);
+        }
+        self.lasts.set_unread(number);
+        Ok(true)
+    }
+
+    /// Segments that were damaged may be whole again: what was passed over is due.
+    pub(crate) fn try_again(&mut self) {
+        self.at_rest = false;
+        self.remains.try_again();
+        self.lasts.look_again();
+    }
 }
+
+#[cfg(test)]
+mod room_tests;

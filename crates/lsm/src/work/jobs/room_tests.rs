@@ -1,6 +1,7 @@
 //! When merges and packing find room on a full device.
 
 use argosy_base::{Lsn, RegionId};
+use argosy_device::Purpose;
 
 use super::*;
 use crate::compaction::policy::Place;
