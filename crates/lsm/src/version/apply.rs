@@ -9,7 +9,6 @@ use std::sync::Arc;
 use argosy_base::{EditSeq, KeyRange, LogId, SegmentNumber};
 
 use super::counts::{CutOff, cut_off};
-use super::memory::piece_bytes;
 use super::{Level, LevelEntry, LogEntry, RunTree, Uncounted, Version};
 use crate::addresses::Addressing;
 use crate::edit::{
@@ -21,7 +20,7 @@ use crate::segments::StoredSegment;
 use crate::shared::List;
 
 /// Segments that are not in the version yet, by number.
-type Stored = BTreeMap<SegmentNumber, Arc<StoredSegment>>;
+pub(super) type Stored = BTreeMap<SegmentNumber, Arc<StoredSegment>>;
 
 /// Why an edit cannot be applied. The version is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,49 +53,35 @@ pub enum EditError {
     },
 }
 
-impl Version {
-    /// The version after `edit`. `new` holds what the edit adds; a segment that the version has
-    /// already, or a checkpoint names again, is found in the version itself.
-    ///
-    /// # Errors
-    /// [`EditError`], whenever the edit is not one that a version like this can have led to.
-    pub fn apply(&self, edit: &Edit, new: &Stored) -> Result<Self, EditError> {
-        let next = self.after(edit, new)?;
-        debug_assert_eq!(next.check(), Ok(()), "after {edit}");
-        Ok(next)
+/// The version after `edit`, as [`Version::apply`] makes it, without a look at all that the version has.
+pub(super) fn after(old: &Version, edit: &Edit, new: &Stored) -> Result<Version, EditError> {
+    if !edit.checkpoint && Some(edit.seq.0) != old.seq().0.checked_add(1) {
+        return Err(EditError::OutOfOrder {
+            edit: edit.seq,
+            version: old.seq(),
+        });
     }
-
-    /// [`apply`](Self::apply), without a look at all that the version has.
-    pub(super) fn after(&self, edit: &Edit, new: &Stored) -> Result<Self, EditError> {
-        if !edit.checkpoint && Some(edit.seq.0) != self.seq.0.checked_add(1) {
-            return Err(EditError::OutOfOrder {
-                edit: edit.seq,
-                version: self.seq,
-            });
-        }
-        let start = if edit.checkpoint {
-            Self::empty(self.region, self.addresses())
-        } else {
-            self.clone()
-        };
-        let mut step = Step {
-            old: self,
-            edit,
-            new,
-            next: start,
-            touched: 0,
-            placed: BTreeMap::new(),
-            cut: cut_off(edit),
-            taken: BTreeMap::new(),
-            overlap: None,
-        };
-        step.numbers()?;
-        step.levels()?;
-        step.references()?;
-        step.logs()?;
-        step.finish()?;
-        Ok(step.next)
-    }
+    let start = match edit.checkpoint {
+        true => Version::empty(old.region, old.addresses()),
+        false => old.clone(),
+    };
+    let mut step = Step {
+        old,
+        edit,
+        new,
+        next: start,
+        touched: 0,
+        placed: BTreeMap::new(),
+        cut: cut_off(edit),
+        taken: BTreeMap::new(),
+        overlap: None,
+    };
+    step.numbers()?;
+    step.levels()?;
+    step.references()?;
+    step.logs()?;
+    step.finish()?;
+    Ok(step.next)
 }
 
 /// An edit that is being applied.
@@ -141,29 +126,9 @@ impl Step<'_> {
 
     /// The numbers of the version, which only rise.
     fn numbers(&mut self) -> Result<(), EditError> {
-        const NONE: SegmentNumber = SegmentNumber(0);
-        let edit = self.edit;
-        self.ensure(edit.epoch >= self.next.epoch, "the epoch goes back", NONE)?;
-        let replay_from = edit.replay_from.unwrap_or(self.next.replay_from);
-        let durable = edit.durable.unwrap_or(self.next.durable);
-        let mark = edit.mark.unwrap_or(self.next.mark);
-        let rises = replay_from >= self.next.replay_from;
-        self.ensure(rises, "the start of replay goes back", NONE)?;
-        let rises = durable >= self.next.durable;
-        self.ensure(rises, "the durable mark goes back", NONE)?;
-        let rises = mark >= self.next.mark;
-        self.ensure(rises, "the mark of segment numbers goes back", NONE)?;
-        let own_mark = edit.own_mark.unwrap_or(self.old.own_mark);
-        let rises = own_mark >= self.old.own_mark;
-        self.ensure(rises, "the own mark of segment numbers goes back", NONE)?;
-        self.next.own_mark = own_mark;
-        self.next.follows = edit.follows.or(self.next.follows);
-        self.next.seq = edit.seq;
-        self.next.epoch = edit.epoch;
-        self.next.replay_from = replay_from;
-        self.next.durable = durable;
-        self.next.time = edit.time.unwrap_or_default().max(self.next.time);
-        self.next.mark = mark;
+        let (rising, own_mark) = (self.next.rising, self.old.own_mark());
+        let risen = rising.after(self.edit, own_mark);
+        self.next.rising = risen.map_err(|what| self.unfit(what, SegmentNumber(0)))?;
         Ok(())
     }
 
@@ -236,11 +201,8 @@ impl Step<'_> {
 
     fn remove(&mut self, place: Place) -> Result<(), EditError> {
         if place.level == MEDIUM_LOG {
-            let removed = self.next.medium.remove(&place.number);
-            let missing = self.unfit("no such segment of the medium log", place.number);
-            let removed = removed.ok_or(missing)?;
-            self.next.medium_memory -= piece_bytes(&removed.segment);
-            self.next.medium_bytes -= u64::from(removed.segment.len);
+            let was_there = self.next.medium.remove(place.number);
+            self.ensure(was_there, "no such segment of the medium log", place.number)?;
             self.leave(place.number);
             return Ok(());
         }
@@ -378,10 +340,7 @@ impl Step<'_> {
         self.ensure(fits, "not a segment of the medium log", number)?;
         let stored = self.take(number)?;
         let segment = Arc::new(segment.clone());
-        let entry = LevelEntry { segment, stored };
-        self.next.medium_memory += piece_bytes(&entry.segment);
-        self.next.medium_bytes += u64::from(entry.segment.len);
-        self.next.medium.insert(number, entry);
+        self.next.medium.insert(LevelEntry { segment, stored });
         Ok(())
     }
 
@@ -406,7 +365,7 @@ impl Step<'_> {
 
     /// Where segment `number`, which the version is about to name, is stored.
     pub(super) fn take(&mut self, number: SegmentNumber) -> Result<Arc<StoredSegment>, EditError> {
-        let fits = number < self.next.mark || number.is_own();
+        let fits = number < self.next.mark() || number.is_own();
         self.ensure(fits, "a segment number is above the mark", number)?;
         let (old, new) = (self.old.stored(number), self.new.get(&number));
         // What a checkpoint names may have arrived under a number that another segment has here. Any other edit that

@@ -73,16 +73,11 @@ const RULES: [Rule; 17] = [
     ),
 ];
 
-impl Version {
-    /// Checks every rule. For tests and debug builds: takes time by what the version holds.
-    ///
-    /// # Errors
-    /// The first rule that does not hold.
-    pub fn check(&self) -> Result<(), Violation> {
-        match RULES.iter().find(|(_, holds)| !holds(self)) {
-            Some((name, _)) => Err(Violation(name)),
-            None => Ok(()),
-        }
+/// Checks every rule.
+pub(super) fn check(version: &Version) -> Result<(), Violation> {
+    match RULES.iter().find(|(_, holds)| !holds(version)) {
+        Some((name, _)) => Err(Violation(name)),
+        None => Ok(()),
     }
 }
 
@@ -168,7 +163,7 @@ fn table_exact(version: &Version) -> bool {
     let logs_once =
         all_logs(version).all(|entry| named.insert(entry.segment.number, &entry.stored).is_none());
     let medium_once = version
-        .medium
+        .medium_log()
         .iter()
         .all(|(number, entry)| named.insert(*number, &entry.stored).is_none());
     let uncounted_once = version
@@ -190,7 +185,7 @@ fn table_exact(version: &Version) -> bool {
 fn below_mark(version: &Version) -> bool {
     let numbers = version.table.keys().rev();
     let last = numbers.copied().find(|number| !number.is_own());
-    last.is_none_or(|last| last < version.mark)
+    last.is_none_or(|last| last < version.mark())
 }
 
 /// Parts that were consumed count in the segments still, and not in the uses.
@@ -202,9 +197,9 @@ fn uses_bounded(version: &Version) -> bool {
         .map(|entry| &entry.segment)
         .map(|segment| (segment.number, segment.large_bytes + segment.medium_bytes))
         .collect();
-    let live: u64 = version.log_uses.values().map(|used| used.live()).sum();
+    let live: u64 = version.log_uses().values().map(|used| used.live()).sum();
     let sound = |used: &super::LogUse| used.dropped <= used.total;
-    version.log_uses.values().all(sound) && live <= held.values().sum()
+    version.log_uses().values().all(sound) && live <= held.values().sum()
 }
 
 fn uncounted_apart(version: &Version) -> bool {
@@ -227,17 +222,17 @@ fn uncounted_apart(version: &Version) -> bool {
 fn refs_held(version: &Version) -> bool {
     let large = version.log(LARGE_LOG).iter();
     let held: BTreeSet<_> = large.map(|entry| entry.segment.number).collect();
-    version.log_uses.iter().all(|(number, used)| {
-        version.medium.contains_key(number)
+    version.log_uses().iter().all(|(number, used)| {
+        version.medium_log().contains_key(number)
             || version.is_evacuated(*number) && used.live() > 0
             || held.contains(number)
     })
 }
 
 fn refs_added_up(version: &Version) -> bool {
-    let medium = version.medium.values();
+    let medium = version.medium_log().values();
     let medium: u64 = medium.map(|entry| u64::from(entry.segment.len)).sum();
-    version.refs == version.refs_of_all() && version.medium_bytes == medium
+    version.pointers.sums == version.refs_of_all() && version.medium_bytes() == medium
 }
 
 fn unreferenced_exact(version: &Version) -> bool {
@@ -256,7 +251,7 @@ fn evacuated_exact(version: &Version) -> bool {
 }
 
 fn medium_exact(version: &Version) -> bool {
-    version.medium.iter().all(|(number, entry)| {
+    version.medium_log().iter().all(|(number, entry)| {
         entry.segment.number == *number
             && entry.segment.form == Form::Medium
             && version.log_refs(*number) > 0

@@ -11,6 +11,7 @@ use crate::edit::{Edit, LevelSegment, MEDIUM_LOG, UNCOUNTED};
 use crate::names::Form;
 use crate::names::logs::LARGE_LOG;
 use crate::segments::StoredSegment;
+use crate::shared::Map;
 
 /// What happens to a level segment of which the edit keeps parts uncounted.
 #[derive(Default)]
@@ -28,6 +29,38 @@ pub(super) fn cut_off(edit: &Edit) -> BTreeMap<SegmentNumber, CutOff> {
     parts
         .map(|(_, _, part)| (part.number, CutOff::default()))
         .collect()
+}
+
+/// Bytes of keys and values in one segment of the large or the medium log to which pointers of levels lead.
+///
+/// Invariant, recounted by `inspect verify` and the simulator: `total - dropped` is the sum over all
+/// pointers into the segment that level segments hold inside of the ranges for which they stand, and that
+/// [uncounted](Version::uncounted) parts hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogUse {
+    /// Of all pointers that ever came into the levels.
+    pub total: u64,
+    /// Of those that have left them.
+    pub dropped: u64,
+}
+
+impl LogUse {
+    /// Bytes that pointers lead to now.
+    #[must_use]
+    pub const fn live(self) -> u64 {
+        self.total.saturating_sub(self.dropped)
+    }
+}
+
+/// What is known of the pointers into logs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LogUses {
+    /// By segment of the large or the medium log. 24 bytes each, and one for each 2 MiB of large values.
+    pub(super) uses: Map<SegmentNumber, LogUse>,
+    /// What these add up to.
+    pub(super) sums: LogRefs,
+    /// Segments of the large log into which no level points.
+    pub(super) unreferenced: Map<SegmentNumber, ()>,
 }
 
 /// Bytes of keys and values to which pointers of levels lead, by what they lead into.
@@ -65,7 +98,7 @@ impl Version {
     pub(super) fn refs_into(&self, number: SegmentNumber) -> LogRefs {
         let live = self.log_refs(number);
         let mut refs = LogRefs::default();
-        if self.medium.contains_key(&number) {
+        if self.medium.segments().contains_key(&number) {
             refs.medium = live;
         } else if self.is_evacuated(number) {
             refs.evacuated = live;
@@ -77,7 +110,11 @@ impl Version {
 
     /// All of them, gone through.
     pub(super) fn refs_of_all(&self) -> LogRefs {
-        let all = self.log_uses.keys().map(|number| self.refs_into(*number));
+        let all = self
+            .pointers
+            .uses
+            .keys()
+            .map(|number| self.refs_into(*number));
         all.fold(LogRefs::default(), LogRefs::with)
     }
 }
@@ -162,7 +199,7 @@ impl Step<'_> {
                 .filter(|(total, dropped)| dropped <= total);
             let error = self.unfit("more pointers are dropped than there are", number);
             (used.total, used.dropped) = sums.ok_or(error)?;
-            self.next.log_uses.insert(number, used);
+            self.next.pointers.uses.insert(number, used);
         }
         Ok(())
     }
@@ -183,7 +220,7 @@ impl Step<'_> {
         for number in touched {
             let live = self.next.log_refs(number);
             let log = self.next.log_segment(number).map(|entry| entry.segment.log);
-            let is_medium = self.next.medium.contains_key(&number);
+            let is_medium = self.next.medium.segments().contains_key(&number);
             let unused = is_medium && live == 0;
             self.ensure(!unused, "nothing points into a medium segment", number)?;
             let held = is_medium || log == Some(LARGE_LOG);
@@ -194,7 +231,7 @@ impl Step<'_> {
                 number,
             )?;
             if live == 0 && !held {
-                self.next.log_uses.remove(&number);
+                self.next.pointers.uses.remove(&number);
             }
             self.sum_up(number);
         }
@@ -208,13 +245,14 @@ impl Step<'_> {
             false => self.old.refs_into(number),
         };
         let after = self.next.refs_into(number);
-        self.next.refs = self.next.refs.without(before).with(after);
+        let pointers = &mut self.next.pointers;
+        pointers.sums = pointers.sums.without(before).with(after);
         let log = self.next.log_segment(number);
         let is_large = log.is_some_and(|entry| entry.segment.log == LARGE_LOG);
         if is_large && after.large == 0 {
-            self.next.unreferenced.insert(number, ());
+            self.next.pointers.unreferenced.insert(number, ());
         } else {
-            self.next.unreferenced.remove(&number);
+            self.next.pointers.unreferenced.remove(&number);
         }
     }
 }

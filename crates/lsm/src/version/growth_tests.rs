@@ -116,7 +116,7 @@ impl Bench {
         };
         let new: BTreeMap<_, _> = levels.chain(logs).map(stored).collect();
         let before = self.version.clone();
-        let (next, work) = work::of(|| before.after(edit, &new).unwrap());
+        let (next, work) = work::of(|| apply::after(&before, edit, &new).unwrap());
         self.version = next;
         work
     }

@@ -64,8 +64,8 @@ impl Version {
         let upper =
             upper.sum::<usize>() - self.runs().last().map_or(0, |(_, run)| run.segments.len());
         let kept = self.log(LARGE_LOG).len() * SETTLED + upper * HIDES;
-        let referenced = (self.log(LARGE_LOG).len() + self.medium.len()) * REFERENCED;
-        let medium = self.medium_memory + self.medium.len() * size_of::<SegmentNumber>();
+        let referenced = (self.log(LARGE_LOG).len() + self.medium_log().len()) * REFERENCED;
+        let medium = self.medium.memory_bytes();
         let cut = self.uncounted.len() * UNCOUNTED + self.evacuated.len() * REFERENCED;
         let logs = logs * slot_bytes::<LogEntry>();
         runs + logs + medium + referenced + cut + kept + self.table.len() * STORED

@@ -35,9 +35,11 @@
 mod apply;
 mod check;
 mod counts;
+mod medium;
 mod memory;
 mod numbers;
 pub(crate) mod outgoing;
+mod rising;
 mod run;
 mod trees;
 
@@ -55,11 +57,15 @@ use crate::edit::{
 use crate::names::SegmentName;
 use crate::segments::StoredSegment;
 use crate::shared::{Entry, List, Map};
-use counts::LogRefs;
+use counts::LogUses;
+use medium::MediumLog;
 use numbers::{LogNumbers, Logs};
+use rising::Rising;
 
 pub use apply::EditError;
+use apply::Stored;
 pub use check::Violation;
+pub use counts::LogUse;
 pub(crate) use memory::VersionCharge;
 pub use memory::held_bytes;
 pub(crate) use run::PIECES_MAX;
@@ -73,27 +79,6 @@ pub struct LevelEntry {
     pub segment: Arc<LevelSegment>,
     /// Its place on the device, pinned.
     pub stored: Arc<StoredSegment>,
-}
-
-/// Bytes of keys and values in one segment of the large or the medium log to which pointers of levels lead.
-///
-/// Invariant, recounted by `inspect verify` and the simulator: `total - dropped` is the sum over all
-/// pointers into the segment that level segments hold inside of the ranges for which they stand, and that
-/// [uncounted](Version::uncounted) parts hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogUse {
-    /// Of all pointers that ever came into the levels.
-    pub total: u64,
-    /// Of those that have left them.
-    pub dropped: u64,
-}
-
-impl LogUse {
-    /// Bytes that pointers lead to now.
-    #[must_use]
-    pub const fn live(self) -> u64 {
-        self.total.saturating_sub(self.dropped)
-    }
 }
 
 /// Parts of one level segment that were cut off unread. Their pointers still count.
@@ -137,36 +122,17 @@ impl Entry for LogEntry {
 #[derive(Clone, Debug)]
 pub struct Version {
     region: RegionId,
-    seq: EditSeq,
-    epoch: Epoch,
-    replay_from: Lsn,
-    durable: Lsn,
-    time: Moment,
-    mark: SegmentNumber,
-    /// See [`Edit::follows`].
-    follows: Option<EditSeq>,
-    /// See [`Edit::own_mark`]; 0 where it has none.
-    own_mark: SegmentNumber,
+    rising: Rising,
     /// L1 first; the last one is not empty.
     levels: Vec<Arc<Level>>,
     /// By [`LogId::index`], each by ordinal.
     logs: Logs,
     /// Which of them has a number.
     log_numbers: LogNumbers,
-    /// Segments of the medium log, each with a value that a level segment points to.
-    medium: Map<SegmentNumber, LevelEntry>,
-    /// Bytes of these segments.
-    medium_bytes: u64,
-    /// Bytes of memory that they take.
-    medium_memory: usize,
-    /// By segment of the large or the medium log. 24 bytes each, and one for each 2 MiB of large values.
-    log_uses: Map<SegmentNumber, LogUse>,
+    medium: MediumLog,
+    pointers: LogUses,
     /// See [`Version::uncounted`].
     uncounted: Map<SegmentNumber, Uncounted>,
-    /// What these add up to.
-    refs: LogRefs,
-    /// Segments of the large log into which no level points.
-    unreferenced: Map<SegmentNumber, ()>,
     /// Segments of the large log that are gone, and that levels point into still. See
     /// [`Version::is_evacuated`].
     evacuated: Map<SegmentNumber, ()>,
@@ -193,28 +159,36 @@ impl Version {
     pub fn empty(region: RegionId, addresses: AddressMode) -> Self {
         Self {
             region,
-            seq: EditSeq(0),
-            epoch: Epoch(0),
-            replay_from: Lsn(1),
-            durable: Lsn(0),
-            time: Moment(0),
-            mark: SegmentNumber(1),
-            follows: None,
-            own_mark: SegmentNumber(0),
+            rising: Rising::BEGINNING,
             levels: Vec::new(),
             logs: Logs::default(),
             log_numbers: LogNumbers::default(),
-            medium: Map::default(),
-            medium_bytes: 0,
-            medium_memory: 0,
-            log_uses: Map::default(),
+            medium: MediumLog::default(),
+            pointers: LogUses::default(),
             uncounted: Map::default(),
-            refs: LogRefs::default(),
-            unreferenced: Map::default(),
             evacuated: Map::default(),
             table: Map::default(),
             places: Places::new(addresses),
         }
+    }
+
+    /// The version after `edit`. `new` holds what the edit adds; a segment that the version has
+    /// already, or a checkpoint names again, is found in the version itself.
+    ///
+    /// # Errors
+    /// [`EditError`], whenever the edit is not one that a version like this can have led to.
+    pub fn apply(&self, edit: &Edit, new: &Stored) -> Result<Self, EditError> {
+        let next = apply::after(self, edit, new)?;
+        debug_assert_eq!(next.check(), Ok(()), "after {edit}");
+        Ok(next)
+    }
+
+    /// Checks what holds of every version, by rules. For tests and debug builds: takes time by what it has.
+    ///
+    /// # Errors
+    /// The first rule that does not hold.
+    pub fn check(&self) -> Result<(), Violation> {
+        check::check(self)
     }
 
     /// The region.
@@ -226,56 +200,56 @@ impl Version {
     /// The last edit that is in it.
     #[must_use]
     pub const fn seq(&self) -> EditSeq {
-        self.seq
+        self.rising.seq
     }
 
     /// The epoch of the last edit.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
-        self.epoch
+        self.rising.epoch
     }
 
     /// Replay of the logs starts here: every write below is in the levels.
     #[must_use]
     pub const fn replay_from(&self) -> Lsn {
-        self.replay_from
+        self.rising.replay_from
     }
 
     /// What edits tell of the region's time: it is not below this.
     #[must_use]
     pub const fn time(&self) -> Moment {
-        self.time
+        self.rising.time
     }
 
     /// The highest LSN that an edit declared durable.
     #[must_use]
     pub const fn durable(&self) -> Lsn {
-        self.durable
+        self.rising.durable
     }
 
     /// Segment numbers below this may be in use.
     #[must_use]
     pub const fn mark(&self) -> SegmentNumber {
-        self.mark
+        self.rising.mark
     }
 
     /// The group's edit that the version has: its last one, but on a backup that builds its own
     /// levels, which makes edits of its own beside.
     #[must_use]
     pub fn group_edit(&self) -> EditSeq {
-        self.follows.unwrap_or(self.seq)
+        self.rising.follows.unwrap_or(self.rising.seq)
     }
 
     /// Whether the levels are this member's own, and other edits than the group's have led to it.
     #[must_use]
     pub const fn builds_levels(&self) -> bool {
-        self.follows.is_some()
+        self.rising.follows.is_some()
     }
 
     /// The member's own segment numbers below this may be in use; 0 where it has none.
     #[must_use]
     pub(crate) const fn own_mark(&self) -> SegmentNumber {
-        self.own_mark
+        self.rising.own_mark
     }
 
     /// The levels that are there, L1 first. Level n is at n − 1.
@@ -331,7 +305,7 @@ impl Version {
     /// The medium log: all of its segments, by number.
     #[must_use]
     pub const fn medium_log(&self) -> &Map<SegmentNumber, LevelEntry> {
-        &self.medium
+        self.medium.segments()
     }
 
     /// Segments of levels, index segments of trees among them, and of the medium log; and those of which
@@ -340,7 +314,7 @@ impl Version {
         let levels = self.levels.iter().flat_map(|level| level.entries());
         let rest = self.uncounted.values().filter(|rest| !rest.in_level);
         let rest = rest.map(|rest| &rest.parts[0]);
-        self.medium.values().chain(levels).chain(rest)
+        self.medium.segments().values().chain(levels).chain(rest)
     }
 
     /// Parts of level segments that removed ranges cut off, by segment: nobody read them, so the pointers
@@ -363,13 +337,13 @@ impl Version {
     /// The pointers into large-log or medium segment `number`.
     #[must_use]
     pub(crate) fn log_use(&self, number: SegmentNumber) -> LogUse {
-        self.log_uses.get(&number).copied().unwrap_or_default()
+        self.pointers.uses.get(&number).copied().unwrap_or_default()
     }
 
     /// The pointers into logs, by segment of the large or the medium log, as far as there ever were any.
     #[must_use]
     pub(crate) const fn log_uses(&self) -> &Map<SegmentNumber, LogUse> {
-        &self.log_uses
+        &self.pointers.uses
     }
 
     /// Bytes of keys and values in large-log or medium segment `number` to which pointers of levels lead.
@@ -380,25 +354,25 @@ impl Version {
 
     /// Segments of the large log into which no level points, by number.
     pub(crate) fn unreferenced(&self) -> impl Iterator<Item = SegmentNumber> {
-        self.unreferenced.keys().copied()
+        self.pointers.unreferenced.keys().copied()
     }
 
     /// Bytes of records in the medium log that level segments point to.
     #[must_use]
     pub(crate) const fn medium_refs(&self) -> u64 {
-        self.refs.medium
+        self.pointers.sums.medium
     }
 
     /// Bytes of the segments of the medium log.
     #[must_use]
     pub const fn medium_bytes(&self) -> u64 {
-        self.medium_bytes
+        self.medium.bytes()
     }
 
     /// Bytes of records in the large log that level segments point to, without those in segments that are gone.
     #[must_use]
     pub(crate) const fn large_refs(&self) -> u64 {
-        self.refs.large
+        self.pointers.sums.large
     }
 
     /// Whether segment `number` of the large log was evacuated: it is gone, and the pointers into it that
@@ -412,7 +386,7 @@ impl Version {
     /// Bytes of records in evacuated segments that level segments point to: all of them are hidden.
     #[must_use]
     pub(crate) const fn evacuated_refs(&self) -> u64 {
-        self.refs.evacuated
+        self.pointers.sums.evacuated
     }
 
     /// Where segment `number` lies on this member's device, if it belongs to the version.
@@ -460,7 +434,7 @@ impl Version {
     /// Segment `number` of the levels or of the medium log, if it belongs to the version.
     #[must_use]
     pub(crate) fn finished_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
-        let medium = self.medium.get(&number);
+        let medium = self.medium.segments().get(&number);
         medium.or_else(|| self.level_segment(number))
     }
 
@@ -511,7 +485,7 @@ impl Version {
     /// The edit that states this whole version, to begin a manifest or another member's copy.
     #[must_use]
     pub fn checkpoint(&self) -> Edit {
-        let medium = self.medium.values();
+        let medium = self.medium.segments().values();
         let medium =
             medium.map(|entry| (MEDIUM_LOG, RunId(0), LevelSegment::clone(&entry.segment)));
         let mut added: Vec<_> = medium.collect();
@@ -532,19 +506,19 @@ impl Version {
             dropped: used.dropped,
         };
         Edit {
-            seq: self.seq,
-            epoch: self.epoch,
+            seq: self.rising.seq,
+            epoch: self.rising.epoch,
             checkpoint: true,
-            replay_from: Some(self.replay_from),
-            durable: Some(self.durable),
-            mark: Some(self.mark),
-            follows: self.follows,
-            own_mark: Some(self.own_mark).filter(|mark| mark.0 > 0),
-            time: Some(self.time).filter(|time| time.0 > 0),
+            replay_from: Some(self.rising.replay_from),
+            durable: Some(self.rising.durable),
+            mark: Some(self.rising.mark),
+            follows: self.rising.follows,
+            own_mark: Some(self.rising.own_mark).filter(|mark| mark.0 > 0),
+            time: Some(self.rising.time).filter(|time| time.0 > 0),
             added,
             trees,
             evacuated: self.evacuated.keys().copied().collect(),
-            references: self.log_uses.iter().map(reference).collect(),
+            references: self.pointers.uses.iter().map(reference).collect(),
             logs_added: self
                 .logs
                 .iter()

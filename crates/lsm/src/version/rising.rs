@@ -1,0 +1,73 @@
+//! What edits state of a region beside its segments: numbers that only rise.
+
+use argosy_base::{EditSeq, Epoch, Lsn, Moment, SegmentNumber};
+
+use crate::edit::Edit;
+
+/// See the module documentation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rising {
+    /// The last edit.
+    pub(super) seq: EditSeq,
+    /// Its epoch.
+    pub(super) epoch: Epoch,
+    pub(super) replay_from: Lsn,
+    pub(super) durable: Lsn,
+    pub(super) time: Moment,
+    pub(super) mark: SegmentNumber,
+    /// See [`Edit::follows`].
+    pub(super) follows: Option<EditSeq>,
+    /// See [`Edit::own_mark`]; 0 where there is none.
+    pub(super) own_mark: SegmentNumber,
+}
+
+impl Rising {
+    /// Those of a region that has nothing.
+    pub(super) const BEGINNING: Self = Self {
+        seq: EditSeq(0),
+        epoch: Epoch(0),
+        replay_from: Lsn(1),
+        durable: Lsn(0),
+        time: Moment(0),
+        mark: SegmentNumber(1),
+        follows: None,
+        own_mark: SegmentNumber(0),
+    };
+
+    /// Those after `edit`, where the member's own mark was `own_mark` before: a checkpoint does not take that back.
+    ///
+    /// # Errors
+    /// What goes back.
+    pub(super) fn after(self, edit: &Edit, own_mark: SegmentNumber) -> Result<Self, &'static str> {
+        let next = Self {
+            seq: edit.seq,
+            epoch: edit.epoch,
+            replay_from: edit.replay_from.unwrap_or(self.replay_from),
+            durable: edit.durable.unwrap_or(self.durable),
+            time: edit.time.unwrap_or_default().max(self.time),
+            mark: edit.mark.unwrap_or(self.mark),
+            follows: edit.follows.or(self.follows),
+            own_mark: edit.own_mark.unwrap_or(own_mark),
+        };
+        let rules = [
+            (next.epoch >= self.epoch, "the epoch goes back"),
+            (
+                next.replay_from >= self.replay_from,
+                "the start of replay goes back",
+            ),
+            (next.durable >= self.durable, "the durable mark goes back"),
+            (
+                next.mark >= self.mark,
+                "the mark of segment numbers goes back",
+            ),
+            (
+                next.own_mark >= own_mark,
+                "the own mark of segment numbers goes back",
+            ),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, what)) => Err(what),
+            None => Ok(next),
+        }
+    }
+}
