@@ -33,6 +33,7 @@ use crate::edit::{Edit, MEDIUM_LOG};
 use crate::manifest::{ManifestError, ManifestRecord, Moved};
 use crate::names::logs::LARGE_LOG;
 use crate::segments::StoredSegment;
+use crate::shape::Shape;
 use crate::version::Version;
 
 /// An edit on its way.
@@ -95,14 +96,14 @@ impl Storage {
             return Err(StorageError::QueueFull);
         }
         let edit = &*self.with_record_points(edit);
-        let version = Arc::new(self.head.apply(edit, &self.pending)?);
+        let version = Arc::new(self.head().apply(edit, &self.pending)?);
         let mut places = Vec::new();
         let mut needs = Vec::new();
         let levels = edit.added.iter().map(|(_, _, segment)| segment.number);
         let logs = edit.logs_added.iter().map(|log| log.number);
         for number in levels.chain(logs) {
             let stored = version.stored(number).expect("the edit added it");
-            let moved = self.head.stored(number).filter(|_| !edit.checkpoint);
+            let moved = self.head().stored(number).filter(|_| !edit.checkpoint);
             if moved.is_some() {
                 continue;
             }
@@ -131,10 +132,7 @@ impl Storage {
             needs,
             version: Arc::clone(&version),
         });
-        self.head = version;
-        if let Some(charge) = &mut self.charge {
-            charge.set(&self.head);
-        }
+        self.versions.queued(version);
         Ok(())
     }
 
@@ -194,20 +192,19 @@ impl Storage {
                     return Ok(false);
                 }
                 self.work = Work::Nothing;
-                self.note_witnessed();
+                self.versions.note_witnessed();
                 for queued in self.queue.drain(..count) {
                     if self.settings.mutants.free_under_snapshot() {
-                        release_removed(&self.current, &queued.version);
+                        release_removed(self.versions.current(), &queued.version);
                     }
-                    self.current = Arc::clone(&queued.version);
-                    self.unwitnessed.push(Arc::clone(&queued.version));
+                    self.versions.committed(&queued.version);
                     committed.push(Committed {
                         notice: queued.notice,
                         version: queued.version,
                     });
                 }
                 if self.settings.mutants.forget_witness() {
-                    self.note_witnessed();
+                    self.versions.note_witnessed();
                 }
                 Ok(true)
             }
@@ -216,17 +213,11 @@ impl Storage {
                 let waiting = self.manifest.step()? == Moved::Waiting;
                 if !waiting {
                     self.work = Work::Nothing;
-                    self.note_witnessed();
+                    self.versions.note_witnessed();
                 }
                 Ok(!waiting)
             }
         }
-    }
-
-    /// The current version has its witness, or a later append or a checkpoint behind it.
-    fn note_witnessed(&mut self) {
-        self.witnessed = Arc::clone(&self.current);
-        self.unwitnessed.clear();
     }
 
     /// Begins to write a witness of the last append, unless it has one.
@@ -244,13 +235,13 @@ impl Storage {
     /// segments nor numbers, nor pairs that were ingested.
     #[must_use]
     pub fn witnessed(&self) -> EditSeq {
-        self.witnessed.seq()
+        self.versions.witnessed().seq()
     }
 
     /// How many of the last committed edits have none yet.
     #[must_use]
     pub const fn unwitnessed(&self) -> usize {
-        self.unwitnessed.len()
+        self.versions.unwitnessed_len()
     }
 
     /// Begins the next generation of the manifest where it is time for it, unless the device has no room for it, or
@@ -259,7 +250,7 @@ impl Storage {
         if !self.manifest.wants_checkpoint() {
             return Ok(false);
         }
-        match self.manifest.checkpoint(&checkpoint_record(&self.current)) {
+        match self.manifest.checkpoint(&checkpoint_record(self.current())) {
             Ok(()) => {
                 self.work = Work::Checkpointing;
                 Ok(true)
@@ -321,6 +312,24 @@ impl Storage {
                 _ => self.wait_for_device()?,
             }
         }
+    }
+
+    /// [Says](Self::become_ordinary) that the copy holds everything that was acknowledged, durable on return. Blocks.
+    ///
+    /// # Errors
+    /// As those of [`settle`](Self::settle).
+    pub(crate) fn settle_standing(&mut self) -> Result<Vec<Committed>, StorageError> {
+        self.become_ordinary();
+        let committed = self.settle()?;
+        // The manifest is idle now.
+        self.step_standing()?;
+        self.standing.wait()?;
+        Ok(committed)
+    }
+
+    fn step_standing(&mut self) -> Result<(), DeviceError> {
+        self.standing
+            .step(&mut self.manifest, Shape::of(&self.settings))
     }
 
     /// Blocks until the device has done what the next step waits for. What became of it is for that step to tell.

@@ -27,15 +27,16 @@
 
 mod commit;
 mod cut;
+mod numbers;
 mod replay;
 mod standing;
 mod together;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use self::replay::replay_edits;
-use self::standing::StandingChange;
 use argosy_base::codec::Malformed;
 use argosy_base::{DeviceSegment, Epoch, RegionId, Remedy, SegmentNumber, Standing};
 use argosy_device::{DeviceError, Purpose, RegionEntry, Store};
@@ -51,10 +52,13 @@ use crate::manifest::{Manifest, ManifestError, ManifestRecord};
 use crate::segments::StoredSegment;
 use crate::settings::Settings;
 use crate::shape::{self, Shape, ShapeError};
-use crate::version::{EditError, Version, VersionCharge};
+use crate::version::{EditError, Version};
 
 use commit::{Queued, Work};
+use numbers::Numbers;
+use standing::CatalogStanding;
 pub(crate) use together::Together;
+use versions::Versions;
 
 /// Most edits that wait to be committed; more are refused.
 pub const QUEUE_MAX: usize = 64;
@@ -145,31 +149,15 @@ pub struct Storage {
     region: RegionId,
     settings: Settings,
     manifest: Manifest,
-    /// What the copy is certain to hold.
-    standing: Standing,
-    /// How far the catalog is with saying so.
-    standing_change: StandingChange,
-    /// After the last durable edit.
-    current: Arc<Version>,
-    /// After the last edit that has its witness. Keeps what later ones took away.
-    witnessed: Arc<Version>,
-    /// After each later edit up to the current version: of an append that is damaged the records in front may count.
-    unwitnessed: Vec<Arc<Version>>,
-    /// After the last edit of the queue.
-    head: Arc<Version>,
+    standing: CatalogStanding,
+    versions: Versions,
     /// Segments that no edit names yet.
     pending: BTreeMap<SegmentNumber, Arc<StoredSegment>>,
     queue: VecDeque<Queued>,
     work: Work,
-    /// The next number to give out, and the first that may not be.
-    next_number: SegmentNumber,
-    number_limit: SegmentNumber,
-    /// The first number of the range that it numbers its segments from, where that is its own.
-    own: Option<SegmentNumber>,
+    numbers: Numbers,
     damages: Arc<Damages>,
     cut: CutSegments,
-    /// What the head version takes of memory.
-    charge: Option<VersionCharge>,
 }
 
 impl Storage {
@@ -193,7 +181,7 @@ impl Storage {
         let word = with_standing(Shape::of(settings).to_word(), standing);
         let manifest = Manifest::create(store, region, segment_bytes(settings), word, &record)?;
         let mut storage = Self::new(store, settings, manifest, version);
-        storage.standing = standing;
+        storage.standing = CatalogStanding::of(standing);
         Ok(storage)
     }
 
@@ -221,7 +209,7 @@ impl Storage {
         // The last append may have been read from the device's cache, and edits and segments will
         // depend on it: it is durable, because the store synced the device when it was opened.
         let mut storage = Self::new(store, settings, manifest, version);
-        storage.standing = standing;
+        storage.standing = CatalogStanding::of(standing);
         Ok(storage)
     }
 
@@ -230,35 +218,25 @@ impl Storage {
         if settings.mutants.commit_before_durable() {
             manifest.plant_skip_sync();
         }
-        let current = Arc::new(version);
         Self {
             store: Arc::clone(store),
-            region: current.region(),
+            region: version.region(),
             settings: settings.clone(),
             manifest,
-            standing: Standing::Ordinary,
-            standing_change: StandingChange::default(),
-            next_number: current.mark(),
-            number_limit: current.mark(),
-            own: None,
+            standing: CatalogStanding::of(Standing::Ordinary),
+            numbers: Numbers::from(version.mark()),
             damages: Arc::default(),
-            cut: CutSegments::of(store, current.region()),
-            head: Arc::clone(&current),
-            witnessed: Arc::clone(&current),
-            unwitnessed: Vec::new(),
-            current,
+            cut: CutSegments::of(store, version.region()),
+            versions: Versions::new(version),
             pending: BTreeMap::new(),
             queue: VecDeque::new(),
             work: Work::Nothing,
-            charge: None,
         }
     }
 
     /// Has `cache` give way to what the versions take of memory.
     pub(crate) fn charge_to(&mut self, cache: &Arc<NodeCache>) {
-        let mut charge = VersionCharge::new(cache);
-        charge.set(&self.head);
-        self.charge = Some(charge);
+        self.versions.charge_to(cache);
     }
 
     /// The device beneath.
@@ -271,6 +249,17 @@ impl Storage {
     #[must_use]
     pub const fn region(&self) -> RegionId {
         self.region
+    }
+
+    /// What the copy is certain to hold, as its entry in the catalog says. Never [`Standing::Whole`], of which only
+    /// memory can tell.
+    pub(crate) const fn standing(&self) -> Standing {
+        self.standing.get()
+    }
+
+    /// Says that the copy holds everything that was acknowledged. Later steps make that durable.
+    pub(crate) fn become_ordinary(&mut self) {
+        self.standing.become_ordinary();
     }
 
     /// The settings.
@@ -297,12 +286,12 @@ impl Storage {
 
     /// Sorted runs of L1, without those that merges pass over.
     pub(crate) fn l1_runs(&self) -> usize {
-        self.damages.l1_runs(&self.head)
+        self.damages.l1_runs(self.head())
     }
 
     /// A number for a run of L1 that is newer than all that are there.
     pub(crate) fn next_run(&self) -> u64 {
-        let level = self.head.level(1);
+        let level = self.head().level(1);
         let runs = level.map_or(&[][..], |level| &level.runs);
         runs.iter().map(|run| run.id.0 + 1).max().unwrap_or(1)
     }
@@ -310,14 +299,14 @@ impl Storage {
     /// The version after the last durable edit.
     #[must_use]
     pub const fn current(&self) -> &Arc<Version> {
-        &self.current
+        self.versions.current()
     }
 
     /// The version after the last edit that was handed to [`commit`](Self::commit): the one that
     /// the next edit changes.
     #[must_use]
     pub const fn head(&self) -> &Arc<Version> {
-        &self.head
+        self.versions.head()
     }
 
     /// Whether less than half of the queue of edits is taken.
@@ -329,7 +318,7 @@ impl Storage {
     /// An empty edit that would come next.
     #[must_use]
     pub fn next_edit(&self, epoch: Epoch) -> Edit {
-        Edit::new(self.head.seq().next(), epoch)
+        Edit::new(self.head().seq().next(), epoch)
     }
 
     /// The log points of `version`, for recovery.
@@ -346,41 +335,31 @@ impl Storage {
     /// recorded. `None`: an edit that raises the mark ([`raise_mark`](Self::raise_mark)) has to be
     /// committed first.
     pub fn allocate_number(&mut self) -> Option<SegmentNumber> {
-        if self.next_number >= self.number_limit {
-            return None;
-        }
-        let number = self.next_number;
-        self.next_number = number.next();
-        Some(number)
+        self.numbers.allocate()
     }
 
     /// Gives out no number below the current mark any more: for a storage that another member's
     /// edits have filled, and that is to make edits of its own.
     pub(crate) fn restart_numbers(&mut self) {
-        let mark = self.head.mark();
-        self.own = None;
-        self.next_number = mark;
-        self.number_limit = mark;
+        self.numbers = Numbers::from(self.head().mark());
     }
 
     /// Gives out numbers from the range that begins at `first` from now on, which belongs to this
     /// member alone: as many as its version has reserved.
     pub(crate) fn number_for_itself(&mut self, first: SegmentNumber) {
-        self.own = Some(first);
-        self.next_number = first.max(self.head.own_mark());
-        self.number_limit = self.next_number;
+        self.numbers = Numbers::of_own(first, self.head().own_mark());
     }
 
     /// Has `edit` reserve one more block of the member's own numbers.
     pub(crate) fn raise_own_mark(&self, edit: &mut Edit) {
-        let mark = self.next_number.max(self.head.own_mark()).0 + self.settings.number_block;
+        let mark = self.numbers.next().max(self.head().own_mark()).0 + self.settings.number_block;
         edit.own_mark = Some(SegmentNumber(mark));
     }
 
     /// Behind the last number of the member's own range that `edit` adds, if it adds one: another member
     /// has it from this one's copy, which may have been another copy.
     pub(crate) fn behind_own(&self, edit: &Edit) -> Option<SegmentNumber> {
-        let own = self.own?;
+        let own = self.numbers.own()?;
         let added = edit.added.iter().map(|(_, _, segment)| segment.number);
         let last = added.filter(|number| number.shares_range(own)).max()?;
         Some(last.next())
@@ -388,31 +367,34 @@ impl Storage {
 
     /// Gives out no own number below `number` any more.
     pub(crate) fn skip_own_numbers(&mut self, number: SegmentNumber) {
-        self.next_number = self.next_number.max(number);
+        self.numbers.skip(number);
     }
 
     /// The member's own numbers below `mark` are recorded as in use.
     pub(crate) fn own_mark_recorded(&mut self, mark: SegmentNumber) {
-        self.number_limit = self.number_limit.max(mark);
+        self.numbers.recorded(mark);
     }
 
     /// How many numbers are left to give out.
     #[must_use]
     pub const fn numbers_left(&self) -> u64 {
-        self.number_limit.0.saturating_sub(self.next_number.0)
+        self.numbers.left()
     }
 
     /// Has `edit` reserve one more block of numbers.
     pub fn raise_mark(&self, edit: &mut Edit) {
-        let mark = self.head.mark().0 + self.settings.number_block;
+        let mark = self.head().mark().0 + self.settings.number_block;
         edit.mark = Some(SegmentNumber(mark));
     }
 
     /// Every member has recorded that numbers below `mark` may be in use. Without other members:
     /// call it with each committed version's mark.
     pub fn mark_recorded(&mut self, mark: SegmentNumber) {
-        assert!(mark <= self.current.mark(), "this member records it first");
-        self.number_limit = self.number_limit.max(mark);
+        assert!(
+            mark <= self.current().mark(),
+            "this member records it first"
+        );
+        self.numbers.recorded(mark);
     }
 
     // --- Segments ---
@@ -445,7 +427,7 @@ impl Storage {
     #[must_use]
     pub fn segment(&self, number: SegmentNumber) -> Option<&Arc<StoredSegment>> {
         let pending = self.pending.get(&number);
-        pending.or_else(|| self.head.stored(number))
+        pending.or_else(|| self.head().stored(number))
     }
 
     /// Pending segments.
@@ -462,10 +444,7 @@ impl Storage {
     /// tests and tools that look for leaks.
     #[must_use]
     pub fn device_segments(&self) -> usize {
-        let versions = self
-            .unwitnessed
-            .iter()
-            .chain([&self.witnessed, &self.current, &self.head]);
+        let versions = self.versions.durable().chain([self.head()]);
         let named: BTreeMap<_, _> = versions
             .flat_map(|version| version.table().iter())
             .map(|(number, stored)| (number, stored.place()))
@@ -482,8 +461,7 @@ impl Storage {
     /// last append none may count.
     fn perhaps_durable(&self) -> impl Iterator<Item = &Arc<Version>> {
         let queued = self.queue.iter().map(|queued| &queued.version);
-        let durable = self.unwitnessed.iter();
-        queued.chain(durable.chain([&self.current, &self.witnessed]))
+        queued.chain(self.versions.durable())
     }
 
     /// Closes the storage of a damaged copy and returns what is kept of it; `None` if the catalog does not name the

@@ -477,7 +477,7 @@ fn a_change_of_standing_takes_no_generation_back() {
     for wait in 0..12 {
         let mut random = Random(9);
         let mut rig = Rig::create(9, &settings());
-        rig.storage.standing = Standing::BegunAnew;
+        rig.storage.standing = CatalogStanding::of(Standing::BegunAnew);
         let mut left = wait;
         let mut ends = 0;
         while ends < 3 {
