@@ -22,9 +22,10 @@ use argosy_log::group::moment_of;
 use argosy_log::writer::NoRoom;
 use argosy_log::{Appended, GroupOp};
 
-use super::demand::Demand;
+use super::installed::Installed;
+use super::memtables::Memtables;
+use super::spares::Spares;
 use super::time::ToldTime;
-use crate::damage::Damages;
 use crate::edit::{LogPoint, LogSegment};
 use crate::memtable::Memtable;
 use crate::memtable::erased::bound_bytes;
@@ -47,18 +48,9 @@ pub(super) struct Ended {
 /// The state behind the writer lock.
 pub(super) struct Writer {
     pub(super) logs: Logs,
-    active: Arc<Memtable>,
-    /// [`Logs::bytes`] when the active memtable was created.
-    active_from: u64,
-    /// Oldest first.
-    frozen: VecDeque<Frozen>,
-    version: Arc<Version>,
-    /// The highest LSN that has left the memtables.
-    levels_lsn: Lsn,
-    /// See [`ReadView::expired_lsn`](crate::read::ReadView).
-    expired_lsn: Lsn,
+    tables: Memtables,
+    installed: Installed,
     mutants: Mutants,
-    ingests: u64,
     /// Writes into it wait.
     held: Option<KeyRange>,
     /// The last LSN that was appended.
@@ -71,14 +63,9 @@ pub(super) struct Writer {
     flushes: VecDeque<FlushRange>,
     /// Log segments that have ended and whose edit has not been made.
     ended: VecDeque<Ended>,
-    /// Log segments whose edit is durable here, by the edit that declared them.
-    spare: VecDeque<(EditSeq, LogSegment)>,
-    /// By log: what is known of how fast it goes through its segments.
-    demand: [Demand; LOGS.len()],
+    spares: Spares,
     /// Which writes are taken while the background is behind.
     pub(super) admission: Admission,
-    /// What of the region is damaged: runs that merges cannot take down do not count.
-    pub(super) damages: Arc<Damages>,
 }
 
 /// What a write did to the logs, for the observer.
@@ -92,36 +79,24 @@ impl Writer {
     /// A writer that goes on behind `last`, with the memtables that were rebuilt from the logs.
     pub(super) fn new(
         logs: Logs,
-        version: Arc<Version>,
+        installed: Installed,
         frozen: VecDeque<Frozen>,
         last: Lsn,
         settings: &Settings,
     ) -> Self {
-        let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
         Self {
             logs,
-            active: new_table(
-                settings,
-                0,
-                frozen.back().map_or(&[], |last| last.table.shared()),
-            ),
-            active_from: 0,
-            frozen,
-            version,
-            levels_lsn,
-            expired_lsn: Lsn(0),
+            tables: Memtables::new(frozen, settings),
+            installed,
             mutants: settings.mutants,
-            ingests: 0,
             held: None,
             last,
             found: last,
             time: ToldTime::NONE,
             flushes: VecDeque::new(),
             ended: VecDeque::new(),
-            spare: VecDeque::new(),
-            demand: [Demand::default(); LOGS.len()],
+            spares: Spares::default(),
             admission: Admission::default(),
-            damages: Arc::default(),
         }
     }
 
@@ -138,7 +113,7 @@ impl Writer {
     /// What the region's time was found to be.
     pub(super) const fn set_time(&mut self, told: ToldTime) {
         self.time = told;
-        self.expired_lsn = told.lsn;
+        self.installed.expired_lsn = told.lsn;
     }
 
     /// Appends that the region's time is `time`. The caller publishes the last LSN.
@@ -157,19 +132,16 @@ impl Writer {
 
     /// What readers are to see now.
     pub(super) fn view(&self) -> crate::read::ReadView {
-        let frozen = self.frozen.iter().rev().map(|frozen| &frozen.table);
+        let installed = &self.installed;
         crate::read::ReadView {
-            memtables: std::iter::once(&self.active)
-                .chain(frozen)
-                .cloned()
-                .collect(),
-            version: Arc::clone(&self.version),
-            levels_lsn: self.levels_lsn,
+            memtables: self.tables.newest_first().cloned().collect(),
+            version: Arc::clone(&installed.version),
+            levels_lsn: installed.levels_lsn,
             expired_lsn: match self.mutants.keep_version() {
                 true => Lsn(0),
-                false => self.expired_lsn,
+                false => installed.expired_lsn,
             },
-            ingests: self.ingests,
+            ingests: installed.ingests,
         }
     }
 
@@ -189,15 +161,15 @@ impl Writer {
             .sum();
         let ranges = batch.ops().filter_map(|op| op.range());
         let range_bytes = ranges.map(|range| bound_bytes(&range)).sum();
-        let fits =
-            self.active.fits(needed) && self.active.takes_ranges(batch.ranges_len(), range_bytes);
+        let active = self.tables.active();
+        let fits = active.fits(needed) && active.takes_ranges(batch.ranges_len(), range_bytes);
         if fits && self.active_log_bytes() < settings.l0_log_bytes {
             return Ok(false);
         }
         // A memtable that is empty and full stands for records of time.
-        if self.active.is_empty() && self.active_log_bytes() < settings.l0_log_bytes {
+        if active.is_empty() && self.active_log_bytes() < settings.l0_log_bytes {
             // A group that is larger than a whole memtable gets one of its own size.
-            self.active = new_table(settings, needed, self.active.shared());
+            self.tables.replace_active(needed, settings);
             return Ok(true);
         }
         self.freeze(needed, settings)?;
@@ -206,52 +178,47 @@ impl Writer {
 
     /// Freezes the active memtable and begins one that takes `needed` bytes.
     fn freeze(&mut self, needed: usize, settings: &Settings) -> Result<(), BusyReason> {
-        if self.frozen.len() + 1 >= settings.memtables_max {
+        if self.frozen_count() + 1 >= settings.memtables_max {
             return Err(BusyReason::Memtable);
         }
         if self.l1_runs() >= settings.l1_runs_max {
             return Err(BusyReason::CompactionDebt);
         }
-        let table = new_table(settings, needed, self.active.shared());
         let unsealed = self.ended.iter().map(|ended| ended.point);
         let told = !self.mutants.forget_unsealed();
         let unsealed = unsealed.filter(|point| point.log == LARGE_LOG && told);
-        self.frozen.push_back(Frozen {
-            table: std::mem::replace(&mut self.active, table),
+        let frozen = |table| Frozen {
+            table,
             last: self.last,
             large: self.logs.log(LARGE_LOG).end(),
             unsealed: unsealed.collect(),
             time: self.time.time,
-        });
-        self.active_from = self.logs.bytes();
+        };
+        let bytes = self.logs.bytes();
+        self.tables.freeze(needed, settings, bytes, frozen);
         Ok(())
     }
 
     /// Bytes of both logs that the active memtable stands for.
     fn active_log_bytes(&self) -> u64 {
-        self.logs.bytes() - self.active_from
+        self.tables.active_log_bytes(self.logs.bytes())
     }
 
     /// Freezes the active memtable although it is not full. One that is empty counts where it stands for a segment of
     /// the log: records of time and marks fill that, too.
     pub(super) fn freeze_now(&mut self, settings: &Settings) -> bool {
         let frees = self.active_log_bytes() >= settings.segment_bytes as u64;
-        (frees || !self.active.is_empty()) && self.freeze(0, settings).is_ok()
+        (frees || !self.tables.active().is_empty()) && self.freeze(0, settings).is_ok()
     }
 
     /// Bytes of logs that the active memtable stands for; 0 while another one waits to be flushed.
     pub(super) fn only_active_log_bytes(&self) -> u64 {
-        match self.frozen.is_empty() && !self.active.is_empty() {
-            true => self.active_log_bytes(),
-            false => 0,
-        }
+        self.tables.only_active_log_bytes(self.logs.bytes())
     }
 
     /// What the background owes, where `space` is for the space that the region takes.
     pub(super) fn owed(&self, space: Share, settings: &Settings) -> Owed {
-        let used = |table: &Memtable| table.used_bytes() as u64;
-        let frozen = self.frozen.iter().map(|frozen| used(&frozen.table));
-        let memtables = used(&self.active) + frozen.sum::<u64>();
+        let memtables = self.tables.used_bytes() as u64;
         let l0 = settings.l0_bytes as u64;
         let most = settings.memtables_max as u64 * l0;
         let runs = |count: usize| count as u64;
@@ -268,7 +235,7 @@ impl Writer {
 
     /// Sorted runs in L1.
     pub(super) fn l1_runs(&self) -> usize {
-        self.damages.l1_runs(&self.version)
+        self.installed.l1_runs()
     }
 
     /// Appends `batch` and inserts it. The caller publishes the last LSN.
@@ -278,7 +245,7 @@ impl Writer {
         settings: &Settings,
     ) -> Result<Touched, EngineError> {
         let mut touched = Touched::default();
-        let active = &self.active;
+        let active = self.tables.active();
         let ops = batch.ops().map(|op| GroupOp {
             op,
             log: log_of(&op, settings),
@@ -331,8 +298,9 @@ impl Writer {
     /// Up to where a mark or an edit that every member has durable says so: no record up to there can be
     /// damaged and be taken for one that was never written.
     pub(super) fn marked(&self, everywhere: EditSeq) -> Lsn {
-        let by_edit = match self.version.seq() <= everywhere {
-            true => self.version.durable(),
+        let version = &self.installed.version;
+        let by_edit = match version.seq() <= everywhere {
+            true => version.durable(),
             false => Lsn(0),
         };
         self.found.max(self.logs.marked()).max(by_edit)
@@ -383,23 +351,22 @@ impl Writer {
 
     /// The oldest memtable that waits to be flushed.
     pub(super) fn oldest_frozen(&self) -> Option<&Frozen> {
-        self.frozen.front()
+        self.tables.oldest_frozen()
     }
 
     /// The highest LSN in a memtable that waits to be flushed.
     pub(super) fn frozen_up_to(&self) -> Option<Lsn> {
-        self.frozen.back().map(|frozen| frozen.last)
+        self.tables.newest_frozen().map(|frozen| frozen.last)
     }
 
     /// How many memtables wait to be flushed.
     pub(super) fn frozen_count(&self) -> usize {
-        self.frozen.len()
+        self.tables.frozen_count()
     }
 
     /// Bytes of memory of all memtables.
     pub(super) fn memtable_bytes(&self) -> usize {
-        let frozen = self.frozen.iter().map(|frozen| frozen.table.memory_bytes());
-        self.active.memory_bytes() + frozen.sum::<usize>()
+        self.tables.memory_bytes()
     }
 
     /// Log segments that have ended and are in no edit yet, oldest first.
@@ -414,20 +381,17 @@ impl Writer {
         version: Arc<Version>,
         retired: bool,
     ) -> (Arc<Version>, Option<Frozen>) {
-        let before = std::mem::replace(&mut self.version, version);
-        if self.version.time() > before.time() {
-            self.expired_lsn = self.time.lsn;
-        }
-        let frozen = retired.then(|| self.frozen.pop_front().expect("the memtable was there"));
+        let before = self.installed.replace(version, self.time.lsn);
+        let frozen = retired.then(|| self.tables.retire());
         if let Some(frozen) = &frozen {
-            self.levels_lsn = frozen.last;
+            self.installed.levels_lsn = frozen.last;
         }
         (before, frozen)
     }
 
     /// An edit brought pairs into the levels that no memtable had.
     pub(super) const fn ingested(&mut self) {
-        self.ingests += 1;
+        self.installed.ingests += 1;
     }
 
     /// From now on writes into `range` wait, or none do.
@@ -451,52 +415,28 @@ impl Writer {
 
     /// The edit `seq` added this segment; it may be written once every member has the edit.
     pub(super) fn add_spare(&mut self, seq: EditSeq, segment: LogSegment) {
-        self.spare.push_back((seq, segment));
+        self.spares.add(seq, segment);
     }
 
     /// Gives the logs the segments whose edits everybody has.
     pub(super) fn provide_spares(&mut self, everywhere: EditSeq) -> bool {
-        let mut any = false;
-        while let Some((seq, segment)) = self.spare.front().copied()
-            && seq <= everywhere
-        {
-            self.spare.pop_front();
-            let log = self.logs.log_mut(segment.log);
-            let segment_bytes = u64::from(log.windows().geometry().segment_bytes());
-            let demand = &mut self.demand[segment.log.index()];
-            demand.provided(log.at(), segment_bytes, log.is_at_its_end());
-            log.provide_segment(segment);
-            any = true;
-        }
-        any
+        self.spares.provide(everywhere, &mut self.logs)
     }
 
     /// Whether anything is in memtables.
     pub(super) fn holds_entries(&self) -> bool {
-        !self.frozen.is_empty() || !self.active.is_empty()
+        self.tables.hold_entries()
     }
 
     /// Whether `log` has a segment to write to, now or soon.
     pub(super) fn has_segment(&self, log: LogId) -> bool {
-        self.spare.iter().any(|(_, spare)| spare.log == log) || self.logs.log(log).has_segment()
+        self.spares.has(log) || self.logs.log(log).has_segment()
     }
 
     /// How many segments `log` needs, where none are on their way to it: at most `most`. They are asked for with that.
     pub(super) fn ask_for_segments(&mut self, log: LogId, segment_bytes: u64, most: u64) -> u64 {
-        let coming = self.spare.iter().any(|(_, spare)| spare.log == log);
-        let writer = self.logs.log(log);
-        let demand = &mut self.demand[log.index()];
-        if coming || !writer.wants_segment(demand.ahead(segment_bytes, most)) {
-            return 0;
-        }
-        demand.ask(writer.at(), segment_bytes, most)
+        self.spares.ask(log, &self.logs, segment_bytes, most)
     }
-}
-
-/// A memtable for keys like those of the one before it, which begin with `shared`.
-fn new_table(settings: &Settings, needed: usize, shared: &[u8]) -> Arc<Memtable> {
-    let capacity = settings.l0_bytes.max(needed);
-    Arc::new(Memtable::with_shared(capacity, shared))
 }
 
 /// The log in which an operation's record goes.

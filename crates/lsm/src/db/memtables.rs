@@ -1,0 +1,120 @@
+//! The memtables of an engine: the active one, which is written, and those that wait to be flushed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::memtable::Memtable;
+use crate::settings::Settings;
+use crate::work::frozen::Frozen;
+
+/// See the module documentation.
+pub(super) struct Memtables {
+    active: Arc<Memtable>,
+    /// Bytes that the logs had when the active one was begun.
+    active_from: u64,
+    /// Oldest first.
+    frozen: VecDeque<Frozen>,
+}
+
+impl Memtables {
+    /// `frozen`, oldest first, and an active one that is empty.
+    pub(super) fn new(frozen: VecDeque<Frozen>, settings: &Settings) -> Self {
+        let shared = frozen.back().map_or(&[][..], |last| last.table.shared());
+        Self {
+            active: new_table(settings, 0, shared),
+            active_from: 0,
+            frozen,
+        }
+    }
+
+    /// The active one.
+    #[inline]
+    pub(super) fn active(&self) -> &Memtable {
+        &self.active
+    }
+
+    /// All of them, newest first.
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        let frozen = self.frozen.iter().rev().map(|frozen| &frozen.table);
+        std::iter::once(&self.active).chain(frozen)
+    }
+
+    /// Bytes of logs that the active one stands for, where the logs have `bytes`.
+    #[inline]
+    pub(super) const fn active_log_bytes(&self, bytes: u64) -> u64 {
+        bytes - self.active_from
+    }
+
+    /// The same; 0 while another one waits to be flushed.
+    pub(super) fn only_active_log_bytes(&self, bytes: u64) -> u64 {
+        match self.frozen.is_empty() && !self.active.is_empty() {
+            true => self.active_log_bytes(bytes),
+            false => 0,
+        }
+    }
+
+    /// Puts one that takes `needed` bytes in the place of the active one, which is empty.
+    pub(super) fn replace_active(&mut self, needed: usize, settings: &Settings) {
+        self.active = new_table(settings, needed, self.active.shared());
+    }
+
+    /// Freezes the active one and begins one that takes `needed` bytes, where the logs have `bytes`. `frozen` says what
+    /// the former stands for.
+    pub(super) fn freeze(
+        &mut self,
+        needed: usize,
+        settings: &Settings,
+        bytes: u64,
+        frozen: impl FnOnce(Arc<Memtable>) -> Frozen,
+    ) {
+        let table = new_table(settings, needed, self.active.shared());
+        let active = std::mem::replace(&mut self.active, table);
+        self.frozen.push_back(frozen(active));
+        self.active_from = bytes;
+    }
+
+    /// Takes the oldest one that waits out, which was flushed.
+    pub(super) fn retire(&mut self) -> Frozen {
+        self.frozen.pop_front().expect("the memtable was there")
+    }
+
+    /// The oldest one that waits to be flushed.
+    pub(super) fn oldest_frozen(&self) -> Option<&Frozen> {
+        self.frozen.front()
+    }
+
+    /// The newest one that waits to be flushed.
+    pub(super) fn newest_frozen(&self) -> Option<&Frozen> {
+        self.frozen.back()
+    }
+
+    /// How many wait to be flushed.
+    pub(super) fn frozen_count(&self) -> usize {
+        self.frozen.len()
+    }
+
+    /// Whether anything is in them.
+    pub(super) fn hold_entries(&self) -> bool {
+        !self.frozen.is_empty() || !self.active.is_empty()
+    }
+
+    /// Bytes of their memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.sum(Memtable::memory_bytes)
+    }
+
+    /// Bytes of that which are used.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.sum(Memtable::used_bytes)
+    }
+
+    fn sum(&self, bytes: impl Fn(&Memtable) -> usize) -> usize {
+        self.newest_first().map(|table| bytes(table)).sum()
+    }
+}
+
+/// A memtable for keys like those of the one before it, which begin with `shared`.
+fn new_table(settings: &Settings, needed: usize, shared: &[u8]) -> Arc<Memtable> {
+    let capacity = settings.l0_bytes.max(needed);
+    Arc::new(Memtable::with_shared(capacity, shared))
+}
