@@ -137,7 +137,7 @@ fn make(path: &Path, bytes: u64, shape: &Shape) -> Result<Made, Error> {
     }
     store.finish_recovery();
     let mut edit = version.checkpoint();
-    let first = edit.mark.unwrap_or(SegmentNumber(1)).0;
+    let first = edit.numbers.mark.unwrap_or(SegmentNumber(1)).0;
     fill(&mut edit, first, shape);
     for number in first..first + shape.level_segments + shape.log_segments {
         let place = store.allocate(Purpose::Metadata)?;
@@ -179,11 +179,11 @@ fn merge(
         .iter()
         .map(|(_, _, segment)| segment.clone())
         .collect();
-    let mut next = checkpoint.mark.unwrap_or(SegmentNumber(1)).0;
+    let mut next = checkpoint.numbers.mark.unwrap_or(SegmentNumber(1)).0;
     let mut batch = Vec::new();
     while made.edit_bytes < most && !manifest.wants_checkpoint() {
         let mut edit = Edit::new(EditSeq(checkpoint.seq.0 + 1 + made.edits), checkpoint.epoch);
-        edit.mark = Some(SegmentNumber(next + MERGED));
+        edit.numbers.mark = Some(SegmentNumber(next + MERGED));
         let mut record = manifest::ManifestRecord {
             edit: Vec::new(),
             places: Vec::new(),
@@ -236,7 +236,7 @@ fn begin_log(
     edit: &Edit,
     number: SegmentNumber,
 ) -> Result<(), Error> {
-    let segment = edit.logs_added.iter().find(|log| log.number == number);
+    let segment = edit.logs.added.iter().find(|log| log.number == number);
     let segment = segment.ok_or("there is no such log segment")?;
     let mut bytes = encode_segment_header(REGION, segment).to_vec();
     let here = Identity {
@@ -260,11 +260,11 @@ fn begin_log(
 
 /// Adds the segments of `shape` to `edit`, with numbers from `first` on.
 fn fill(edit: &mut Edit, first: u64, shape: &Shape) {
-    let logs = edit.logs_added.iter().filter(|log| log.log == LARGE_LOG);
+    let logs = edit.logs.added.iter().filter(|log| log.log == LARGE_LOG);
     let ordinal = logs.clone().map(|log| log.ordinal).min().unwrap_or(0);
     let base_lsn = logs.map(|log| log.base_lsn).min().unwrap_or_default();
     // They lie in front of the tail, which counts on from them.
-    for log in &mut edit.logs_added {
+    for log in &mut edit.logs.added {
         if log.log == LARGE_LOG {
             log.ordinal += shape.log_segments;
         }
@@ -280,8 +280,9 @@ fn fill(edit: &mut Edit, first: u64, shape: &Shape) {
             end: Some(whole),
         };
         let at = usize::try_from(n).unwrap_or(usize::MAX);
-        edit.logs_added
-            .insert(at.min(edit.logs_added.len()), segment);
+        edit.logs
+            .added
+            .insert(at.min(edit.logs.added.len()), segment);
     }
     let behind = first + shape.log_segments;
     let key = |n: u64| format!("user{:020}", n << 32).into_bytes();
@@ -308,5 +309,5 @@ fn fill(edit: &mut Edit, first: u64, shape: &Shape) {
     };
     edit.references
         .extend((0..shape.log_segments).map(reference));
-    edit.mark = Some(SegmentNumber(behind + shape.level_segments));
+    edit.numbers.mark = Some(SegmentNumber(behind + shape.level_segments));
 }

@@ -138,15 +138,9 @@ pub struct Reference {
     pub dropped: u64,
 }
 
-/// A step from one version to the next. See the module documentation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Edit {
-    /// One more than the version's that it changes; of a checkpoint: the version's that it states.
-    pub seq: EditSeq,
-    /// The epoch in which it was made.
-    pub epoch: Epoch,
-    /// It states the whole version instead of changes: what it does not add does not exist.
-    pub checkpoint: bool,
+/// Numbers of a version that an edit raises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EditNumbers {
     /// Replay of the logs starts at this LSN: everything below is in the levels.
     pub replay_from: Option<Lsn>,
     /// This LSN and all below were durable on the primary when the edit was made.
@@ -160,6 +154,37 @@ pub struct Edit {
     pub own_mark: Option<SegmentNumber>,
     /// The region's time is not below this: what has expired by it is not there any more.
     pub time: Option<Moment>,
+}
+
+/// What an edit does to the logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogChanges {
+    /// New tails. The one before has to be sealed.
+    pub added: Vec<LogSegment>,
+    /// Tails that end: `to` is the byte behind the last record.
+    pub sealed: Vec<LogPoint>,
+    /// Sealed log segments that no longer belong to the version.
+    pub removed: Vec<(LogId, SegmentNumber)>,
+    /// Log bytes below these points have to be durable on a member before the edit is applied
+    /// there (invariant I3). A member that builds its own levels takes them from checkpoints only. Seals are such
+    /// points without being named here.
+    /// The checkpoint that a manifest begins with states up to where records were known to be durable.
+    /// One for another member has points of two kinds: up to where its sender has the bytes, which may be in whole
+    /// blocks; and up to where records were known to be durable, [never in whole blocks](LogPoint::for_checkpoint).
+    pub points: Vec<LogPoint>,
+}
+
+/// A step from one version to the next. See the module documentation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// One more than the version's that it changes; of a checkpoint: the version's that it states.
+    pub seq: EditSeq,
+    /// The epoch in which it was made.
+    pub epoch: Epoch,
+    /// It states the whole version instead of changes: what it does not add does not exist.
+    pub checkpoint: bool,
+    /// Which numbers of the version it raises.
+    pub numbers: EditNumbers,
     /// Level segments that no longer belong to the version, with all their pieces.
     pub removed: Vec<Place>,
     /// Level segments that stand for fewer keys from now on: for those of the range, or of all the
@@ -168,22 +193,11 @@ pub struct Edit {
     /// Level segments that belong to the version from now on. One that is removed at another
     /// place by the same edit is moved.
     pub added: Vec<(u8, RunId, LevelSegment)>,
-    /// New tails. The one before has to be sealed.
-    pub logs_added: Vec<LogSegment>,
-    /// Tails that end: `to` is the byte behind the last record.
-    pub logs_sealed: Vec<LogPoint>,
-    /// Sealed log segments that no longer belong to the version.
-    pub logs_removed: Vec<(LogId, SegmentNumber)>,
-    /// Those of them that levels point into still: newer entries of the levels hide every such pointer.
-    /// In a checkpoint: all such segments that are gone.
+    /// What it does to the logs.
+    pub logs: LogChanges,
+    /// Of the log segments that it removes, those that levels point into still: newer entries of the levels hide every
+    /// such pointer. In a checkpoint: all such segments that are gone.
     pub evacuated: Vec<SegmentNumber>,
-    /// Log bytes below these points have to be durable on a member before the edit is applied
-    /// there (invariant I3). A member that builds its own levels takes them from checkpoints only. Seals are such
-    /// points without being named here.
-    /// The checkpoint that a manifest begins with states up to where records were known to be durable.
-    /// One for another member has points of two kinds: up to where its sender has the bytes, which may be in whole
-    /// blocks; and up to where records were known to be durable, [never in whole blocks](LogPoint::for_checkpoint).
-    pub log_points: Vec<LogPoint>,
     /// Trees whose segments are added, by the run in which they are. A run has one at most.
     pub trees: Vec<(u8, RunId, Tree)>,
     /// Pointers into logs that came into the levels or left them, by rising segment numbers. An edit that
@@ -209,12 +223,12 @@ impl Edit {
         put_varint(&mut out, self.seq.0);
         put_varint(&mut out, u64::from(self.epoch.0));
         for number in [
-            self.replay_from.map(Lsn::get),
-            self.durable.map(Lsn::get),
-            self.mark.map(SegmentNumber::get),
-            self.follows.map(EditSeq::get),
-            self.own_mark.map(SegmentNumber::get),
-            self.time.map(|time| time.0),
+            self.numbers.replay_from.map(Lsn::get),
+            self.numbers.durable.map(Lsn::get),
+            self.numbers.mark.map(SegmentNumber::get),
+            self.numbers.follows.map(EditSeq::get),
+            self.numbers.own_mark.map(SegmentNumber::get),
+            self.numbers.time.map(|time| time.0),
         ]
         .into_iter()
         .flatten()
@@ -231,7 +245,7 @@ impl Edit {
             put_varint(out, run.0);
             put_segment(out, segment);
         });
-        put_list(&mut out, &self.logs_added, |out, log| {
+        put_list(&mut out, &self.logs.added, |out, log| {
             out.push(log.log.raw());
             put_varint(out, log.ordinal);
             put_varint(out, log.number.0);
@@ -239,12 +253,12 @@ impl Edit {
             put_varint(out, log.base_lsn.0);
             put_varint(out, log.end.map_or(0, |end| u64::from(end) + 1));
         });
-        put_list(&mut out, &self.logs_sealed, |out, at| put_point(out, *at));
-        put_list(&mut out, &self.logs_removed, |out, (log, number)| {
+        put_list(&mut out, &self.logs.sealed, |out, at| put_point(out, *at));
+        put_list(&mut out, &self.logs.removed, |out, (log, number)| {
             out.push(log.raw());
             put_varint(out, number.0);
         });
-        put_list(&mut out, &self.log_points, |out, at| put_point(out, *at));
+        put_list(&mut out, &self.logs.points, |out, at| put_point(out, *at));
         put_list(&mut out, &self.trees, |out, (level, run, tree)| {
             out.push(*level);
             put_varint(out, run.0);
@@ -264,12 +278,12 @@ impl Edit {
     fn flags(&self) -> u8 {
         let flag = |flag, set| if set { flag } else { 0 };
         flag(FLAG_CHECKPOINT, self.checkpoint)
-            | flag(FLAG_REPLAY_FROM, self.replay_from.is_some())
-            | flag(FLAG_DURABLE, self.durable.is_some())
-            | flag(FLAG_MARK, self.mark.is_some())
-            | flag(FLAG_FOLLOWS, self.follows.is_some())
-            | flag(FLAG_OWN_MARK, self.own_mark.is_some())
-            | flag(FLAG_TIME, self.time.is_some())
+            | flag(FLAG_REPLAY_FROM, self.numbers.replay_from.is_some())
+            | flag(FLAG_DURABLE, self.numbers.durable.is_some())
+            | flag(FLAG_MARK, self.numbers.mark.is_some())
+            | flag(FLAG_FOLLOWS, self.numbers.follows.is_some())
+            | flag(FLAG_OWN_MARK, self.numbers.own_mark.is_some())
+            | flag(FLAG_TIME, self.numbers.time.is_some())
     }
 
     /// Reads an edit's bytes.
@@ -301,12 +315,14 @@ impl Edit {
             seq,
             epoch,
             checkpoint: flags & FLAG_CHECKPOINT != 0,
-            replay_from,
-            durable,
-            mark,
-            follows,
-            own_mark,
-            time,
+            numbers: EditNumbers {
+                replay_from,
+                durable,
+                mark,
+                follows,
+                own_mark,
+                time,
+            },
             removed: get_list(&mut from, get_place)?,
             clipped: get_list(&mut from, |from| Ok((get_place(from)?, get_range(from)?)))?,
             added: get_list(&mut from, |from| {
@@ -319,10 +335,12 @@ impl Edit {
                     false => Err(from.malformed()),
                 }
             })?,
-            logs_added: get_list(&mut from, get_log_segment)?,
-            logs_sealed: get_list(&mut from, get_point)?,
-            logs_removed: get_list(&mut from, |from| Ok((get_log(from)?, get_number(from)?)))?,
-            log_points: get_list(&mut from, get_point)?,
+            logs: LogChanges {
+                added: get_list(&mut from, get_log_segment)?,
+                sealed: get_list(&mut from, get_point)?,
+                removed: get_list(&mut from, |from| Ok((get_log(from)?, get_number(from)?)))?,
+                points: get_list(&mut from, get_point)?,
+            },
             trees: get_list(&mut from, |from| {
                 let level = get_level(from)?;
                 Ok((level, RunId(from.varint()?), get_tree(from)?))

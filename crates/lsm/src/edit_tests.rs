@@ -135,19 +135,23 @@ prop_compose! {
             seq: EditSeq(seq),
             epoch: Epoch(epoch),
             checkpoint,
-            replay_from: replay_from.map(Lsn),
-            durable: durable.map(Lsn),
-            mark,
-            follows: follows.map(EditSeq),
-            own_mark,
-            time: time.map(Moment),
+            numbers: EditNumbers {
+                replay_from: replay_from.map(Lsn),
+                durable: durable.map(Lsn),
+                mark,
+                follows: follows.map(EditSeq),
+                own_mark,
+                time: time.map(Moment),
+            },
             removed,
             clipped,
             added,
-            logs_added,
-            logs_sealed,
-            logs_removed,
-            log_points,
+            logs: LogChanges {
+                added: logs_added,
+                sealed: logs_sealed,
+                removed: logs_removed,
+                points: log_points,
+            },
             trees,
             references,
         }
@@ -199,8 +203,11 @@ fn sample() -> Edit {
         number: SegmentNumber(number),
     };
     Edit {
-        replay_from: Some(Lsn(10)),
-        mark: Some(SegmentNumber(64)),
+        numbers: EditNumbers {
+            replay_from: Some(Lsn(10)),
+            mark: Some(SegmentNumber(64)),
+            ..EditNumbers::default()
+        },
         removed: vec![place(7)],
         clipped: vec![(place(8), KeyRange::new("b", None))],
         added: vec![(
@@ -219,25 +226,27 @@ fn sample() -> Edit {
                 form: Form::SelfContained,
             },
         )],
-        logs_added: vec![LogSegment {
-            log: RECOVERY_LOG,
-            ordinal: 2,
-            number: SegmentNumber(5),
-            epoch: Epoch(1),
-            base_lsn: Lsn(11),
-            end: None,
-        }],
-        logs_sealed: vec![LogPoint {
-            log: RECOVERY_LOG,
-            number: SegmentNumber(3),
-            to: 4000,
-        }],
-        logs_removed: vec![(RECOVERY_LOG, SegmentNumber(2))],
-        log_points: vec![LogPoint {
-            log: LARGE_LOG,
-            number: SegmentNumber(4),
-            to: 8192,
-        }],
+        logs: LogChanges {
+            added: vec![LogSegment {
+                log: RECOVERY_LOG,
+                ordinal: 2,
+                number: SegmentNumber(5),
+                epoch: Epoch(1),
+                base_lsn: Lsn(11),
+                end: None,
+            }],
+            sealed: vec![LogPoint {
+                log: RECOVERY_LOG,
+                number: SegmentNumber(3),
+                to: 4000,
+            }],
+            removed: vec![(RECOVERY_LOG, SegmentNumber(2))],
+            points: vec![LogPoint {
+                log: LARGE_LOG,
+                number: SegmentNumber(4),
+                to: 8192,
+            }],
+        },
         references: vec![Reference {
             number: SegmentNumber(4),
             added: 100,
@@ -265,7 +274,10 @@ fn the_bytes_never_change() {
     ];
     assert_eq!(sample().encode(), expected);
     let timed = Edit {
-        time: Some(Moment(300)),
+        numbers: EditNumbers {
+            time: Some(Moment(300)),
+            ..EditNumbers::default()
+        },
         ..Edit::new(EditSeq(5), Epoch(1))
     };
     // Format, flags, seq, epoch, time; nothing of the rest.

@@ -225,7 +225,10 @@ impl Pins {
         let mut ids = (FIRST_PIN.0..).map(RegionId);
         let id = ids.find(|id| !taken.contains(id)).expect("pins are few");
         let mut edit = self.edit_of(version);
-        edit.time = edit.time.max(Some(time).filter(|time| *time > Moment(0)));
+        edit.numbers.time = edit
+            .numbers
+            .time
+            .max(Some(time).filter(|time| *time > Moment(0)));
         let table = version.table().iter();
         let stored = table.map(|(number, stored)| (*number, Arc::clone(stored)));
         let kept = pinned(self.region, self.shape, &edit, &stored.collect());
@@ -281,7 +284,8 @@ impl Pins {
             }
         }
         let mut edit = version.checkpoint();
-        edit.logs_added
+        edit.logs
+            .added
             .retain(|log| log.log == LARGE_LOG && needed.contains(&log.ordinal));
         edit
     }

@@ -55,7 +55,7 @@ fn places(records: &[ManifestRecord]) -> BTreeSet<DeviceSegment> {
         if let Ok(edit) = Edit::decode(&record.edit) {
             let stays: BTreeSet<_> = edit.added.iter().map(|(_, _, new)| new.number).collect();
             let levels = edit.removed.iter().map(|place| place.number);
-            let logs = edit.logs_removed.iter().map(|(_, number)| *number);
+            let logs = edit.logs.removed.iter().map(|(_, number)| *number);
             for number in levels.chain(logs).filter(|number| !stays.contains(number)) {
                 named.remove(&number);
             }

@@ -203,11 +203,11 @@ fn kind_of_last(device: &Arc<MemoryDevice>, settings: &Settings) -> &'static str
     let region = InspectedRegion::read(&store, &store.regions()[0], settings);
     let edit = &region.edits.last().unwrap().edit;
     match edit {
-        edit if edit.replay_from.is_some() => "flush",
+        edit if edit.numbers.replay_from.is_some() => "flush",
         edit if !edit.removed.is_empty() || !edit.added.is_empty() => "compaction",
-        edit if !edit.logs_added.is_empty() => "log segment",
-        edit if !edit.logs_removed.is_empty() => "collection",
-        edit if !edit.logs_sealed.is_empty() => "seal",
+        edit if !edit.logs.added.is_empty() => "log segment",
+        edit if !edit.logs.removed.is_empty() => "collection",
+        edit if !edit.logs.sealed.is_empty() => "seal",
         _ => "numbers",
     }
 }

@@ -270,7 +270,7 @@ fn what_is_not_committed_stays_in_memory() {
         .heard()
         .edits
         .iter()
-        .filter_map(|e| e.replay_from)
+        .filter_map(|e| e.numbers.replay_from)
         .max();
     assert!(
         replay.unwrap() <= half.next(),
@@ -341,7 +341,7 @@ fn the_log_of_deletes_leaves_a_full_member_room_for_merges() {
         watched.engine.set_members_room(Some(room));
         watched.settle_with_edits();
         let declared = |heard: &Heard| {
-            let added = heard.edits.iter().flat_map(|edit| &edit.logs_added);
+            let added = heard.edits.iter().flat_map(|edit| &edit.logs.added);
             added.filter(|segment| segment.log == RECOVERY_LOG).count()
         };
         let before = declared(&watched.listener.heard());

@@ -48,8 +48,8 @@ fn one_edit_declares_several_segments_of_a_log_that_is_written_fast() {
     let store = Store::open_read_only(device).unwrap();
     let region = InspectedRegion::read(&store, &store.regions()[0], &machine.settings);
     let edits = region.edits.iter().map(|record| &record.edit);
-    let added = edits.filter(|edit| !edit.checkpoint && !edit.logs_added.is_empty());
-    let added: Vec<_> = added.map(|edit| edit.logs_added.len()).collect();
+    let added = edits.filter(|edit| !edit.checkpoint && !edit.logs.added.is_empty());
+    let added: Vec<_> = added.map(|edit| edit.logs.added.len()).collect();
     let (most, all) = (*added.iter().max().unwrap(), added.iter().sum::<usize>());
     assert!(most >= 4, "{added:?}");
     assert!(2 * all >= 3 * added.len(), "{added:?}");

@@ -112,8 +112,8 @@ impl LsmReader {
                 },
             }
         });
-        let logs = edit.logs_added.iter().map(|log| {
-            let flushed = edit.log_points.iter().find(|at| at.number == log.number);
+        let logs = edit.logs.added.iter().map(|log| {
+            let flushed = edit.logs.points.iter().find(|at| at.number == log.number);
             Part {
                 number: log.number,
                 len: log.end.or(flushed.map(|at| at.to)).unwrap_or(0),
@@ -130,7 +130,7 @@ impl Reader for LsmReader {
         let mut edit = decoded(&checkpoint.bytes)?;
         let parts = self.parts(&edit);
         let numbers: BTreeSet<SegmentNumber> = parts.iter().map(|part| part.number).collect();
-        edit.log_points.clear();
+        edit.logs.points.clear();
         Ok(Stated {
             seq: checkpoint.seq,
             essence: edit.encode(),
@@ -150,7 +150,7 @@ impl Reader for LsmReader {
         let Ok(edit) = decoded(&stated.bytes) else {
             return false;
         };
-        let mut logs = edit.logs_added.iter();
+        let mut logs = edit.logs.added.iter();
         let Some(segment) = logs.find(|log| log.number == number) else {
             return false;
         };

@@ -20,7 +20,7 @@ const LARGE_STRUCTS: [(&str, usize); 11] = [
     ("engine", 2),
     ("fabric", 2),
     ("log", 2),
-    ("lsm", 2),
+    ("lsm", 1),
     ("replication", 1),
     ("server", 12),
     ("sim", 4),

@@ -317,7 +317,7 @@ impl Background {
             let writer = lsm.lock();
             writer.logs.durable(writer.last())
         };
-        edit.durable = Some(durable.max(self.storage.head().durable()));
+        edit.numbers.durable = Some(durable.max(self.storage.head().durable()));
         let effect = Effect {
             seq: edit.seq,
             ..effect

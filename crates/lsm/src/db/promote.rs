@@ -285,11 +285,11 @@ fn join_group(storage: &mut Storage) -> Result<(), ReplicaError> {
     if !version.builds_levels() {
         return Ok(());
     }
-    let edit = Edit {
+    let mut edit = Edit {
         seq: version.seq().max(version.group_edit()).next(),
-        follows: None,
         ..version.checkpoint_for_others()
     };
+    edit.numbers.follows = None;
     storage.commit(&edit)?;
     storage.settle()?;
     Ok(())
@@ -306,7 +306,7 @@ fn cut(
     for log in LOGS {
         let tail = &recovered.logs[log.index()];
         write_unflushed(&version, tail);
-        edit.logs_sealed.extend(&tail.seals);
+        edit.logs.sealed.extend(&tail.seals);
     }
     storage.raise_mark(&mut edit);
     storage.commit(&edit)?;
@@ -353,14 +353,14 @@ fn begin_logs(
             base_lsn: last.next(),
             end: None,
         };
-        edit.logs_added.push(segment);
+        edit.logs.added.push(segment);
         tails.push((edit.seq, segment));
     }
     // What an earlier start began and nobody wrote to goes at once.
     let head = Arc::clone(storage.head());
     let reach = reach(storage.settings().segment_bytes);
     trim(&head, reach, &mut LastLsns::new(last), &mut edit);
-    if !tails.is_empty() || !edit.logs_removed.is_empty() {
+    if !tails.is_empty() || !edit.logs.removed.is_empty() {
         storage.commit(&edit)?;
     }
     Ok(tails)

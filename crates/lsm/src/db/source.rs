@@ -14,7 +14,7 @@ use super::{Cut, Lsm, bulk};
 use crate::addresses::Addressing;
 use crate::cache::{NodeCache, flushed};
 use crate::damage::Damages;
-use crate::edit::{Edit, LogPoint, LogSegment};
+use crate::edit::{LogPoint, LogSegment};
 use crate::memory::Memory;
 use crate::memtable::allocated;
 use crate::names::LevelError;
@@ -88,12 +88,10 @@ impl Source for Lsm {
             let points: Vec<_> = points.filter(|point| point.to > 0).collect();
             (version, points)
         };
-        let mut edit = Edit {
-            // Numbers of its own are of no meaning to others.
-            own_mark: None,
-            ..version.checkpoint_for_others()
-        };
-        edit.log_points.extend(points);
+        let mut edit = version.checkpoint_for_others();
+        // Numbers of its own are of no meaning to others.
+        edit.numbers.own_mark = None;
+        edit.logs.points.extend(points);
         PinnedCheckpoint {
             checkpoint: Checkpoint {
                 seq: edit.seq,

@@ -5,7 +5,7 @@
 //! anything was found to be gone is part of the history:
 //!
 //! 1. The *region's time* is the highest moment that a record of the recovery log tells
-//!    ([`RecordKind::Time`](argosy_log::RecordKind)), or an edit ([`Edit::time`](crate::edit::Edit)). It
+//!    ([`RecordKind::Time`](argosy_log::RecordKind)), or an edit ([`EditNumbers::time`](crate::edit::EditNumbers)). It
 //!    begins at 0, when nothing expires yet.
 //! 2. Whoever comes upon a pair whose expiry the region's time has not reached, but the clock has,
 //!    appends a record with what the clock shows, and only then takes the pair for gone. The answer

@@ -85,9 +85,11 @@ impl Upkeep {
         let few = at.storage.numbers_left() < at.lsm.settings.number_block / 2;
         if few && self.marks.is_empty() {
             at.storage.raise_mark(&mut edit);
-            effect.mark = edit.mark;
+            effect.mark = edit.numbers.mark;
         }
-        let idle = edit.logs_sealed.is_empty() && edit.logs_added.is_empty() && edit.mark.is_none();
+        let idle = edit.logs.sealed.is_empty()
+            && edit.logs.added.is_empty()
+            && edit.numbers.mark.is_none();
         if idle && !at.jobs.space.is_full() && !gc.trims {
             return Ok(None);
         }
@@ -96,7 +98,7 @@ impl Upkeep {
         let head = Arc::clone(at.storage.head());
         let reach = reach(at.lsm.settings.segment_bytes);
         trim(&head, reach, &mut at.jobs.lasts, &mut edit);
-        if idle && edit.logs_removed.is_empty() {
+        if idle && edit.logs.removed.is_empty() {
             return Ok(None);
         }
         Ok(Some((edit, effect)))
@@ -130,7 +132,7 @@ impl Upkeep {
                     base_lsn,
                     end: None,
                 };
-                edit.logs_added.push(segment);
+                edit.logs.added.push(segment);
                 effect.added.push(segment);
             }
         }
@@ -184,7 +186,7 @@ fn seal_ended(at: &mut Ground<'_>, logs: &DurableEnds, edit: &mut Edit, effect: 
             if *last > durable || !logs.covers(log, ordinal, point.to) {
                 break;
             }
-            edit.logs_sealed.push(*point);
+            edit.logs.sealed.push(*point);
             effect.sealed.push(point.number);
             at.jobs.lasts.set(point.number, *last);
         }
@@ -206,7 +208,7 @@ fn tails_max(at: &Ground<'_>) -> u64 {
 /// The ordinal of the segment with which `log` continues behind its last one and those that `edit` adds to it.
 fn next_ordinal(head: &Version, edit: &Edit, log: LogId) -> u64 {
     let last = head.log(log).last().map(|last| last.segment.ordinal);
-    let mut added = edit.logs_added.iter().rev();
+    let mut added = edit.logs.added.iter().rev();
     let added = added.find(|added| added.log == log);
     let last = added.map(|added| added.ordinal).or(last);
     last.map_or(0, |last| last + 1)

@@ -86,22 +86,22 @@ impl fmt::Display for Edit {
             "edit"
         };
         write!(f, "{what} {} epoch {}", self.seq.0, self.epoch.0)?;
-        if let Some(lsn) = self.replay_from {
+        if let Some(lsn) = self.numbers.replay_from {
             write!(f, " replay {}", lsn.0)?;
         }
-        if let Some(lsn) = self.durable {
+        if let Some(lsn) = self.numbers.durable {
             write!(f, " durable {}", lsn.0)?;
         }
-        if let Some(mark) = self.mark {
+        if let Some(mark) = self.numbers.mark {
             write!(f, " mark {}", mark.0)?;
         }
-        if let Some(seq) = self.follows {
+        if let Some(seq) = self.numbers.follows {
             write!(f, " follows {}", seq.0)?;
         }
-        if let Some(mark) = self.own_mark {
+        if let Some(mark) = self.numbers.own_mark {
             write!(f, " own mark {}", mark.0)?;
         }
-        if let Some(time) = self.time {
+        if let Some(time) = self.numbers.time {
             write!(f, " time {}", time.0)?;
         }
         for place in &self.removed {
@@ -118,19 +118,19 @@ impl fmt::Display for Edit {
             write!(f, "\n  tree L{level}.{} root {segment}@{offset}", run.0)?;
             write!(f, " len {} height {}", tree.len, tree.height)?;
         }
-        for log in &self.logs_added {
+        for log in &self.logs.added {
             write!(f, "\n  + {}", log_segment_in_words(log))?;
         }
-        for at in &self.logs_sealed {
+        for at in &self.logs.sealed {
             write!(f, "\n  seal {}", log_point_in_words(*at))?;
         }
-        for (log, number) in &self.logs_removed {
+        for (log, number) in &self.logs.removed {
             write!(f, "\n  - {}:{}", log_word(*log), number.0)?;
         }
         for number in &self.evacuated {
             write!(f, "\n  evacuated {}", number.0)?;
         }
-        for at in &self.log_points {
+        for at in &self.logs.points {
             write!(f, "\n  need {}", log_point_in_words(*at))?;
         }
         for reference in &self.references {

@@ -479,8 +479,8 @@ impl Replica {
             Made::Progress => return Ok(true),
             Made::Compacted(edit) => (edit, Own::Compaction),
             Made::Flushed(mut edit) => {
-                let replay_from = edit.replay_from.expect("a flush raises it");
-                edit.log_points = self.points();
+                let replay_from = edit.numbers.replay_from.expect("a flush raises it");
+                edit.logs.points = self.points();
                 let last = Lsn(replay_from.0 - 1);
                 (edit, Own::Flush { last })
             }
@@ -525,7 +525,7 @@ impl Replica {
     ) -> Result<(), EngineError> {
         let head = self.storage.head();
         if !head.builds_levels() {
-            edit.follows = Some(head.group_edit());
+            edit.numbers.follows = Some(head.group_edit());
         }
         self.storage.commit(&edit)?;
         builder.own.push_back((edit.seq, own));
@@ -536,7 +536,8 @@ impl Replica {
     pub(super) fn replaces_levels(&self, edit: &Edit) -> bool {
         self.builder.is_some() && edit.checkpoint && {
             let head = self.storage.head();
-            edit.replay_from != Some(head.replay_from()) || edit.added != head.checkpoint().added
+            edit.numbers.replay_from != Some(head.replay_from())
+                || edit.added != head.checkpoint().added
         }
     }
 

@@ -261,14 +261,14 @@ impl Pair {
         replica.learn_places(&self.primary.places());
         replica.expect_checkpoint();
         let mut parts = replica.missing(&bytes).map_err(words)?;
-        parts.retain(|part| edit.logs_added.iter().any(|log| log.number == part.number));
+        parts.retain(|part| edit.logs.added.iter().any(|log| log.number == part.number));
         let Some(behind_first) = parts.get(1..) else {
             return Ok(false);
         };
         self.put_parts(behind_first, &pin, replica)?;
         machine.slots = fresh_slots(&self.settings);
         replica.detach(machine.slots.clone()).map_err(words)?;
-        for LogPoint { number, to, .. } in replica.whole_edit().log_points {
+        for LogPoint { number, to, .. } in replica.whole_edit().logs.points {
             let sent = replica.read(number, 0, block_up(to));
             sent.map_err(|error| format!("it offers {number} up to byte {to}: {error}"))?;
         }
@@ -459,7 +459,7 @@ impl Pair {
         self.primary = Lsm::promote(own, &cache, service).unwrap();
         let bytes = self.primary.checkpoint().checkpoint.bytes;
         let edit = Edit::decode(&bytes).unwrap();
-        let own = (edit.follows, edit.own_mark);
+        let own = (edit.numbers.follows, edit.numbers.own_mark);
         assert_eq!(own, (None, None), "its edits are the group's from here on");
         assert!(edit.seq > before, "{} behind {before}", edit.seq);
         self.recorder.0.lock().unwrap().1 = self.primary.last_lsn();

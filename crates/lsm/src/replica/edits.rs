@@ -417,7 +417,7 @@ impl Replica {
             }
         }
         let frees_medium = edit.removed.iter().any(|at| at.level == MEDIUM_LOG);
-        if edit.checkpoint || !edit.logs_removed.is_empty() || frees_medium {
+        if edit.checkpoint || !edit.logs.removed.is_empty() || frees_medium {
             self.incoming.trim_log_map(&head);
         }
         // What is sealed is complete; what the version does not have belongs to a checkpoint that
@@ -450,7 +450,7 @@ impl Replica {
     /// last of the device, because the edits behind this one are what frees space.
     fn make_room(&mut self, edit: &Edit) -> Result<(), ReplicaError> {
         let head = Arc::clone(self.storage.head());
-        for log in &edit.logs_added {
+        for log in &edit.logs.added {
             let held = head.log_segment(log.number);
             let held = held.is_some_and(|entry| one_segment(&entry.segment, log));
             let pending = self.storage.pending().any(|s| s.number() == log.number);

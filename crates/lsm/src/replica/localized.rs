@@ -15,7 +15,7 @@
 use argosy_base::Lsn;
 
 use super::logs::Logs;
-use crate::edit::{Edit, LogSegment};
+use crate::edit::{Edit, EditNumbers, LogChanges, LogSegment};
 use crate::names::logs::LOGS;
 use crate::storage::Storage;
 use crate::version::Version;
@@ -28,15 +28,21 @@ pub(super) fn localized(edit: Edit, storage: &Storage, logs: &Logs) -> Edit {
     if !edit.checkpoint {
         return Edit {
             seq,
-            follows,
-            replay_from: None,
+            numbers: EditNumbers {
+                follows,
+                replay_from: None,
+                ..edit.numbers
+            },
             removed: Vec::new(),
             clipped: Vec::new(),
             added: Vec::new(),
             trees: Vec::new(),
             references: Vec::new(),
-            log_points: Vec::new(),
-            logs_removed: Vec::new(),
+            logs: LogChanges {
+                points: Vec::new(),
+                removed: Vec::new(),
+                ..edit.logs
+            },
             evacuated: Vec::new(),
             ..edit
         };
@@ -53,15 +59,21 @@ pub(super) fn localized(edit: Edit, storage: &Storage, logs: &Logs) -> Edit {
                 open.any(|log| log.number == number)
             };
             let kept = logs.declared(head).filter(|point| goes_on(point.number));
-            let log_points = kept.chain(edit.log_points).collect();
+            let log_points = kept.chain(edit.logs.points).collect();
             Edit {
                 seq,
-                follows,
                 epoch: edit.epoch.max(head.epoch()),
-                durable: edit.durable.max(Some(head.durable())),
-                mark: edit.mark,
-                logs_added,
-                log_points,
+                numbers: EditNumbers {
+                    follows,
+                    durable: edit.numbers.durable.max(Some(head.durable())),
+                    mark: edit.numbers.mark,
+                    ..own.numbers
+                },
+                logs: LogChanges {
+                    added: logs_added,
+                    points: log_points,
+                    ..own.logs
+                },
                 ..own
             }
         }
@@ -69,8 +81,11 @@ pub(super) fn localized(edit: Edit, storage: &Storage, logs: &Logs) -> Edit {
             let behind = storage.behind_own(&edit).unwrap_or_default();
             Edit {
                 seq,
-                follows,
-                own_mark: Some(behind.max(head.own_mark())),
+                numbers: EditNumbers {
+                    follows,
+                    own_mark: Some(behind.max(head.own_mark())),
+                    ..edit.numbers
+                },
                 ..edit
             }
         }
@@ -80,12 +95,12 @@ pub(super) fn localized(edit: Edit, storage: &Storage, logs: &Logs) -> Edit {
 /// The chains of `checkpoint`, with what this member still needs of its own in front and in
 /// between; `None` where both together do not reach back to the own start of replay.
 fn kept_logs(checkpoint: &Edit, head: &Version, logs: &Logs) -> Option<Vec<LogSegment>> {
-    let theirs = checkpoint.replay_from.unwrap_or(Lsn(1));
+    let theirs = checkpoint.numbers.replay_from.unwrap_or(Lsn(1));
     let reaches_back = theirs <= head.replay_from();
     if !reaches_back && logs.lsn.next() < theirs {
         return None;
     }
-    let mut kept = checkpoint.logs_added.clone();
+    let mut kept = checkpoint.logs.added.clone();
     for log in LOGS {
         for entry in head.log(log) {
             let segment = entry.segment;

@@ -246,10 +246,11 @@ impl Replica {
         if edit.seq >= own.seq {
             return Ok(theirs);
         }
-        let open = own.logs_added.iter().filter(|log| log.end.is_none());
+        let open = own.logs.added.iter().filter(|log| log.end.is_none());
         let open: Vec<SegmentNumber> = open.map(|log| log.number).collect();
-        let further = edit.log_points.into_iter();
-        own.log_points
+        let further = edit.logs.points.into_iter();
+        own.logs
+            .points
             .extend(further.filter(|point| open.contains(&point.number)));
         Ok(own.encode())
     }
@@ -259,16 +260,16 @@ impl Replica {
         let current = self.storage.current();
         let mut edit = Edit {
             seq: current.group_edit(),
-            follows: None,
-            own_mark: None,
             ..current.checkpoint()
         };
-        edit.log_points.extend(self.logs.declared(current));
+        edit.numbers.follows = None;
+        edit.numbers.own_mark = None;
+        edit.logs.points.extend(self.logs.declared(current));
         for entry in current.open_logs() {
             let LogSegment { log, number, .. } = entry.segment;
             let to = self.logs.fills.get(&number).map_or(0, Fill::held);
             if to > 0 {
-                edit.log_points.push(LogPoint { log, number, to });
+                edit.logs.points.push(LogPoint { log, number, to });
             }
         }
         edit

@@ -18,7 +18,7 @@ pub(super) struct LogNeed {
 /// How far which log segments have to be here for `edit`, the next one after `head`.
 pub(super) fn log_needs(edit: &Edit, head: &Version) -> BTreeMap<SegmentNumber, LogNeed> {
     let mut needs = BTreeMap::new();
-    for log in &edit.logs_added {
+    for log in &edit.logs.added {
         let need = LogNeed {
             segment: *log,
             to: log.end.unwrap_or(0),
@@ -26,8 +26,8 @@ pub(super) fn log_needs(edit: &Edit, head: &Version) -> BTreeMap<SegmentNumber, 
         };
         needs.insert(log.number, need);
     }
-    let seals = edit.logs_sealed.iter().map(|point| (point, true));
-    let points = edit.log_points.iter().map(|point| (point, false));
+    let seals = edit.logs.sealed.iter().map(|point| (point, true));
+    let points = edit.logs.points.iter().map(|point| (point, false));
     for (point, ends) in seals.chain(points) {
         let known = head.log_segment(point.number);
         let known = known.filter(|_| !edit.checkpoint).map(|entry| LogNeed {

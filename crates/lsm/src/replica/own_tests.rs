@@ -168,7 +168,7 @@ fn log_points_of_others_ask_a_copy_with_own_levels_for_nothing() {
         let version = Arc::clone(pair.backup.storage.head());
         let segment = version.tail(LARGE_LOG).unwrap().segment;
         let mut edit = Edit::new(version.group_edit().next(), EPOCH);
-        edit.log_points.push(LogPoint {
+        edit.logs.points.push(LogPoint {
             log: segment.log,
             number: segment.number,
             to: pair.backup.logs.geometry.segment_bytes(),

@@ -67,7 +67,7 @@ fn a_log_segment_that_goes_on_goes_out_whole_as_far_as_it_is_durable() {
         pair.settle();
         let PinnedCheckpoint { checkpoint, pin } = pair.primary.checkpoint();
         let bytes = checkpoint.bytes;
-        let mut points = Edit::decode(&bytes).unwrap().log_points;
+        let mut points = Edit::decode(&bytes).unwrap().logs.points;
         points.retain(LogPoint::is_in_blocks);
         let at = |version: &Version, number| {
             let place = version.stored(number).unwrap().place();

@@ -173,7 +173,7 @@ impl Heard {
             Self::Segment(segment) => return segment.number,
             Self::Edit(edit) => Edit::decode(&edit.bytes).unwrap(),
         };
-        let logs = edit.logs_added.iter().map(|log| log.number);
+        let logs = edit.logs.added.iter().map(|log| log.number);
         logs.max().unwrap_or_default()
     }
 }
@@ -554,12 +554,13 @@ impl Pair {
         let PinnedCheckpoint { checkpoint, pin } = self.primary.checkpoint();
         let bytes = checkpoint.bytes;
         let mut theirs = Edit::decode(&bytes).unwrap();
-        theirs.log_points.clear();
+        theirs.logs.points.clear();
         let own = self.backup.version().checkpoint();
         assert_eq!(own.to_string(), theirs.to_string());
         let levels = own.added.iter().map(|(_, _, s)| (s.number, s.len));
         let logs = own
-            .logs_added
+            .logs
+            .added
             .iter()
             .filter_map(|s| Some((s.number, s.end?)));
         for (number, len) in levels.chain(logs) {
@@ -1062,15 +1063,15 @@ fn a_block_is_not_taken_from_a_window_before_all_of_it_is_there() {
         to: at.end,
     };
     let mut edit = Edit::new(pair.backup.position().edit.next(), EPOCH);
-    edit.log_points.push(point);
+    edit.logs.points.push(point);
     let part = SegmentPart {
         number: at.segment,
         from: at.flushed,
         to: at.end.next_multiple_of(4096),
     };
     assert_eq!(pair.backup.missing(&edit.encode()).unwrap(), [part]);
-    edit.log_points.clear();
-    edit.logs_sealed.push(point);
+    edit.logs.points.clear();
+    edit.logs.sealed.push(point);
     assert_eq!(pair.backup.missing(&edit.encode()).unwrap(), []);
 }
 

@@ -71,12 +71,12 @@ pub(super) enum Work {
 impl Storage {
     /// `edit`, with log points that only whole records lie in front of. A checkpoint states some in whole blocks.
     fn with_record_points<'e>(&self, edit: &'e Edit) -> Cow<'e, Edit> {
-        if !edit.checkpoint || edit.log_points.is_empty() {
+        if !edit.checkpoint || edit.logs.points.is_empty() {
             return Cow::Borrowed(edit);
         }
         let geometry = self.settings.log_geometry();
         let mut edit = edit.clone();
-        let in_blocks = edit.log_points.iter_mut().filter(|p| p.is_in_blocks());
+        let in_blocks = edit.logs.points.iter_mut().filter(|p| p.is_in_blocks());
         for point in in_blocks {
             point.to = geometry.durable_records(point.to);
         }
@@ -100,7 +100,7 @@ impl Storage {
         let mut places = Vec::new();
         let mut needs = Vec::new();
         let levels = edit.added.iter().map(|(_, _, segment)| segment.number);
-        let logs = edit.logs_added.iter().map(|log| log.number);
+        let logs = edit.logs.added.iter().map(|log| log.number);
         for number in levels.chain(logs) {
             let stored = version.stored(number).expect("the edit added it");
             let moved = self.head().stored(number).filter(|_| !edit.checkpoint);
@@ -113,7 +113,7 @@ impl Storage {
             }
             self.pending.remove(&number);
         }
-        let points = edit.logs_sealed.iter().chain(&edit.log_points);
+        let points = edit.logs.sealed.iter().chain(&edit.logs.points);
         let logs = points.filter_map(|point| version.stored(point.number));
         needs.extend(logs.cloned());
         let bytes: Arc<[u8]> = edit.encode().into();
@@ -352,7 +352,7 @@ impl Storage {
 
 /// The segments of the large and the medium log that `edit` adds.
 fn logs_of(edit: &Edit) -> impl Iterator<Item = SegmentNumber> {
-    let large = edit.logs_added.iter().filter(|log| log.log == LARGE_LOG);
+    let large = edit.logs.added.iter().filter(|log| log.log == LARGE_LOG);
     let large = large.map(|log| log.number);
     let added = edit.added.iter();
     let medium = added.filter(|(level, ..)| *level == MEDIUM_LOG);

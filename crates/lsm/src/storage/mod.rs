@@ -353,7 +353,7 @@ impl Storage {
     /// Has `edit` reserve one more block of the member's own numbers.
     pub(crate) fn raise_own_mark(&self, edit: &mut Edit) {
         let mark = self.numbers.next().max(self.head().own_mark()).0 + self.settings.number_block;
-        edit.own_mark = Some(SegmentNumber(mark));
+        edit.numbers.own_mark = Some(SegmentNumber(mark));
     }
 
     /// Behind the last number of the member's own range that `edit` adds, if it adds one: another member
@@ -384,7 +384,7 @@ impl Storage {
     /// Has `edit` reserve one more block of numbers.
     pub fn raise_mark(&self, edit: &mut Edit) {
         let mark = self.head().mark().0 + self.settings.number_block;
-        edit.mark = Some(SegmentNumber(mark));
+        edit.numbers.mark = Some(SegmentNumber(mark));
     }
 
     /// Every member has recorded that numbers below `mark` may be in use. Without other members:
@@ -496,10 +496,8 @@ fn segment_bytes(settings: &Settings) -> u32 {
 
 /// What a manifest begins with to stand for `version`.
 fn checkpoint_record(version: &Version) -> ManifestRecord {
-    let edit = Edit {
-        log_points: version.log_points().collect(),
-        ..version.checkpoint()
-    };
+    let mut edit = version.checkpoint();
+    edit.logs.points = version.log_points().collect();
     let places = version.table().values();
     ManifestRecord {
         edit: edit.encode(),

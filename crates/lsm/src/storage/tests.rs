@@ -88,7 +88,7 @@ impl Rig {
 
     fn commit_numbers(&mut self) {
         let edit = self.first_edit();
-        let mark = edit.mark.unwrap();
+        let mark = edit.numbers.mark.unwrap();
         self.storage.commit(&edit).unwrap();
         self.settle();
         self.storage.mark_recorded(mark);
@@ -165,13 +165,13 @@ fn random_edit(rig: &mut Rig, random: &mut Random) -> Edit {
         let last = head.log(RECOVERY_LOG).last().map(|last| last.segment);
         if let Some(last) = last {
             let (log, number) = (last.log, last.number);
-            edit.logs_sealed.push(LogPoint {
+            edit.logs.sealed.push(LogPoint {
                 log,
                 number,
                 to: 100,
             });
         }
-        edit.logs_added.push(LogSegment {
+        edit.logs.added.push(LogSegment {
             log: RECOVERY_LOG,
             ordinal: last.map_or(0, |last| last.ordinal + 1),
             number,
@@ -180,7 +180,7 @@ fn random_edit(rig: &mut Rig, random: &mut Random) -> Edit {
             end: None,
         });
         for old in head.log(RECOVERY_LOG).iter().rev().skip(2) {
-            edit.logs_removed.push((RECOVERY_LOG, old.segment.number));
+            edit.logs.removed.push((RECOVERY_LOG, old.segment.number));
         }
     } else if runs < 4 {
         for from in 0..1 + random.below(3) {

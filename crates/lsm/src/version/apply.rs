@@ -393,16 +393,16 @@ impl Step<'_> {
     }
 
     fn logs(&mut self) -> Result<(), EditError> {
-        for at in &self.edit.logs_sealed {
+        for at in &self.edit.logs.sealed {
             self.seal(*at)?;
         }
-        for log in &self.edit.logs_added {
+        for log in &self.edit.logs.added {
             self.add_log(*log)?;
         }
-        for point in &self.edit.log_points {
+        for point in &self.edit.logs.points {
             self.log_point(*point)?;
         }
-        for (log, number) in &self.edit.logs_removed {
+        for (log, number) in &self.edit.logs.removed {
             self.remove_log(*log, *number)?;
         }
         self.evacuate()
@@ -487,7 +487,7 @@ impl Step<'_> {
     /// Notes which of the segments that are gone levels may point into.
     fn evacuate(&mut self) -> Result<(), EditError> {
         for number in &self.edit.evacuated {
-            let mut removed = self.edit.logs_removed.iter();
+            let mut removed = self.edit.logs.removed.iter();
             let goes = self.edit.checkpoint || removed.any(|at| *at == (LARGE_LOG, *number));
             let fits = goes && self.next.stored(*number).is_none();
             self.ensure(fits, "what is evacuated is not removed", *number)?;

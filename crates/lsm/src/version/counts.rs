@@ -212,8 +212,8 @@ impl Step<'_> {
         let removed = self.edit.removed.iter();
         let removed = removed.filter(|place| place.level == MEDIUM_LOG);
         let removed = removed.map(|place| place.number);
-        let logs = self.edit.logs_removed.iter().map(|(_, number)| *number);
-        let new = self.edit.logs_added.iter().map(|log| log.number);
+        let logs = self.edit.logs.removed.iter().map(|(_, number)| *number);
+        let new = self.edit.logs.added.iter().map(|log| log.number);
         let counted = self.edit.references.iter().map(|touched| touched.number);
         let touched = counted.chain(added).chain(removed).chain(logs).chain(new);
         let touched: BTreeSet<_> = touched.collect();

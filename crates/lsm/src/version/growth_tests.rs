@@ -84,11 +84,11 @@ impl Bench {
         let half = segments / 2;
         let mut edit = Edit::new(EditSeq(1), Epoch(1));
         edit.checkpoint = true;
-        edit.mark = Some(SegmentNumber(10 * ABOVE));
-        edit.logs_added.push(log(RECOVERY_LOG, 0, 1, None));
+        edit.numbers.mark = Some(SegmentNumber(10 * ABOVE));
+        edit.logs.added.push(log(RECOVERY_LOG, 0, 1, None));
         let large = (0..half).map(|n| log(LARGE_LOG, n, 10 + n, Some(1 << 20)));
-        edit.logs_added.extend(large);
-        edit.logs_added.push(log(LARGE_LOG, half, 2, None));
+        edit.logs.added.extend(large);
+        edit.logs.added.push(log(LARGE_LOG, half, 2, None));
         edit.added = (0..half)
             .map(|n| (LEVEL, RunId(0), segment(10 + half + n, n, 1000)))
             .chain((0..half / 8).map(|n| (LEVEL - 1, RunId(0), segment(ABOVE + n, n, 8000))))
@@ -108,7 +108,7 @@ impl Bench {
     /// Applies `edit`. Returns the work.
     pub(crate) fn apply(&mut self, edit: &Edit) -> Work {
         let levels = edit.added.iter().map(|(_, _, segment)| segment.number);
-        let logs = edit.logs_added.iter().map(|log| log.number);
+        let logs = edit.logs.added.iter().map(|log| log.number);
         let stored = |number: SegmentNumber| {
             let place = DeviceSegment(u32::try_from(number.0).unwrap());
             let store = Arc::clone(&self.store);
@@ -168,7 +168,7 @@ impl Bench {
     /// A run of twenty segments comes to L1.
     pub(crate) fn flush(&self) -> Edit {
         let mut edit = self.next();
-        edit.replay_from = Some(Lsn(7));
+        edit.numbers.replay_from = Some(Lsn(7));
         let step = self.half * 1000 / 20;
         edit.added = (0..20)
             .map(|n| (1, RunId(1), segment(4 * MANY + n, n, step)))
@@ -181,15 +181,15 @@ impl Bench {
     /// A log segment is sealed, four are declared, one to which nothing points goes.
     pub(crate) fn upkeep(&self) -> Edit {
         let mut edit = self.next();
-        edit.logs_sealed = vec![LogPoint {
+        edit.logs.sealed = vec![LogPoint {
             log: LARGE_LOG,
             number: SegmentNumber(2),
             to: 1 << 20,
         }];
-        edit.logs_added = (1..5)
+        edit.logs.added = (1..5)
             .map(|n| log(LARGE_LOG, self.half + n, 5 * MANY + n, None))
             .collect();
-        edit.logs_removed = vec![(LARGE_LOG, SegmentNumber(10))];
+        edit.logs.removed = vec![(LARGE_LOG, SegmentNumber(10))];
         edit
     }
 }
@@ -236,7 +236,7 @@ fn what_trimming_costs_does_not_grow_with_the_version() {
         let mut lasts = LastLsns::new(Lsn(0));
         [Bench::compaction, Bench::flush, Bench::upkeep].map(|edit| {
             let mut edit = edit(&bench);
-            edit.logs_removed.clear();
+            edit.logs.removed.clear();
             let version = bench.version.clone();
             let ((), work) = work::of(|| {
                 trim(&version, 18, &mut lasts, &mut edit);

@@ -52,7 +52,7 @@ use argosy_base::{
 
 use crate::addresses::Places;
 use crate::edit::{
-    Edit, LevelSegment, LogPoint, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED,
+    Edit, LevelSegment, LogChanges, LogPoint, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED,
 };
 use crate::names::SegmentName;
 use crate::segments::StoredSegment;
@@ -476,10 +476,9 @@ impl Version {
     /// [`checkpoint`](Self::checkpoint) for another member, with the log points that edits have stated.
     #[must_use]
     pub(crate) fn checkpoint_for_others(&self) -> Edit {
-        Edit {
-            log_points: self.log_points().map(LogPoint::for_checkpoint).collect(),
-            ..self.checkpoint()
-        }
+        let mut edit = self.checkpoint();
+        edit.logs.points = self.log_points().map(LogPoint::for_checkpoint).collect();
+        edit
     }
 
     /// The edit that states this whole version, to begin a manifest or another member's copy.
@@ -509,21 +508,19 @@ impl Version {
             seq: self.rising.seq,
             epoch: self.rising.epoch,
             checkpoint: true,
-            replay_from: Some(self.rising.replay_from),
-            durable: Some(self.rising.durable),
-            mark: Some(self.rising.mark),
-            follows: self.rising.follows,
-            own_mark: Some(self.rising.own_mark).filter(|mark| mark.0 > 0),
-            time: Some(self.rising.time).filter(|time| time.0 > 0),
+            numbers: self.rising.stated(),
             added,
             trees,
             evacuated: self.evacuated.keys().copied().collect(),
             references: self.pointers.uses.iter().map(reference).collect(),
-            logs_added: self
-                .logs
-                .iter()
-                .flat_map(|log| log.iter().map(|entry| entry.segment))
-                .collect(),
+            logs: LogChanges {
+                added: self
+                    .logs
+                    .iter()
+                    .flat_map(|log| log.iter().map(|entry| entry.segment))
+                    .collect(),
+                ..LogChanges::default()
+            },
             ..Edit::default()
         }
     }

@@ -2,7 +2,7 @@
 
 use argosy_base::{EditSeq, Epoch, Lsn, Moment, SegmentNumber};
 
-use crate::edit::Edit;
+use crate::edit::{Edit, EditNumbers};
 
 /// See the module documentation.
 #[derive(Clone, Copy, Debug)]
@@ -15,9 +15,9 @@ pub(super) struct Rising {
     pub(super) durable: Lsn,
     pub(super) time: Moment,
     pub(super) mark: SegmentNumber,
-    /// See [`Edit::follows`].
+    /// See [`EditNumbers::follows`].
     pub(super) follows: Option<EditSeq>,
-    /// See [`Edit::own_mark`]; 0 where there is none.
+    /// See [`EditNumbers::own_mark`]; 0 where there is none.
     pub(super) own_mark: SegmentNumber,
 }
 
@@ -34,6 +34,18 @@ impl Rising {
         own_mark: SegmentNumber(0),
     };
 
+    /// As a checkpoint states them.
+    pub(super) fn stated(self) -> EditNumbers {
+        EditNumbers {
+            replay_from: Some(self.replay_from),
+            durable: Some(self.durable),
+            mark: Some(self.mark),
+            follows: self.follows,
+            own_mark: Some(self.own_mark).filter(|mark| mark.0 > 0),
+            time: Some(self.time).filter(|time| time.0 > 0),
+        }
+    }
+
     /// Those after `edit`, where the member's own mark was `own_mark` before: a checkpoint does not take that back.
     ///
     /// # Errors
@@ -42,12 +54,12 @@ impl Rising {
         let next = Self {
             seq: edit.seq,
             epoch: edit.epoch,
-            replay_from: edit.replay_from.unwrap_or(self.replay_from),
-            durable: edit.durable.unwrap_or(self.durable),
-            time: edit.time.unwrap_or_default().max(self.time),
-            mark: edit.mark.unwrap_or(self.mark),
-            follows: edit.follows.or(self.follows),
-            own_mark: edit.own_mark.unwrap_or(own_mark),
+            replay_from: edit.numbers.replay_from.unwrap_or(self.replay_from),
+            durable: edit.numbers.durable.unwrap_or(self.durable),
+            time: edit.numbers.time.unwrap_or_default().max(self.time),
+            mark: edit.numbers.mark.unwrap_or(self.mark),
+            follows: edit.numbers.follows.or(self.follows),
+            own_mark: edit.numbers.own_mark.unwrap_or(own_mark),
         };
         let rules = [
             (next.epoch >= self.epoch, "the epoch goes back"),

@@ -47,7 +47,7 @@ fn table_of(version: &Version) -> New {
 /// Something to stand for every segment that `edit` adds.
 fn stored_for(store: &Arc<Store>, edit: &Edit) -> New {
     let levels = edit.added.iter().map(|(_, _, segment)| segment.number);
-    let logs = edit.logs_added.iter().map(|log| log.number);
+    let logs = edit.logs.added.iter().map(|log| log.number);
     let stored = |number| {
         let handle = store.allocate(Purpose::Write).unwrap();
         (
@@ -177,9 +177,9 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
             }
             ["numbers", ref rest @ ..] => {
                 let get = |name| Some(after(rest, name, 0u64)).filter(|n| *n > 0);
-                edit.replay_from = get("replay").map(Lsn);
-                edit.durable = get("durable").map(Lsn);
-                edit.mark = get("mark").map(SegmentNumber);
+                edit.numbers.replay_from = get("replay").map(Lsn);
+                edit.numbers.durable = get("durable").map(Lsn);
+                edit.numbers.mark = get("mark").map(SegmentNumber);
             }
             ["-", place] if place.starts_with(['L', 'm', 'u']) => {
                 edit.removed.push(parse_place(place))
@@ -187,7 +187,7 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
             ["-", log] => {
                 let (log, number) = parse_log(log);
                 let number = SegmentNumber(number.parse().unwrap());
-                edit.logs_removed.push((log, number));
+                edit.logs.removed.push((log, number));
             }
             ["clip", place, ref range @ ..] => {
                 edit.clipped.push((parse_place(place), parse_range(range)));
@@ -201,10 +201,10 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
                 edit.added.push((place.level, place.run, segment));
             }
             ["tree", place, ref rest @ ..] => edit.trees.push(parse_tree(place, rest)),
-            ["+", log, ref rest @ ..] => edit.logs_added.push(parse_log_segment(log, rest)),
-            ["seal", at] => edit.logs_sealed.push(parse_point(at)),
+            ["+", log, ref rest @ ..] => edit.logs.added.push(parse_log_segment(log, rest)),
+            ["seal", at] => edit.logs.sealed.push(parse_point(at)),
             ["evacuated", number] => edit.evacuated.push(SegmentNumber(number.parse().unwrap())),
-            ["need", at] => edit.log_points.push(parse_point(at)),
+            ["need", at] => edit.logs.points.push(parse_point(at)),
             ["references", number, added, "added,", dropped, "dropped"] => {
                 edit.references.push(Reference {
                     number: SegmentNumber(number.trim_end_matches(':').parse().unwrap()),
@@ -544,7 +544,7 @@ impl Model {
         let log = LARGE_LOG;
         if let Some((_, number, sealed)) = self.chain.last_mut() {
             *sealed = true;
-            edit.logs_sealed.push(LogPoint {
+            edit.logs.sealed.push(LogPoint {
                 log,
                 number: SegmentNumber(*number),
                 to: 4096,
@@ -553,7 +553,7 @@ impl Model {
         self.next_number += 1;
         let ordinal = self.chain.last().map_or(0, |(ordinal, _, _)| ordinal + 1);
         self.chain.push((ordinal, self.next_number, false));
-        edit.logs_added.push(LogSegment {
+        edit.logs.added.push(LogSegment {
             log,
             ordinal,
             number: SegmentNumber(self.next_number),
@@ -567,7 +567,7 @@ impl Model {
         self.chain.retain(|(_, number, sealed)| {
             let keep = !sealed || refs.contains(number);
             if !keep {
-                edit.logs_removed.push((log, SegmentNumber(*number)));
+                edit.logs.removed.push((log, SegmentNumber(*number)));
             }
             keep
         });
@@ -625,7 +625,7 @@ fn versions_are_what_a_model_says() {
                 _ => model.turn_log(&mut edit),
             }
             model.count(&mut edit);
-            edit.mark = Some(SegmentNumber(model.next_number + 1));
+            edit.numbers.mark = Some(SegmentNumber(model.next_number + 1));
             let new = stored_for(&store, &edit);
             version = version.apply(&edit, &new).unwrap();
             model.check(&version);

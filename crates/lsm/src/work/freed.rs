@@ -29,7 +29,7 @@ pub(crate) fn pointed_to(
     edit: &Edit,
     settings: &Settings,
 ) -> Option<(Vec<u8>, Pointer)> {
-    let freed = edit.logs_removed.iter();
+    let freed = edit.logs.removed.iter();
     let mut freed = freed
         .filter(|(log, number)| *log == LARGE_LOG && !edit.evacuated.contains(number))
         .filter_map(|(_, number)| before.log_segment(*number));

@@ -144,7 +144,7 @@ fn costs(segments: u64) -> [Work; 3] {
     let mut kept = Kept::new(&bench.version);
     [Bench::compaction, Bench::flush, Bench::upkeep].map(|edit| {
         let mut edit = edit(&bench);
-        edit.logs_removed.clear();
+        edit.logs.removed.clear();
         let before = bench.version.clone();
         let ((), made) = work::of(|| kept.before(&before, &mut edit));
         let applied = bench.apply(&edit);

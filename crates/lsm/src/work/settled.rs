@@ -67,7 +67,7 @@ impl SettledLogs {
         if self.seq.map(EditSeq::next) != Some(version.seq()) || edit.checkpoint {
             return;
         }
-        for (log, number) in &edit.logs_removed {
+        for (log, number) in &edit.logs.removed {
             if *log == LARGE_LOG {
                 self.take(*number);
             }

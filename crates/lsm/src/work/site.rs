@@ -77,7 +77,8 @@ impl Site<'_> {
     pub(crate) fn tell_time(&self, edit: &mut Edit, time: Moment) {
         let time = time.max(self.time);
         let forgets = self.settings.mutants.forget_time();
-        edit.time = Some(time).filter(|time| *time > self.storage.head().time() && !forgets);
+        edit.numbers.time =
+            Some(time).filter(|time| *time > self.storage.head().time() && !forgets);
     }
 
     pub(crate) fn tools(&mut self, purpose: Purpose) -> Tools<'_> {

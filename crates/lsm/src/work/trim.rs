@@ -186,7 +186,7 @@ pub(crate) fn unknown_beginning(
 /// Adds to `edit`, which changes `version` and counts the pointers that it adds and drops, the removals
 /// that it makes possible. `reach` is [`reach`](argosy_log::value::reach) of the geometry.
 pub(crate) fn trim(version: &Version, reach: u64, lasts: &mut LastLsns, edit: &mut Edit) {
-    let replay_from = edit.replay_from.unwrap_or(version.replay_from());
+    let replay_from = edit.numbers.replay_from.unwrap_or(version.replay_from());
     let refs = |number| refs_after(version, edit, number);
     let (mut gone, mut evacuated, mut medium) = (Vec::new(), Vec::new(), Vec::new());
     // It is as long as memtables need it.
@@ -220,7 +220,7 @@ pub(crate) fn trim(version: &Version, reach: u64, lasts: &mut LastLsns, edit: &m
     for (_, number) in &gone {
         lasts.forget(*number);
     }
-    edit.logs_removed.extend(gone);
+    edit.logs.removed.extend(gone);
     edit.evacuated.extend(evacuated);
     let place = |number| Place {
         level: MEDIUM_LOG,

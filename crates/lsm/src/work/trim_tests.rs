@@ -150,22 +150,24 @@ fn version(logs: &[Log]) -> Version {
     let store = Store::open(Arc::new(device), &StoreSettings::default()).unwrap();
     let mut edit = Edit::new(EditSeq(1), Epoch(1));
     edit.checkpoint = true;
-    edit.mark = Some(SegmentNumber(1000));
-    edit.replay_from = Some(Lsn(10));
-    edit.logs_added.push(log_segment(RECOVERY_LOG, 0, 1, None));
+    edit.numbers.mark = Some(SegmentNumber(1000));
+    edit.numbers.replay_from = Some(Lsn(10));
+    edit.logs.added.push(log_segment(RECOVERY_LOG, 0, 1, None));
     let mut ordinal = 0;
     for (number, log) in (100..).zip(logs) {
         ordinal += 1 + u64::from(log.gap);
-        edit.logs_added
+        edit.logs
+            .added
             .push(log_segment(LARGE_LOG, ordinal, number, Some(4096)));
         let points = log.referenced.then(|| counted(number, 7, 0));
         edit.references.extend(points);
     }
-    edit.logs_added
+    edit.logs
+        .added
         .push(log_segment(LARGE_LOG, ordinal + 1, 2, None));
     edit.added = vec![(1, RunId(3), level_segment(3, b"a"))];
     let levels_stored = [SegmentNumber(3)].into_iter();
-    let logs_stored = edit.logs_added.iter().map(|log| log.number);
+    let logs_stored = edit.logs.added.iter().map(|log| log.number);
     let stored = levels_stored.chain(logs_stored).map(|number| {
         let place = DeviceSegment(u32::try_from(number.0).unwrap());
         let stored = StoredSegment::unclaimed(number, Arc::clone(&store), place);
@@ -199,8 +201,8 @@ proptest! {
         prop_assert_eq!(found, unknown);
 
         let mut edit = Edit::new(EditSeq(2), Epoch(1));
-        edit.replay_from = flushes.then_some(Lsn(25));
-        let replay_from = edit.replay_from.unwrap_or(version.replay_from());
+        edit.numbers.replay_from = flushes.then_some(Lsn(25));
+        let replay_from = edit.numbers.replay_from.unwrap_or(version.replay_from());
         let changed = (100..).zip(&logs).filter(|(_, log)| log.changes);
         let changed = changed.map(|(number, log)| match log.referenced {
             true => counted(number, 0, 7),
@@ -214,7 +216,7 @@ proptest! {
         let (gone, evacuated, _) = walked(&version, &lasts, replay_from, refs);
         trim(&version, REACH, &mut lasts, &mut edit);
         let gone: Vec<_> = gone.into_iter().map(|number| (LARGE_LOG, number)).collect();
-        prop_assert_eq!(&edit.logs_removed, &gone);
+        prop_assert_eq!(&edit.logs.removed, &gone);
         prop_assert_eq!(&edit.evacuated, &evacuated);
         prop_assert!(gone.iter().all(|(_, number)| lasts.moved(*number).is_none()));
     }

@@ -124,7 +124,7 @@ impl Jobs {
         let flush = self.flush.as_mut().expect("it is done");
         let mut edit = site.storage.next_edit(site.epoch);
         self.last_edit = edit.seq;
-        edit.replay_from = Some(flush.last.next());
+        edit.numbers.replay_from = Some(flush.last.next());
         site.tell_time(&mut edit, flush.time);
         let run = RunId(self.next_run);
         self.next_run += 1;
@@ -135,8 +135,8 @@ impl Jobs {
         Counts::add(&site.counts.medium.written, values);
         let tree = flush.build.tree();
         edit.trees.extend(tree.map(|tree| (1, run, tree)));
-        edit.log_points.append(&mut flush.unsealed);
-        edit.log_points.extend(flush.large.map(|end| LogPoint {
+        edit.logs.points.append(&mut flush.unsealed);
+        edit.logs.points.extend(flush.large.map(|end| LogPoint {
             log: end.log,
             number: end.segment,
             to: end.end,
@@ -147,7 +147,7 @@ impl Jobs {
             let entry = head.log_segment(number);
             entry.is_some_and(|entry| entry.segment.end.is_none())
         };
-        edit.log_points.retain(|point| is_open(point.number));
+        edit.logs.points.retain(|point| is_open(point.number));
         cut.take_away(&mut edit);
         cut.note_sparse(&head, &mut self.remains.sparse);
         edit.references = flush.build.references(&head)?;
