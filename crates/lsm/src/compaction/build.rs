@@ -15,9 +15,9 @@
 //!    is submitted.
 //! 3. Behind the last pair, when nothing is held any more, the build is done.
 //!
-//! A build makes self-contained segments, or a tree: then each finished leaf segment goes on to a
-//! [`TreeBuilder`](crate::level::tree_builder::TreeBuilder), and the index segments which that finishes are written and offered like others, before
-//! more pairs are merged. The nodes of a segment get their parents when the segment has its
+//! A build makes self-contained segments, or a tree: then each finished leaf segment goes on to its index
+//! ([`growing`](super::growing)), and the index segments which that finishes are written and offered like others,
+//! before more pairs are merged. The nodes of a segment get their parents when the segment has its
 //! place, so segments are offered bottom-up.
 //!
 //! Tombstones are left out where no run below the target may hold their key. What has expired by the
