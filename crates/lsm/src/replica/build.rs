@@ -16,8 +16,9 @@
 //!   on its way to the device: what was found in windows only, when they were looked at, is not.
 //! - The version has edits of its own, in a sequence of its own. What the primary's edits say of
 //!   the logs is taken over, but not how far its levels need them, unless with a checkpoint
-//!   ([`localized`](super::localized)); each such edit names the primary's ([`Edit::follows`]). When log segments
-//!   go is decided here, by the own start of replay.
+//!   ([`localized`](super::localized)); each such edit names the primary's
+//!   ([`follows`](crate::edit::EditNumbers::follows)). When log segments go is decided here, by the own start of
+//!   replay.
 //! - Segments that are built here have numbers of this member's own range
 //!   ([`SegmentNumber::first_own`]), and mean nothing to others, unless a primary that lost its
 //!   copy adopts this one. What it adopted may come back to this member when it has lost its own copy:
