@@ -17,6 +17,7 @@ mod model;
 mod random;
 mod ranges;
 mod reopening;
+pub mod toy;
 
 pub use random::Mixture;
 

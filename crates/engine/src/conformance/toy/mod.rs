@@ -1,0 +1,180 @@
+//! A toy: an engine with a log, copies and nothing to make it fast. It is here to be compared with.
+//!
+//! It shows what the contracts ask for, and that they ask for nothing that only one engine has: there are no levels, no
+//! compactions, no format that another crate knows, and one log, which is not that of the crate `log`. The suites of
+//! [conformance](super) pass on it, and the simulator runs clusters on it.
+//!
+//! A region is a sorted map in memory. Every write goes to the log's windows. When half of the log is used, an image of
+//! the whole map takes its place.
+//!
+//! Reading order: `map`, `record` and [`edit`] (formats), `disk`, `ring` (the log's windows), `copy` (the passive
+//! copy), `store` and `write` (the store that serves), `source`, `snapshot`, `stored`.
+//!
+//! What it leaves out: it waits for the device in its steps; a damaged copy is not repaired; a record that was flushed
+//! and is damaged is taken for the end of the history, unless an image has it; windows never rest.
+
+mod copy;
+mod disk;
+pub mod edit;
+mod map;
+mod record;
+mod ring;
+mod snapshot;
+mod source;
+mod store;
+mod stored;
+mod write;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use argosy_base::RegionId;
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+use argosy_device::{RegionEntry, Store};
+use argosy_memory::SharedMemory;
+
+use self::copy::ToyCopy;
+use self::disk::{Disk, claim_rest};
+use self::ring::{HEADER_BYTES, LOG};
+use crate::memory::Memory;
+use crate::set_aside::SetAside;
+use crate::stats::CacheStats;
+use crate::{Cache, CopyError, CopyOf, Engine, Follower, LogSpec, Survivors, Windows};
+
+/// The settings of a toy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of a window and of a log segment: whole blocks, at most a segment.
+    pub window_bytes: usize,
+    /// Windows, and segments of the log: at least 3.
+    pub windows: usize,
+    /// What was appended is flushed within this time.
+    pub flush_interval: Duration,
+}
+
+impl Default for Settings {
+    /// Windows that take the largest batch.
+    fn default() -> Self {
+        Self {
+            window_bytes: 512 << 10,
+            windows: 4,
+            flush_interval: Duration::from_millis(20),
+        }
+    }
+}
+
+impl crate::Settings for Settings {
+    fn start(&self) -> Arc<dyn Engine> {
+        let in_segment = self.window_bytes.is_multiple_of(BLOCK_SIZE)
+            && (1..=SEGMENT_SIZE).contains(&self.window_bytes);
+        assert!(in_segment && self.windows >= 3, "see the fields");
+        let spec = LogSpec {
+            id: LOG,
+            name: "log",
+            slots: self.windows,
+            window_bytes: self.window_bytes,
+            slot_bytes: HEADER_BYTES + self.window_bytes,
+        };
+        Arc::new(Started {
+            settings: *self,
+            logs: [spec],
+        })
+    }
+}
+
+/// A region's engine, as its parts know it.
+#[derive(Clone, Copy, Debug)]
+struct Toy {
+    region: RegionId,
+    window_bytes: usize,
+    windows: usize,
+    flush_interval: Duration,
+}
+
+impl Toy {
+    /// The memory of the log's windows.
+    fn slots_of(&self, windows: Windows) -> Vec<Arc<SharedMemory>> {
+        let slots = windows.into_iter().find(|slots| slots.log == LOG);
+        let slots = slots.map_or_else(Vec::new, |slots| slots.slots);
+        assert_eq!(slots.len(), self.windows, "a memory for each slot");
+        slots
+    }
+}
+
+/// The engine of one server.
+struct Started {
+    settings: Settings,
+    logs: [LogSpec; 1],
+}
+
+impl Started {
+    fn toy(&self, region: RegionId) -> Toy {
+        Toy {
+            region,
+            window_bytes: self.settings.window_bytes,
+            windows: self.settings.windows,
+            flush_interval: self.settings.flush_interval,
+        }
+    }
+
+    fn window_bytes(&self) -> u32 {
+        u32::try_from(self.settings.window_bytes).expect("at most a segment")
+    }
+}
+
+impl Engine for Started {
+    fn logs(&self) -> &[LogSpec] {
+        &self.logs
+    }
+
+    fn cache(&self) -> Arc<dyn Cache> {
+        Arc::new(NoCache)
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::default()
+    }
+
+    fn open(
+        &self,
+        copy: &CopyOf<'_>,
+        windows: Windows,
+        left: Survivors,
+    ) -> Result<Box<dyn Follower>, CopyError> {
+        let Some(entry) = copy.store.region(copy.region) else {
+            return self.create(copy, windows);
+        };
+        let disk = Disk::open(copy.store, &entry, self.window_bytes())?;
+        let left = left.into_iter().find(|left| left.log == LOG);
+        let left = left.map_or_else(Vec::new, |left| left.slots);
+        let copy = ToyCopy::new(self.toy(copy.region), disk, windows, &left)?;
+        Ok(Box::new(copy))
+    }
+
+    fn create(&self, copy: &CopyOf<'_>, windows: Windows) -> Result<Box<dyn Follower>, CopyError> {
+        let disk = Disk::create(copy.store, copy.region, self.window_bytes())?;
+        let copy = ToyCopy::new(self.toy(copy.region), disk, windows, &[])?;
+        Ok(Box::new(copy))
+    }
+
+    fn claim(&self, store: &Arc<Store>, entry: &RegionEntry) -> SetAside {
+        SetAside::new(Arc::clone(store), entry.clone(), claim_rest(store, entry))
+    }
+}
+
+/// A cache with nothing in it.
+#[derive(Debug)]
+struct NoCache;
+
+impl Cache for NoCache {
+    fn charge(&self, _charged: &AtomicUsize, _bytes: usize) {}
+
+    fn gives_at_most(&self) -> usize {
+        0
+    }
+
+    fn stats(&self) -> CacheStats {
+        CacheStats::default()
+    }
+}
