@@ -21,7 +21,7 @@ use argosy_server::tasks::Tasks;
 use crate::clock::{BEGAN, ServerClock, SimClock};
 use crate::coverage::{Coverage, Mode};
 use crate::crash_point::{CrashPoint, CrashingDevice, CrashingFabric, CrashingWindows};
-use crate::engine::{self, Reader, Settings};
+use crate::engine::{Chosen, Reader, Settings};
 use crate::many;
 use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
@@ -164,17 +164,21 @@ impl Cluster {
         mutants: Mutants,
         random: &mut Random,
     ) -> Self {
-        let engine = Settings {
+        let lsm = Settings {
             mutants: mutants.engine,
             ..plan.engine.clone()
         };
+        let slot_bytes = lsm.segment_bytes;
+        let toy = plan.toy;
+        let engine = Chosen { lsm, toy };
+        let reader = engine.reader();
         let link = LinkSettings {
             ring_bytes: plan.ring_bytes,
-            slot_bytes: engine.segment_bytes,
+            slot_bytes,
             part_bytes: plan.part_bytes,
         };
         let settings = NodeSettings {
-            engine: Arc::new(engine),
+            engine: engine.settings(),
             link,
             memory: MemoryParts {
                 answers: MemoryParts::answers_of(0),
@@ -213,7 +217,7 @@ impl Cluster {
             clock,
             map: map(plan, objects),
             coverage: Coverage::of(Mode::of(plan.kind, plan.builds, &plan.engine)),
-            reader: engine::reader(&plan.engine),
+            reader,
             settings,
             read_cost: plan.read_cost,
             when_due: plan.when_due,

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use argosy_base::{AddressMode, EditSeq, Epoch, RegionId, SegmentNumber};
 use argosy_engine::Checkpoint;
+use argosy_engine::conformance::toy;
 use argosy_log::verify::visit_records;
 use argosy_log::{Geometry, LogLayout};
 use argosy_lsm::addresses::has_pointers;
@@ -79,12 +81,82 @@ pub(crate) trait Reader {
     ) -> bool;
 }
 
-/// The reader for an engine of these settings.
-pub(crate) fn reader(settings: &Settings) -> Box<dyn Reader> {
-    Box::new(LsmReader {
-        addresses: settings.addresses,
-        geometry: settings.log_geometry(),
-    })
+/// The engine of a run: this one, or a toy in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    /// The settings of `argosy_lsm`.
+    pub lsm: Settings,
+    /// Those of the toy, where it is that.
+    pub toy: Option<toy::Settings>,
+}
+
+impl Chosen {
+    /// The settings with which servers start it.
+    pub(crate) fn settings(self) -> Arc<dyn argosy_engine::Settings> {
+        match self.toy {
+            Some(toy) => Arc::new(toy),
+            None => Arc::new(self.lsm),
+        }
+    }
+
+    /// The reader of its checkpoints.
+    pub(crate) fn reader(&self) -> Box<dyn Reader> {
+        match self.toy {
+            Some(_) => Box::new(ToyReader),
+            None => Box::new(LsmReader {
+                addresses: self.lsm.addresses,
+                geometry: self.lsm.log_geometry(),
+            }),
+        }
+    }
+}
+
+/// Reads the checkpoints of the toy.
+struct ToyReader;
+
+impl ToyReader {
+    fn decoded(bytes: &[u8]) -> Result<toy::edit::Edit, Wrong> {
+        toy::edit::Edit::decode(bytes).map_err(|error| error.to_string())
+    }
+}
+
+impl Reader for ToyReader {
+    fn read(&self, checkpoint: &Checkpoint) -> Result<Stated, Wrong> {
+        let mut edit = Self::decoded(&checkpoint.bytes)?;
+        let image = edit.image.iter().map(|part| Part {
+            number: part.number,
+            len: part.len,
+            checksum: Some((part.epoch, part.checksum)),
+            kind: PartKind::Level,
+        });
+        let logs = edit.logs.iter().map(|log| Part {
+            number: log.number,
+            len: log.needed,
+            checksum: None,
+            kind: PartKind::Log,
+        });
+        let parts: Vec<_> = image.chain(logs).collect();
+        edit.logs.iter_mut().for_each(|log| log.needed = 0);
+        Ok(Stated {
+            seq: checkpoint.seq,
+            essence: edit.encode(),
+            unlisted: parts.len(),
+            parts,
+            bytes: checkpoint.bytes.clone(),
+        })
+    }
+
+    fn same_records(
+        &self,
+        region: RegionId,
+        stated: &Stated,
+        number: SegmentNumber,
+        both: [&[u8]; 2],
+    ) -> bool {
+        let edit = Self::decoded(&stated.bytes);
+        let segment = edit.ok().and_then(|edit| edit.log(number).copied());
+        segment.is_some_and(|segment| toy::same_records(region, &segment, both))
+    }
 }
 
 /// Reads the checkpoints of `argosy_lsm`, which are edits.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use argosy_base::AddressMode;
 use argosy_device::OpKind;
+use argosy_engine::conformance::toy;
 use argosy_engine::long::SweepPace;
 use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_fabric::SimSettings;
@@ -131,6 +132,8 @@ pub(crate) struct Plan {
     pub objects: usize,
     /// The engine's settings.
     pub engine: Settings,
+    /// Those of a toy engine, which takes the place of the engine where there are any.
+    pub toy: Option<toy::Settings>,
     /// How long a request may wait.
     pub deadline: Duration,
     /// How often everything that is stored is read and checked.
@@ -230,6 +233,7 @@ impl Plan {
             regions,
             objects,
             engine,
+            toy: None,
             deadline: deadline.max(LATE_WRITES * fabric.late_max),
             scrub: scrub(&mut Random::new(seed, 15)),
             sweep: sweep(&mut Random::new(seed, 17)),

@@ -4,6 +4,10 @@
 
 use std::time::Duration;
 
+use argosy_base::{AddressMode, BLOCK_SIZE};
+use argosy_engine::conformance::toy;
+
+use crate::engine::Compaction;
 use crate::plan::Plan;
 use crate::random::Random;
 
@@ -20,15 +24,18 @@ pub enum Profile {
     WhenDue,
     /// Bits flip in windows (see `rotting.rs`).
     DamagedWindows,
+    /// Servers have the toy engine of the suite that every engine passes.
+    Toy,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Usual,
         Self::ManySegments,
         Self::WhenDue,
         Self::DamagedWindows,
+        Self::Toy,
     ];
 
     /// Its name, as a command line has it.
@@ -39,6 +46,7 @@ impl Profile {
             Self::ManySegments => "many-segments",
             Self::WhenDue => "when-due",
             Self::DamagedWindows => "damaged-windows",
+            Self::Toy => "toy",
         }
     }
 
@@ -48,7 +56,7 @@ impl Profile {
         match self {
             Self::Usual => 1,
             Self::ManySegments => 20,
-            Self::WhenDue | Self::DamagedWindows => 100,
+            Self::WhenDue | Self::DamagedWindows | Self::Toy => 100,
         }
     }
 
@@ -68,6 +76,21 @@ impl Plan {
         if random.chance(50) {
             self.engine.flush_interval = Duration::from_secs(1);
         }
+        self
+    }
+
+    /// The plan, with the toy in place of the engine. Its windows take the longest batch that the plan's would.
+    fn with_toy(mut self, random: &mut Random) -> Self {
+        self.builds = false;
+        self.engine.addresses = AddressMode::Logical;
+        self.engine.compaction = Compaction::Partial;
+        let window_bytes = self.engine.window_bytes.next_multiple_of(BLOCK_SIZE);
+        self.toy = Some(toy::Settings {
+            window_bytes,
+            windows: random.between(6, 10),
+            part_bytes: 24 << 10,
+            flush_interval: self.engine.flush_interval,
+        });
         self
     }
 
@@ -94,6 +117,7 @@ impl Plan {
                 plan.when_due(&mut Random::new(seed, 62))
             }
             Profile::DamagedWindows => Self::of_damaged_windows(seed),
+            Profile::Toy => Self::beginning(seed).with_toy(&mut Random::new(seed, 64)),
         }
     }
 }

@@ -177,9 +177,9 @@ impl ToyCopy {
             ..Edit::default()
         };
         let first = before.logs.last().map_or(0, |last| last.ordinal + 1);
-        let image = self
-            .disk
-            .write_image(&map, edit.epoch, &mut edit.next_number)?;
+        let image =
+            self.disk
+                .write_image(&map, edit.epoch, self.toy.part_bytes, &mut edit.next_number)?;
         (edit.image_bytes, edit.image) = (image.bytes, image.parts);
         complete_chain(&mut self.disk, &mut edit, first, self.toy.windows)?;
         self.disk.commit(edit)?;

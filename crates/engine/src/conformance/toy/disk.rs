@@ -202,11 +202,12 @@ impl Disk {
         &mut self,
         map: &Map,
         epoch: Epoch,
+        part_bytes: usize,
         next: &mut SegmentNumber,
     ) -> Result<Image, DeviceError> {
         let bytes = encode_image(map);
         let mut parts = Vec::new();
-        for part in bytes.chunks(SEGMENT_SIZE) {
+        for part in bytes.chunks(part_bytes) {
             let number = *next;
             *next = next.next();
             let mut part = part.to_vec();

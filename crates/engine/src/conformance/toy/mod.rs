@@ -36,6 +36,7 @@ use argosy_memory::SharedMemory;
 
 use self::copy::ToyCopy;
 use self::disk::{Disk, claim_rest};
+use self::edit::LogSegment;
 use self::ring::{HEADER_BYTES, LOG};
 use crate::memory::Memory;
 use crate::set_aside::SetAside;
@@ -49,6 +50,8 @@ pub struct Settings {
     pub window_bytes: usize,
     /// Windows, and segments of the log: at least 3.
     pub windows: usize,
+    /// Most bytes of a segment of an image: whole blocks, at most a segment.
+    pub part_bytes: usize,
     /// What was appended is flushed within this time.
     pub flush_interval: Duration,
 }
@@ -59,6 +62,7 @@ impl Default for Settings {
         Self {
             window_bytes: 512 << 10,
             windows: 4,
+            part_bytes: SEGMENT_SIZE,
             flush_interval: Duration::from_millis(20),
         }
     }
@@ -66,9 +70,10 @@ impl Default for Settings {
 
 impl crate::Settings for Settings {
     fn start(&self) -> Arc<dyn Engine> {
-        let in_segment = self.window_bytes.is_multiple_of(BLOCK_SIZE)
-            && (1..=SEGMENT_SIZE).contains(&self.window_bytes);
-        assert!(in_segment && self.windows >= 3, "see the fields");
+        let fits =
+            |bytes: usize| bytes.is_multiple_of(BLOCK_SIZE) && (1..=SEGMENT_SIZE).contains(&bytes);
+        let fit = fits(self.window_bytes) && fits(self.part_bytes);
+        assert!(fit && self.windows >= 3, "see the fields");
         let spec = LogSpec {
             id: LOG,
             name: "log",
@@ -83,12 +88,25 @@ impl crate::Settings for Settings {
     }
 }
 
+/// Whether log segment `segment` of `region` has the same records in both of these, which are its first bytes.
+#[must_use]
+pub fn same_records(region: RegionId, segment: &LogSegment, both: [&[u8]; 2]) -> bool {
+    let [one, other] = both.map(|bytes| record::fragments(region, segment, bytes));
+    let bytes = |of: &[(record::Fragment<'_>, usize)]| -> Vec<_> {
+        of.iter()
+            .map(|(fragment, end)| (*end, fragment.bytes.to_vec()))
+            .collect()
+    };
+    bytes(&one) == bytes(&other)
+}
+
 /// A region's engine, as its parts know it.
 #[derive(Clone, Copy, Debug)]
 struct Toy {
     region: RegionId,
     window_bytes: usize,
     windows: usize,
+    part_bytes: usize,
     flush_interval: Duration,
 }
 
@@ -114,6 +132,7 @@ impl Started {
             region,
             window_bytes: self.settings.window_bytes,
             windows: self.settings.windows,
+            part_bytes: self.settings.part_bytes,
             flush_interval: self.settings.flush_interval,
         }
     }

@@ -528,9 +528,12 @@ impl Background {
             next_number: before.next_number,
             ..Edit::default()
         };
-        let written = self
-            .disk
-            .write_image(&image.map, store.epoch, &mut edit.next_number)?;
+        let written = self.disk.write_image(
+            &image.map,
+            store.epoch,
+            store.toy.part_bytes,
+            &mut edit.next_number,
+        )?;
         edit.image_bytes = written.bytes;
         edit.image = written.parts;
         let kept = before
