@@ -5,7 +5,8 @@
 //! what they name, and tells the primary what all backups have. It knows an engine by its traits alone.
 //!
 //! A write is *confirmed* once it is in the windows of all backups. Each case builds a group, writes to it, ends some
-//! members, and promotes one. The promoted member has to hold exactly what was confirmed.
+//! members, and promotes one. The promoted member has to hold a history that ends with a whole write, at or behind the
+//! last one that was confirmed; without power, the last one that was durable everywhere.
 
 mod courier;
 mod machine;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use argosy_base::{Epoch, KeyRange};
 
-use self::courier::Group;
+use self::courier::{Group, Survivor};
 use super::{collect, get, value_of};
 use crate::{Service, Settings, Store, WriteBatch, WriteOptions};
 
@@ -40,9 +41,14 @@ pub fn run(settings: &dyn Settings, writes: u64, seed: u64) {
         for member in 0..2 {
             let group = written(settings, writes, seed);
             backup_holds_what_was_confirmed(group, member, end);
+            unconfirmed_writes_are_whole_or_not_there(settings, writes, member, end);
         }
     }
     primary_holds_what_was_confirmed(written(settings, writes, seed));
+    for member in [None, Some(0), Some(1)] {
+        let group = written(settings, writes, seed);
+        members_hold_what_was_durable(group, member);
+    }
     late_copy_catches_up(settings, writes, seed);
     detached_copy_goes_on(settings, writes, seed);
 }
@@ -58,14 +64,36 @@ fn written(settings: &dyn Settings, writes: u64, seed: u64) -> Group {
 }
 
 fn backup_holds_what_was_confirmed(group: Group, member: usize, end: End) {
-    let (copy, pairs) = group.lose_primary(member, end == End::Killed);
-    let what = format!("backup {member}, {end:?}");
-    holds(copy, &pairs, &what);
+    let survivor = group.lose_primary(member, end == End::Killed);
+    holds(survivor, &format!("backup {member}, {end:?}"));
+}
+
+/// Writes that are in the windows of one backup may be there in the end, one after the other, and not in part.
+fn unconfirmed_writes_are_whole_or_not_there(
+    settings: &dyn Settings,
+    writes: u64,
+    member: usize,
+    end: End,
+) {
+    for seed in 0..4 {
+        let mut group = written(settings, writes / 8, seed);
+        group.write_to_one(1 + seed, 0);
+        let survivor = group.lose_primary(member, end == End::Killed);
+        holds(
+            survivor,
+            &format!("backup {member}, {end:?}, of which one has more"),
+        );
+    }
 }
 
 fn primary_holds_what_was_confirmed(group: Group) {
-    let (copy, pairs) = group.restart_primary();
-    holds(copy, &pairs, "the primary, killed");
+    holds(group.restart_primary(), "the primary, killed");
+}
+
+/// Without power the windows are gone, and what was not durable with them.
+fn members_hold_what_was_durable(group: Group, backup: Option<usize>) {
+    let survivor = group.lose_power(backup);
+    holds(survivor, &format!("backup {backup:?}, without power"));
 }
 
 /// A copy that begins when the others have a history gets all of it.
@@ -75,8 +103,7 @@ fn late_copy_catches_up(settings: &dyn Settings, writes: u64, seed: u64) {
     group.write_some(writes);
     group.add_backup(settings);
     group.write_some(10);
-    let (copy, pairs) = group.lose_primary(1, false);
-    holds(copy, &pairs, "a backup that began late");
+    holds(group.lose_primary(1, false), "a backup that began late");
 }
 
 /// A copy that is detached now and then gets what it has missed.
@@ -87,12 +114,12 @@ fn detached_copy_goes_on(settings: &dyn Settings, writes: u64, seed: u64) {
         group.attach(0);
         group.write_some(writes / 4);
     }
-    let (copy, pairs) = group.lose_primary(0, true);
-    holds(copy, &pairs, "a backup that was detached");
+    holds(group.lose_primary(0, true), "a backup that was detached");
 }
 
-/// Promotes `copy`, and compares all that it shows with `pairs`.
-fn holds(copy: Box<dyn crate::Follower>, pairs: &Pairs, what: &str) {
+/// Promotes a copy, and compares all that it shows with what it has to hold.
+fn holds(survivor: Survivor, what: &str) {
+    let Survivor { copy, pairs } = survivor;
     let last = copy.position().lsn;
     let service = Service {
         epoch: Epoch(9),
@@ -105,7 +132,7 @@ fn holds(copy: Box<dyn crate::Follower>, pairs: &Pairs, what: &str) {
     let expected: Vec<_> = pairs.clone().into_iter().collect();
     assert_eq!(seen.len(), expected.len(), "{what}: pairs");
     assert!(seen == expected, "{what}: a scan sees what was confirmed");
-    for (key, value) in pairs {
+    for (key, value) in &pairs {
         assert!(store.get(key).as_ref() == Some(value), "{what}: {key:?}");
     }
     assert!(store.0.last_lsn() >= last, "{what}: LSNs go on");

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use argosy_base::{EditSeq, Epoch, FlushRange, Instant, LogId, Lsn};
+use argosy_base::{EditSeq, Epoch, FlushRange, Instant, KeyRange, LogId, Lsn};
+use argosy_device::Crash;
 
 use super::machine::Machine;
 use super::{Pairs, value_of};
-use crate::conformance::{Choices, STEPS_MAX};
+use crate::conformance::{Choices, STEPS_MAX, collect};
 use crate::source::{LogPlace, Next, Piece};
 use crate::{
     CopyEvent, EditNotice, EngineError, Follower, LogEnd, Observer, Pin, PinnedCheckpoint,
@@ -96,6 +97,23 @@ impl Backup {
     }
 }
 
+/// A write, and what it bound keys to; `None`: nothing.
+struct PastWrite {
+    lsn: Lsn,
+    bound: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl PastWrite {
+    fn apply(&self, pairs: &mut Pairs) {
+        for (key, value) in &self.bound {
+            match value {
+                Some(value) => pairs.insert(key.clone(), value.clone()),
+                None => pairs.remove(key),
+            };
+        }
+    }
+}
+
 /// See the module documentation.
 pub(super) struct Group {
     machine: Machine,
@@ -105,7 +123,10 @@ pub(super) struct Group {
     backups: Vec<Backup>,
     /// Flushes that not all backups have, and those that do.
     flushes: VecDeque<(FlushRange, BTreeSet<usize>)>,
+    /// What the region holds as of the last write that is confirmed.
     pairs: Pairs,
+    /// All writes, confirmed or not.
+    history: Vec<PastWrite>,
     choices: Choices,
     now: u64,
     /// Flushes that all backups had, and edits that they were given.
@@ -134,6 +155,7 @@ impl Group {
             backups: Vec::new(),
             flushes: VecDeque::new(),
             pairs: Pairs::new(),
+            history: Vec::new(),
             choices: Choices::new(seed),
             now: 0,
             flushed: 0,
@@ -210,33 +232,68 @@ impl Group {
         self.tell();
     }
 
-    /// Writes `count` random batches, each confirmed.
+    /// Writes `count` random batches, each confirmed. Before that no snapshot shows it (I5).
     pub(super) fn write_some(&mut self, count: u64) {
-        for _ in 0..count {
-            let (mut batch, mut after) = (WriteBatch::new(), self.pairs.clone());
-            for _ in 0..=self.choices.below(3) {
-                let key = format!("key{:04}", self.choices.below(300)).into_bytes();
-                if self.choices.chance(20) {
-                    batch.delete(&key).expect("within the limits");
-                    after.remove(&key);
-                } else {
-                    let len = match self.choices.below(4) {
-                        0 => 8,
-                        1 => 60,
-                        2 => 300,
-                        _ => 1500,
-                    };
-                    let value = value_of(self.choices.bits(), len);
-                    batch.put(&key, &value).expect("within the limits");
-                    after.insert(key, value);
-                }
+        for number in 0..count {
+            let lsn = self.write_unconfirmed();
+            if number.is_multiple_of(16) {
+                let shown = collect(self.store.snapshot().as_ref(), &KeyRange::all());
+                let confirmed: Vec<_> = self.pairs.clone().into_iter().collect();
+                assert!(shown == confirmed, "a snapshot shows what is confirmed");
             }
-            let lsn = self.write(&batch);
             self.ship();
             assert!(self.store.committed_lsn() >= lsn, "all backups have it");
-            self.pairs = after;
+            let last = self.history.last().expect("it was just written");
+            last.apply(&mut self.pairs);
             self.round();
         }
+    }
+
+    /// Writes `count` random batches, and brings them to the windows of one backup alone.
+    pub(super) fn write_to_one(&mut self, count: u64, index: usize) {
+        for _ in 0..count {
+            self.write_unconfirmed();
+            let ends = self.recorder.heard(|heard| heard.ends.clone());
+            for end in ends.values() {
+                ship_log(&*self.source, &mut self.backups[index], end);
+            }
+        }
+    }
+
+    fn write_unconfirmed(&mut self) -> Lsn {
+        let (mut batch, mut bound) = (WriteBatch::new(), Vec::new());
+        for _ in 0..=self.choices.below(3) {
+            let key = format!("key{:04}", self.choices.below(300)).into_bytes();
+            if self.choices.chance(20) {
+                batch.delete(&key).expect("within the limits");
+                bound.push((key, None));
+            } else {
+                let len = match self.choices.below(4) {
+                    0 => 8,
+                    1 => 60,
+                    2 => 300,
+                    _ => 1500,
+                };
+                let value = value_of(self.choices.bits(), len);
+                batch.put(&key, &value).expect("within the limits");
+                bound.push((key, Some(value)));
+            }
+        }
+        let lsn = self.write(&batch);
+        self.history.push(PastWrite { lsn, bound });
+        lsn
+    }
+
+    /// What the region held when `lsn` was its last LSN; `None` where that is in the middle of a write.
+    pub(super) fn pairs_at(&self, lsn: Lsn) -> Option<Pairs> {
+        let mut pairs = Pairs::new();
+        let upto = self.history.iter().take_while(|write| write.lsn <= lsn);
+        let mut last = Lsn(0);
+        for write in upto {
+            write.apply(&mut pairs);
+            last = write.lsn;
+        }
+        (last == lsn).then_some(pairs)
     }
 
     /// A history of hundreds of writes flushes windows, and has edits.
@@ -295,6 +352,10 @@ impl Group {
     }
 
     fn next_edit(&mut self, index: usize) {
+        // Members are not at the same edit.
+        if self.choices.chance(50) {
+            return;
+        }
         let backup = &mut self.backups[index];
         if backup.applying.is_some() {
             return;
@@ -372,8 +433,8 @@ impl Group {
     }
 
     /// The primary is gone for good. Returns the copy of a backup, which was killed or has taken its windows back.
-    pub(super) fn lose_primary(mut self, index: usize, killed: bool) -> (Box<dyn Follower>, Pairs) {
-        self.machine.kill();
+    pub(super) fn lose_primary(mut self, index: usize, killed: bool) -> Survivor {
+        self.machine.end(Crash::Kill);
         let last = self.store.committed_lsn();
         if !killed {
             self.detach(index);
@@ -383,27 +444,58 @@ impl Group {
         } = self.backups.swap_remove(index);
         let copy = match killed {
             true => {
-                machine.kill();
+                machine.end(Crash::Kill);
                 drop(copy);
                 machine.open()
             }
             false => copy,
         };
-        let found = copy.position().lsn;
-        assert!(found >= last, "{last} was confirmed, and {found} is there");
-        (copy, self.pairs)
+        self.survivor(copy, last, "confirmed")
     }
 
     /// The primary is killed, and opened again.
-    pub(super) fn restart_primary(mut self) -> (Box<dyn Follower>, Pairs) {
+    pub(super) fn restart_primary(mut self) -> Survivor {
         let last = self.store.committed_lsn();
-        self.machine.kill();
-        drop((self.store, self.source));
-        let copy = self.machine.open();
-        let found = copy.position().lsn;
-        assert!(found >= last, "{last} was confirmed, and {found} is there");
-        (copy, self.pairs)
+        let copy = self.reopen_primary(Crash::Kill);
+        self.survivor(copy, last, "confirmed")
     }
+
+    /// All lose power. Returns the copy of a backup, or of the primary.
+    pub(super) fn lose_power(mut self, backup: Option<usize>) -> Survivor {
+        let last = self.store.durable_lsn();
+        let copy = match backup {
+            None => self.reopen_primary(Crash::PowerLoss),
+            Some(index) => {
+                let Backup {
+                    mut machine, copy, ..
+                } = self.backups.swap_remove(index);
+                machine.end(Crash::PowerLoss);
+                drop(copy);
+                machine.open()
+            }
+        };
+        self.survivor(copy, last, "durable everywhere")
+    }
+
+    fn reopen_primary(&mut self, crash: Crash) -> Box<dyn Follower> {
+        self.machine.end(crash);
+        self.machine.open()
+    }
+
+    /// `copy`, which has to have everything up to `least`.
+    fn survivor(&self, copy: Box<dyn Follower>, least: Lsn, what: &str) -> Survivor {
+        let found = copy.position().lsn;
+        assert!(found >= least, "{least} was {what}, and {found} is there");
+        let pairs = self.pairs_at(found);
+        let pairs = pairs.unwrap_or_else(|| panic!("{found} is in the middle of a write"));
+        Survivor { copy, pairs }
+    }
+}
+
+/// A copy that can be promoted, and what it has to hold.
+pub(super) struct Survivor {
+    pub(super) copy: Box<dyn Follower>,
+    pub(super) pairs: Pairs,
 }
 
 /// Writes one log to the windows of `backup`, up to `end`.

@@ -87,8 +87,11 @@ impl Machine {
         opened.unwrap_or_else(|error| panic!("the copy does not open: {error}"))
     }
 
-    /// Kills the process. Windows survive, and what the device was told.
-    pub(super) fn kill(&mut self) {
-        self.device = Arc::new(self.device.crash(Crash::Kill));
+    /// Ends the process. Where it is killed, windows survive, and what the device was told.
+    pub(super) fn end(&mut self, crash: Crash) {
+        self.device = Arc::new(self.device.crash(crash));
+        if crash == Crash::PowerLoss {
+            self.windows.clear();
+        }
     }
 }
