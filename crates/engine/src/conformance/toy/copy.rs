@@ -83,7 +83,7 @@ impl ToyCopy {
         let left: Vec<_> = left.iter().map(|left| left.as_ref().map(private)).collect();
         self.log = self.disk.read_log(&left, |_| ())?;
         let last = self.log.ends.iter().rposition(|end| end.end > 0);
-        self.durable.clear();
+        let before = std::mem::take(&mut self.durable);
         for (index, segment) in self.disk.edit.logs.iter().enumerate() {
             let end = &self.log.ends[index];
             if end.end == 0 {
@@ -92,8 +92,10 @@ impl ToyCopy {
             let mut bytes = end.bytes.clone();
             bytes.resize(bytes.len().next_multiple_of(BLOCK_SIZE), 0);
             self.disk.table[&segment.number].write(0, &bytes)?;
+            // Padding that was flushed or fetched is no part of the history, and durable all the same.
+            let known = before.get(&segment.number).copied().unwrap_or(0);
             let durable = match Some(index) == last {
-                true => end.end / BLOCK * BLOCK,
+                true => (end.end.max(segment.needed) / BLOCK * BLOCK).max(known),
                 false => self.disk.window_bytes,
             };
             self.durable.insert(segment.number, durable);
