@@ -302,3 +302,39 @@ fn what_is_durable_survives_a_loss_of_power() {
     }
     assert!(lost > 100, "{lost} writes were lost");
 }
+
+/// What the suites find: `plants` one mistake in the toy.
+fn found(name: &str, run: impl Fn(toy::Settings)) {
+    let mut settings = tiny();
+    assert!(settings.mutants.plant(name), "{name} is a mistake");
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(settings)));
+    assert!(ran.is_err(), "no suite finds {name}");
+}
+
+#[test]
+fn groups_find_planted_mistakes() {
+    for name in [
+        "forget_windows",
+        "apply_unfetched",
+        "use_early",
+        "show_uncommitted",
+        "flush_nothing",
+    ] {
+        found(name, |settings| {
+            (1..8).for_each(|seed| group::run(&settings, 400, seed));
+        });
+    }
+}
+
+#[test]
+fn the_suite_finds_planted_mistakes() {
+    for name in ["forget_windows", "forget_floor"] {
+        found(name, |settings| {
+            let settings = toy::Settings {
+                mutants: settings.mutants,
+                ..toy::Settings::default()
+            };
+            conformance::run(|| Machine::new(settings, 1), 2000, 11);
+        });
+    }
+}

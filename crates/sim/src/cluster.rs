@@ -12,6 +12,7 @@ use std::time::Duration;
 use argosy_base::{Clock, Epoch, Instant, Moment, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
 use argosy_device::{Crash, MemoryDevice, Store, StoreSettings};
+use argosy_engine::conformance::toy;
 use argosy_fabric::SimWorld;
 use argosy_server::activity::Ledger;
 use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, Wakers, World};
@@ -169,7 +170,10 @@ impl Cluster {
             ..plan.engine.clone()
         };
         let slot_bytes = lsm.segment_bytes;
-        let toy = plan.toy;
+        let toy = plan.toy.map(|toy| toy::Settings {
+            mutants: mutants.toy,
+            ..toy
+        });
         let engine = Chosen { lsm, toy };
         let reader = engine.reader();
         let link = LinkSettings {

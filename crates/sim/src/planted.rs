@@ -1,5 +1,7 @@
 //! Mistakes that are planted in the servers of a run, to see whether the checkers find them.
 
+use argosy_engine::conformance::toy;
+
 use crate::engine;
 
 /// A planted mistake.
@@ -7,6 +9,8 @@ use crate::engine;
 pub struct Mutants {
     /// Of the engine.
     pub engine: engine::Mutants,
+    /// Of the toy engine, under its profile.
+    pub toy: toy::Mutants,
     /// Of the replication.
     pub replication: argosy_replication::Mutants,
     /// Of a node.
@@ -31,6 +35,7 @@ impl Mutants {
         let node = argosy_server::node::Mutants::NAMES;
         let all = engine::Mutants::NAMES
             .iter()
+            .chain(toy::Mutants::NAMES)
             .chain(replication)
             .chain(node)
             .chain(World::NAMES);
@@ -42,6 +47,7 @@ impl Mutants {
     pub fn named(name: &str) -> Option<Self> {
         let (mut mutants, name) = (Self::default(), name.replace('-', "_"));
         let planted = mutants.engine.plant(&name)
+            || mutants.toy.plant(&name)
             || mutants.replication.plant(&name)
             || mutants.node.plant(&name)
             || mutants.world.plant(&name);

@@ -90,6 +90,7 @@ impl Plan {
             windows: random.between(6, 10),
             part_bytes: 24 << 10,
             flush_interval: self.engine.flush_interval,
+            mutants: toy::Mutants::default(),
         });
         self
     }
@@ -117,7 +118,14 @@ impl Plan {
                 plan.when_due(&mut Random::new(seed, 62))
             }
             Profile::DamagedWindows => Self::of_damaged_windows(seed),
-            Profile::Toy => Self::beginning(seed).with_toy(&mut Random::new(seed, 64)),
+            Profile::Toy => {
+                let plan = Self::beginning(seed).with_failed_copies(&mut Random::new(seed, 26));
+                let plan = plan.with_scarce_memory(&mut Random::new(seed, 25));
+                let plan = plan.with_lone_members(&mut Random::new(seed, 50));
+                let plan = plan.with_bad_wires(&mut Random::new(seed, 51));
+                let plan = plan.with_slow_devices(&mut Random::new(seed, 54));
+                plan.with_toy(&mut Random::new(seed, 64))
+            }
         }
     }
 }

@@ -150,17 +150,19 @@ fn beside_other_operations<H: Host>(host: &mut H) {
     erase(host, &engine, &KeyRange::all());
     let taken = write(host, &engine, &batch(&[put_of(b"c", b"6")]), absent);
     assert!(taken.applied, "what a range removed is absent");
-    let version = engine.get(b"b").expect("a get").version;
-    erase(host, &engine, &KeyRange::prefix(b"b"));
-    let stale = WriteOptions {
-        condition: Condition::Version(version),
-        return_previous: false,
-    };
-    let refused = write(host, &engine, &batch(&[put_of(b"b", b"7")]), stale);
-    assert!(
-        !refused.applied,
-        "a range that has the key is a write of it"
-    );
+    for key in [b"b", b"y"] {
+        let version = engine.get(key).expect("a get").version;
+        erase(host, &engine, &KeyRange::prefix(key));
+        let stale = WriteOptions {
+            condition: Condition::Version(version),
+            return_previous: false,
+        };
+        let refused = write(host, &engine, &batch(&[put_of(key, b"7")]), stale);
+        assert!(
+            !refused.applied,
+            "a range that has the key is a write of it, of one that never was, too"
+        );
+    }
 }
 
 /// Snapshots, and scans that have begun, go on with what they saw.

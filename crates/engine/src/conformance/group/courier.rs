@@ -15,6 +15,9 @@ use crate::{
     SealedSegment, Service, Settings, Source, Store, WriteBatch, WriteOptions,
 };
 
+/// Writes at the end of a history that nothing follows, and no flush.
+const UNFLUSHED: u64 = 5;
+
 /// Nanoseconds that a round takes.
 const ROUND_NANOS: u64 = 20_000_000;
 
@@ -245,7 +248,10 @@ impl Group {
             assert!(self.store.committed_lsn() >= lsn, "all backups have it");
             let last = self.history.last().expect("it was just written");
             last.apply(&mut self.pairs);
-            self.round();
+            // The last ones are in windows only.
+            if number + UNFLUSHED < count {
+                self.round();
+            }
         }
     }
 
@@ -352,8 +358,8 @@ impl Group {
     }
 
     fn next_edit(&mut self, index: usize) {
-        // Members are not at the same edit.
-        if self.choices.chance(50) {
+        // An edit may come to a member long after what is written behind it.
+        if self.choices.chance(90) {
             return;
         }
         let backup = &mut self.backups[index];

@@ -137,8 +137,10 @@ impl ToyCopy {
             let Some(bytes) = bytes else {
                 return Ok(Some(CopyEvent::FlushRefused(*range)));
             };
-            self.disk.table[&segment.number].write(durable, bytes)?;
-            self.disk.sync()?;
+            if !self.toy.mutants.flush_nothing() {
+                self.disk.table[&segment.number].write(durable, bytes)?;
+                self.disk.sync()?;
+            }
             self.durable.insert(segment.number, range.to);
         }
         Ok(Some(CopyEvent::Flushed(*range)))
@@ -158,6 +160,7 @@ impl ToyCopy {
     /// Reads the image and the log, and makes a store of them.
     fn promoted(mut self, service: Service) -> Result<Promoted, CopyError> {
         let mut map = self.disk.read_image()?;
+        map.mutants = self.toy.mutants;
         let log = self
             .disk
             .read_log(&self.survivors(), |group| map.apply(group))?;
@@ -287,6 +290,7 @@ impl Follower for ToyCopy {
         let edit = Self::decoded(edit)?;
         let image = edit.image.into_iter();
         let image = image.filter(|part| !self.has_image_part(part));
+        let image = image.filter(|_| !self.toy.mutants.apply_unfetched());
         let image = image.map(|part| (part.number, part.len, Expected::Image(part)));
         let logs = edit.logs.into_iter();
         let logs = logs.filter(|log| log.needed > self.held(log.number));
@@ -351,9 +355,10 @@ impl Follower for ToyCopy {
                 to: part.to,
             });
         }
-        for log in &edit.logs {
-            if !self.disk.table.contains_key(&log.number) {
-                self.disk.allocate(log.number, Purpose::Log)?;
+        for number in edit.numbers() {
+            // The image is here.
+            if !self.disk.table.contains_key(&number) {
+                self.disk.allocate(number, Purpose::Log)?;
             }
         }
         let (seq, is_checkpoint) = (edit.seq, edit.checkpoint);

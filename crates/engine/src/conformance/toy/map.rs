@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Moment};
 
+use super::Mutants;
 use super::record::{Group, Record};
 
 /// What a key is bound to. A clone is another reference to the same bytes.
@@ -31,6 +32,7 @@ pub(super) struct Map {
     /// The region's time, and the LSN that told it.
     pub(super) time: Moment,
     pub(super) told: Lsn,
+    pub(super) mutants: Mutants,
 }
 
 /// What is found of a key.
@@ -51,6 +53,7 @@ impl Map {
             last,
             time,
             told: last,
+            mutants: Mutants::default(),
         }
     }
 
@@ -87,7 +90,9 @@ impl Map {
                 for (_, entry) in pairs.range_mut(bounds(range)) {
                     *entry = removed.clone();
                 }
-                self.floor = lsn;
+                if !self.mutants.forget_floor() {
+                    self.floor = lsn;
+                }
             }
             Record::Time(time) => (self.time, self.told) = (*time, lsn),
         }

@@ -54,6 +54,26 @@ pub struct Settings {
     pub part_bytes: usize,
     /// What was appended is flushed within this time.
     pub flush_interval: Duration,
+    /// Planted mistakes.
+    pub mutants: Mutants,
+}
+
+argosy_base::mutants! {
+    /// Planted mistakes, all off: whoever runs a suite or the simulator on the toy sees that each is found.
+    pub struct Mutants {
+        /// Windows that survived are not looked at.
+        forget_windows,
+        /// An edit is applied before its image has come.
+        apply_unfetched,
+        /// New log segments are used before all members have the edit that names them.
+        use_early,
+        /// Snapshots show what is not committed.
+        show_uncommitted,
+        /// A flush is told although nothing was written.
+        flush_nothing,
+        /// A range that was removed is no write of its keys.
+        forget_floor,
+    }
 }
 
 impl Default for Settings {
@@ -64,6 +84,7 @@ impl Default for Settings {
             windows: 4,
             part_bytes: SEGMENT_SIZE,
             flush_interval: Duration::from_millis(20),
+            mutants: Mutants::default(),
         }
     }
 }
@@ -108,6 +129,7 @@ struct Toy {
     windows: usize,
     part_bytes: usize,
     flush_interval: Duration,
+    mutants: Mutants,
 }
 
 impl Toy {
@@ -134,6 +156,7 @@ impl Started {
             windows: self.settings.windows,
             part_bytes: self.settings.part_bytes,
             flush_interval: self.settings.flush_interval,
+            mutants: self.settings.mutants,
         }
     }
 
@@ -166,6 +189,7 @@ impl Engine for Started {
         };
         let disk = Disk::open(copy.store, &entry, self.window_bytes())?;
         let left = left.into_iter().find(|left| left.log == LOG);
+        let left = left.filter(|_| !self.settings.mutants.forget_windows());
         let left = left.map_or_else(Vec::new, |left| left.slots);
         let copy = ToyCopy::new(self.toy(copy.region), disk, windows, &left)?;
         Ok(Box::new(copy))

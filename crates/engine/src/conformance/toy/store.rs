@@ -311,7 +311,10 @@ impl Store for ToyStore {
         if self.observer.is_none() {
             self.advance_ttl_clock();
         }
-        let map = self.state().committed.clone();
+        let map = match self.toy.mutants.show_uncommitted() {
+            true => self.state().all.clone(),
+            false => self.state().committed.clone(),
+        };
         let lsn = map.last;
         Box::new(ToySnapshot::new(map, lsn, self.wall()))
     }
@@ -563,6 +566,8 @@ impl Background {
         state.edit = Arc::new(edit);
         if store.observer.is_none() {
             state.applied_everywhere(seq);
+        } else if store.toy.mutants.use_early() {
+            state.ring.use_all();
         }
         drop(state);
         self.tell(store);
