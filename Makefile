@@ -79,6 +79,7 @@ simulate-named:
 	$(CARGO) run --release --locked -p argosy-sim -- --profile many-segments --first $(MANY) --seeds 2
 	$(CARGO) run --release --locked -p argosy-sim -- --profile when-due --seeds 60
 	$(CARGO) run --release --locked -p argosy-sim -- --profile damaged-windows --seeds 20
+	$(CARGO) run --release --locked -p argosy-sim -- --profile toy --seeds 40
 
 mutants:
 	@scripts/setup.sh rust

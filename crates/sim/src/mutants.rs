@@ -153,8 +153,9 @@ impl Table {
             };
             // First among the seeds of the profile in which one was known.
             let profiles = match known {
-                Some(Finder::Seed(_, Profile::WhenDue)) => [Profile::WhenDue, Profile::Usual],
-                _ => [Profile::Usual, Profile::WhenDue],
+                Some(Finder::Seed(_, Profile::Usual)) | None => [Profile::Usual, Profile::WhenDue],
+                Some(Finder::Seed(_, profile)) => [profile, Profile::Usual],
+                Some(Finder::Elsewhere | Finder::Nowhere) => [Profile::Usual, Profile::WhenDue],
             };
             let mut another = profiles.into_iter().filter_map(|profile| match profile {
                 Profile::Usual => found(name, 1, seeds, profile),
