@@ -115,8 +115,8 @@ impl Chosen {
 struct ToyReader;
 
 impl ToyReader {
-    fn decoded(bytes: &[u8]) -> Result<toy::edit::Edit, Wrong> {
-        toy::edit::Edit::decode(bytes).map_err(|error| error.to_string())
+    fn decoded(bytes: &[u8]) -> Result<toy::edit::ToyEdit, Wrong> {
+        toy::edit::ToyEdit::decode(bytes).map_err(|error| error.to_string())
     }
 }
 

@@ -15,10 +15,11 @@ use argosy_device::{Buffer, Purpose};
 use argosy_memory::SharedMemory;
 
 use super::Toy;
+use super::background::complete_chain;
 use super::disk::{Disk, Log};
-use super::edit::{Edit, ImagePart, LogSegment};
+use super::edit::{ImagePart, RingSegment, ToyEdit};
 use super::ring::{self, HEADER_BYTES, LOG, Ring};
-use super::store::{Begun, ToyStore, complete_chain};
+use super::store::{Begun, ToyStore};
 use super::stored::ToyStored;
 use crate::set_aside::SetAside;
 use crate::{
@@ -30,7 +31,7 @@ use crate::{
 #[derive(Clone, Copy)]
 enum Expected {
     Image(ImagePart),
-    Log(LogSegment),
+    Log(RingSegment),
 }
 
 /// See the module documentation.
@@ -146,8 +147,8 @@ impl ToyCopy {
         Ok(Some(CopyEvent::Flushed(*range)))
     }
 
-    fn decoded(bytes: &[u8]) -> Result<Edit, CopyError> {
-        Edit::decode(bytes).map_err(|error| CopyError::Engine {
+    fn decoded(bytes: &[u8]) -> Result<ToyEdit, CopyError> {
+        ToyEdit::decode(bytes).map_err(|error| CopyError::Engine {
             remedy: Remedy::Correct,
             error: Arc::new(error),
         })
@@ -172,14 +173,14 @@ impl ToyCopy {
         }
         self.become_ordinary();
         let before = &self.disk.edit;
-        let mut edit = Edit {
+        let mut edit = ToyEdit {
             seq: before.seq.next(),
             epoch: service.epoch.max(before.epoch),
             checkpoint: false,
             last: map.last,
             time: map.time,
             next_number: before.next_number,
-            ..Edit::default()
+            ..ToyEdit::default()
         };
         let first = before.logs.last().map_or(0, |last| last.ordinal + 1);
         let image =
@@ -388,7 +389,7 @@ impl Follower for ToyCopy {
     }
 
     fn checkpoint(&self) -> Checkpoint {
-        let mut edit = Edit {
+        let mut edit = ToyEdit {
             checkpoint: true,
             ..self.disk.edit.clone()
         };
@@ -406,7 +407,7 @@ impl Follower for ToyCopy {
         if edit.seq >= self.disk.edit.seq {
             return Ok(theirs);
         }
-        let mut own = Edit {
+        let mut own = ToyEdit {
             checkpoint: true,
             ..self.disk.edit.clone()
         };

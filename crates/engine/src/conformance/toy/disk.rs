@@ -20,7 +20,7 @@ use argosy_base::{DeviceSegment, Epoch, Identity, Kind, RegionId, SegmentNumber,
 use argosy_device::{Buffer, DeviceError, Purpose, RegionEntry, SegmentHandle, Store, Ticket};
 use argosy_memory::SharedMemory;
 
-use super::edit::{Edit, ImagePart, LogSegment, decode_image, encode_image};
+use super::edit::{ImagePart, RingSegment, ToyEdit, decode_image, encode_image};
 use super::map::Map;
 use super::record::{Assembler, fragments};
 use super::ring;
@@ -66,7 +66,7 @@ pub(super) struct Disk {
     pub(super) region: RegionId,
     pub(super) window_bytes: u32,
     pub(super) standing: Standing,
-    pub(super) edit: Edit,
+    pub(super) edit: ToyEdit,
     /// Its segments, and those that came for the next edit.
     pub(super) table: Table,
     manifest: SegmentHandle,
@@ -92,9 +92,9 @@ impl Disk {
                 Some(_) => Standing::BegunAnew,
                 None => Standing::Ordinary,
             },
-            edit: Edit {
+            edit: ToyEdit {
                 next_number: SegmentNumber(1),
-                ..Edit::default()
+                ..ToyEdit::default()
             },
             table: Table::new(),
             manifest: store.allocate(Purpose::Metadata)?,
@@ -164,7 +164,7 @@ impl Disk {
     }
 
     /// Makes `edit` the last one, and frees what it does not name.
-    pub(super) fn commit(&mut self, edit: Edit) -> Result<(), DeviceError> {
+    pub(super) fn commit(&mut self, edit: ToyEdit) -> Result<(), DeviceError> {
         self.sync()?;
         let count = self.count + 1;
         let mut bytes = count.to_le_bytes().to_vec();
@@ -301,7 +301,7 @@ impl Disk {
     /// The bytes of a log segment, of the device or of a window, whichever has more fragments.
     fn longest(
         &self,
-        segment: &LogSegment,
+        segment: &RingSegment,
         windows: &[Option<Arc<SharedMemory>>],
     ) -> Result<Vec<u8>, DeviceError> {
         let device = self.table[&segment.number]
@@ -344,7 +344,7 @@ pub(super) struct LogEnd {
 struct LastEdit {
     count: u64,
     places: Vec<DeviceSegment>,
-    edit: Edit,
+    edit: ToyEdit,
 }
 
 /// The last edit of the manifest in `place`, if any slot has one.
@@ -365,7 +365,7 @@ fn read_slot(bytes: &[u8]) -> Option<LastEdit> {
     if u64::from(Identity::of_server(Kind::Manifest, 1).checksum(&covered)) != checksum {
         return None;
     }
-    let edit = Edit::decode(from.rest()).ok()?;
+    let edit = ToyEdit::decode(from.rest()).ok()?;
     let places: Vec<_> = places.chunks_exact(4).map(place_of).collect();
     (places.len() == edit.numbers().count()).then_some(LastEdit {
         count,

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Everything up to the LSN `last` is in the image, at the region's `time`. `needed` bytes of a log have to be here
-//! before the edit is applied (I3). Expiries are as in a [record](super::record).
+//! before the edit is applied (I3). Expiries are as in records of the log.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub struct ImagePart {
 
 /// A segment of the log. It is as long as a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogSegment {
+pub struct RingSegment {
     /// Its place in the chain.
     pub ordinal: u64,
     /// The segment.
@@ -56,7 +56,7 @@ pub struct LogSegment {
 
 /// See the module documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Edit {
+pub struct ToyEdit {
     /// Its place in the order of the group's edits.
     pub seq: EditSeq,
     /// The epoch that made it.
@@ -74,10 +74,10 @@ pub struct Edit {
     /// Where the image is.
     pub image: Vec<ImagePart>,
     /// The log behind it.
-    pub logs: Vec<LogSegment>,
+    pub logs: Vec<RingSegment>,
 }
 
-impl Edit {
+impl ToyEdit {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -140,7 +140,7 @@ impl Edit {
             });
         }
         for _ in 0..count(&mut from)? {
-            edit.logs.push(LogSegment {
+            edit.logs.push(RingSegment {
                 ordinal: from.u64()?,
                 number: SegmentNumber(from.u64()?),
                 epoch: Epoch(from.u32()?),
@@ -161,7 +161,7 @@ impl Edit {
 
     /// The log segment of this number.
     #[must_use]
-    pub fn log(&self, number: SegmentNumber) -> Option<&LogSegment> {
+    pub fn log(&self, number: SegmentNumber) -> Option<&RingSegment> {
         self.logs.iter().find(|log| log.number == number)
     }
 }
@@ -203,7 +203,7 @@ pub(super) fn encode_image(map: &Map) -> Vec<u8> {
 }
 
 /// The map of which `bytes` are the image, as of the LSN and time that `edit` states.
-pub(super) fn decode_image(edit: &Edit, bytes: &[u8]) -> Result<Map, Malformed> {
+pub(super) fn decode_image(edit: &ToyEdit, bytes: &[u8]) -> Result<Map, Malformed> {
     let mut from = Reader::new("toy image", bytes);
     let mut pairs = BTreeMap::new();
     while !from.rest().is_empty() {

@@ -8,11 +8,12 @@
 //! the whole map takes its place.
 //!
 //! Reading order: `map`, `record` and [`edit`] (formats), `disk`, `ring` (the log's windows), `copy` (the passive
-//! copy), `store` and `write` (the store that serves), `source`, `snapshot`, `stored`.
+//! copy), `store`, `write` and `background` (the store that serves), `source`, `snapshot`, `stored`.
 //!
 //! What it leaves out: it waits for the device in its steps; a damaged copy is not repaired; a record that was flushed
 //! and is damaged is taken for the end of the history, unless an image has it; windows never rest.
 
+mod background;
 mod copy;
 mod disk;
 pub mod edit;
@@ -36,7 +37,7 @@ use argosy_memory::SharedMemory;
 
 use self::copy::ToyCopy;
 use self::disk::{Disk, claim_rest};
-use self::edit::LogSegment;
+use self::edit::RingSegment;
 use self::ring::{HEADER_BYTES, LOG};
 use crate::memory::Memory;
 use crate::set_aside::SetAside;
@@ -111,7 +112,7 @@ impl crate::Settings for Settings {
 
 /// Whether log segment `segment` of `region` has the same records in both of these, which are its first bytes.
 #[must_use]
-pub fn same_records(region: RegionId, segment: &LogSegment, both: [&[u8]; 2]) -> bool {
+pub fn same_records(region: RegionId, segment: &RingSegment, both: [&[u8]; 2]) -> bool {
     let [one, other] = both.map(|bytes| record::fragments(region, segment, bytes));
     let bytes = |of: &[(record::Fragment<'_>, usize)]| -> Vec<_> {
         of.iter()

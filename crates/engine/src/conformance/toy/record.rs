@@ -1,7 +1,7 @@
 //! What the log consists of: groups of records, cut into fragments that fit their segments.
 //!
 //! ```text
-//! group    := count: varint  record[count]              the first record has the group's LSN, each further one the next
+//! group    := count: varint  record[count]     the first record has the group's LSN, each further one the next
 //! record   := 1  expiry: varint  key: string  value: string         put; expiry 0: never, else the moment and 1
 //!           | 2  key: string                                        delete
 //!           | 3  from: string  bounded: u8  to: string              delete of a range; bounded 0: up to the last key
@@ -22,7 +22,7 @@ use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::{Identity, KeyRange, Kind, Lsn, Moment, RegionId};
 
-use super::edit::LogSegment;
+use super::edit::RingSegment;
 
 /// Bytes in front of those of a fragment.
 pub(super) const FRAGMENT_BYTES: usize = 17;
@@ -136,7 +136,7 @@ pub(super) struct Fragment<'a> {
 
 impl Fragment<'_> {
     /// The fragment as it lies at byte `at` of `segment`.
-    pub(super) fn encode(&self, region: RegionId, segment: &LogSegment, at: usize) -> Vec<u8> {
+    pub(super) fn encode(&self, region: RegionId, segment: &RingSegment, at: usize) -> Vec<u8> {
         let len = u32::try_from(self.bytes.len()).expect("a fragment fits a segment");
         let place = u8::from(self.is_first) * FIRST + u8::from(self.is_last) * LAST;
         let mut out = vec![0; CHECKSUM_BYTES];
@@ -152,7 +152,7 @@ impl Fragment<'_> {
 
 impl<'a> Fragment<'a> {
     /// The fragment at byte `at` of `segment`, which begins with `bytes`, if there is one.
-    fn at(region: RegionId, segment: &LogSegment, bytes: &'a [u8], at: usize) -> Option<Self> {
+    fn at(region: RegionId, segment: &RingSegment, bytes: &'a [u8], at: usize) -> Option<Self> {
         let mut from = Reader::new("toy fragment", bytes.get(at..)?);
         let checksum = from.u32().ok()?;
         let len = from.u32().ok()? as usize;
@@ -170,7 +170,7 @@ impl<'a> Fragment<'a> {
     }
 }
 
-fn identity(region: RegionId, segment: &LogSegment, at: usize) -> Identity {
+fn identity(region: RegionId, segment: &RingSegment, at: usize) -> Identity {
     Identity {
         kind: Kind::LogRecord,
         region,
@@ -183,7 +183,7 @@ fn identity(region: RegionId, segment: &LogSegment, at: usize) -> Identity {
 /// The fragments of `segment`, which begins with `bytes`, each with the byte behind it.
 pub(super) fn fragments<'a>(
     region: RegionId,
-    segment: &LogSegment,
+    segment: &RingSegment,
     bytes: &'a [u8],
 ) -> Vec<(Fragment<'a>, usize)> {
     let mut found = Vec::new();

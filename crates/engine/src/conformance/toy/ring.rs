@@ -19,7 +19,7 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::{FlushRange, Identity, Kind, LogId, Lsn, RegionId};
 use argosy_memory::SharedMemory;
 
-use super::edit::LogSegment;
+use super::edit::RingSegment;
 use super::record::{FRAGMENT_BYTES, Fragment, Group};
 use crate::LogEnd;
 use crate::source::{LogPlace, Next, Piece};
@@ -38,7 +38,7 @@ const NAME_BYTES: usize = 36;
 const FRAGMENT_MIN: usize = 64;
 
 /// The header of the window of `segment`.
-pub(super) fn header(region: RegionId, segment: &LogSegment) -> Vec<u8> {
+pub(super) fn header(region: RegionId, segment: &RingSegment) -> Vec<u8> {
     let mut out = MAGIC.to_le_bytes().to_vec();
     out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&region.0.to_le_bytes());
@@ -54,7 +54,7 @@ pub(super) fn header(region: RegionId, segment: &LogSegment) -> Vec<u8> {
 pub(super) fn found(
     slots: &[Option<Arc<SharedMemory>>],
     region: RegionId,
-    segment: &LogSegment,
+    segment: &RingSegment,
     window_bytes: u32,
 ) -> Option<Vec<u8>> {
     let slot = slot_of(segment.ordinal, slots.len())?;
@@ -71,7 +71,7 @@ pub(super) fn slot_of(ordinal: u64, slots: usize) -> Option<usize> {
 
 /// A segment of the chain, and how far it is written.
 struct Tail {
-    segment: LogSegment,
+    segment: RingSegment,
     at: usize,
     /// The range in front of it is closed.
     closed: usize,
@@ -128,7 +128,7 @@ impl Ring {
     }
 
     /// Adds segments to the chain.
-    pub(super) fn extend(&mut self, segments: &[LogSegment]) {
+    pub(super) fn extend(&mut self, segments: &[RingSegment]) {
         let new = segments.iter().map(|segment| Tail {
             segment: *segment,
             at: 0,
@@ -155,7 +155,7 @@ impl Ring {
         self.durable = self.durable.max(upto);
     }
 
-    pub(super) fn segments(&self) -> impl Iterator<Item = &LogSegment> {
+    pub(super) fn segments(&self) -> impl Iterator<Item = &RingSegment> {
         self.chain.iter().map(|tail| &tail.segment)
     }
 
@@ -361,7 +361,7 @@ impl Ring {
     }
 
     /// Up to which byte `segment` is durable here.
-    pub(super) fn durable_here(&self, segment: &LogSegment) -> u32 {
+    pub(super) fn durable_here(&self, segment: &RingSegment) -> u32 {
         let tail = self
             .chain
             .iter()

@@ -4,7 +4,7 @@ use argosy_base::{EditSeq, LogId, SegmentNumber, SegmentPart};
 use argosy_device::Buffer;
 
 use super::disk::Table;
-use super::edit::Edit;
+use super::edit::ToyEdit;
 use super::ring::{LOG, Whose};
 use super::store::ToyStore;
 use crate::source::{LogPlace, Next, Piece};
@@ -37,9 +37,9 @@ impl Source for ToyStore {
 
     fn checkpoint(&self) -> PinnedCheckpoint {
         let state = self.state();
-        let mut edit = Edit {
+        let mut edit = ToyEdit {
             checkpoint: true,
-            ..Edit::clone(&state.edit)
+            ..ToyEdit::clone(&state.edit)
         };
         for log in &mut edit.logs {
             log.needed = state.ring.durable_here(log);

@@ -1,36 +1,31 @@
 //! The toy as a store that serves.
 //!
 //! A write goes to the log's window and to the map, under one lock, and is done. The map as of the commit LSN is kept
-//! beside it, for snapshots. A step makes closed ranges of the log durable. When half of the chain is used, it makes an
-//! *image* of the map:
-//!
-//! 1. The segment that is written is sealed. The map as of then is what the image will have.
-//! 2. Once all of it is committed, the image is written, and an edit that names it in place of the log so far, and new
-//!    log segments.
-//! 3. The new log segments are used once the edit is everywhere: only then every member can make sense of them.
+//! beside it, for snapshots. The rest is done in [steps](super::background).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use argosy_base::{Clock, EditSeq, Epoch, Instant, Lsn, Moment, SegmentNumber};
-use argosy_device::{DeviceError, Purpose, Waker};
+use argosy_base::{Clock, EditSeq, Epoch, Instant, Lsn, Moment};
+use argosy_device::Waker;
 
 use super::Toy;
+use super::background::Background;
 use super::disk::{Disk, Table};
-use super::edit::{Edit, LogSegment};
+use super::edit::ToyEdit;
 use super::map::Map;
 use super::record::{Group, Record};
-use super::ring::{Ring, Whose};
+use super::ring::Ring;
 use super::snapshot::ToySnapshot;
 use super::stored::ToyStored;
 use super::write;
 use crate::batch::check_key;
 use crate::stats::Stats;
 use crate::{
-    BatchError, BusyReason, EditNotice, EngineError, Found, Marks, Observer, Progress, Reach,
-    Snapshot, Store, Stored, WaitFor, Wanted, WriteBatch, WriteOptions, Written,
+    BatchError, BusyReason, EngineError, Found, Marks, Observer, Progress, Reach, Snapshot, Store,
+    Stored, WaitFor, Wanted, WriteBatch, WriteOptions, Written,
 };
 
 const PANICKED: &str = "no holder of the lock panics";
@@ -49,22 +44,6 @@ pub(super) struct ToyStore {
     state: Mutex<State>,
 }
 
-/// What steps work with.
-struct Background {
-    disk: Disk,
-    image: Option<ImageToCome>,
-    /// Edits that the observer was not told of.
-    untold: VecDeque<Arc<[u8]>>,
-    next_flush: Option<Instant>,
-}
-
-/// An image that is not made yet.
-struct ImageToCome {
-    map: Map,
-    /// It replaces the segments in front of this one.
-    ordinal: u64,
-}
-
 /// What changes with every write.
 pub(super) struct State {
     /// Everything that was appended, and everything that is committed.
@@ -74,23 +53,23 @@ pub(super) struct State {
     waiting: VecDeque<Group>,
     pub(super) ring: Ring,
     /// The last edit, and its segments.
-    pub(super) edit: Arc<Edit>,
+    pub(super) edit: Arc<ToyEdit>,
     pub(super) table: Table,
     /// Every other member has applied the edits up to this one.
     pub(super) everywhere: EditSeq,
     /// The edits that brought images, until they are everywhere: what each replaces.
-    replaced: Option<Replaced>,
+    pub(super) replaced: Option<Replaced>,
     /// A write found no room.
-    wants_room: bool,
+    pub(super) wants_room: bool,
     flush_asked: bool,
-    stats: Stats,
+    pub(super) stats: Stats,
 }
 
 /// What an image took the place of.
-struct Replaced {
-    seq: EditSeq,
-    ordinal: u64,
-    upto: Lsn,
+pub(super) struct Replaced {
+    pub(super) seq: EditSeq,
+    pub(super) ordinal: u64,
+    pub(super) upto: Lsn,
 }
 
 /// What a copy hands to the store that it becomes.
@@ -132,12 +111,6 @@ impl ToyStore {
             stats: Stats::default(),
             edit: Arc::new(edit.clone()),
         };
-        let background = Background {
-            disk,
-            image: None,
-            untold: VecDeque::from([edit.encode().into()]),
-            next_flush: None,
-        };
         Self {
             toy,
             epoch: service.epoch,
@@ -146,7 +119,7 @@ impl ToyStore {
             waker: service.waker,
             marks: service.marks,
             closed: AtomicBool::new(false),
-            background: Mutex::new(background),
+            background: Mutex::new(Background::new(disk)),
             state: Mutex::new(state),
         }
     }
@@ -211,7 +184,7 @@ impl ToyStore {
     }
 
     /// Tells the observer how far the log is written, and what has to be flushed.
-    fn tell_appended(&self, state: &mut State) {
+    pub(super) fn tell_appended(&self, state: &mut State) {
         let ranges = state.ring.untold();
         let Some(observer) = &self.observer else {
             return;
@@ -220,6 +193,20 @@ impl ToyStore {
             observer.appended(end, state.all.last);
         }
         ranges.into_iter().for_each(|range| observer.flush(range));
+    }
+
+    /// Closes the open range of the log, to be flushed.
+    pub(super) fn close_open(&self) {
+        let mut state = self.state();
+        let last = state.all.last;
+        if state.ring.close_open(last) {
+            self.tell_appended(&mut state);
+        }
+    }
+
+    /// Whether somebody has asked for a flush since this was asked last.
+    pub(super) fn take_flush_asked(&self) -> bool {
+        std::mem::take(&mut self.state().flush_asked)
     }
 
     fn commit_in(&self, state: &mut State, lsn: Lsn) {
@@ -374,21 +361,7 @@ impl Store for ToyStore {
         let Ok(mut background) = self.background.try_lock() else {
             return Ok(Progress::default());
         };
-        let mut made = background.tell(self);
-        let asked = std::mem::take(&mut self.state().flush_asked);
-        let due = *background
-            .next_flush
-            .get_or_insert(now + self.toy.flush_interval);
-        if asked || now >= due {
-            background.next_flush = Some(now + self.toy.flush_interval);
-            let mut state = self.state();
-            let last = state.all.last;
-            if state.ring.close_open(last) {
-                self.tell_appended(&mut state);
-            }
-        }
-        made |= background.flush(self)?;
-        made |= background.step_image(self)?;
+        let (made, due) = background.step(self, now)?;
         let open = self.state().ring.has_open();
         Ok(Progress {
             made,
@@ -399,9 +372,8 @@ impl Store for ToyStore {
 
     fn background_pending(&self) -> usize {
         let state = self.state();
-        let image = self.background.try_lock().map_or(1, |background| {
-            usize::from(background.image.is_some()) + background.untold.len()
-        });
+        let background = self.background.try_lock();
+        let image = background.map_or(1, |background| background.pending());
         state.waiting.len() + image
     }
 
@@ -422,185 +394,17 @@ impl Store for ToyStore {
 
     fn stored(&self) -> Arc<dyn Stored> {
         let state = self.state();
-        let edit = Edit::clone(&state.edit);
+        let edit = ToyEdit::clone(&state.edit);
         Arc::new(ToyStored::new(self.toy.region, edit, state.table.clone()))
     }
 
     fn close(&self) -> Result<(), EngineError> {
         let background = self.background.lock().expect(PANICKED);
-        {
-            let mut state = self.state();
-            self.closed.store(true, Ordering::Release);
-            let last = state.all.last;
-            state.ring.close_open(last);
-            self.tell_appended(&mut state);
-        }
+        self.closed.store(true, Ordering::Release);
+        self.close_open();
         background.flush(self)?;
         Ok(())
     }
-}
-
-impl Background {
-    /// Tells the observer of edits.
-    fn tell(&mut self, store: &ToyStore) -> bool {
-        let mut any = false;
-        while let Some(bytes) = self.untold.pop_front() {
-            any = true;
-            if let Some(observer) = &store.observer {
-                observer.edit_committed(&EditNotice {
-                    seq: Edit::decode(&bytes).map_or(EditSeq(0), |edit| edit.seq),
-                    bytes,
-                    log_places: Arc::new([]),
-                });
-            }
-        }
-        any
-    }
-
-    /// Makes closed ranges durable.
-    fn flush(&self, store: &ToyStore) -> Result<bool, DeviceError> {
-        let (ranges, table) = {
-            let mut state = store.state();
-            (state.ring.take_ranges(), state.table.clone())
-        };
-        let Some((last, _)) = ranges.last() else {
-            return Ok(false);
-        };
-        let mut bytes_written = 0;
-        for (range, bytes) in &ranges {
-            bytes_written += bytes.len() as u64;
-            // An image has what is not in the chain any more.
-            if let Some(stored) = table.get(&range.segment) {
-                stored.write(range.from, bytes)?;
-            }
-        }
-        self.disk.sync()?;
-        let mut state = store.state();
-        let whose = match store.observer {
-            Some(_) => Whose::Here,
-            None => Whose::All,
-        };
-        state.ring.note(last.ordinal, last.to, whose);
-        state.stats.log_write_bytes += bytes_written;
-        state.stats.recovery_log_write_bytes += bytes_written;
-        Ok(true)
-    }
-
-    /// Begins an image where it is time, and makes it once all of it is committed.
-    fn step_image(&mut self, store: &ToyStore) -> Result<bool, DeviceError> {
-        if self.image.is_none() {
-            let mut state = store.state();
-            let is_due = state.ring.spare() <= store.toy.windows / 2 || state.wants_room;
-            let has_more = state.all.last > state.edit.last;
-            if !is_due || !has_more || state.everywhere < state.edit.seq {
-                return Ok(false);
-            }
-            let last = state.all.last;
-            let ordinal = state.ring.seal_current(last);
-            store.tell_appended(&mut state);
-            state.wants_room = false;
-            self.image = Some(ImageToCome {
-                map: state.all.clone(),
-                ordinal,
-            });
-        }
-        let Some(image) = self
-            .image
-            .take_if(|image| image.map.last <= store.marks.committed_lsn())
-        else {
-            return Ok(false);
-        };
-        match self.make(store, &image) {
-            Ok(()) => Ok(true),
-            Err(error) if error.is_full() => {
-                self.image = Some(image);
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn make(&mut self, store: &ToyStore, image: &ImageToCome) -> Result<(), DeviceError> {
-        let before = store.state().edit.clone();
-        let mut edit = Edit {
-            seq: before.seq.next(),
-            epoch: store.epoch,
-            checkpoint: false,
-            last: image.map.last,
-            time: image.map.time,
-            next_number: before.next_number,
-            ..Edit::default()
-        };
-        let written = self.disk.write_image(
-            &image.map,
-            store.epoch,
-            store.toy.part_bytes,
-            &mut edit.next_number,
-        )?;
-        edit.image_bytes = written.bytes;
-        edit.image = written.parts;
-        let kept = before
-            .logs
-            .iter()
-            .filter(|log| log.ordinal >= image.ordinal);
-        edit.logs = kept.copied().collect();
-        let new = complete_chain(&mut self.disk, &mut edit, image.ordinal, store.toy.windows)?;
-        self.disk.commit(edit.clone())?;
-        let mut state = store.state();
-        state.stats.edits += 1;
-        state.stats.flushes += 1;
-        state.stats.segment_write_bytes += edit.image_bytes;
-        state.ring.drop_before(image.ordinal);
-        state.ring.extend(&new);
-        let (upto, time) = (image.map.last, image.map.time);
-        state.all.forget_removed(upto, time);
-        state.committed.forget_removed(upto, time);
-        state.table = self.disk.table.clone();
-        state.replaced = Some(Replaced {
-            seq: edit.seq,
-            ordinal: image.ordinal,
-            upto,
-        });
-        self.untold.push_back(edit.encode().into());
-        let seq = edit.seq;
-        state.edit = Arc::new(edit);
-        if store.observer.is_none() {
-            state.applied_everywhere(seq);
-        } else if store.toy.mutants.use_early() {
-            state.ring.use_all();
-        }
-        drop(state);
-        self.tell(store);
-        Ok(())
-    }
-}
-
-/// Completes the chain of `edit` to `count` segments, of which the first has `ordinal`. Returns those that are new.
-pub(super) fn complete_chain(
-    disk: &mut Disk,
-    edit: &mut Edit,
-    ordinal: u64,
-    count: usize,
-) -> Result<Vec<LogSegment>, DeviceError> {
-    let mut new = Vec::new();
-    while edit.logs.len() < count {
-        let segment = LogSegment {
-            ordinal: edit.logs.last().map_or(ordinal, |last| last.ordinal + 1),
-            number: next_number(&mut edit.next_number),
-            epoch: edit.epoch,
-            needed: 0,
-        };
-        disk.allocate(segment.number, Purpose::Log)?;
-        edit.logs.push(segment);
-        new.push(segment);
-    }
-    Ok(new)
-}
-
-fn next_number(next: &mut SegmentNumber) -> SegmentNumber {
-    let number = *next;
-    *next = next.next();
-    number
 }
 
 impl State {

@@ -4,7 +4,7 @@ use argosy_base::{Identity, Kind, RegionId, SegmentNumber, SegmentPart};
 use argosy_device::Buffer;
 
 use super::disk::Table;
-use super::edit::Edit;
+use super::edit::ToyEdit;
 use super::ring::LOG;
 use crate::damage::{Damage, DamagedSegment, Miscount, ProblemKind};
 use crate::repair::{Repair, RepairError};
@@ -16,13 +16,13 @@ use crate::{EngineError, Stored};
 /// See the module documentation.
 pub(super) struct ToyStored {
     region: RegionId,
-    edit: Edit,
+    edit: ToyEdit,
     table: Table,
 }
 
 impl ToyStored {
     /// What `edit` names, which lies in the segments of `table`.
-    pub(super) const fn new(region: RegionId, edit: Edit, table: Table) -> Self {
+    pub(super) const fn new(region: RegionId, edit: ToyEdit, table: Table) -> Self {
         Self {
             region,
             edit,
@@ -75,7 +75,7 @@ impl Stored for ToyStored {
 
     fn memory_bytes(&self) -> usize {
         let segments = self.edit.image.len() + self.edit.logs.len();
-        size_of::<Edit>() + segments * size_of::<super::edit::ImagePart>()
+        size_of::<ToyEdit>() + segments * size_of::<super::edit::ImagePart>()
     }
 
     fn recount(&self) -> Result<Vec<Miscount>, EngineError> {
