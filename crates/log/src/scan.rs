@@ -29,6 +29,7 @@
 
 mod cut;
 mod loaded;
+mod place;
 mod unclosed;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use argosy_base::{Identity, Kind, Lsn, Pointer, RegionId, SegmentNumber};
 use argosy_memory::SharedMemory;
 
 use self::loaded::{Image, Loaded, Memory};
+use self::place::ScanPlace;
 use self::unclosed::{ToWrite, Unclosed, put_into};
 use super::record::{Decoded, Record, RecordKind, decode, parse};
 use super::segment::{
@@ -104,8 +106,7 @@ impl Head {
 #[derive(Clone, Copy)]
 struct Passed {
     stop: Stop,
-    index: usize,
-    offset: u32,
+    at: ScanPlace,
 }
 
 /// What a scan needs to know of its log.
@@ -131,9 +132,7 @@ impl Source<'_> {
 /// See the module documentation.
 pub(super) struct Scan<'a> {
     source: Source<'a>,
-    /// The segment being read, by its index in the chain.
-    index: usize,
-    offset: u32,
+    at: ScanPlace,
     /// Behind the last record of this segment.
     record_end: u32,
     last_lsn: Lsn,
@@ -189,8 +188,7 @@ impl<'a> Scan<'a> {
     pub(super) const fn at(source: Source<'a>, index: usize) -> Self {
         Self {
             source,
-            index,
-            offset: 0,
+            at: ScanPlace { index, offset: 0 },
             record_end: 0,
             last_lsn: Lsn(0),
             loaded: None,
@@ -248,17 +246,17 @@ impl<'a> Scan<'a> {
 
     /// Looks at the present position, and moves on.
     fn step<E>(&mut self, read: &mut ReadDevice<'_, E>) -> Result<(), E> {
-        let Some(segment) = self.source.chain.get(self.index).copied() else {
+        let Some(segment) = self.source.chain.get(self.at.index).copied() else {
             self.stop_at_end();
             return Ok(());
         };
         let limit = segment.end.unwrap_or(self.source.geometry.segment_bytes());
-        if self.offset >= limit {
+        if self.at.offset >= limit {
             self.leave_segment(&segment);
             return Ok(());
         }
         self.load(&segment, read)?;
-        if self.offset == 0 {
+        if self.at.offset == 0 {
             self.check_header(&segment);
             return Ok(());
         }
@@ -269,25 +267,25 @@ impl<'a> Scan<'a> {
                 len,
                 in_memory,
             } => {
-                let start = self.offset;
+                let start = self.at.offset;
                 self.compose(start, len, in_memory);
-                self.offset += len;
+                self.at.offset += len;
                 if kind.is_mark() {
                     self.mark = self.mark.max(lsn);
                     if kind == RecordKind::ClosingMark {
                         self.pass_padding(self.window_end());
                     }
                 } else if lsn <= self.last_lsn {
-                    self.offset = start;
+                    self.at.offset = start;
                     self.stop_here(&segment, "the LSN does not follow the one before");
                 } else {
                     self.last_lsn = lsn;
-                    self.record_end = self.offset;
+                    self.record_end = self.at.offset;
                     self.head = Some(Head {
                         lsn,
                         segment,
                         start,
-                        end: self.offset,
+                        end: self.at.offset,
                         in_memory,
                     });
                 }
@@ -304,28 +302,26 @@ impl<'a> Scan<'a> {
         let passed = Passed {
             stop: Stop {
                 number: segment.number,
-                offset: self.offset,
-                durable: self.offset < self.source.durable(segment),
+                offset: self.at.offset,
+                durable: self.at.offset < self.source.durable(segment),
                 what: Some("no record"),
             },
-            index: self.index,
-            offset: self.offset,
+            at: self.at,
         };
-        if passed.stop.durable || self.index + 1 == self.source.chain.len() {
+        if passed.stop.durable || self.at.index + 1 == self.source.chain.len() {
             self.stop = Some(passed.stop);
             return;
         }
         self.passed.get_or_insert(passed);
-        self.index += 1;
-        self.offset = 0;
+        self.at = self.at.next_segment();
         self.record_end = 0;
     }
 
     fn stop_here(&mut self, segment: &LogSegment, what: &'static str) {
         self.stop = Some(Stop {
             number: segment.number,
-            offset: self.offset,
-            durable: self.offset < self.source.durable(segment),
+            offset: self.at.offset,
+            durable: self.at.offset < self.source.durable(segment),
             what: Some(what),
         });
     }
@@ -343,13 +339,12 @@ impl<'a> Scan<'a> {
     fn leave_segment(&mut self, segment: &LogSegment) {
         let whole = segment.end.is_none_or(|end| self.ends_at(end));
         if !whole {
-            self.offset = self.record_end;
+            self.at.offset = self.record_end;
             self.stop_here(segment, "a sealed segment ends early");
             return;
         }
-        self.index += 1;
-        self.offset = 0;
-        if self.index < self.source.chain.len() {
+        self.at = self.at.next_segment();
+        if self.at.index < self.source.chain.len() {
             self.record_end = 0;
         }
     }
@@ -365,7 +360,7 @@ impl<'a> Scan<'a> {
     /// Has the window at the present position in `loaded`.
     fn load<E>(&mut self, segment: &LogSegment, read: &mut ReadDevice<'_, E>) -> Result<(), E> {
         let window = self.source.geometry.window_bytes();
-        let start = self.offset / window * window;
+        let start = self.at.offset / window * window;
         let there = |loaded: &Loaded| loaded.segment == *segment && loaded.start == start;
         if self.loaded.as_ref().is_some_and(there) {
             return Ok(());
@@ -442,7 +437,7 @@ impl<'a> Scan<'a> {
     }
 
     const fn begin_behind_header(&mut self) {
-        self.offset = SEGMENT_HEADER_BYTES;
+        self.at.offset = SEGMENT_HEADER_BYTES;
     }
 
     /// The end of the window that is loaded.
@@ -453,9 +448,9 @@ impl<'a> Scan<'a> {
     fn look(&self, segment: &LogSegment, limit: u32) -> Found {
         let loaded = self.loaded.as_ref().expect("loaded before");
         let end = limit.min(loaded.end());
-        let here = self.identity(segment, self.offset);
+        let here = self.identity(segment, self.at.offset);
         let found = |in_memory: bool| {
-            let bytes = loaded.bytes(in_memory, self.offset..end);
+            let bytes = loaded.bytes(in_memory, self.at.offset..end);
             match decode(bytes, here, segment.base_lsn) {
                 Decoded::Record(record, len) => Found::Record {
                     lsn: record.lsn,
@@ -488,20 +483,20 @@ impl<'a> Scan<'a> {
 
     /// Goes to the next block, or to the end of the window.
     fn skip_padding(&mut self, segment: &LogSegment, limit: u32) {
-        let from = self.offset;
+        let from = self.at.offset;
         if !from.is_multiple_of(BLOCK_BYTES) {
             return self.pass_padding(from.next_multiple_of(BLOCK_BYTES));
         }
         let end = self.window_end();
         for block in (from..end.min(limit)).step_by(BLOCK_BYTES as usize) {
-            self.offset = block;
+            self.at.offset = block;
             if let Found::Record { lsn, kind, .. } = self.look(segment, limit)
                 && kind.is_mark()
             {
                 self.mark = self.mark.max(lsn);
             }
         }
-        self.offset = from;
+        self.at.offset = from;
         self.lost.get_or_insert(from);
         if segment.end.is_none() && from < self.source.durable(segment) {
             return self.stop_here(segment, "padding that no closing mark announces");
@@ -519,13 +514,13 @@ impl<'a> Scan<'a> {
     /// Goes to `end`, in the same window, with nothing in between.
     fn pass_padding(&mut self, end: u32) {
         let loaded = self.loaded.as_mut().expect("loaded before");
-        let range = loaded.range(self.offset..end);
+        let range = loaded.range(self.at.offset..end);
         if let Some(memory) = &mut loaded.memory
             && loaded.device[range].iter().any(|byte| *byte != 0)
         {
-            memory.missing.get_or_insert(self.offset);
+            memory.missing.get_or_insert(self.at.offset);
         }
-        self.offset = end;
+        self.at.offset = end;
     }
 
     /// Puts found bytes into the window's image, and notes whether the device has them.
@@ -550,29 +545,25 @@ impl<'a> Scan<'a> {
     /// Reads on behind the stop, for the marks at the starts of blocks and segments.
     pub(super) fn find_marks<E>(&self, read: &mut ReadDevice<'_, E>) -> Result<Lsn, E> {
         let mut mark = self.mark;
-        let (index, offset) = match &self.passed {
-            Some(passed) => (passed.index, passed.offset),
-            None => (self.index, self.offset),
-        };
-        let mut reader = Scan::at(self.source, index);
-        reader.offset = offset / BLOCK_BYTES * BLOCK_BYTES;
-        while let Some(segment) = self.source.chain.get(reader.index).copied() {
+        let from = self.passed.map_or(self.at, |passed| passed.at);
+        let mut reader = Scan::at(self.source, from.index);
+        reader.at.offset = from.offset / BLOCK_BYTES * BLOCK_BYTES;
+        while let Some(segment) = self.source.chain.get(reader.at.index).copied() {
             let limit = segment.end.unwrap_or(self.source.geometry.segment_bytes());
-            while reader.offset < limit {
-                let block = reader.offset;
+            while reader.at.offset < limit {
+                let block = reader.at.offset;
                 reader.load(&segment, read)?;
                 if block == 0 {
-                    reader.offset = SEGMENT_HEADER_BYTES;
+                    reader.at.offset = SEGMENT_HEADER_BYTES;
                 }
                 if let Found::Record { lsn, kind, .. } = reader.look(&segment, limit)
                     && kind.is_mark()
                 {
                     mark = mark.max(lsn);
                 }
-                reader.offset = block + BLOCK_BYTES;
+                reader.at.offset = block + BLOCK_BYTES;
             }
-            reader.index += 1;
-            reader.offset = 0;
+            reader.at = reader.at.next_segment();
         }
         Ok(mark)
     }

@@ -35,6 +35,7 @@
 //! change (what a flush wrote is not written again); a record lies in one window.
 
 mod marks;
+mod ranges;
 mod rest;
 
 use std::collections::VecDeque;
@@ -43,6 +44,7 @@ use std::sync::Arc;
 use argosy_base::{FlushRange, Kind, Lsn, Pointer, SegmentNumber};
 use argosy_engine::LogEnd;
 
+use self::ranges::Ranges;
 use super::probe::{Bounds, Cursor, Probe};
 use super::record::{Record, RecordKind};
 use super::segment::{BLOCK_BYTES, Writer, encode_segment_header, identity};
@@ -70,46 +72,30 @@ pub struct LogWriter {
     cursor: Cursor,
     /// The segment that was entered last.
     current: Option<LogSegment>,
-    /// Behind the last record, without marks and padding behind it.
-    record_end: u64,
-    /// Behind the last byte written, padding included.
-    written_end: u64,
-    /// How much was written, with headers and padding.
-    bytes: u64,
-    range_from: u64,
-    /// The first LSN of the open range, or of the group that its first record belongs to.
-    range_lsn: Option<Lsn>,
+    written: WrittenLog,
+    ranges: Ranges,
     /// The first LSN of the group that is being appended.
     group_first: Option<Lsn>,
-    /// Closed ranges that are not done, in order; the first `taken` have been handed out.
-    ranges: VecDeque<ClosedRange>,
-    taken: usize,
-    flushed_locally: u64,
-    flushed_everywhere: u64,
     /// Segments that have ended and were not asked for yet.
     sealed: VecDeque<LogPoint>,
     durable: Lsn,
-    /// The last record's LSN; 0 before the first.
-    last_lsn: Lsn,
-    /// What the last mark says; 0 before the first.
-    last_mark: Lsn,
-    /// What the mark in the open range says; 0 where there is none.
-    range_mark: Lsn,
-    /// What the last mark says that is durable on every member.
-    marked: Lsn,
     scratch: Vec<u8>,
     mutants: Mutants,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct ClosedRange {
-    range: FlushRange,
-    /// `None`: it is the padding behind a range that was closed before the window was full.
-    first_lsn: Option<Lsn>,
-    /// Where the log goes on: the range's end, or the next segment where this one was sealed.
-    next: u64,
-    /// What the mark in it says; 0 where there is none.
-    mark: Lsn,
+/// What was written of a log.
+#[derive(Default)]
+struct WrittenLog {
+    /// Behind the last record, without marks and padding behind it.
+    record_end: u64,
+    /// Behind the last byte, padding included.
+    end: u64,
+    /// How much, with headers and padding.
+    bytes: u64,
+    /// The last record's LSN; 0 before the first.
+    last_lsn: Lsn,
+    /// What the last mark says; 0 before the first.
+    last_mark: Lsn,
 }
 
 impl LogWriter {
@@ -126,22 +112,11 @@ impl LogWriter {
                 fresh: true,
             },
             current: None,
-            record_end: 0,
-            written_end: 0,
-            bytes: 0,
-            range_from: 0,
-            range_lsn: None,
+            written: WrittenLog::default(),
+            ranges: Ranges::default(),
             group_first: None,
-            ranges: VecDeque::new(),
-            taken: 0,
-            flushed_locally: 0,
-            flushed_everywhere: 0,
             sealed: VecDeque::new(),
             durable: Lsn(0),
-            last_lsn: Lsn(0),
-            last_mark: Lsn(0),
-            range_mark: Lsn(0),
-            marked: Lsn(0),
             scratch: Vec::new(),
             mutants: Mutants::default(),
         }
@@ -194,7 +169,7 @@ impl LogWriter {
     /// Bytes written since this writer was made: records, headers and padding.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
-        self.bytes
+        self.written.bytes
     }
 
     /// Whether a segment is provided that has room left.
@@ -214,10 +189,8 @@ impl LogWriter {
         if self.current.is_none() && self.segments.is_empty() {
             self.cursor.at = start;
             self.cursor.entered = start;
-            self.record_end = start;
-            self.range_from = start;
-            self.flushed_locally = start;
-            self.flushed_everywhere = start;
+            self.written.record_end = start;
+            self.ranges.begin(start);
         }
         assert_eq!(start, self.bounds().provided_end, "a chain has no gap");
         self.segments.push_back(segment);
@@ -256,37 +229,28 @@ impl LogWriter {
     /// The next range that has to be made durable: full windows first, then, with `force`, what is
     /// filled of the present one, padded to a whole block.
     pub fn take_flush(&mut self, force: bool) -> Option<FlushRange> {
-        if force && self.taken == self.ranges.len() {
+        if force && self.ranges.are_all_taken() {
             self.close_range_at_block();
         }
-        let range = self.ranges.get(self.taken)?.range;
-        self.taken += 1;
-        Some(range)
+        self.ranges.take()
     }
 
     /// This device has made everything below byte `to` of `segment` durable. A segment that this
     /// writer has no open range of is ignored.
     pub fn flushed_locally(&mut self, segment: SegmentNumber, to: u32) {
-        if let Some(next) = self.behind(segment, to) {
-            self.flushed_locally = self.flushed_locally.max(next);
-            self.forget_done();
-        }
+        self.ranges.flush_locally(segment, to);
     }
 
     /// Every other member has, too.
     pub fn flushed_everywhere(&mut self, segment: SegmentNumber, to: u32) {
-        if let Some(next) = self.behind(segment, to) {
-            self.flushed_everywhere = self.flushed_everywhere.max(next);
-            self.forget_done();
-        }
+        self.ranges.flush_everywhere(segment, to);
     }
 
     /// The first LSN that was appended and is not durable on every member; or, where that is inside
     /// a group, the first LSN of the group.
     #[must_use]
     pub fn first_unflushed(&self) -> Option<Lsn> {
-        let closed = self.ranges.iter().find_map(|range| range.first_lsn);
-        closed.or(self.range_lsn)
+        self.ranges.first_unflushed()
     }
 
     /// Ends the segment that is being written behind its last record. What remains of it to be
@@ -313,7 +277,7 @@ impl LogWriter {
             log: current.log,
             ordinal: current.ordinal,
             segment: current.number,
-            end: self.offset_in(&current, self.written_end),
+            end: self.offset_in(&current, self.written.end),
         })
     }
 
@@ -322,14 +286,14 @@ impl LogWriter {
     pub fn flushed_here(&self, segment: &LogSegment) -> u32 {
         let size = self.windows.geometry().segment_bytes();
         let start = segment.ordinal * u64::from(size);
-        let into = self.flushed_locally.saturating_sub(start);
+        let into = self.ranges.flushed_locally().saturating_sub(start);
         u32::try_from(into).map_or(size, |into| into.min(size))
     }
 
     /// Whether what the other members have durable is durable on this device, too.
     #[must_use]
     pub const fn keeps_up(&self) -> bool {
-        self.flushed_locally >= self.flushed_everywhere
+        self.ranges.keep_up()
     }
 
     /// A copy of the cursor, to find out what fits.
@@ -348,7 +312,7 @@ impl LogWriter {
     pub(super) fn probe_when_flushed(&self) -> Probe<'_> {
         let window = u64::from(self.windows.geometry().window_bytes());
         let mut cursor = self.cursor;
-        if cursor.at != self.range_from {
+        if cursor.at != self.ranges.open_from() {
             cursor.at = cursor.at.next_multiple_of(u64::from(BLOCK_BYTES));
             cursor.fresh = true;
         }
@@ -392,8 +356,7 @@ impl LogWriter {
         if self.cursor.fresh && self.durable > Lsn(0) {
             self.write_record(&current, &Record::mark(self.durable));
         }
-        self.range_lsn
-            .get_or_insert(self.group_first.unwrap_or(record.lsn));
+        self.ranges.hold(self.group_first.unwrap_or(record.lsn));
         self.write_record(&current, record)
     }
 
@@ -427,8 +390,8 @@ impl LogWriter {
             let header = encode_segment_header(self.windows.region(), &segment);
             self.windows.write(&segment, 0, &header);
             self.cursor.at += header.len() as u64;
-            self.bytes += header.len() as u64;
-            self.record_end = self.cursor.at;
+            self.written.bytes += header.len() as u64;
+            self.written.record_end = self.cursor.at;
         }
     }
 
@@ -439,17 +402,23 @@ impl LogWriter {
         record.encode(here, segment.base_lsn, &mut self.scratch);
         self.windows.write(segment, offset, &self.scratch);
         self.cursor.at += self.scratch.len() as u64;
-        self.bytes += self.scratch.len() as u64;
+        self.written.bytes += self.scratch.len() as u64;
         assert!(self.cursor.at <= self.cursor.entered, "the record fits");
         self.cursor.fresh = false;
         match record.kind {
-            RecordKind::Mark => (self.last_mark, self.range_mark) = (record.lsn, record.lsn),
+            RecordKind::Mark => {
+                self.written.last_mark = record.lsn;
+                self.ranges.hold_mark(record.lsn);
+            }
             // Recovery looks for marks where blocks begin: it may not find this one.
             RecordKind::ClosingMark => {}
             // A segment ends behind its last record: a mark behind that is for as long as it goes on.
-            _ => (self.last_lsn, self.record_end) = (record.lsn, self.cursor.at),
+            _ => {
+                self.written.last_lsn = record.lsn;
+                self.written.record_end = self.cursor.at;
+            }
         }
-        self.written_end = self.cursor.at;
+        self.written.end = self.cursor.at;
         Pointer::new(segment.number, offset)
     }
 
@@ -461,13 +430,13 @@ impl LogWriter {
             self.windows
                 .pad(segment, from..self.offset_in(segment, end));
         }
-        self.bytes += end - self.cursor.at;
+        self.written.bytes += end - self.cursor.at;
         self.cursor.at = end;
-        self.written_end = end;
+        self.written.end = end;
     }
 
     fn close_range_at_block(&mut self) {
-        if self.cursor.at == self.range_from {
+        if self.cursor.at == self.ranges.open_from() {
             return;
         }
         let current = self.current.expect("something was written");
@@ -478,66 +447,40 @@ impl LogWriter {
 
     /// Closes the open range at `end`, unless it is empty.
     fn close_range(&mut self, segment: &LogSegment, end: u64) {
-        if end == self.range_from {
+        if end == self.ranges.open_from() {
             return;
         }
         let range = FlushRange {
             log: segment.log,
             ordinal: segment.ordinal,
             segment: segment.number,
-            from: self.offset_in(segment, self.range_from),
+            from: self.offset_in(segment, self.ranges.open_from()),
             to: self.offset_in(segment, end),
         };
-        self.ranges.push_back(ClosedRange {
-            range,
-            first_lsn: self.range_lsn.take(),
-            next: end,
-            mark: std::mem::take(&mut self.range_mark),
-        });
-        self.range_from = end;
+        self.ranges.close(range, end);
         self.cursor.fresh = true;
     }
 
     /// The segment being written ends here; the log goes on with the next one.
     fn end_segment(&mut self, segment: &LogSegment) {
-        let closed_to = self.cursor.at;
         let next = (segment.ordinal + 1) * self.segment_bytes();
-        assert_eq!(self.range_from, closed_to, "its last range is closed");
+        assert_eq!(
+            self.ranges.open_from(),
+            self.cursor.at,
+            "its last range is closed"
+        );
         self.segments.pop_front();
         self.sealed.push_back(LogPoint {
             log: segment.log,
             number: segment.number,
-            to: self.offset_in(segment, self.record_end),
+            to: self.offset_in(segment, self.written.record_end),
         });
-        if let Some(last) = self.ranges.back_mut() {
-            last.next = next;
-        }
-        for flushed in [&mut self.flushed_locally, &mut self.flushed_everywhere] {
-            if *flushed == closed_to {
-                *flushed = next;
-            }
-        }
+        self.ranges.go_on_at(next);
         self.cursor = Cursor {
             at: next,
             entered: next,
             fresh: true,
         };
-        self.range_from = next;
-    }
-
-    /// Where the log goes on behind what is flushed when `segment` is, up to `to`.
-    fn behind(&self, segment: SegmentNumber, to: u32) -> Option<u64> {
-        let handed_out = self.ranges.iter().take(self.taken);
-        let flushed = handed_out.filter(|r| r.range.segment == segment && r.range.to <= to);
-        flushed.map(|range| range.next).max()
-    }
-
-    fn forget_done(&mut self) {
-        let done = self.flushed_locally.min(self.flushed_everywhere);
-        while let Some(range) = self.ranges.pop_front_if(|range| range.next <= done) {
-            self.marked = self.marked.max(range.mark);
-            self.taken -= 1;
-        }
     }
 
     /// Whether `segment` is begun and has not ended.
@@ -548,8 +491,8 @@ impl LogWriter {
     fn bounds(&self) -> Bounds {
         let window = u64::from(self.windows.geometry().window_bytes());
         let done = match self.mutants.reuse_early() {
-            true => self.flushed_locally,
-            false => self.flushed_locally.min(self.flushed_everywhere),
+            true => self.ranges.flushed_locally(),
+            false => self.ranges.done(),
         };
         let last = self.segments.back().map(|last| last.ordinal + 1);
         Bounds {

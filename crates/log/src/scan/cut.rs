@@ -16,6 +16,7 @@ use super::super::record::{Record, record_at};
 use super::super::segment::{
     BLOCK_BYTES, LogLayout, SEGMENT_HEADER_BYTES, SegmentPosition, identity,
 };
+use super::place::ScanPlace;
 use super::{ReadDevice, Scan};
 use crate::chain::LogSegment;
 
@@ -53,18 +54,23 @@ impl CutSegment {
 }
 
 impl Scan<'_> {
-    /// The segment, by its index in the chain, and the byte in it from which on nothing belongs to the history.
-    fn cut_from(&self, end: Option<SegmentPosition>) -> (usize, u32) {
+    /// From where on nothing belongs to the history.
+    fn cut_from(&self, end: Option<SegmentPosition>) -> ScanPlace {
         let chain = self.source.chain;
-        let here = self.head.map_or(self.offset, |head| head.start);
-        let passed = self.passed.map(|passed| (passed.index, passed.offset));
-        let met = passed.unwrap_or((self.index, here));
+        let here = ScanPlace {
+            index: self.at.index,
+            offset: self.head.map_or(self.at.offset, |head| head.start),
+        };
+        let met = self.passed.map_or(here, |passed| passed.at);
         let end = match end {
-            Some(end) => {
-                let index = chain.partition_point(|segment| segment.ordinal < end.ordinal);
-                (index, end.offset)
-            }
-            None => (chain.partition_point(|segment| segment.end.is_some()), 0),
+            Some(end) => ScanPlace {
+                index: chain.partition_point(|segment| segment.ordinal < end.ordinal),
+                offset: end.offset,
+            },
+            None => ScanPlace {
+                index: chain.partition_point(|segment| segment.end.is_some()),
+                offset: 0,
+            },
         };
         met.min(end)
     }
@@ -78,16 +84,20 @@ impl Scan<'_> {
         missing: Lsn,
         read: &mut ReadDevice<'_, E>,
     ) -> Vec<CutSegment> {
-        let (first, from) = self.cut_from(end);
+        let first = self.cut_from(end);
         let geometry = self.source.geometry;
         let mut window = vec![0; geometry.window_bytes() as usize];
         let mut found = Vec::new();
-        for (index, segment) in self.source.chain.iter().enumerate().skip(first) {
+        for (index, segment) in self.source.chain.iter().enumerate().skip(first.index) {
             let limit = segment.end.unwrap_or(geometry.segment_bytes());
-            let mut at = if index == first { from } else { 0 };
+            let mut at = if index == first.index {
+                first.offset
+            } else {
+                0
+            };
             let mut cut = CutSegment::new(segment);
             // Within the window of the stop.
-            let mut at_each_byte = index == first;
+            let mut at_each_byte = index == first.index;
             while at < limit {
                 let start = at / geometry.window_bytes() * geometry.window_bytes();
                 let end = start + geometry.window_bytes();

@@ -11,19 +11,19 @@ impl LogWriter {
     /// Whether records were appended that no mark of this log covers yet.
     #[must_use]
     pub fn lacks_mark(&self) -> bool {
-        self.last_mark < self.last_lsn
+        self.written.last_mark < self.written.last_lsn
     }
 
     /// What the last mark says that was appended; 0 before the first.
     #[must_use]
     pub const fn last_mark(&self) -> Lsn {
-        self.last_mark
+        self.written.last_mark
     }
 
     /// What the last mark says that is durable on every member; 0 before the first.
     #[must_use]
     pub const fn marked(&self) -> Lsn {
-        self.marked
+        self.ranges.marked()
     }
 
     /// Appends a mark by itself, in a range of its own: one block, which says that everything up to the LSN of
@@ -54,7 +54,7 @@ impl LogWriter {
         let at = self.cursor.at;
         let inside = at.is_multiple_of(u64::from(BLOCK_BYTES))
             && !at.is_multiple_of(self.segment_bytes())
-            && self.flushed_locally >= at;
+            && self.ranges.flushed_locally() >= at;
         let open = self.current.filter(|current| self.is_open(current));
         let mut bytes = Vec::new();
         let (segment, offset) = if let Some(open) = open.filter(|_| inside) {

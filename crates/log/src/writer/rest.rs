@@ -9,7 +9,7 @@ impl LogWriter {
     /// nobody needs the windows.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.cursor.at == self.range_from && self.ranges.is_empty() && !self.lacks_mark()
+        self.cursor.at == self.ranges.open_from() && self.ranges.are_done() && !self.lacks_mark()
     }
 
     /// Gives the memory of the windows back. [Wake](Self::wake) the log before the next append.
