@@ -12,7 +12,7 @@ use super::{demand, sources};
 const FIELDS_MAX: usize = 12;
 
 /// Structs of more than [`FIELDS_MAX`] fields, by crate; none in a crate that is not listed.
-const LARGE_STRUCTS: [(&str, usize); 10] = [
+const LARGE_STRUCTS: [(&str, usize); 9] = [
     ("argosy", 7),
     ("bench", 3),
     ("device", 1),
@@ -20,7 +20,6 @@ const LARGE_STRUCTS: [(&str, usize); 10] = [
     ("engine", 2),
     ("fabric", 2),
     ("lsm", 1),
-    ("replication", 1),
     ("server", 12),
     ("sim", 4),
 ];
@@ -38,11 +37,10 @@ const IMPL_FILES_MAX: usize = 3;
 
 /// Types whose `impl` blocks lie in more than [`IMPL_FILES_MAX`] files, by crate; none in a crate that is not
 /// listed. Two types of one name in a crate are taken for one.
-const SPREAD_TYPES: [(&str, usize); 6] = [
+const SPREAD_TYPES: [(&str, usize); 5] = [
     ("argosy", 1),
     ("client", 1),
     ("embedded", 1),
-    ("replication", 1),
     ("server", 1),
     ("sim", 4),
 ];

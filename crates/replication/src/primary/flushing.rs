@@ -4,98 +4,101 @@
 //! what it had flushed, because its log ends earlier by then: it counts again only for what its
 //! report covers, and is asked again for the rest once it is live.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use argosy_base::{FlushRange, PerLog, Position, ServerId};
 
-use super::{Action, Phase, Primary};
+/// The flushes of a region.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flushes {
+    under_way: VecDeque<Flush>,
+    /// Up to where every backup has had each log durable.
+    everywhere: PerLog<Flushed>,
+}
 
 /// A flush that not every backup has acknowledged.
 #[derive(Clone, Debug)]
-pub(super) struct Flush {
-    pub(super) range: FlushRange,
-    pub(super) done: BTreeSet<ServerId>,
+struct Flush {
+    range: FlushRange,
+    done: BTreeSet<ServerId>,
 }
 
 /// Up to where a log is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Flushed {
+struct Flushed {
     /// The segment's place in the chain.
     ordinal: u64,
     /// Byte behind the last that is durable.
     to: u32,
 }
 
-impl Primary {
-    pub(super) fn flush(&mut self, range: FlushRange, actions: &mut Vec<Action>) {
-        if self.members.is_empty() {
-            let FlushRange {
-                log, segment, to, ..
-            } = range;
-            actions.push(Action::FlushedEverywhere { log, segment, to });
-            return;
-        }
-        self.flushes.push_back(Flush {
+impl Flushes {
+    /// Whether none is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// A flush of `range` begins; no backup has it yet.
+    pub(super) fn begin(&mut self, range: FlushRange) {
+        self.under_way.push_back(Flush {
             range,
             done: BTreeSet::new(),
         });
-        for member in self
-            .members
-            .values_mut()
-            .filter(|member| member.phase == Phase::Live)
-        {
-            member.flushes.push_back((member.shipped + 1, range));
+    }
+
+    /// Backup `id` has `range` durable.
+    pub(super) fn done_at(&mut self, id: ServerId, range: &FlushRange) {
+        let mut flushes = self.under_way.iter_mut();
+        if let Some(flush) = flushes.find(|flush| flush.range == *range) {
+            flush.done.insert(id);
         }
     }
 
-    pub(super) fn flushed(&mut self, id: ServerId, range: FlushRange, actions: &mut Vec<Action>) {
-        let group = self.members.len();
-        if !self.members.contains_key(&id) {
-            return;
-        }
-        if let Some(flush) = self.flushes.iter_mut().find(|flush| flush.range == range) {
-            flush.done.insert(id);
-        }
-        while self
-            .flushes
-            .front()
-            .is_some_and(|flush| flush.done.len() == group)
-        {
-            let done = self
-                .flushes
-                .pop_front()
-                .expect("there is a first one")
-                .range;
-            let FlushRange {
-                log, segment, to, ..
-            } = done;
-            let ordinal = done.ordinal;
-            self.flushed.insert(log, Flushed { ordinal, to });
-            actions.push(Action::FlushedEverywhere { log, segment, to });
-        }
+    /// Finishes the first flush, if all of `backups` have it.
+    pub(super) fn finish_next(&mut self, backups: usize) -> Option<FlushRange> {
+        let is_done = |flush: &mut Flush| flush.done.len() == backups;
+        let done = self.under_way.pop_front_if(is_done)?.range;
+        let flushed = Flushed {
+            ordinal: done.ordinal,
+            to: done.to,
+        };
+        self.everywhere.insert(done.log, flushed);
+        Some(done)
     }
 
     /// Backup `id` reports that it is at `at`: flushes that this does not cover are not done there
     /// any more, even if they once were.
-    pub(super) fn forget_lost_flushes(&mut self, id: ServerId, at: &Position) {
-        for flush in &mut self.flushes {
+    pub(super) fn forget_lost(&mut self, id: ServerId, at: &Position) {
+        for flush in &mut self.under_way {
             if !flush.range.covered_by(at) {
                 flush.done.remove(&id);
             }
         }
     }
-}
 
-/// Whether a member at `at` lacks log bytes that every backup had durable once. A log ends where
-/// the other lacks a write, so that durable bytes behind it do not count any more; and what was
-/// flushed everywhere is never flushed again.
-pub(super) fn lacks(at: &Position, flushed: &PerLog<Flushed>) -> bool {
-    at.logs.iter().any(|(log, at)| {
-        let end = Flushed {
-            ordinal: at.ordinal,
-            to: at.flushed,
-        };
-        flushed.get(log).is_some_and(|flushed| end < *flushed)
-    })
+    /// Backup `id` goes live at `at`: the flushes that this covers, and those that it is asked for again.
+    pub(super) fn split_at(
+        &mut self,
+        id: ServerId,
+        at: &Position,
+    ) -> (Vec<FlushRange>, Vec<FlushRange>) {
+        self.forget_lost(id, at);
+        let ranges = self.under_way.iter().map(|flush| flush.range);
+        ranges.partition(|range| range.covered_by(at))
+    }
+
+    /// Whether a member at `at` lacks log bytes that every backup had durable once. A log ends where
+    /// the other lacks a write, so that durable bytes behind it do not count any more; and what was
+    /// flushed everywhere is never flushed again.
+    pub(super) fn are_lacked_at(&self, at: &Position) -> bool {
+        at.logs.iter().any(|(log, at)| {
+            let end = Flushed {
+                ordinal: at.ordinal,
+                to: at.flushed,
+            };
+            let flushed = self.everywhere.get(log);
+            flushed.is_some_and(|flushed| end < *flushed)
+        })
+    }
 }

@@ -47,78 +47,23 @@
 
 mod event;
 mod flushing;
+mod member;
 mod opening;
 mod resting;
-mod view;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use argosy_base::{EditSeq, FlushRange, Lsn, PerLog, Position, ServerId, Standing};
+use argosy_base::{EditSeq, FlushRange, Lsn, Position, ServerId, Standing};
 
 pub use event::{Action, Event};
+pub use member::MemberView;
 pub use opening::OwnCopy;
-pub use view::MemberView;
 
-use self::flushing::{Flush, Flushed, lacks};
+use self::flushing::Flushes;
+use self::member::{Member, Phase, Report};
 use self::resting::Rest;
 use crate::mode::Mutants;
-
-/// How far a backup is on its way to live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Down,
-    Prepared,
-    Reported(Report),
-    Syncing,
-    Live,
-    /// Its copy has failed.
-    Failed,
-    /// Its copy has failed for damage, and can be refilled.
-    Damaged,
-}
-
-/// What a member has reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Report {
-    position: Position,
-    standing: Standing,
-}
-
-/// What the primary knows of one backup.
-#[derive(Clone, Debug)]
-struct Member {
-    phase: Phase,
-    attempt: u64,
-    /// Its memory holds everything up to here.
-    held: Lsn,
-    /// Ships under way: number and highest LSN. Invariant: both rise.
-    ships: VecDeque<(u64, Lsn)>,
-    /// The last ship begun, and the last that is complete.
-    shipped: u64,
-    written: u64,
-    /// Flushes that wait for a ship to complete: the ship's number and the range.
-    flushes: VecDeque<(u64, FlushRange)>,
-    rest: Rest,
-    applied: EditSeq,
-    /// Its copy of the log ends in front of what the primary's windows hold.
-    lacks_log: bool,
-    /// It was told under this attempt that its copy is whole.
-    told_whole: bool,
-    /// Its copy has to be refilled: it was damaged, or has another history.
-    refill: bool,
-    /// The attempt under which it was asked to do that.
-    refill_asked: Option<u64>,
-    /// How often the link to it broke while its copy was being adopted: what was asked for may be damaged there.
-    failures: u32,
-}
-
-impl Member {
-    /// Nothing that it has counts: its history is another one, or its copy is begun anew.
-    const fn holds_nothing(&mut self) {
-        (self.held, self.applied) = (Lsn(0), EditSeq(0));
-    }
-}
 
 /// How far the region is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,9 +95,7 @@ pub struct Primary {
     committed: EditSeq,
     /// Up to here every backup has applied.
     applied: EditSeq,
-    flushes: VecDeque<Flush>,
-    /// Up to where every backup has had each log durable.
-    flushed: PerLog<Flushed>,
+    flushes: Flushes,
     mutants: Mutants,
 }
 
@@ -166,27 +109,11 @@ impl Primary {
         mutants: Mutants,
         actions: &mut Vec<Action>,
     ) -> Self {
-        let member = Member {
-            phase: Phase::Down,
-            attempt: 0,
-            held: Lsn(0),
-            ships: VecDeque::new(),
-            shipped: 0,
-            written: 0,
-            flushes: VecDeque::new(),
-            rest: Rest::Awake,
-            applied: EditSeq(0),
-            lacks_log: false,
-            told_whole: false,
-            refill: false,
-            refill_asked: None,
-            failures: 0,
-        };
         let position = own.position();
         let mut primary = Self {
             members: backups
                 .iter()
-                .map(|backup| (*backup, member.clone()))
+                .map(|backup| (*backup, Member::default()))
                 .collect(),
             state: State::Opening,
             own: position,
@@ -195,8 +122,7 @@ impl Primary {
             commit: Lsn(0),
             committed: position.edit,
             applied: EditSeq(0),
-            flushes: VecDeque::new(),
-            flushed: PerLog::default(),
+            flushes: Flushes::default(),
             mutants,
         };
         primary.open(actions);
@@ -236,6 +162,11 @@ impl Primary {
             .iter()
             .filter(|(_, member)| !self.is_whole(member))
             .map(|(id, _)| *id)
+    }
+
+    /// All backups, by their names.
+    pub fn members(&self) -> impl Iterator<Item = MemberView> + '_ {
+        self.members.iter().map(|(id, member)| member.view(*id))
     }
 
     /// Whether the member holds everything that was ever acknowledged, and takes part in what will be.
@@ -316,12 +247,12 @@ impl Primary {
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
-        let refill = member.refill && serves;
+        let refill = member.refill.is_wanted && serves;
         member.phase = Phase::Prepared;
         member.rest = Rest::Awake;
         member.attempt += 1;
         member.told_whole = false;
-        member.refill_asked = refill.then_some(member.attempt);
+        member.refill.asked_under = refill.then_some(member.attempt);
         if refill {
             member.holds_nothing();
         }
@@ -376,7 +307,7 @@ impl Primary {
             return;
         }
         member.phase = phase;
-        member.ships.clear();
+        member.ships.under_way.clear();
         member.flushes.clear();
         actions.push(Action::Detach { member: id });
         match self.state {
@@ -410,8 +341,8 @@ impl Primary {
             _ => (at.lsn, at.edit),
         };
         // What it has counts for the opening.
-        member.refill &= matches!(self.state, State::Promoting | State::Serving);
-        self.forget_lost_flushes(id, &at);
+        member.refill.is_wanted &= matches!(self.state, State::Promoting | State::Serving);
+        self.flushes.forget_lost(id, &at);
         match self.state {
             State::Opening => self.open(actions),
             State::Refilling | State::Adopting(_) | State::Promoting => {}
@@ -445,7 +376,7 @@ impl Primary {
 
     /// Whether a member at `at` lacks log bytes that every backup had durable once.
     fn lacks_flushed(&self, at: &Position) -> bool {
-        !self.mutants.lacks_nothing() && lacks(at, &self.flushed)
+        !self.mutants.lacks_nothing() && self.flushes.are_lacked_at(at)
     }
 
     fn caught_up(&mut self, id: ServerId, attempt: u64, at: Position, actions: &mut Vec<Action>) {
@@ -467,24 +398,18 @@ impl Primary {
         member.lacks_log = false;
         member.held = at.lsn;
         // What it has counts for the opening.
-        member.refill &= matches!(self.state, State::Promoting | State::Serving);
+        member.refill.is_wanted &= matches!(self.state, State::Promoting | State::Serving);
         actions.push(Action::Attach {
             member: id,
             attempt,
             position: at,
         });
         // The first ship of the attachment covers whatever the member lacks of these ranges.
-        let next_ship = member.shipped + 1;
-        let mut done_already = Vec::new();
-        for flush in &mut self.flushes {
-            if flush.range.covered_by(&at) {
-                done_already.push(flush.range);
-            } else {
-                flush.done.remove(&id);
-                member.flushes.push_back((next_ship, flush.range));
-            }
-        }
-        for range in done_already {
+        let next_ship = member.ships.begun + 1;
+        let (done, open) = self.flushes.split_at(id, &at);
+        let again = open.into_iter().map(|range| (next_ship, range));
+        member.flushes.extend(again);
+        for range in done {
             self.flushed(id, range, actions);
         }
         self.advance_commit(actions);
@@ -498,10 +423,13 @@ impl Primary {
         if member.phase != Phase::Live {
             return;
         }
-        assert!(ship > member.shipped, "ships of {id} are numbered in order");
+        assert!(
+            ship > member.ships.begun,
+            "ships of {id} are numbered in order"
+        );
         assert_eq!(member.rest, Rest::Awake, "the windows of {id} have memory");
-        member.shipped = ship;
-        member.ships.push_back((ship, last));
+        member.ships.begun = ship;
+        member.ships.under_way.push_back((ship, last));
     }
 
     fn written(&mut self, id: ServerId, ship: u64, actions: &mut Vec<Action>) {
@@ -511,17 +439,12 @@ impl Primary {
         if member.phase != Phase::Live {
             return;
         }
-        while let Some((done, last)) = member.ships.front().copied() {
-            if done > ship {
-                break;
-            }
-            member.written = done;
+        if let Some(last) = member.ships.complete(ship) {
             member.held = member.held.max(last);
-            member.ships.pop_front();
         }
         let attempt = member.attempt;
         while let Some((needs, range)) = member.flushes.front().copied() {
-            if needs > member.written {
+            if needs > member.ships.complete {
                 break;
             }
             member.flushes.pop_front();
@@ -533,6 +456,27 @@ impl Primary {
         }
         self.advance_commit(actions);
         self.tell_whole(id, actions);
+    }
+
+    fn flush(&mut self, range: FlushRange, actions: &mut Vec<Action>) {
+        if self.members.is_empty() {
+            return actions.push(flushed_everywhere(&range));
+        }
+        self.flushes.begin(range);
+        let members = self.members.values_mut();
+        for member in members.filter(|member| member.phase == Phase::Live) {
+            member.flushes.push_back((member.ships.begun + 1, range));
+        }
+    }
+
+    fn flushed(&mut self, id: ServerId, range: FlushRange, actions: &mut Vec<Action>) {
+        if !self.members.contains_key(&id) {
+            return;
+        }
+        self.flushes.done_at(id, &range);
+        while let Some(done) = self.flushes.finish_next(self.members.len()) {
+            actions.push(flushed_everywhere(&done));
+        }
     }
 
     /// I4: what every backup's memory holds is committed.
@@ -596,5 +540,14 @@ impl Primary {
             self.applied = everywhere;
             actions.push(Action::AppliedEverywhere { seq: everywhere });
         }
+    }
+}
+
+/// Says that every backup has `range` durable.
+const fn flushed_everywhere(range: &FlushRange) -> Action {
+    Action::FlushedEverywhere {
+        log: range.log,
+        segment: range.segment,
+        to: range.to,
     }
 }

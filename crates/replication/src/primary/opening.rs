@@ -126,6 +126,22 @@ impl Primary {
         Reports::Further(furthest(&copies))
     }
 
+    /// The reported copies that were begun anew or have another history, and the own one (`None`) if it is such a copy.
+    pub fn in_doubt(&self) -> impl Iterator<Item = (Option<ServerId>, Standing)> + '_ {
+        let own = self.own_standing.map(|standing| (None, standing));
+        let reported = self
+            .members
+            .iter()
+            .filter_map(|(id, member)| match member.phase {
+                Phase::Reported(report) => Some((Some(*id), report.standing)),
+                _ => None,
+            });
+        let is_in_doubt = |standing| matches!(standing, Standing::BegunAnew | Standing::PutBack);
+        own.into_iter()
+            .chain(reported)
+            .filter(move |(_, standing)| is_in_doubt(*standing))
+    }
+
     /// Whether the region stays closed because a copy is damaged, or was begun anew or put back, and none of those
     /// that were reported is whole.
     #[must_use]
@@ -224,16 +240,16 @@ impl Primary {
             return;
         };
         let is_other = report.standing == Standing::PutBack || report.position.edit > committed;
-        if member.refill_asked == Some(member.attempt) {
-            member.refill = false;
+        if member.refill.asked_under == Some(member.attempt) {
+            member.refill.is_wanted = false;
             if report.standing == Standing::BegunAnew {
                 return self.sync(id, report, actions);
             }
             member.holds_nothing();
             return self.leave(id, Phase::Failed, actions);
         }
-        member.refill |= is_other;
-        match member.refill {
+        member.refill.is_wanted |= is_other;
+        match member.refill.is_wanted {
             true => self.prepare(id, actions),
             false => self.sync(id, report, actions),
         }
@@ -257,7 +273,7 @@ impl Primary {
         }
         self.leave(id, Phase::Damaged, actions);
         if let Some(member) = self.members.get_mut(&id) {
-            member.refill = true;
+            member.refill.is_wanted = true;
             member.holds_nothing();
         }
         match self.state {

@@ -19,9 +19,10 @@ use argosy_base::ServerId;
 use super::{Action, Phase, Primary};
 
 /// Whether the windows of a backup have memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Rest {
     /// They have.
+    #[default]
     Awake,
     /// They need none.
     Resting,
@@ -44,7 +45,7 @@ impl Primary {
             return;
         }
         for (id, member) in &mut self.members {
-            let is_done = member.ships.is_empty() && member.flushes.is_empty();
+            let is_done = member.ships.under_way.is_empty() && member.flushes.is_empty();
             if member.phase == Phase::Live && member.rest == Rest::Awake && is_done {
                 member.rest = Rest::Resting;
                 actions.push(Action::SendRest {
