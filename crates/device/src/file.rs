@@ -20,11 +20,10 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -39,13 +38,15 @@ use crate::beneath::Beneath;
 use crate::buffer::Buffer;
 use crate::fixed;
 use crate::io::{Counters, Device, DeviceError, Io, Read, Ticket, Waker, check_range};
-use crate::lock::{OpenHere, Opened, lock_device, open_device};
+use crate::lock::{Opened, lock_device, open_device};
 use crate::queue::{Job, Queue, Work};
 use crate::ring::{self, IoMethod, Source};
 
 mod name;
+mod tally;
 
 use name::{is_empty_file, is_in_place, open_file, sync_directory_of};
+use tally::Tally;
 
 /// How often a write that found no room is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
@@ -166,11 +167,8 @@ impl FileDevice {
 
     fn start(path: &Path, opened: Opened, settings: &FileSettings) -> Result<Self, DeviceError> {
         let shared = Arc::new(Shared {
-            file: opened.file,
-            _here: opened.here,
             path: std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
-            len: opened.len,
-            direct: opened.direct,
+            opened,
             method: match settings.io_method {
                 IoMethod::Plain => IoMethod::Plain,
                 most => most.min(ring::method()),
@@ -182,13 +180,7 @@ impl FileDevice {
             waker: Mutex::new(None),
             no_discard: AtomicBool::new(false),
             room: Mutex::default(),
-            read_bytes: AtomicU64::new(0),
-            write_bytes: AtomicU64::new(0),
-            syncs: AtomicU64::new(0),
-            ring_reads: AtomicU64::new(0),
-            fixed_reads: AtomicU64::new(0),
-            ahead_reads: AtomicU64::new(0),
-            discards: AtomicU64::new(0),
+            tally: Tally::default(),
             ahead: OnceLock::new(),
         });
         let mut device = Self {
@@ -215,7 +207,7 @@ impl FileDevice {
     /// Whether direct I/O is used.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.shared.direct
+        self.shared.opened.direct
     }
 }
 
@@ -237,11 +229,11 @@ impl Drop for FileDevice {
 
 impl Device for FileDevice {
     fn len(&self) -> u64 {
-        self.shared.len
+        self.shared.opened.len
     }
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        check_range(self.shared.len, at, buffer.len());
+        check_range(self.shared.opened.len, at, buffer.len());
         let mut read = [Read::new(at, buffer)];
         self.shared.read(&mut read);
         let [read] = read;
@@ -250,18 +242,18 @@ impl Device for FileDevice {
 
     fn read_together(&self, reads: &mut [Read<'_>]) {
         for read in &*reads {
-            check_range(self.shared.len, read.at, read.buffer.len());
+            check_range(self.shared.opened.len, read.at, read.buffer.len());
         }
         self.shared.read(reads);
     }
 
     fn begin_read(&self, at: u64, buffer: Buffer) -> BegunRead {
-        check_range(self.shared.len, at, buffer.len());
+        check_range(self.shared.opened.len, at, buffer.len());
         self.shared.begin_read(at, buffer)
     }
 
     fn submit(&self, io: Io) -> Ticket {
-        io.check(self.shared.len);
+        io.check(self.shared.opened.len);
         let ticket = Ticket::new();
         let accounts = self.shared.accounts.as_ref();
         self.shared.queue().push(Job {
@@ -291,13 +283,13 @@ impl Device for FileDevice {
     }
 
     fn discard(&self, segment: DeviceSegment) {
-        check_range(self.shared.len, segment.start(), SEGMENT_SIZE);
+        check_range(self.shared.opened.len, segment.start(), SEGMENT_SIZE);
         if self.shared.no_discard.load(Ordering::Relaxed) {
             return;
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let done = fallocate(
-            &self.shared.file,
+            &self.shared.opened.file,
             flags,
             segment.start(),
             SEGMENT_SIZE as u64,
@@ -306,7 +298,7 @@ impl Device for FileDevice {
         if matches!(done, Err(Errno::OPNOTSUPP | Errno::NOSYS)) {
             self.shared.no_discard.store(true, Ordering::Relaxed);
         }
-        self.shared.discards.fetch_add(1, Ordering::Relaxed);
+        self.shared.tally.discards.fetch_add(1, Ordering::Relaxed);
         let mut queue = self.shared.queue();
         if !queue.held.is_empty() {
             queue.try_held();
@@ -320,16 +312,7 @@ impl Device for FileDevice {
     }
 
     fn counters(&self) -> Counters {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counters {
-            read_bytes: get(&self.shared.read_bytes),
-            write_bytes: get(&self.shared.write_bytes),
-            syncs: get(&self.shared.syncs),
-            ring_reads: get(&self.shared.ring_reads),
-            fixed_reads: get(&self.shared.fixed_reads),
-            ahead_reads: get(&self.shared.ahead_reads),
-            discards: get(&self.shared.discards),
-        }
+        self.shared.tally.counters()
     }
 
     fn io_method(&self) -> IoMethod {
@@ -345,14 +328,14 @@ impl Device for FileDevice {
     }
 
     fn written_from(&self, at: u64) -> Option<(u64, u64)> {
-        let file = &self.shared.file;
+        let file = &self.shared.opened.file;
         let from = seek(file, Seeking::Data(at)).ok()?;
         let end = seek(file, Seeking::Hole(from)).ok()?;
         (end > from).then_some((from, end))
     }
 
     fn is_sparse(&self) -> bool {
-        let meta = self.shared.file.metadata();
+        let meta = self.shared.opened.file.metadata();
         meta.is_ok_and(|meta| meta.is_file())
     }
 
@@ -362,25 +345,21 @@ impl Device for FileDevice {
 
     fn room_beneath(&self, used: u64, freed: u64) -> Option<u64> {
         let shared = &self.shared;
-        let written = shared.write_bytes.load(Ordering::Relaxed);
+        let written = shared.tally.write_bytes.load(Ordering::Relaxed);
         // Where nothing can be given back, all that was ever written keeps its room.
         let freed = match shared.no_discard.load(Ordering::Relaxed) {
             true => u64::MAX,
             false => freed,
         };
         let mut room = shared.room.lock().expect("no holder panics");
-        let scarce = room.scarce(&shared.file, shared.len, written)?;
+        let scarce = room.scarce(&shared.opened.file, shared.opened.len, written)?;
         Some(scarce.room(used, freed))
     }
 }
 
 struct Shared {
-    file: File,
-    /// Given up behind the file.
-    _here: OpenHere,
+    opened: Opened,
     path: PathBuf,
-    len: u64,
-    direct: bool,
     method: IoMethod,
     accounts: Option<Arc<dyn Accounts>>,
     queue: Mutex<Queue>,
@@ -390,13 +369,7 @@ struct Shared {
     room: Mutex<Beneath>,
     waker: Mutex<Option<Waker>>,
     no_discard: AtomicBool,
-    read_bytes: AtomicU64,
-    write_bytes: AtomicU64,
-    syncs: AtomicU64,
-    ring_reads: AtomicU64,
-    fixed_reads: AtomicU64,
-    ahead_reads: AtomicU64,
-    discards: AtomicU64,
+    tally: Tally,
     /// Made when the first read is begun; `None`: none can be.
     ahead: OnceLock<Option<Arc<Ahead>>>,
 }
@@ -471,14 +444,18 @@ impl Shared {
     fn read(&self, reads: &mut [Read<'_>]) {
         self.count_read(reads.iter().map(|read| read.buffer.len()).sum());
         let source = Source {
-            file: &self.file,
-            direct: self.direct,
+            file: &self.opened.file,
+            direct: self.opened.direct,
             method: self.method,
         };
         let tally = ring::read_together(source, reads);
         if tally.ring > 0 {
-            self.ring_reads.fetch_add(tally.ring, Ordering::Relaxed);
-            self.fixed_reads.fetch_add(tally.fixed, Ordering::Relaxed);
+            self.tally
+                .ring_reads
+                .fetch_add(tally.ring, Ordering::Relaxed);
+            self.tally
+                .fixed_reads
+                .fetch_add(tally.fixed, Ordering::Relaxed);
         }
     }
 
@@ -491,19 +468,22 @@ impl Shared {
             return BegunRead::later(buffer);
         };
         let (len, is_fixed) = (buffer.len(), fixed::holds(&buffer));
-        let (reading, is_begun) = ring.begin(&self.file, at, buffer);
+        let (reading, is_begun) = ring.begin(&self.opened.file, at, buffer);
         if is_begun {
             self.count_read(len);
-            self.ring_reads.fetch_add(1, Ordering::Relaxed);
-            self.ahead_reads.fetch_add(1, Ordering::Relaxed);
-            self.fixed_reads
+            self.tally.ring_reads.fetch_add(1, Ordering::Relaxed);
+            self.tally.ahead_reads.fetch_add(1, Ordering::Relaxed);
+            self.tally
+                .fixed_reads
                 .fetch_add(u64::from(is_fixed), Ordering::Relaxed);
         }
         reading
     }
 
     fn count_read(&self, bytes: usize) {
-        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.tally
+            .read_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
         if let Some(accounts) = &self.accounts {
             accounts.moved(accounts.account(), bytes as u64, 0);
         }
@@ -515,7 +495,7 @@ impl Shared {
         };
         self.check_broken(io)?;
         let bytes = &data[range.clone()];
-        let done = self.file.write_all_at(bytes, *at);
+        let done = self.opened.file.write_all_at(bytes, *at);
         self.written(io, bytes.len(), account, done)
     }
 
@@ -532,7 +512,7 @@ impl Shared {
             return Err(error.clone());
         }
         let len = bytes as u64;
-        self.write_bytes.fetch_add(len, Ordering::Relaxed);
+        self.tally.write_bytes.fetch_add(len, Ordering::Relaxed);
         if let Some(accounts) = &self.accounts {
             accounts.moved(account, 0, len);
         }
@@ -544,7 +524,7 @@ impl Shared {
 
     /// See [`Device::look_for_place`].
     fn look_for_place(&self) {
-        if !is_in_place(&self.file, &self.path) && self.broken.get().is_none() {
+        if !is_in_place(&self.opened.file, &self.path) && self.broken.get().is_none() {
             let path = self.path.display().to_string();
             self.broke(DeviceError::Gone { path });
         }
@@ -558,8 +538,8 @@ impl Shared {
 
     fn sync(&self) -> Result<(), DeviceError> {
         self.check_broken(&Io::Sync)?;
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        self.synced(fdatasync(&self.file).map_err(io::Error::from))
+        self.tally.syncs.fetch_add(1, Ordering::Relaxed);
+        self.synced(fdatasync(&self.opened.file).map_err(io::Error::from))
     }
 
     /// Remembers a failed sync.

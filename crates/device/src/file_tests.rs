@@ -1,6 +1,8 @@
 //! Tests of the device that is a file: see [`super`].
 
+use std::fs::File;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 use argosy_base::limits::BLOCK_SIZE;
 
@@ -235,7 +237,7 @@ fn without_room() -> FileDevice {
     let here = lock_device(&file, path, false).unwrap();
     let opened = Opened {
         file,
-        here,
+        _here: here,
         len: LEN,
         direct: false,
     };

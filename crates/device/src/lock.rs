@@ -40,7 +40,8 @@ fn is_open_here(id: FileId) -> bool {
 /// A device's file, locked.
 pub(crate) struct Opened {
     pub(crate) file: File,
-    pub(crate) here: OpenHere,
+    /// Given up behind the file.
+    pub(crate) _here: OpenHere,
     /// Bytes of whole segments.
     pub(crate) len: u64,
     /// Whether I/O passes by the page cache.
@@ -56,7 +57,7 @@ impl Opened {
         let bytes = end.map_err(|e| DeviceError::refused("open the device", path, e))?;
         Ok(Self {
             file,
-            here,
+            _here: here,
             len: bytes - bytes % SEGMENT_SIZE as u64,
             direct,
         })

@@ -31,7 +31,7 @@ pub mod shm;
 pub mod sim;
 
 pub use shm::ShmFabric;
-pub use sim::{SimCounters, SimFabric, SimSettings, SimWorld};
+pub use sim::{RingCounters, SimCounters, SimFabric, SimSettings, SimWorld};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,13 +12,11 @@ use super::{demand, sources};
 const FIELDS_MAX: usize = 12;
 
 /// Structs of more than [`FIELDS_MAX`] fields, by crate; none in a crate that is not listed.
-const LARGE_STRUCTS: [(&str, usize); 9] = [
+const LARGE_STRUCTS: [(&str, usize); 7] = [
     ("argosy", 7),
     ("bench", 3),
-    ("device", 1),
     ("embedded", 2),
     ("engine", 2),
-    ("fabric", 2),
     ("lsm", 1),
     ("server", 12),
     ("sim", 4),

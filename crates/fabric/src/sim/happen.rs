@@ -40,7 +40,7 @@ impl World {
         };
         if link.is_some_and(|(from, to)| self.is_cut(from, to)) {
             self.counters.held += 1;
-            self.connection(id).held.push(event);
+            self.connection(id).at_cut.held.push(event);
             self.wear(id);
             return;
         }
@@ -56,7 +56,7 @@ impl World {
 
     pub(super) fn happen_ring(&mut self, from: ServerId, to: ServerId) {
         if self.is_cut(from, to) {
-            self.counters.rings_lost += 1;
+            self.counters.rings.lost += 1;
         } else if let Some(server) = self.servers.get_mut(&to) {
             server.rings = server.rings.wrapping_add(1);
         }
@@ -114,7 +114,7 @@ impl World {
 
     /// Nothing is heard from the target: the writer will give up.
     pub(super) fn wear(&mut self, id: ConnectionId) {
-        if std::mem::replace(&mut self.connection(id).wearing, true) {
+        if std::mem::replace(&mut self.connection(id).at_cut.wearing, true) {
             return;
         }
         let due = self.now + self.random.span(self.settings.break_max);
@@ -123,8 +123,8 @@ impl World {
 
     fn snap(&mut self, id: ConnectionId) {
         let connection = self.connection(id);
-        connection.wearing = false;
-        let healed = connection.held.is_empty() && !connection.severed;
+        connection.at_cut.wearing = false;
+        let healed = connection.at_cut.held.is_empty() && !connection.severed;
         if !healed && connection.failed.is_none() {
             self.counters.broken += 1;
             self.fail(id, &FabricError::Broken);
@@ -135,7 +135,7 @@ impl World {
     fn fail(&mut self, id: ConnectionId, error: &FabricError) {
         let connection = self.connection(id);
         connection.severed = true;
-        connection.held.clear();
+        connection.at_cut.held.clear();
         if connection.failed.is_some() {
             return;
         }

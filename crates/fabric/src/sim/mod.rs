@@ -97,9 +97,16 @@ pub struct SimCounters {
     /// Writes refused since too many were in flight.
     pub refused: u64,
     /// Notifications.
-    pub rings: u64,
-    /// Notifications that met a cut.
-    pub rings_lost: u64,
+    pub rings: RingCounters,
+}
+
+/// What became of notifications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounters {
+    /// All of them.
+    pub sent: u64,
+    /// Those that met a cut.
+    pub lost: u64,
 }
 
 impl SimCounters {
@@ -118,8 +125,8 @@ impl SimCounters {
             ("landed_failed", self.landed_failed),
             ("lost", self.lost),
             ("refused", self.refused),
-            ("rings", self.rings),
-            ("rings_lost", self.rings_lost),
+            ("rings", self.rings.sent),
+            ("rings_lost", self.rings.lost),
         ]
     }
 }

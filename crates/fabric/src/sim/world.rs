@@ -59,7 +59,13 @@ pub(super) struct Connection {
     pub(super) failed: Option<FabricError>,
     /// The writer is gone.
     pub(super) closed: bool,
-    /// What met a cut, in order.
+    pub(super) at_cut: AtCut,
+}
+
+/// What a cut of its link does to a connection.
+#[derive(Debug, Default)]
+pub(super) struct AtCut {
+    /// What met the cut, in order.
     pub(super) held: Vec<Event>,
     /// Whether a `snap` is due.
     pub(super) wearing: bool,
@@ -260,8 +266,7 @@ impl World {
             severed: false,
             failed: None,
             closed: false,
-            held: Vec::new(),
-            wearing: false,
+            at_cut: AtCut::default(),
         };
         self.connections.insert(opened.id, connection);
         Ok(opened)
@@ -316,8 +321,8 @@ impl World {
             return;
         }
         connection.ended.clear();
-        self.counters.lost += connection.held.len() as u64;
-        connection.held.clear();
+        self.counters.lost += connection.at_cut.held.len() as u64;
+        connection.at_cut.held.clear();
         let of_it = |event: &Event| event.connection() == Some(id);
         let due: Vec<_> = self
             .events
@@ -407,7 +412,7 @@ impl World {
         let on_it = |c: &Connection| (c.from, c.to) == (from, to) || (c.to, c.from) == (from, to);
         for id in self.connections_where(on_it) {
             // Due at once, and so ahead of all that was written later.
-            for event in std::mem::take(&mut self.connection(id).held) {
+            for event in std::mem::take(&mut self.connection(id).at_cut.held) {
                 self.schedule(self.now, event);
             }
         }
@@ -418,7 +423,7 @@ impl World {
     }
 
     pub(super) fn ring(&mut self, from: ServerId, to: ServerId) {
-        self.counters.rings += 1;
+        self.counters.rings.sent += 1;
         if from == to {
             self.happen_ring(from, to);
         } else {
