@@ -53,7 +53,7 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
 fn tell(db: &Db, pairs: u64, began: &Began) {
     let (elapsed, cpu) = (began.elapsed(), SystemClock.process_cpu() - began.cpu);
     let stats = db.stats();
-    let segments = stats.device_used_bytes / SEGMENT_SIZE as u64;
+    let segments = stats.device.used_bytes / SEGMENT_SIZE as u64;
     let (memory, engine) = (stats.memory, stats.engine);
     let waits = [
         engine.busy_windows,
@@ -65,7 +65,7 @@ fn tell(db: &Db, pairs: u64, began: &Began) {
     let per_pair = |seconds: f64| seconds / pairs as f64;
     println!(
         "{:>8} {:>9.0} {:>9.2} {:>9} {:>8} {:>9} {:>8} {:>8} {:>8} {waits:?}",
-        stats.device_used_bytes >> 20,
+        stats.device.used_bytes >> 20,
         1e-3 / per_pair(elapsed.as_secs_f64()),
         1e6 * per_pair(cpu.as_secs_f64()),
         segments,

@@ -41,7 +41,7 @@ fn main() -> Result<(), Error> {
     let operations = 64_000;
     for group in [1, together, 1, together] {
         let before = (clock(ClockId::Monotonic), clock(ClockId::ProcessCPUTime));
-        let read = db.stats().read_bytes;
+        let read = db.stats().device.read_bytes;
         let mut random = 88_172_645_463_325_252_u64;
         let mut done = 0;
         while done < operations {
@@ -66,7 +66,7 @@ fn main() -> Result<(), Error> {
             "{group:3} together: {:7} gets/s, {:5.2} us of CPU each, {} bytes read each",
             u128::from(done) * 1_000_000 / took.as_micros(),
             cpu.as_secs_f64() * 1e6 / f64::from(u32::try_from(done).unwrap_or(u32::MAX)),
-            (db.stats().read_bytes - read) / done,
+            (db.stats().device.read_bytes - read) / done,
         );
     }
     db.close()

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use argosy_base::{Lsn, SEGMENT_SIZE};
+use argosy_engine::damage::{Damage, DamagedSegment};
 use argosy_engine::long::{check_users, is_head};
 use argosy_engine::{Reach, Store};
 
@@ -30,10 +31,26 @@ pub struct DbStats {
     pub engine: argosy_lsm::db::Stats,
     /// What the store takes of memory. Memtables and buffers are those of all stores of the process.
     pub memory: Memory,
+    /// What the store's device has done and holds.
+    pub device: DeviceUse,
+    /// Whether new data is turned away because the device is full.
+    pub full: bool,
+    /// The write or sync of the device that failed, since when the store takes no more writes.
+    pub failed: Option<String>,
+    /// What scrubbing has read, and found.
+    pub scrub: ScrubStats,
+    /// Whether everything that was written is durable.
+    pub durable: bool,
+}
+
+/// What the device of a store has done and holds.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceUse {
     /// Bytes that the store may take on its file system.
-    pub device_bytes: u64,
+    pub bytes: u64,
     /// Bytes that it takes.
-    pub device_used_bytes: u64,
+    pub used_bytes: u64,
     /// Bytes read from the device since it was opened.
     pub read_bytes: u64,
     /// Bytes written to it.
@@ -43,15 +60,7 @@ pub struct DbStats {
     /// Reads of it that went through io_uring; those of them into registered memory.
     pub ring_reads: (u64, u64),
     /// The best way by which bytes come from it: `plain`, `io_uring`, `io_uring with registered buffers`.
-    pub device_io: &'static str,
-    /// Whether new data is turned away because the device is full.
-    pub full: bool,
-    /// The write or sync of the device that failed, since when the store takes no more writes.
-    pub failed: Option<String>,
-    /// What scrubbing has read, and found.
-    pub scrub: ScrubStats,
-    /// Whether everything that was written is durable.
-    pub durable: bool,
+    pub io: &'static str,
 }
 
 impl std::fmt::Debug for Db {
@@ -304,18 +313,36 @@ impl Db {
         DbStats {
             engine: engine.stats(),
             memory: self.memory(),
-            device_bytes: u64::from(store.total()) * segment,
-            device_used_bytes: u64::from(store.used()) * segment,
-            read_bytes: moved.read_bytes,
-            write_bytes: moved.write_bytes,
-            syncs: moved.syncs,
-            ring_reads: (moved.ring_reads, moved.fixed_reads),
-            device_io: store.device().io_method().name(),
+            device: DeviceUse {
+                bytes: u64::from(store.total()) * segment,
+                used_bytes: u64::from(store.used()) * segment,
+                read_bytes: moved.read_bytes,
+                write_bytes: moved.write_bytes,
+                syncs: moved.syncs,
+                ring_reads: (moved.ring_reads, moved.fixed_reads),
+                io: store.device().io_method().name(),
+            },
             full: engine.is_full(),
             scrub: self.shared.scrubber().stats(),
             failed: store.failure().map(|error| error.to_string()),
             durable: engine.durable_lsn() >= engine.last_lsn(),
         }
+    }
+
+    /// What [scrubbing](crate::Builder::scrub_period) has found to be damaged since the store was opened, with the
+    /// keys that it concerns. Reads of them fail; all others are as they were.
+    #[must_use]
+    pub fn damages(&self) -> Vec<Damage> {
+        let copy = self.shared.engine.stored();
+        let scrubber = self.shared.scrubber();
+        scrubber.damages_in(&*copy).cloned().collect()
+    }
+
+    /// Segments that reads, merges and scrubs have found damaged since the store was opened: reads of them fail, and
+    /// merges pass over their keys. At most [`DAMAGES_MAX`](argosy_lsm::damage::DAMAGES_MAX).
+    #[must_use]
+    pub fn damaged_segments(&self) -> Vec<DamagedSegment> {
+        self.shared.engine.stored().damaged()
     }
 
     /// Stops the store: makes everything durable and ends the background thread. Clones neither write nor

@@ -54,10 +54,8 @@
 
 mod builder;
 mod checkpoint;
-mod damage;
 mod db;
 mod error;
-mod ingest;
 mod long;
 pub mod machine;
 mod pace;
@@ -76,6 +74,7 @@ pub use argosy_base::{KeyRange, Lsn, Moment, Outcome, Remedy};
 /// itself: memtables, and buffers of whole segments. For programs with gigabytes of budget; their allocator does
 /// so for the rest, or not. `docs/embedding.md` has more.
 pub use argosy_device::pages::ask_for_huge as ask_for_huge_pages;
+pub use argosy_engine::damage::{Damage, DamagedSegment};
 pub use argosy_engine::scrub::{Pace as ScrubPace, ScrubStats};
 pub use argosy_engine::{
     BatchError, BusyReason, Change, Changed, Condition, EngineError, Expiry, Only, Refusal,
@@ -86,8 +85,7 @@ pub use argosy_lsm::pins::PinError;
 pub use argosy_lsm::{Memory, Placement, Settings};
 pub use builder::{Builder, Durability};
 pub use checkpoint::Checkpoint;
-pub use damage::{Damage, DamagedSegment};
-pub use db::{Db, DbStats, Example, example};
+pub use db::{Db, DbStats, DeviceUse, Example, example};
 pub use error::{Error, Result};
 pub use place::CLUSTER;
 pub use scan::{Scan, Snapshot};

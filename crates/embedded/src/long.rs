@@ -12,9 +12,9 @@ use argosy_engine::{
     BatchError, Condition, EngineError, Expiry, Reach, Store, WaitFor, WriteBatch, Written,
 };
 
+use crate::WriteOptions;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
-use crate::{Db, WriteOptions};
 
 /// The value that `found` stands for, where `get` gives what keys are bound to.
 pub(crate) fn whole(
@@ -39,7 +39,7 @@ struct Writing<'a> {
 
 impl<'a> Writing<'a> {
     fn begin(shared: &'a Shared, key: &'a [u8], version: u128) -> Self {
-        shared.uses.begun(version);
+        shared.long.uses.begun(version);
         Self {
             shared,
             key,
@@ -50,7 +50,7 @@ impl<'a> Writing<'a> {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.shared.uses.ended(self.key, self.version);
+        self.shared.long.uses.ended(self.key, self.version);
         self.shared.pace.ring();
     }
 }
@@ -76,7 +76,7 @@ impl<'a> Put<'a> {
     }
 }
 
-impl Db {
+impl Shared {
     /// Binds a key to a value of any length, where it has what is expected, if something is.
     pub(crate) fn put_as(&self, put: Put<'_>, options: &WriteOptions) -> Result<Written> {
         let Put {
@@ -94,8 +94,7 @@ impl Db {
             }
             return self.write_with(&batch, options);
         }
-        let shared = &*self.shared;
-        shared.check_open()?;
+        self.check_open()?;
         // Refused before anything is written.
         match expected {
             Some(expected) => batch.expect(expected)?,
@@ -104,13 +103,13 @@ impl Db {
             }
             None => {}
         }
-        if let Some(wait) = shared.cannot_hold(key, options.condition)? {
+        if let Some(wait) = self.cannot_hold(key, options.condition)? {
             return Ok(not_applied(wait));
         }
-        let version = shared.versions.draw();
-        let _writing = Writing::begin(shared, key, version);
+        let version = self.long.versions.draw();
+        let _writing = Writing::begin(self, key, version);
         let writer = LongWriter::new(key, value.len() as u64, version)?;
-        let mut writer = writer.in_parts_of(shared.part_len());
+        let mut writer = writer.in_parts_of(self.part_len());
         let as_any = WriteOptions {
             patience: options.patience,
             ..WriteOptions::default()
@@ -120,7 +119,7 @@ impl Db {
             let (part, behind) = rest.split_at(bytes);
             rest = behind;
             writer.part(part, &mut batch);
-            if let Err(error) = shared.append(&batch, &as_any) {
+            if let Err(error) = self.append(&batch, &as_any) {
                 self.take_back(&writer, Some(Duration::ZERO));
                 return Err(error);
             }
@@ -155,22 +154,9 @@ impl Db {
             patience,
             ..WriteOptions::default()
         };
-        let _ = self.shared.append(&batch, &options);
+        let _ = self.append(&batch, &options);
     }
-}
 
-const fn not_applied(wait: WaitFor) -> Written {
-    Written {
-        applied: false,
-        unguarded: false,
-        wait,
-        previous: Vec::new(),
-        existed: Vec::new(),
-        changed: None,
-    }
-}
-
-impl Shared {
     /// Bytes of a part: several fit the windows of a log.
     fn part_len(&self) -> u32 {
         let settings = self.engine.settings();
@@ -204,5 +190,16 @@ impl Shared {
             })?;
         }
         Ok(())
+    }
+}
+
+const fn not_applied(wait: WaitFor) -> Written {
+    Written {
+        applied: false,
+        unguarded: false,
+        wait,
+        previous: Vec::new(),
+        existed: Vec::new(),
+        changed: None,
     }
 }

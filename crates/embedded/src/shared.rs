@@ -44,12 +44,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<Store>,
     pub(crate) pace: Arc<Pace>,
     pub(crate) scrubber: Arc<Mutex<Scrubber>>,
-    /// Of values in parts.
-    pub(crate) versions: Versions,
-    /// Held by whoever reads parts of what is overwritten, and all the time by the sweeper when it removes some.
-    pub(crate) sweeping: Arc<RwLock<()>>,
-    /// Which long values are being written.
-    pub(crate) uses: Arc<Uses>,
+    pub(crate) long: LongValues,
     /// The background thread, until the store is closed; then how that went.
     ending: Mutex<Ending>,
     closed: AtomicBool,
@@ -57,6 +52,15 @@ pub(crate) struct Shared {
     pub(crate) durability: Durability,
     pub(crate) patience: Duration,
     _locks: [File; 2],
+}
+
+/// What a store knows of its values in parts.
+pub(crate) struct LongValues {
+    pub(crate) versions: Versions,
+    /// Held by whoever reads parts of what is overwritten, and all the time by the sweeper when it removes some.
+    pub(crate) sweeping: Arc<RwLock<()>>,
+    /// Which of them are being written.
+    pub(crate) uses: Arc<Uses>,
 }
 
 /// How far a store's end has come.
@@ -91,9 +95,11 @@ impl Shared {
             store: opened.store,
             pace,
             scrubber,
-            versions: Versions::new(opened.random),
-            sweeping,
-            uses,
+            long: LongValues {
+                versions: Versions::new(opened.random),
+                sweeping,
+                uses,
+            },
             ending: Mutex::new(Ending::Running(thread)),
             closed: AtomicBool::new(false),
             path: opened.path,

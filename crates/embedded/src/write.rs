@@ -1,10 +1,12 @@
-//! Writes: one by one, in batches, under conditions; and how they wait for room and for durability.
+//! Writes: one by one, in batches, under conditions, and in bulk; and how they wait for room and for durability.
 
 use std::ops::RangeBounds;
 use std::time::Duration;
 
 use argosy_base::KeyRange;
-use argosy_engine::{self as engine, BatchError, EngineError, Store};
+use argosy_engine::{self as engine, BatchError, BusyReason, EngineError, Store};
+use argosy_lsm::db::bulk::Taken;
+use argosy_lsm::db::ingest::IngestError;
 
 use crate::error::{Error, Result};
 use crate::long::Put;
@@ -87,7 +89,7 @@ impl Db {
             expiry: Expiry::After(millis),
             ..Put::new(key.as_ref(), value.as_ref())
         };
-        self.put_as(put, &options).map(|_| ())
+        self.shared.put_as(put, &options).map(|_| ())
     }
 
     /// Removes `key`. Returns whether it had a value.
@@ -163,7 +165,7 @@ impl Db {
             ..WriteOptions::default()
         };
         let put = Put::new(key.as_ref(), value.as_ref());
-        let written = self.put_as(put, &options)?;
+        let written = self.shared.put_as(put, &options)?;
         Ok(written.applied)
     }
 
@@ -214,7 +216,7 @@ impl Db {
                 expected,
                 ..Put::new(key.as_ref(), value)
             };
-            let written = self.put_as(put, &options)?;
+            let written = self.shared.put_as(put, &options)?;
             return Ok(written.applied);
         }
         let mut batch = WriteBatch::new();
@@ -296,20 +298,80 @@ impl Db {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_with(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
+        self.shared.write_with(batch, options)
+    }
+
+    /// Puts all of `pairs`, which come by rising keys, or none of them. They are written once, into segments
+    /// of the lowest level if the store has nothing between the first key and the last, and are no work for
+    /// merges then; otherwise they are merged in later. There is no log of them, so this is several times
+    /// cheaper than putting each. Returns how many pairs there were, once they are durable.
+    ///
+    /// What was written before it ends is hidden by the pairs. If others keep writing into the range, nothing
+    /// is ingested; and what they write at the very end wins.
+    /// [`Condition::Version`](crate::Condition::Version) does not notice ingested pairs. Pairs have at most
+    /// 32 KiB.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), argosy_embedded::Error> {
+    /// # let path = argosy_embedded::example("ingest");
+    /// let db = argosy_embedded::Db::open(&path)?;
+    /// let squares = (0..10_000_u32).map(|n| (format!("{n:08}"), format!("{}", n * n)));
+    /// assert_eq!(db.ingest(squares)?, 10_000);
+    /// assert_eq!(db.get("00000009")?.as_deref(), Some(&b"81"[..]));
+    ///
+    /// // Keys have to rise.
+    /// let error = db.ingest([("b", "1"), ("a", "2")]).unwrap_err();
+    /// assert_eq!(error.outcome(), argosy_embedded::Outcome::NotApplied);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Limit`] and [`Error::Ingest`] where a pair cannot be ingested, or is out of order;
+    /// [`Error::Busy`] where the device is full; [`Error::Engine`]; [`Error::Closed`].
+    pub fn ingest<K, V>(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<u64>
+    where
+        K: Into<Vec<u8>>,
+        V: Into<Vec<u8>>,
+    {
         let shared = &*self.shared;
         shared.check_open()?;
+        let mut ingest = shared.engine.ingest()?;
+        let mut count = 0;
+        for (key, value) in pairs {
+            ingest.add(key.into(), value.into())?;
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        let ticket = ingest.finish()?;
+        // Where the device is full, the engine gives them up.
+        match shared.until_told(|| shared.engine.taken(ticket))? {
+            Taken::Done => Ok(count),
+            Taken::Full => Err(EngineError::Busy(BusyReason::DeviceFull).into()),
+            Taken::Unreadable(error) => Err(error.into()),
+            Taken::NotEmpty | Taken::Contended => Err(IngestError::Contended.into()),
+        }
+    }
+}
+
+impl Shared {
+    /// See [`Db::write_with`].
+    pub(crate) fn write_with(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
+        self.check_open()?;
         if options.condition == Condition::Equals && !batch.expects() {
             return Err(BatchError::NothingExpected.into());
         }
         // What is overwritten is not swept before it has been read.
-        let reading = options.return_previous.then(|| shared.sweeping.read());
-        let mut written = shared.append(batch, options)?;
-        shared.pace.wrote();
-        shared.make_whole(&mut written)?;
+        let reading = options.return_previous.then(|| self.long.sweeping.read());
+        let mut written = self.append(batch, options)?;
+        self.pace.wrote();
+        self.make_whole(&mut written)?;
         drop(reading);
-        let must_be_durable = options.sync || shared.durability == Durability::Sync;
+        let must_be_durable = options.sync || self.durability == Durability::Sync;
         if must_be_durable {
-            let durable = shared.until_durable(written.wait.lsn());
+            let durable = self.until_durable(written.wait.lsn());
             durable.map_err(|error| match written.applied {
                 true => Error::NotDurable(error),
                 false => Error::Engine(error),
@@ -317,9 +379,7 @@ impl Db {
         }
         Ok(written)
     }
-}
 
-impl Shared {
     /// Writes, waiting where there is no room.
     pub(crate) fn append(&self, batch: &WriteBatch, options: &WriteOptions) -> Result<Written> {
         if let Some(ended) = self.pace.ended() {
@@ -356,5 +416,15 @@ fn refused(error: EngineError) -> Error {
     match error {
         EngineError::Closed(_) => Error::Ended(error),
         error => error.into(),
+    }
+}
+
+impl From<IngestError> for Error {
+    fn from(error: IngestError) -> Self {
+        match error {
+            IngestError::Engine(error) => Self::from(error),
+            IngestError::Key(error) => Self::Limit(error),
+            other => Self::Ingest(other),
+        }
     }
 }

@@ -143,22 +143,14 @@ pub struct Stats {
 /// What a cache has done since it was made, and what it holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Leaves found.
-    pub leaf_hits: u64,
-    /// Leaves not found.
-    pub leaf_misses: u64,
-    /// Index nodes of trees found.
-    pub index_hits: u64,
-    /// Index nodes of trees not found.
-    pub index_misses: u64,
-    /// Values found.
-    pub value_hits: u64,
-    /// Values not found.
-    pub value_misses: u64,
-    /// Unpinned segment readers found.
-    pub reader_hits: u64,
-    /// Segment readers not found.
-    pub reader_misses: u64,
+    /// Of leaves.
+    pub leaf: CacheLookups,
+    /// Of index nodes of trees.
+    pub index: CacheLookups,
+    /// Of values.
+    pub value: CacheLookups,
+    /// Of unpinned segment readers.
+    pub reader: CacheLookups,
     /// Segment readers for which there was no room among the pins.
     pub pins_refused: u64,
     /// Bytes of entries, and of flushed logs that stayed in memory.
@@ -171,6 +163,15 @@ pub struct CacheStats {
     pub charged_bytes: u64,
     /// Most bytes of all these together.
     pub budget: u64,
+}
+
+/// How often something of one kind was looked for in a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheLookups {
+    /// It was found.
+    pub hits: u64,
+    /// It was not.
+    pub misses: u64,
 }
 
 /// How much damage was found.

@@ -53,7 +53,7 @@ fn loaded(settings: &Settings) -> (Machine, Lsm) {
 
 /// Leaves that lookups asked for, whether the cache had them or not.
 fn leaves(stats: &Stats) -> u64 {
-    stats.cache.leaf_hits + stats.cache.leaf_misses
+    stats.cache.leaf.hits + stats.cache.leaf.misses
 }
 
 fn kinds() -> [Settings; 2] {

@@ -67,13 +67,13 @@ fn what_fits_is_pinned_and_read_once() {
     let segments: usize = first.levels.iter().map(|level| level.segments).sum();
     assert!(segments > 10, "{segments}");
     assert_eq!(
-        first.cache.reader_misses, segments as u64,
+        first.cache.reader.misses, segments as u64,
         "each opened once"
     );
-    assert_eq!((first.cache.reader_hits, first.cache.pins_refused), (0, 0));
+    assert_eq!((first.cache.reader.hits, first.cache.pins_refused), (0, 0));
     assert!(first.cache.pinned_bytes > 50_000, "{:?}", first.cache);
     read_all(&engine);
-    assert_eq!(engine.stats().cache.reader_misses, segments as u64);
+    assert_eq!(engine.stats().cache.reader.misses, segments as u64);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn what_does_not_fit_goes_through_the_cache() {
     assert!(cache.pins_refused > 0, "{cache:?}");
     let segments: usize = engine.stats().levels.iter().map(|l| l.segments).sum();
     assert!(
-        cache.reader_misses > segments as u64,
+        cache.reader.misses > segments as u64,
         "some were read again: {cache:?}"
     );
 
@@ -136,10 +136,10 @@ fn a_page_costs_the_same_from_either_end() {
         assert!(segments > 10, "{segments}");
         // The page may go on in the next segment of a run.
         assert!(
-            cache.reader_misses <= runs as u64 + 1,
+            cache.reader.misses <= runs as u64 + 1,
             "{direction:?}: {cache:?}"
         );
-        let leaves = cache.leaf_hits + cache.leaf_misses;
+        let leaves = cache.leaf.hits + cache.leaf.misses;
         assert!(
             leaves <= 8 * runs as u64,
             "{direction:?}: {leaves} leaves of {runs} runs"

@@ -127,7 +127,7 @@ fn readers_see_whole_batches_while_everything_moves() {
     assert!(stats.flushes > 10 && stats.compactions > 3, "{stats:?}");
     assert!(stats.filter_spared > stats.filter_misled, "{stats:?}");
     assert!(
-        stats.cache.leaf_hits > 0 && stats.log_write_bytes > 0,
+        stats.cache.leaf.hits > 0 && stats.log_write_bytes > 0,
         "{stats:?}"
     );
     drop(engine);

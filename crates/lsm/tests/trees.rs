@@ -131,7 +131,7 @@ fn levels_that_are_compacted_whole_are_trees() {
         stats.compactions > 5 && stats.levels.len() >= 2,
         "{stats:?}"
     );
-    assert!(stats.cache.index_hits > 1000, "{:?}", stats.cache);
+    assert!(stats.cache.index.hits > 1000, "{:?}", stats.cache);
     for level in &stats.levels {
         assert_eq!(level.trees, level.runs, "{level:?}");
     }

@@ -148,7 +148,7 @@ impl Contender for Stage {
         let deepest = engine.levels.iter().filter(|level| level.segments > 0);
         Ok(Look {
             log_bytes: Some(engine.recovery_log_write_bytes),
-            space_bytes: stats.device_used_bytes,
+            space_bytes: stats.device.used_bytes,
             levels: deepest
                 .map(|level| u64::from(level.level))
                 .max()

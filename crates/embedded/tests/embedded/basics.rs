@@ -259,7 +259,7 @@ fn what_is_durable_is_told() {
     assert!(!db.stats().durable);
     db.flush().unwrap();
     assert!(db.stats().durable);
-    let syncs = db.stats().syncs;
+    let syncs = db.stats().device.syncs;
     assert!(syncs > 0);
     drop(db);
     let db = small().durability(Durability::Sync).open(&dir).unwrap();

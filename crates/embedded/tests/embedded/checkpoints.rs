@@ -31,10 +31,10 @@ fn a_checkpoint_is_what_the_store_was() {
         assert_eq!(right.count(), 2000, "{name}");
         assert_eq!(then.get([7, 0, 0, 0]).unwrap(), Some(vec![fill; 1200]));
     }
-    let used = db.stats().device_used_bytes;
+    let used = db.stats().device.used_bytes;
     db.drop_checkpoint("one").unwrap();
     db.drop_checkpoint("two").unwrap();
-    assert!(db.stats().device_used_bytes < used);
+    assert!(db.stats().device.used_bytes < used);
     assert!(db.checkpoints().is_empty());
     assert_eq!(db.iter().count(), 2000);
 }

@@ -73,7 +73,7 @@ fn what_cannot_be_ingested_leaves_nothing() {
     let dir = Dir::new("ingest-refused");
     let db = small().open(&dir).unwrap();
     db.flush().unwrap();
-    let used = db.stats().device_used_bytes;
+    let used = db.stats().device.used_bytes;
     let unsorted = (0..30_000).chain([5]).map(|n| (key(n), vec![1; 60]));
     let error = db.ingest(unsorted).unwrap_err();
     assert!(error.to_string().contains("pair 30000"), "{error}");
@@ -88,6 +88,6 @@ fn what_cannot_be_ingested_leaves_nothing() {
     assert_eq!(db.ingest([("a", "1"); 0]).unwrap(), 0);
     db.flush().unwrap();
     // Of some 80 segments none is left; the manifest may have grown.
-    let after = db.stats().device_used_bytes;
+    let after = db.stats().device.used_bytes;
     assert!(after < used + (16 << 20), "{after} of {used} before");
 }

@@ -55,7 +55,7 @@ fn what_cannot_be_compared_with_is_refused_before_anything_is_written() {
     let long = value(1, 3 << 20);
     let written = || {
         db.flush().unwrap();
-        db.stats().write_bytes
+        db.stats().device.write_bytes
     };
     let before = written();
     let refused = [

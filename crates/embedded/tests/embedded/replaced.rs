@@ -36,7 +36,7 @@ fn a_long_value_that_is_overwritten_takes_its_space_once() {
     }
     is(&db, "k", times - 1);
     db.compact().unwrap();
-    let used = db.stats().device_used_bytes;
+    let used = db.stats().device.used_bytes;
     assert!(used < DEVICE / 2, "{used} bytes for {LEN}");
 }
 

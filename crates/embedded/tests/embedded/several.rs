@@ -12,7 +12,7 @@ fn writes_of_several_threads_share_syncs() {
     const EACH: u32 = 50;
     let dir = Dir::new("group");
     let db = small().durability(Durability::Sync).open(&dir).unwrap();
-    let before = db.stats().syncs;
+    let before = db.stats().device.syncs;
     let barrier = Barrier::new(THREADS as usize);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -28,7 +28,7 @@ fn writes_of_several_threads_share_syncs() {
         }
     });
     assert!(db.stats().durable);
-    let syncs = db.stats().syncs - before;
+    let syncs = db.stats().device.syncs - before;
     let writes = u64::from(THREADS * EACH);
     assert!(syncs < writes, "{syncs} syncs for {writes} writes");
     assert_eq!(db.iter().count() as u64, writes);

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::{Pointer, RegionId, SegmentNumber};
-use argosy_engine::stats::CacheStats;
+use argosy_engine::stats::{CacheLookups, CacheStats};
 use argosy_engine::{Cache, Charge};
 use quick_cache::sync::{Cache as Entries, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
@@ -168,6 +168,13 @@ impl Counts {
     fn count(&self, hit: bool) {
         let counter = if hit { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn stats(&self) -> CacheLookups {
+        CacheLookups {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -449,14 +456,10 @@ impl NodeCache {
             (pins.bytes, pins.charged)
         };
         CacheStats {
-            leaf_hits: read(&self.leaves.hits),
-            leaf_misses: read(&self.leaves.misses),
-            index_hits: read(&self.indexes.hits),
-            index_misses: read(&self.indexes.misses),
-            value_hits: read(&self.values.hits),
-            value_misses: read(&self.values.misses),
-            reader_hits: read(&self.readers.hits),
-            reader_misses: read(&self.readers.misses),
+            leaf: self.leaves.stats(),
+            index: self.indexes.stats(),
+            value: self.values.stats(),
+            reader: self.readers.stats(),
             pins_refused: read(&self.pins_refused),
             bytes: self.entries.weight() + self.flushed.bytes() as u64,
             flushed_bytes: self.flushed.bytes() as u64,

@@ -32,8 +32,8 @@ fn what_is_kept_is_found_and_counted() {
     assert!(ask(&cache, 1, 100));
     assert!(cache.leaf(key(1)).is_none(), "a value is no leaf");
     let stats = cache.stats();
-    assert_eq!((stats.value_hits, stats.value_misses), (1, 1));
-    assert_eq!((stats.leaf_hits, stats.leaf_misses), (0, 0));
+    assert_eq!((stats.value.hits, stats.value.misses), (1, 1));
+    assert_eq!((stats.leaf.hits, stats.leaf.misses), (0, 0));
     // 100 bytes and the counters lie in 128.
     assert_eq!(stats.bytes, (128 + 8 + OVERHEAD_BYTES) as u64);
 }
@@ -145,7 +145,7 @@ fn equal_requests_make_equal_hits() {
     };
     let (first, second) = (run(), run());
     assert_eq!(first, second);
-    assert!(first.value_hits > 1000 && first.value_misses > 1000);
+    assert!(first.value.hits > 1000 && first.value.misses > 1000);
 }
 
 /// Pins push entries out, and no more of both is held than the budget; a pin that ends makes room.

@@ -160,9 +160,9 @@ impl Reports<'_> {
                 pinned_bytes: cache.pinned_bytes,
                 pins_refused_total: cache.pins_refused,
                 kinds: vec![
-                    kind("leaf", cache.leaf_hits, cache.leaf_misses),
-                    kind("index", cache.reader_hits, cache.reader_misses),
-                    kind("value", cache.value_hits, cache.value_misses),
+                    kind("leaf", cache.leaf.hits, cache.leaf.misses),
+                    kind("index", cache.reader.hits, cache.reader.misses),
+                    kind("value", cache.value.hits, cache.value.misses),
                 ],
             },
         }
