@@ -131,7 +131,7 @@ impl Client {
     ) -> Result<Written, ClientError> {
         let long = match value {
             Some(value) if value.len() > VALUE_BYTES_MAX => {
-                Some(self.put_parts(key, value)?.encode())
+                Some(self.caller.put_parts(key, value)?.encode())
             }
             _ => None,
         };
@@ -189,17 +189,19 @@ impl Client {
             flags: Flags::default(),
             key,
             parts: &[key],
-            reply_bytes: self.shared.guess.bytes() + BRIEF,
+            reply_bytes: self.caller.shared.guess.bytes() + BRIEF,
         };
         let mut payload = Vec::new();
-        let reply = self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
+        let reply = self
+            .caller
+            .run(&mut sending, self.caller.deadline_from_now(), &mut payload)?;
         match read(&payload)? {
             // The value of that version, or a later one: then nobody writes on that version any more.
             Response::Versioned {
                 value: Some(long),
                 version,
             } if reply.flags.has(Flags::LONG) => {
-                Ok((self.whole(key, long_in(&long)?, None)?, version.0))
+                Ok((self.caller.whole(key, long_in(&long)?, None)?, version.0))
             }
             Response::Versioned { value, version } => Ok((value, version.0)),
             other => Err(odd(&format!("a look at a key was answered by {other:?}"))),
@@ -219,9 +221,11 @@ impl Client {
             reply_bytes: BRIEF,
         };
         let mut payload = Vec::new();
-        let reply = self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
+        let reply = self
+            .caller
+            .run(&mut sending, self.caller.deadline_from_now(), &mut payload)?;
         let in_parts = match reply.flags.has(Flags::LONG) {
-            true => self.length_in_parts(key)?,
+            true => self.caller.length_in_parts(key)?,
             false => None,
         };
         match read(&payload)? {
@@ -282,7 +286,9 @@ impl Client {
             },
         };
         let mut payload = Vec::new();
-        let reply = self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
+        let reply = self
+            .caller
+            .run(&mut sending, self.caller.deadline_from_now(), &mut payload)?;
         match read(&payload)? {
             Response::Written {
                 applied,
@@ -292,7 +298,7 @@ impl Client {
             } => {
                 let previous = match previous.into_iter().next().flatten() {
                     Some(long) if reply.flags.has(Flags::LONG) => {
-                        Some(self.overwritten(key, &long, applied)?)
+                        Some(self.caller.overwritten(key, &long, applied)?)
                     }
                     previous => previous,
                 };

@@ -1,22 +1,21 @@
 //! The client: where a request goes, when it is tried again, and how its answer is waited for.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use argosy_base::limits::VALUE_BYTES_MAX;
-use argosy_base::{Clock, Instant, Outcome};
+use argosy_base::{Clock, Outcome};
+use argosy_wire::api::{Maintenance, Request};
 use argosy_wire::native::{Flags, Op, ReplyHeader, Status, put_pair};
 
 use super::change::{Condition, Terms};
 use super::channel::Refused;
 use super::clock::Monotonic;
-use super::known::{Guess, Known};
 use super::link::{Link, NoChannel, Size};
 use super::long::long_in;
 use super::meet::find;
-use super::run::{NoReply, Sending, Verdict};
+use super::run::{Caller, NoReply, Sending, Verdict};
+use super::snapshot::Snapshot;
 use super::ticket::{Ask, Completion, Ticket};
 use crate::error::ClientError;
 use crate::kv::Only;
@@ -69,18 +68,7 @@ impl Default for Options {
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    pub(super) shared: Arc<Inner>,
-    deadline: Duration,
-}
-
-/// What all clones of a client share.
-pub(super) struct Inner {
-    pub(super) options: Options,
-    pub(super) known: ArcSwap<Known>,
-    /// Bytes of slot that values have needed of late.
-    pub(super) guess: Guess,
-    /// The same for a pair of a scan.
-    pub(super) pair_bytes: AtomicUsize,
+    pub(super) caller: Caller,
 }
 
 impl Client {
@@ -106,15 +94,9 @@ impl Client {
         let first =
             first.map_err(|(NoChannel::Pause(_, error) | NoChannel::Refused(error))| error)?;
         let client = Self {
-            deadline: options.deadline,
-            shared: Arc::new(Inner {
-                options,
-                known: ArcSwap::from_pointee(Known::at_first(link)),
-                guess: Guess::default(),
-                pair_bytes: AtomicUsize::new(256),
-            }),
+            caller: Caller::new(options, link),
         };
-        client.learn(&first.channel, deadline)?;
+        client.caller.learn(&first.channel, deadline)?;
         Ok(client)
     }
 
@@ -122,8 +104,7 @@ impl Client {
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Self {
         Self {
-            shared: Arc::clone(&self.shared),
-            deadline,
+            caller: self.caller.with_deadline(deadline),
         }
     }
 
@@ -188,6 +169,53 @@ impl Client {
         Ok(answer == Completion::Done { existed: true })
     }
 
+    /// Returns once everything that was written before, by anybody, is durable on every member of its region.
+    /// What this client has submitted and not waited for need not be among it.
+    ///
+    /// # Errors
+    /// [`ClientError::Unavailable`], or [`ClientError::Lost`] at the deadline, where a member is away or does not
+    /// keep up: it goes on all the same, and whoever asks again waits for the rest. [`ClientError::Storage`]
+    /// where a primary's device has failed.
+    pub fn make_durable(&self) -> Result<(), ClientError> {
+        self.maintain(Maintenance::Flush)
+    }
+
+    /// Merges each region into one level, and drops what is overwritten or deleted; returns once every member
+    /// has that. It reads and writes all that there is: give it a [deadline](Self::with_deadline) to match, or
+    /// ask again.
+    ///
+    /// # Errors
+    /// As [`make_durable`](Self::make_durable); [`ClientError::Unavailable`] where a device is full.
+    pub fn compact(&self) -> Result<(), ClientError> {
+        self.maintain(Maintenance::Compact)
+    }
+
+    fn maintain(&self, what: Maintenance) -> Result<(), ClientError> {
+        let mut body = Vec::new();
+        Request::Maintain { what }.encode(&mut body);
+        let parts: [&[u8]; 1] = [&body];
+        // Any server will do.
+        let mut sending = Sending {
+            op: Op::Maintain,
+            flags: Flags::default(),
+            key: b"",
+            parts: &parts,
+            reply_bytes: BRIEF,
+        };
+        let mut payload = Vec::new();
+        self.caller
+            .run(&mut sending, self.caller.deadline_from_now(), &mut payload)?;
+        Ok(())
+    }
+
+    /// Opens a snapshot with a lease of so long, in whole milliseconds, rounded up; an hour where it is more.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); [`ClientError::Unavailable`] where a region is not open, or has too many.
+    pub fn snapshot(&self, lease: Duration) -> Result<Snapshot, ClientError> {
+        Snapshot::open(self.clone(), lease)
+    }
+
     /// Sends a request without waiting for its answer, of a value of at most 1 MiB. Waits only where there is
     /// no room for it. A
     /// server that sleeps is woken by [`flush`](Self::flush), or by who [waits](Self::wait) for it.
@@ -195,11 +223,11 @@ impl Client {
     /// # Errors
     /// [`ClientError::Unavailable`] where too many are in flight that nobody has waited for.
     pub fn submit(&self, ask: Ask<'_>) -> Result<Ticket, ClientError> {
-        let deadline = self.now() + self.deadline;
+        let deadline = self.caller.deadline_from_now();
         let mut pair = PairBuffer::default();
         let parts = parts_of(ask, &mut pair);
         let sending = self.sending(ask, &parts);
-        let flight = self.send(&sending, deadline)?;
+        let flight = self.caller.send(&sending, deadline)?;
         let key = matches!(ask, Ask::Get { .. }).then(|| ask.key().to_vec());
         Ok(Ticket {
             flight,
@@ -210,7 +238,7 @@ impl Client {
 
     /// Wakes all servers that sleep over requests that were submitted: once, behind the last of them.
     pub fn flush(&self) {
-        self.shared.known.load().ring();
+        self.caller.shared.known.load().ring();
     }
 
     /// The answer to a request, if it has come; a value replaces what `value` held. Not to be asked
@@ -226,7 +254,7 @@ impl Client {
         let write = ticket.key.is_none();
         ticket.flight.channel().ring();
         match ticket.flight.poll(value) {
-            Ok(None) if self.now() >= ticket.deadline => Err(self.too_late(write)),
+            Ok(None) if self.caller.now() >= ticket.deadline => Err(self.caller.too_late(write)),
             Ok(None) => {
                 ticket.flight.channel().look_for_life();
                 Ok(None)
@@ -244,27 +272,30 @@ impl Client {
     /// # Errors
     /// Those of the request.
     pub fn wait(&self, mut ticket: Ticket, value: &mut Vec<u8>) -> Result<Completion, ClientError> {
-        match self.await_reply(&mut ticket.flight, ticket.deadline, value) {
+        match self
+            .caller
+            .await_reply(&mut ticket.flight, ticket.deadline, value)
+        {
             Ok(reply) => self.settle(&ticket, reply, value),
             Err(NoReply::Lost) => self.settle_lost(&ticket, true, value),
             Err(NoReply::NotTaken) => self.settle_lost(&ticket, false, value),
-            Err(NoReply::Late) => Err(self.too_late(ticket.key.is_none())),
+            Err(NoReply::Late) => Err(self.caller.too_late(ticket.key.is_none())),
         }
     }
 
     fn write(&self, ask: Ask<'_>) -> Result<Completion, ClientError> {
-        let deadline = self.now() + self.deadline;
+        let deadline = self.caller.deadline_from_now();
         let mut pair = PairBuffer::default();
         let parts = parts_of(ask, &mut pair);
         let mut sending = self.sending(ask, &parts);
         let mut payload = Vec::new();
-        let reply = self.run(&mut sending, deadline, &mut payload)?;
+        let reply = self.caller.run(&mut sending, deadline, &mut payload)?;
         answer_of(reply)
     }
 
     fn sending<'a>(&self, ask: Ask<'a>, parts: &'a [&'a [u8]]) -> Sending<'a> {
         let (op, flags, reply_bytes) = match ask {
-            Ask::Get { .. } => (Op::Get, Flags::default(), self.shared.guess.bytes()),
+            Ask::Get { .. } => (Op::Get, Flags::default(), self.caller.shared.guess.bytes()),
             Ask::Put { only, .. } => {
                 let flags = match only {
                     None => Flags::default(),
@@ -291,19 +322,24 @@ impl Client {
         reply: ReplyHeader,
         value: &mut Vec<u8>,
     ) -> Result<Completion, ClientError> {
-        match (&ticket.key, self.judge(reply, value, ticket.key.is_none())) {
+        match (
+            &ticket.key,
+            self.caller.judge(reply, value, ticket.key.is_none()),
+        ) {
             (Some(key), Verdict::Final) => self.read(key, reply, value),
             (None, Verdict::Final) => answer_of(reply),
             (Some(_), Verdict::Larger(_) | Verdict::Elsewhere | Verdict::Again(_)) => {
                 if reply.status == Status::WrongServer {
-                    self.learn(ticket.flight.channel(), ticket.deadline)?;
+                    self.caller
+                        .learn(ticket.flight.channel(), ticket.deadline)?;
                 }
-                self.shared.guess.learn(reply.needed);
-                let grown = self.shared.guess.bytes().max(reply.needed);
+                self.caller.shared.guess.learn(reply.needed);
+                let grown = self.caller.shared.guess.bytes().max(reply.needed);
                 self.read_again(ticket, grown, value)
             }
             (None, Verdict::Elsewhere) => {
-                self.learn(ticket.flight.channel(), ticket.deadline)?;
+                self.caller
+                    .learn(ticket.flight.channel(), ticket.deadline)?;
                 Err(ClientError::Unavailable {
                     what: "the region has moved to another server; try again".to_owned(),
                     outcome: Outcome::NotApplied,
@@ -321,8 +357,8 @@ impl Client {
         value: &mut Vec<u8>,
     ) -> Result<Completion, ClientError> {
         match ticket.key {
-            Some(_) => self.read_again(ticket, self.shared.guess.bytes(), value),
-            None => Err(self.lost(taken)),
+            Some(_) => self.read_again(ticket, self.caller.shared.guess.bytes(), value),
+            None => Err(self.caller.lost(taken)),
         }
     }
 
@@ -340,7 +376,7 @@ impl Client {
             parts: &[key],
             reply_bytes,
         };
-        let reply = self.run(&mut sending, ticket.deadline, value)?;
+        let reply = self.caller.run(&mut sending, ticket.deadline, value)?;
         self.read(key, reply, value)
     }
 
@@ -354,37 +390,13 @@ impl Client {
         if reply.status != Status::Long {
             return answer_of(reply);
         }
-        Ok(match self.whole(key, long_in(value)?, None)? {
+        Ok(match self.caller.whole(key, long_in(value)?, None)? {
             Some(whole) => {
                 *value = whole;
                 Completion::Value
             }
             None => Completion::Absent,
         })
-    }
-
-    /// The present moment.
-    pub(super) fn now(&self) -> Instant {
-        self.shared.options.clock.now()
-    }
-
-    /// When a request that begins now is given up.
-    pub(super) fn deadline_from_now(&self) -> Instant {
-        self.now() + self.deadline
-    }
-
-    pub(super) fn lost(&self, write: bool) -> ClientError {
-        ClientError::Lost {
-            what: "the server was lost while it worked on this; try again".to_owned(),
-            outcome: outcome_of(write),
-        }
-    }
-
-    pub(super) fn too_late(&self, write: bool) -> ClientError {
-        ClientError::Lost {
-            what: format!("no answer came within {:?}", self.deadline),
-            outcome: outcome_of(write),
-        }
     }
 }
 
@@ -398,15 +410,6 @@ fn answer_of(reply: ReplyHeader) -> Result<Completion, ClientError> {
         },
         other => return Err(odd(&format!("a request was answered by {other:?}"))),
     })
-}
-
-/// What is known of a request without an answer.
-const fn outcome_of(write: bool) -> Outcome {
-    if write {
-        Outcome::Unknown
-    } else {
-        Outcome::NotApplied
-    }
 }
 
 pub(super) fn odd(what: &str) -> ClientError {

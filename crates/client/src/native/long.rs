@@ -14,8 +14,8 @@ use argosy_base::codec::Malformed;
 use argosy_wire::api::SnapshotId;
 use argosy_wire::native::{Flags, Long, Op, PartOf, Status};
 
-use super::client::{BRIEF, Client, odd};
-use super::run::Sending;
+use super::client::{BRIEF, odd};
+use super::run::{Caller, Sending};
 use crate::error::ClientError;
 
 /// How often a value is looked up that is overwritten all the time.
@@ -28,7 +28,7 @@ enum Looked {
     Long(Long),
 }
 
-impl Client {
+impl Caller {
     /// The value of `key` that `long` stands for, from snapshot `at`, or what the key is bound to now where that
     /// is `None` and the value is there no more.
     pub(super) fn whole(

@@ -48,8 +48,8 @@ impl Client {
         at: Option<SnapshotId>,
     ) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
         let keys = Keys { keys, at };
-        let deadline = self.deadline_from_now();
-        let known = self.shared.known.load_full();
+        let deadline = self.caller.deadline_from_now();
+        let known = self.caller.shared.known.load_full();
         let mut of_servers: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (place, key) in keys.keys.iter().enumerate() {
             let region = known.region_of(key);
@@ -57,7 +57,7 @@ impl Client {
         }
         let mut values = vec![None; keys.keys.len()];
         let mut longs = Vec::new();
-        let guess = self.shared.guess.bytes();
+        let guess = self.caller.shared.guess.bytes();
         let mut asks = KeysOf::each(of_servers.values(), keys, guess);
         let mut flying: VecDeque<(KeysOf, Flight)> = VecDeque::new();
         let mut payload = Vec::new();
@@ -65,7 +65,10 @@ impl Client {
             while flying.len() < ASKS_AT_ONCE
                 && let Some(asked) = asks.pop_front()
             {
-                match self.send(&asked.sending(keys, &[&asked.body]), deadline) {
+                match self
+                    .caller
+                    .send(&asked.sending(keys, &[&asked.body]), deadline)
+                {
                     Ok(flight) => flying.push_back((asked, flight)),
                     Err(failed) => asked.halve(keys, failed, &mut asks)?,
                 }
@@ -73,18 +76,22 @@ impl Client {
             self.flush();
             let Some((mut asked, flight)) = flying.pop_front() else {
                 for (place, long) in longs {
-                    values[place] = self.whole(keys.keys[place], long, at)?;
+                    values[place] = self.caller.whole(keys.keys[place], long, at)?;
                 }
                 return Ok(values);
             };
             let parts: [&[u8]; 1] = [&asked.body];
             let mut sending = asked.sending(keys, &parts);
-            if let Err(failed) = self.finish(&mut sending, flight, deadline, &mut payload) {
+            if let Err(failed) = self
+                .caller
+                .finish(&mut sending, flight, deadline, &mut payload)
+            {
                 asked.reply_bytes = sending.reply_bytes;
                 asked.halve(keys, failed, &mut asks)?;
                 continue;
             }
-            if keys.keys.len() > 1 && known.fingerprint() != self.shared.known.load().fingerprint()
+            if keys.keys.len() > 1
+                && known.fingerprint() != self.caller.shared.known.load().fingerprint()
             {
                 // Keys may have parted.
                 let each = keys.keys.iter();
@@ -122,7 +129,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn write_many(&self, writes: &[Write<'_>]) -> Result<(), ClientError> {
-        let known = self.shared.known.load_full();
+        let known = self.caller.shared.known.load_full();
         let mut of_regions: BTreeMap<usize, Vec<Write<'_>>> = BTreeMap::new();
         for write in writes {
             let region = known.index_of(write.0);
@@ -165,7 +172,7 @@ impl Client {
         let Some(range) = from_a_key(range)? else {
             return Ok(());
         };
-        let known = self.shared.known.load_full();
+        let known = self.caller.shared.known.load_full();
         let parts = known.map.regions.iter();
         let parts = parts.map(|region| range.intersection(&region.range));
         let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
@@ -207,7 +214,7 @@ impl Client {
     /// Sends these together, each where its key belongs. Returns whether any was applied, and the first
     /// failure.
     fn write_bodies(&self, op: Op, bodies: &[(&[u8], &[u8])]) -> (bool, Option<ClientError>) {
-        let deadline = self.deadline_from_now();
+        let deadline = self.caller.deadline_from_now();
         let parts: Vec<[&[u8]; 1]> = bodies.iter().map(|(_, body)| [*body]).collect();
         let sending = |at: usize| Sending {
             op,
@@ -217,13 +224,14 @@ impl Client {
             reply_bytes: 256,
         };
         let flights: Vec<_> = (0..bodies.len())
-            .map(|at| self.send(&sending(at), deadline))
+            .map(|at| self.caller.send(&sending(at), deadline))
             .collect();
         self.flush();
         let (mut applied, mut failed) = (false, None);
         for (at, flight) in flights.into_iter().enumerate() {
             let ended = flight.and_then(|flight| {
-                self.finish(&mut sending(at), flight, deadline, &mut Vec::new())
+                self.caller
+                    .finish(&mut sending(at), flight, deadline, &mut Vec::new())
             });
             match ended {
                 Ok(_) => applied = true,
@@ -251,8 +259,8 @@ impl Client {
         if span.range.is_empty() || pairs_max == 0 {
             return Ok(Page::default());
         }
-        let deadline = self.deadline_from_now();
-        let known = self.shared.known.load_full();
+        let deadline = self.caller.deadline_from_now();
+        let known = self.caller.shared.known.load_full();
         let map = &known.map;
         let region = &map.regions[match (&span.range.to, span.reverse) {
             (_, false) => known.index_of(&span.range.from),
@@ -266,7 +274,7 @@ impl Client {
         }];
         let here = span.range.intersection(&region.range);
         let pairs_max = pairs_max.min(PAGE_PAIRS_MAX);
-        let guess = pairs_max * self.shared.pair_bytes.load(Ordering::Relaxed);
+        let guess = pairs_max * self.caller.shared.pair_bytes.load(Ordering::Relaxed);
         let reply_bytes = guess.clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
         let mut body = Vec::new();
         let paging = Paging {
@@ -286,7 +294,7 @@ impl Client {
             reply_bytes,
         };
         let mut payload = Vec::new();
-        let reply = self.run(&mut sending, deadline, &mut payload)?;
+        let reply = self.caller.run(&mut sending, deadline, &mut payload)?;
         let (mut pairs, next) = match read(&payload)? {
             Response::Page { pairs, next } => (pairs, next),
             other => return Err(odd(&format!("a scan was answered by {other:?}"))),
@@ -294,14 +302,17 @@ impl Client {
         if !pairs.is_empty() {
             let each = payload.len() / pairs.len();
             let learnt = (each + each / 4).max(32);
-            self.shared.pair_bytes.store(learnt, Ordering::Relaxed);
+            self.caller
+                .shared
+                .pair_bytes
+                .store(learnt, Ordering::Relaxed);
         }
         if reply.flags.has(Flags::LONG) {
             // The page ends with it.
             let (key, long) = pairs
                 .pop()
                 .ok_or_else(|| odd("a page lacks its last pair"))?;
-            let value = self.whole(&key, long_in(&long)?, at)?;
+            let value = self.caller.whole(&key, long_in(&long)?, at)?;
             pairs.extend(value.map(|value| (key, value)));
         }
         let rest = rest_of(span, &region.range, next);

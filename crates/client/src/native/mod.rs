@@ -20,7 +20,6 @@ mod clock;
 mod known;
 mod link;
 mod long;
-mod maintain;
 mod many;
 mod meet;
 mod run;

@@ -1,15 +1,18 @@
 //! How a request is sent, waited for, and tried again.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use argosy_base::{Epoch, Instant, Outcome, RegionId};
 use argosy_wire::api::Failure;
 use argosy_wire::native::{Flags, Op, RegionMap, ReplyHeader, Status, message_bytes, read_failure};
 
 use super::channel::{Channel, IN_FLIGHT_MAX, Lay, Refused};
-use super::client::{Client, odd};
-use super::link::{NoChannel, Open, Size};
+use super::client::{Options, odd};
+use super::known::{Guess, Known};
+use super::link::{Link, NoChannel, Open, Size};
 use super::ticket::Flight;
 use crate::error::ClientError;
 
@@ -34,7 +37,70 @@ pub(super) struct Sending<'a> {
     pub(super) reply_bytes: usize,
 }
 
-impl Client {
+/// What sends the requests of a client and waits for their answers. Clones have the same connections.
+#[derive(Clone)]
+pub(super) struct Caller {
+    pub(super) shared: Arc<Inner>,
+    /// How long a request may take.
+    deadline: Duration,
+}
+
+/// What all clones of a client share.
+pub(super) struct Inner {
+    pub(super) options: Options,
+    pub(super) known: ArcSwap<Known>,
+    /// Bytes of slot that values have needed of late.
+    pub(super) guess: Guess,
+    /// The same for a pair of a scan.
+    pub(super) pair_bytes: AtomicUsize,
+}
+
+impl Caller {
+    /// Asks the server of `link` at first.
+    pub(super) fn new(options: Options, link: Link) -> Self {
+        Self {
+            deadline: options.deadline,
+            shared: Arc::new(Inner {
+                options,
+                known: ArcSwap::from_pointee(Known::at_first(link)),
+                guess: Guess::default(),
+                pair_bytes: AtomicUsize::new(256),
+            }),
+        }
+    }
+
+    /// The same with another deadline.
+    pub(super) fn with_deadline(&self, deadline: Duration) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            deadline,
+        }
+    }
+
+    /// The present moment.
+    pub(super) fn now(&self) -> Instant {
+        self.shared.options.clock.now()
+    }
+
+    /// When a request that begins now is given up.
+    pub(super) fn deadline_from_now(&self) -> Instant {
+        self.now() + self.deadline
+    }
+
+    pub(super) fn lost(&self, write: bool) -> ClientError {
+        ClientError::Lost {
+            what: "the server was lost while it worked on this; try again".to_owned(),
+            outcome: outcome_of(write),
+        }
+    }
+
+    pub(super) fn too_late(&self, write: bool) -> ClientError {
+        ClientError::Lost {
+            what: format!("no answer came within {:?}", self.deadline),
+            outcome: outcome_of(write),
+        }
+    }
+
     /// Sends a request and waits for its answer, and does so again while that is harmless and of use.
     pub(super) fn run(
         &self,
@@ -287,6 +353,15 @@ impl Client {
             .known
             .rcu(|old| old.replaced_by(&map, fingerprint));
         Ok(())
+    }
+}
+
+/// What is known of a request without an answer.
+const fn outcome_of(write: bool) -> Outcome {
+    if write {
+        Outcome::Unknown
+    } else {
+        Outcome::NotApplied
     }
 }
 

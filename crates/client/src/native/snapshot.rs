@@ -43,39 +43,18 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-impl Client {
-    /// Opens a snapshot with a lease of so long, in whole milliseconds, rounded up; an hour where it is more.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get); [`ClientError::Unavailable`] where a region is not open, or has too many.
-    pub fn snapshot(&self, lease: Duration) -> Result<Snapshot, ClientError> {
-        let id = self.lease(None, Lease::Open(lease))?;
+impl Snapshot {
+    /// See [`Client::snapshot`].
+    pub(super) fn open(client: Client, lease: Duration) -> Result<Self, ClientError> {
+        let id = ask_for(&client, None, Lease::Open(lease))?;
         let id = id.ok_or_else(|| odd("a snapshot was not opened, and no reason given"))?;
-        Ok(Snapshot {
-            client: self.clone(),
+        Ok(Self {
+            client,
             id,
             open: true,
         })
     }
 
-    fn lease(
-        &self,
-        id: Option<SnapshotId>,
-        lease: Lease,
-    ) -> Result<Option<SnapshotId>, ClientError> {
-        let body = body_of(id, lease);
-        let parts: [&[u8]; 1] = [&body];
-        let mut sending = sending_of(&parts, lease);
-        let mut payload = Vec::new();
-        self.run(&mut sending, self.deadline_from_now(), &mut payload)?;
-        match read(&payload)? {
-            Response::Snapshot(id) => Ok(id),
-            other => Err(odd(&format!("a snapshot was answered by {other:?}"))),
-        }
-    }
-}
-
-impl Snapshot {
     /// What `key` was bound to.
     ///
     /// # Errors
@@ -107,7 +86,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Client::get`].
     pub fn renew(&self, lease: Duration) -> Result<bool, ClientError> {
-        let renewed = self.client.lease(Some(self.id), Lease::Renew(lease))?;
+        let renewed = ask_for(&self.client, Some(self.id), Lease::Renew(lease))?;
         Ok(renewed.is_some())
     }
 
@@ -117,7 +96,7 @@ impl Snapshot {
     /// As [`Client::get`]; then it ends with its lease.
     pub fn close(mut self) -> Result<bool, ClientError> {
         self.open = false;
-        let closed = self.client.lease(Some(self.id), Lease::Close)?;
+        let closed = ask_for(&self.client, Some(self.id), Lease::Close)?;
         Ok(closed.is_some())
     }
 }
@@ -131,8 +110,26 @@ impl Drop for Snapshot {
         let parts: [&[u8]; 1] = [&body];
         let sending = sending_of(&parts, Lease::Close);
         // Nobody waits for the answer, nor for room: where it is not sent, the lease ends by itself.
-        let _ = self.client.send(&sending, self.client.now());
+        let _ = self.client.caller.send(&sending, self.client.caller.now());
         self.client.flush();
+    }
+}
+
+/// Asks for snapshot `id`, or for a new one.
+fn ask_for(
+    client: &Client,
+    id: Option<SnapshotId>,
+    lease: Lease,
+) -> Result<Option<SnapshotId>, ClientError> {
+    let body = body_of(id, lease);
+    let parts: [&[u8]; 1] = [&body];
+    let mut sending = sending_of(&parts, lease);
+    let caller = &client.caller;
+    let mut payload = Vec::new();
+    caller.run(&mut sending, caller.deadline_from_now(), &mut payload)?;
+    match read(&payload)? {
+        Response::Snapshot(id) => Ok(id),
+        other => Err(odd(&format!("a snapshot was answered by {other:?}"))),
     }
 }
 
