@@ -36,40 +36,38 @@ const WRITES: u64 = 40;
 /// Most bytes of a value that is written for that.
 const WRITE_BYTES_MAX: usize = 100;
 
-impl Plan {
-    /// The plan, with copies that fail by themselves where the seed says so.
-    pub(crate) fn with_failed_copies(mut self, random: &mut Random) -> Self {
-        let others = self.small.is_some() || self.fails;
-        if self.kind != WorldKind::Replicated || others || !random.chance(SEEDS_PERCENT) {
-            return self;
-        }
-        self.regions = random.between(SERVERS + 1, 2 * SERVERS);
-        self.objects = self.objects.max(4 * self.regions);
-        // Requests for a region that waits for its failed copy take the place of others until their deadline.
-        self.in_flight_max = self.in_flight_max.max(32);
-        let enough = (LATE_WRITES * self.fabric.late_max).max(Duration::from_millis(100));
-        self.deadline = self.deadline.min(enough);
-        for episode in &mut self.episodes {
-            if random.chance(EPISODES_PERCENT) {
-                fail_copies(episode, self.regions, random);
-            }
-        }
-        self
+/// The plan, with copies that fail by themselves where the seed says so.
+pub(crate) fn with_failed_copies(mut plan: Plan, random: &mut Random) -> Plan {
+    let others = plan.devices.small.is_some() || plan.devices.fails;
+    if plan.kind != WorldKind::Replicated || others || !random.chance(SEEDS_PERCENT) {
+        return plan;
     }
+    plan.regions = random.between(SERVERS + 1, 2 * SERVERS);
+    plan.objects = plan.objects.max(4 * plan.regions);
+    // Requests for a region that waits for its failed copy take the place of others until their deadline.
+    plan.load.in_flight_max = plan.load.in_flight_max.max(32);
+    let enough = (LATE_WRITES * plan.links.fabric.late_max).max(Duration::from_millis(100));
+    plan.load.deadline = plan.load.deadline.min(enough);
+    for episode in &mut plan.episodes {
+        if random.chance(EPISODES_PERCENT) {
+            fail_copies(episode, plan.regions, random);
+        }
+    }
+    plan
+}
 
-    /// The plan, with servers that get no shared memory where the seed says so.
-    pub(crate) fn with_scarce_memory(mut self, random: &mut Random) -> Self {
-        if self.kind != WorldKind::Replicated || !random.chance(SCARCE_SEEDS_PERCENT) {
-            return self;
-        }
-        for episode in &mut self.episodes {
-            if random.chance(SCARCE_EPISODES_PERCENT) {
-                let event = Event::Scarce(random.below(SERVERS), random.between(1, 5) as u64);
-                episode.events.insert(0, (Duration::ZERO, event));
-            }
-        }
-        self
+/// The plan, with servers that get no shared memory where the seed says so.
+pub(crate) fn with_scarce_memory(mut plan: Plan, random: &mut Random) -> Plan {
+    if plan.kind != WorldKind::Replicated || !random.chance(SCARCE_SEEDS_PERCENT) {
+        return plan;
     }
+    for episode in &mut plan.episodes {
+        if random.chance(SCARCE_EPISODES_PERCENT) {
+            let event = Event::Scarce(random.below(SERVERS), random.between(1, 5) as u64);
+            episode.events.insert(0, (Duration::ZERO, event));
+        }
+    }
+    plan
 }
 
 /// Has a copy or two fail, and a link break, in an episode in which nothing else happens.

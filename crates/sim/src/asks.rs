@@ -6,9 +6,40 @@ use argosy_server::service::Paging;
 
 use crate::check::{Bound, When};
 use crate::objects::{ObjectKey, Objects, VALUE_BYTES_MIN};
-use crate::plan::{Mix, Plan};
+use crate::plan::Plan;
 use crate::random::Random;
 use crate::small::{Aim, Filler};
+
+/// How the load is mixed, in parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mix {
+    /// Reads of a key.
+    pub get: usize,
+    /// Writes of a value.
+    pub put: usize,
+    /// Deletes.
+    pub delete: usize,
+    /// Writes with a condition, or that tell the value before.
+    pub conditional: usize,
+    /// Writes of several objects.
+    pub batch: usize,
+    /// Pages of a scan.
+    pub scan: usize,
+}
+
+impl Mix {
+    /// What a seed asks.
+    pub(crate) fn drawn(random: &mut Random) -> Self {
+        Self {
+            get: random.between(10, 40),
+            put: random.between(20, 60),
+            delete: random.between(0, 15),
+            conditional: random.between(0, 15),
+            batch: random.between(0, 10),
+            scan: random.between(0, 8),
+        }
+    }
+}
 
 /// What an object is to be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,14 +165,18 @@ impl Chooser {
         let windows = engine.window_bytes * (engine.window_slots - 1);
         Self {
             random,
-            mix: plan.mix,
-            hot_percent: plan.hot_percent,
-            large_percent: plan.large_percent,
+            mix: plan.load.mix,
+            hot_percent: plan.load.hot_percent,
+            large_percent: plan.load.large_percent,
             large_bytes: engine.large_bytes.min(engine.node_bytes / 4),
             window_bytes: engine.window_bytes,
             batch_bytes_max: (windows / 2).min(engine.l0_bytes).min(40 << 10),
             aim: Aim::Anything,
-            filler: plan.small.as_ref().map(|small| small.filler.clone()),
+            filler: plan
+                .devices
+                .small
+                .as_ref()
+                .map(|small| small.filler.clone()),
         }
     }
 

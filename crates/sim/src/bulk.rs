@@ -102,7 +102,7 @@ impl Bulks {
             true => plan.engine.window_bytes / 2,
             false => 36 << 10,
         };
-        let safe = plan.kind != WorldKind::Powerless && plan.small.is_none();
+        let safe = plan.kind != WorldKind::Powerless && plan.devices.small.is_none();
         Self {
             permille: if safe { permille } else { 0 },
             random,

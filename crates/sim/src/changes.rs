@@ -84,7 +84,11 @@ impl Changes {
         let mut random = Random::new(seed, 20);
         let permille = random.pick(&[0, 12, 45]);
         Self {
-            permille: if plan.small.is_none() { permille } else { 0 },
+            permille: if plan.devices.small.is_none() {
+                permille
+            } else {
+                0
+            },
             random,
             len_max: (2 * plan.engine.large_bytes).min(plan.engine.window_bytes / 4),
             powerless: plan.kind == WorldKind::Powerless,

@@ -177,9 +177,9 @@ impl Cluster {
         let engine = Chosen { lsm, toy };
         let reader = engine.reader();
         let link = LinkSettings {
-            ring_bytes: plan.ring_bytes,
+            ring_bytes: plan.links.ring_bytes,
             slot_bytes,
-            part_bytes: plan.part_bytes,
+            part_bytes: plan.links.part_bytes,
         };
         let settings = NodeSettings {
             engine: engine.settings(),
@@ -190,22 +190,28 @@ impl Cluster {
                 memtables: MEMTABLE_BYTES,
                 ..MemoryParts::default()
             },
-            deadline: plan.deadline,
-            scrub: plan.scrub,
-            sweep: plan.sweep,
+            deadline: plan.load.deadline,
+            scrub: plan.chores.scrub,
+            sweep: plan.chores.sweep,
             mutants: mutants.node,
             replication_mutants: mutants.replication,
         };
         let clock = Arc::<SimClock>::default();
         let servers = (0..SERVERS).map(|server| {
             let segment = argosy_base::limits::SEGMENT_SIZE as u64;
-            let small = plan.small.as_ref();
+            let small = plan.devices.small.as_ref();
             let segments = small.and_then(|small| small.segments[server]);
-            let usual = plan.many.map_or(SEGMENTS, |_| many::DEVICE_SEGMENTS);
+            let usual = plan
+                .devices
+                .many
+                .map_or(SEGMENTS, |_| many::DEVICE_SEGMENTS);
             let bytes = segments.unwrap_or(usual) * segment;
             Server {
                 device: Arc::new(damaged::empty(bytes, random)),
-                windows: MachineWindows::new(plan.window_files, mutants.world.believe_every_boot()),
+                windows: MachineWindows::new(
+                    plan.devices.window_files,
+                    mutants.world.believe_every_boot(),
+                ),
                 clock: Arc::new(ServerClock::new(Arc::clone(&clock))),
                 new_device: false,
                 spoilt: Vec::new(),
@@ -216,18 +222,19 @@ impl Cluster {
         });
         Self {
             servers: servers.collect(),
-            world: SimWorld::with_settings(random.next(), plan.fabric.clone()),
+            world: SimWorld::with_settings(random.next(), plan.links.fabric.clone()),
             wire: Arc::new(Wire::new(random.clone())),
             clock,
             map: map(plan, objects),
             coverage: Coverage::of(Mode::of(plan.kind, plan.builds, &plan.engine)),
             reader,
             settings,
-            read_cost: plan.read_cost,
+            read_cost: plan.devices.read_cost,
             when_due: plan.when_due,
             powerless: random.clone(),
             sessions: 0,
             reserves: plan
+                .devices
                 .small
                 .as_ref()
                 .map_or([0; SERVERS], |small| small.reserves),

@@ -38,19 +38,17 @@ pub(crate) enum Damage {
     Window(usize),
 }
 
-impl Plan {
-    /// The plan, with devices that are damaged where the seed says so.
-    pub(crate) fn with_damaged_devices(mut self, random: &mut Random) -> Self {
-        if self.kind != WorldKind::Replicated || !random.chance(SEEDS_PERCENT) {
-            return self;
-        }
-        for episode in &mut self.episodes {
-            if random.chance(EPISODES_PERCENT) {
-                damage(episode, random);
-            }
-        }
-        self
+/// The plan, with devices that are damaged where the seed says so.
+pub(crate) fn with_damaged_devices(mut plan: Plan, random: &mut Random) -> Plan {
+    if plan.kind != WorldKind::Replicated || !random.chance(SEEDS_PERCENT) {
+        return plan;
     }
+    for episode in &mut plan.episodes {
+        if random.chance(EPISODES_PERCENT) {
+            damage(episode, random);
+        }
+    }
+    plan
 }
 
 /// Damages a device in an episode, and has it used.

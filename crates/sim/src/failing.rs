@@ -25,24 +25,22 @@ const BUILDING_PERCENT: usize = 70;
 const EPISODES_PERCENT: usize = 65;
 const ALONE_PERCENT: usize = 60;
 
-impl Plan {
-    /// The plan, with devices that fail where the seed says so.
-    pub(crate) fn with_failing_devices(mut self, random: &mut Random) -> Self {
-        let percent = match self.builds {
-            true => BUILDING_PERCENT,
-            false => SEEDS_PERCENT,
-        };
-        if self.kind == WorldKind::Powerless || !random.chance(percent) {
-            return self;
-        }
-        for episode in &mut self.episodes {
-            if random.chance(EPISODES_PERCENT) {
-                fail(episode, random);
-            }
-        }
-        self.fails = true;
-        self
+/// The plan, with devices that fail where the seed says so.
+pub(crate) fn with_failing_devices(mut plan: Plan, random: &mut Random) -> Plan {
+    let percent = match plan.builds {
+        true => BUILDING_PERCENT,
+        false => SEEDS_PERCENT,
+    };
+    if plan.kind == WorldKind::Powerless || !random.chance(percent) {
+        return plan;
     }
+    for episode in &mut plan.episodes {
+        if random.chance(EPISODES_PERCENT) {
+            fail(episode, random);
+        }
+    }
+    plan.devices.fails = true;
+    plan
 }
 
 /// Has one or two devices fail in an episode.
@@ -94,7 +92,7 @@ mod tests {
                 let last = episode.events.last().expect("something happens").0;
                 let fails = |event: &Event| matches!(event, Event::Fail(..) | Event::Full(_));
                 for (at, _) in episode.events.iter().filter(|(_, event)| fails(event)) {
-                    assert!(plan.fails && last >= *at + GOES_ON, "seed {seed}");
+                    assert!(plan.devices.fails && last >= *at + GOES_ON, "seed {seed}");
                     failures += 1;
                 }
             }

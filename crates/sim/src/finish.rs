@@ -43,7 +43,7 @@ impl Run {
         self.bring_all()?;
         self.fill_and_recover()?;
         self.expect = Expect::Slowness;
-        let until = self.load.next_op() as usize + self.plan.last_ops;
+        let until = self.load.next_op() as usize + self.plan.load.last_ops;
         while (self.load.next_op() as usize) < until {
             self.tick(Pace::Full)?;
         }

@@ -56,7 +56,7 @@ struct Work {
 impl Run {
     /// See the module documentation. Nothing, where no device is small.
     pub(crate) fn fill_and_recover(&mut self) -> Result<(), Wrong> {
-        if self.plan.small.is_none() {
+        if self.plan.devices.small.is_none() {
             return Ok(());
         }
         self.expect = Expect::Slowness;
@@ -83,14 +83,19 @@ impl Run {
 
     /// Deletes half of what there is, where devices are small.
     pub(crate) fn make_room(&mut self) -> Result<(), Wrong> {
-        if self.plan.small.is_some() {
+        if self.plan.devices.small.is_some() {
             self.delete_half()?;
         }
         Ok(())
     }
 
     fn count_recovery(&mut self, full: bool) {
-        let small = self.plan.small.as_ref().expect("the caller has looked");
+        let small = self
+            .plan
+            .devices
+            .small
+            .as_ref()
+            .expect("the caller has looked");
         let name = match (self.plan.kind, self.plan.builds, self.plan.engine.addresses) {
             (WorldKind::Killed | WorldKind::Powerless, ..) => "recovered when full, alone",
             (_, true, _) => "recovered when full, build-index",
@@ -113,7 +118,12 @@ impl Run {
 
     /// Regions of which a member has a small device.
     fn small_regions(&self) -> Vec<usize> {
-        let small = self.plan.small.as_ref().expect("the caller has looked");
+        let small = self
+            .plan
+            .devices
+            .small
+            .as_ref()
+            .expect("the caller has looked");
         let is_small = |server: &argosy_base::ServerId| small.segments[server.0 as usize].is_some();
         let regions = self.cluster.map.regions().iter().enumerate();
         let regions = regions.filter(|(_, region)| region.members.iter().any(is_small));
@@ -215,6 +225,7 @@ impl Run {
         self.random.shuffle(&mut absent);
         let filler = &self
             .plan
+            .devices
             .small
             .as_ref()
             .expect("the caller has looked")
@@ -249,6 +260,7 @@ impl Run {
 
     fn scattered(&self) -> bool {
         self.plan
+            .devices
             .small
             .as_ref()
             .is_some_and(|small| small.scattered)
@@ -258,6 +270,7 @@ impl Run {
     fn groups(&self, objects: &[usize]) -> VecDeque<Group> {
         let filler = &self
             .plan
+            .devices
             .small
             .as_ref()
             .expect("the caller has looked")
@@ -354,6 +367,7 @@ impl Run {
             let op = self.load.next_op();
             let filler = &self
                 .plan
+                .devices
                 .small
                 .as_ref()
                 .expect("the caller has looked")

@@ -120,7 +120,11 @@ impl Leases {
         let mut random = Random::new(seed, 21);
         let permille = random.pick(&[0, 4, 15]);
         Self {
-            permille: if plan.small.is_none() { permille } else { 0 },
+            permille: if plan.devices.small.is_none() {
+                permille
+            } else {
+                0
+            },
             random,
             powerless: plan.kind == WorldKind::Powerless,
             slots: Default::default(),

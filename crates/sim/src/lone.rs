@@ -14,24 +14,22 @@ use crate::random::Random;
 const SEEDS_PERCENT: usize = 30;
 const EPISODES_PERCENT: usize = 50;
 
-impl Plan {
-    /// The plan, with members that are left alone where the seed says so.
-    pub(crate) fn with_lone_members(mut self, random: &mut Random) -> Self {
-        // Small devices have no room for what a member that lost its own is sent.
-        let small = self.small.is_some();
-        if self.kind != WorldKind::Replicated || small || !random.chance(SEEDS_PERCENT) {
-            return self;
-        }
-        if random.chance(50) {
-            self.engine.number_block = 16;
-        }
-        for episode in &mut self.episodes {
-            if random.chance(EPISODES_PERCENT) {
-                leave_alone(episode, random);
-            }
-        }
-        self
+/// The plan, with members that are left alone where the seed says so.
+pub(crate) fn with_lone_members(mut plan: Plan, random: &mut Random) -> Plan {
+    // Small devices have no room for what a member that lost its own is sent.
+    let small = plan.devices.small.is_some();
+    if plan.kind != WorldKind::Replicated || small || !random.chance(SEEDS_PERCENT) {
+        return plan;
     }
+    if random.chance(50) {
+        plan.engine.number_block = 16;
+    }
+    for episode in &mut plan.episodes {
+        if random.chance(EPISODES_PERCENT) {
+            leave_alone(episode, random);
+        }
+    }
+    plan
 }
 
 /// Leaves one server alone in an episode in which nothing else goes wrong.

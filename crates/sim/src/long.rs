@@ -136,7 +136,7 @@ impl Longs {
     pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         let mut random = Random::new(seed, 19);
         let percent = random.pick(&[0, 2, 10]);
-        let safe = plan.kind != WorldKind::Powerless && plan.small.is_none();
+        let safe = plan.kind != WorldKind::Powerless && plan.devices.small.is_none();
         let part_len = random.between(16, 300).min(plan.engine.window_bytes / 4);
         Self {
             percent: if safe { percent } else { 0 },

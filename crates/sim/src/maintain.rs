@@ -45,7 +45,7 @@ impl Maintainer {
         let mut random = Random::new(seed, 24);
         let permille = random.pick(&[0, 0, 2, 8]);
         Self {
-            permille: if plan.small.is_none() && plan.many.is_none() {
+            permille: if plan.devices.small.is_none() && plan.devices.many.is_none() {
                 permille
             } else {
                 0

@@ -81,50 +81,48 @@ pub(crate) struct Many {
     pub values_percent: usize,
 }
 
-impl Plan {
-    /// The plan, with many segments.
-    pub(crate) fn with_many_segments(mut self, random: &mut Random) -> Self {
-        const KIB: usize = 1 << 10;
-        // The smallest that is allowed; such a segment has one window.
-        let segment = 20 * KIB;
-        self.engine = Settings {
-            segment_bytes: segment,
-            window_bytes: segment,
-            node_bytes: random.pick(&[512, 1024, 2048]),
-            compaction: Compaction::Partial,
-            compaction_part_bytes: (segment * random.between(1, 8)) as u64,
-            l0_log_bytes: (random.between(128, 512) * KIB) as u64,
-            step_bytes: random.between(32, 128) * KIB,
-            cache_bytes: random.pick(&[256 * KIB, 4096 * KIB]),
-            number_block: random.pick(&[64, 256, 1024]),
-            max_space_amplification: 150,
-            check_frees: false,
-            ..self.engine
-        };
-        self.engine.window_slots = self.engine.window_slots.max(3);
-        self.kind = match self.kind {
-            WorldKind::Killed => WorldKind::Killed,
-            WorldKind::Replicated | WorldKind::Powerless => WorldKind::Replicated,
-        };
-        self.builds = false;
-        self.window_files = false;
-        if self.scrub.period > Duration::ZERO {
-            self.scrub.period = self.scrub.period.max(Duration::from_secs(10));
-        }
-        self.many = Some(Many {
-            part_bytes: random.pick(&[128, 512, 1000]) * KIB,
-            pair_bytes: random.pick(&[300, 1500, 4000]),
-            values_percent: random.pick(&[50, 70, 85]),
-        });
-        self
+/// The plan, with many segments.
+pub(crate) fn with_many_segments(mut plan: Plan, random: &mut Random) -> Plan {
+    const KIB: usize = 1 << 10;
+    // The smallest that is allowed; such a segment has one window.
+    let segment = 20 * KIB;
+    plan.engine = Settings {
+        segment_bytes: segment,
+        window_bytes: segment,
+        node_bytes: random.pick(&[512, 1024, 2048]),
+        compaction: Compaction::Partial,
+        compaction_part_bytes: (segment * random.between(1, 8)) as u64,
+        l0_log_bytes: (random.between(128, 512) * KIB) as u64,
+        step_bytes: random.between(32, 128) * KIB,
+        cache_bytes: random.pick(&[256 * KIB, 4096 * KIB]),
+        number_block: random.pick(&[64, 256, 1024]),
+        max_space_amplification: 150,
+        check_frees: false,
+        ..plan.engine
+    };
+    plan.engine.window_slots = plan.engine.window_slots.max(3);
+    plan.kind = match plan.kind {
+        WorldKind::Killed => WorldKind::Killed,
+        WorldKind::Replicated | WorldKind::Powerless => WorldKind::Replicated,
+    };
+    plan.builds = false;
+    plan.devices.window_files = false;
+    if plan.chores.scrub.period > Duration::ZERO {
+        plan.chores.scrub.period = plan.chores.scrub.period.max(Duration::from_secs(10));
     }
+    plan.devices.many = Some(Many {
+        part_bytes: random.pick(&[128, 512, 1000]) * KIB,
+        pair_bytes: random.pick(&[300, 1500, 4000]),
+        values_percent: random.pick(&[50, 70, 85]),
+    });
+    plan
+}
 
-    /// The plan, with reads that take no time.
-    pub(crate) const fn without_costly_reads(mut self) -> Self {
-        self.read_cost = Duration::ZERO;
-        self.deadline = DEADLINE;
-        self
-    }
+/// The plan, with reads that take no time.
+pub(crate) const fn without_costly_reads(mut plan: Plan) -> Plan {
+    plan.devices.read_cost = Duration::ZERO;
+    plan.load.deadline = DEADLINE;
+    plan
 }
 
 /// What is brought at once: its number, which its keys have.
@@ -177,7 +175,7 @@ impl Client {
     pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         Self {
             random: Random::new(seed, 61),
-            settings: plan.many,
+            settings: plan.devices.many,
             segment_bytes: plan.engine.segment_bytes,
             slots: std::array::from_fn(|_| None),
             next: 0,

@@ -20,12 +20,13 @@ use argosy_engine::long::SweepPace;
 use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_fabric::SimSettings;
 
+use crate::asks::Mix;
 use crate::damaging::Damage;
 use crate::engine::{Compaction, Placement, Settings};
 use crate::many::Many;
 use crate::random::Random;
 use crate::small::Small;
-use crate::windows;
+use crate::{alone, damaging, failing, lone, slow, small, spoiling, windows, wire};
 
 /// Servers of every run.
 pub(crate) const SERVERS: usize = 3;
@@ -102,23 +103,6 @@ pub(crate) struct Episode {
     pub wait: bool,
 }
 
-/// How the load is mixed, in parts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mix {
-    /// Reads of a key.
-    pub get: usize,
-    /// Writes of a value.
-    pub put: usize,
-    /// Deletes.
-    pub delete: usize,
-    /// Writes with a condition, or that tell the value before.
-    pub conditional: usize,
-    /// Writes of several objects.
-    pub batch: usize,
-    /// Pages of a scan.
-    pub scan: usize,
-}
-
 /// The whole run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -134,20 +118,47 @@ pub(crate) struct Plan {
     pub engine: Settings,
     /// Those of a toy engine, which takes the place of the engine where there are any.
     pub toy: Option<toy::Settings>,
-    /// How long a request may wait.
-    pub deadline: Duration,
+    /// What is looked at beside what is asked.
+    pub chores: ChorePlan,
+    /// What servers write to each other over.
+    pub links: LinkPlan,
+    /// What is asked.
+    pub load: LoadPlan,
+    /// What goes wrong.
+    pub episodes: Vec<Episode>,
+    /// What is stored on.
+    pub devices: DevicePlan,
+    /// Servers are stepped when a step is due or something rang for them, and at no other time.
+    pub when_due: bool,
+}
+
+/// What servers look at by and by.
+#[derive(Clone, Debug)]
+pub(crate) struct ChorePlan {
     /// How often everything that is stored is read and checked.
     pub scrub: ScrubPace,
     /// How parts of values are looked for that no head names.
     pub sweep: SweepPace,
+}
+
+/// What servers write to each other over.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkPlan {
     /// The fabric.
     pub fabric: SimSettings,
     /// Bytes of a message ring: few, so that calls and answers are longer than a message.
     pub ring_bytes: usize,
     /// Most bytes of an edit or a checkpoint in one message: few, since stores are small.
     pub part_bytes: usize,
-    /// The load.
+}
+
+/// What clients ask.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadPlan {
+    /// Of what kinds.
     pub mix: Mix,
+    /// How long a request may wait.
+    pub deadline: Duration,
     /// Operations under way, at most.
     pub in_flight_max: usize,
     /// Of 100 operations, how many go straight to the primary; all, where the world is
@@ -157,10 +168,13 @@ pub(crate) struct Plan {
     pub hot_percent: usize,
     /// Of 100 values, how many are large, and of 100 of these, how many are in chunks.
     pub large_percent: usize,
-    /// What goes wrong.
-    pub episodes: Vec<Episode>,
     /// Operations when all is done with.
     pub last_ops: usize,
+}
+
+/// What the devices and windows are like, and what is to lie there.
+#[derive(Clone, Debug)]
+pub(crate) struct DevicePlan {
     /// Devices that fill.
     pub small: Option<Small>,
     /// What a read of a device costs whoever waits for it.
@@ -171,8 +185,6 @@ pub(crate) struct Plan {
     pub fails: bool,
     /// Regions of very many segments.
     pub many: Option<Many>,
-    /// Servers are stepped when a step is due or something rang for them, and at no other time.
-    pub when_due: bool,
 }
 
 /// One-sided writes, each as late as can be, for which a request that nothing hinders has time.
@@ -185,7 +197,7 @@ impl Plan {
     /// The plan of `seed`.
     #[must_use]
     pub(crate) fn new(seed: u64) -> Self {
-        let plan = Self::beginning(seed).with_small_devices(&mut Random::new(seed, 10));
+        let plan = small::with_small_devices(Self::beginning(seed), &mut Random::new(seed, 10));
         plan.with_troubles(seed)
     }
 
@@ -227,6 +239,7 @@ impl Plan {
         if lingering.chance(50) {
             fabric.linger_max = lingering.micros(1_000, 400_000);
         }
+        let deadline = deadline.max(LATE_WRITES * fabric.late_max);
         Self {
             kind,
             builds: Random::new(seed, 8).chance(40),
@@ -234,42 +247,50 @@ impl Plan {
             objects,
             engine,
             toy: None,
-            deadline: deadline.max(LATE_WRITES * fabric.late_max),
-            scrub: scrub(&mut Random::new(seed, 15)),
-            sweep: sweep(&mut Random::new(seed, 17)),
-            fabric,
-            ring_bytes: Random::new(seed, 41).pick(&RING_BYTES),
-            part_bytes: Random::new(seed, 42).pick(&[40, 150, 600, 64 * KIB]),
-            mix: mix(&mut random),
-            in_flight_max: random.between(4, 64),
-            direct_percent: if kind == WorldKind::Powerless {
-                100
-            } else {
-                random.between(20, 90)
+            chores: ChorePlan {
+                scrub: scrub(&mut Random::new(seed, 15)),
+                sweep: sweep(&mut Random::new(seed, 17)),
             },
-            hot_percent: random.between(0, 60),
-            large_percent: random.pick(&[0, 5, 15, 40]),
+            links: LinkPlan {
+                fabric,
+                ring_bytes: Random::new(seed, 41).pick(&RING_BYTES),
+                part_bytes: Random::new(seed, 42).pick(&[40, 150, 600, 64 * KIB]),
+            },
+            load: LoadPlan {
+                mix: Mix::drawn(&mut random),
+                deadline,
+                in_flight_max: random.between(4, 64),
+                direct_percent: if kind == WorldKind::Powerless {
+                    100
+                } else {
+                    random.between(20, 90)
+                },
+                hot_percent: random.between(0, 60),
+                large_percent: random.pick(&[0, 5, 15, 40]),
+                last_ops: OPS_MIN.saturating_sub(calm).max(200),
+            },
             episodes,
-            last_ops: OPS_MIN.saturating_sub(calm).max(200),
-            small: None,
-            read_cost: Duration::ZERO,
-            window_files: kind != WorldKind::Replicated && Random::new(seed, 53).chance(40),
-            fails: false,
-            many: None,
+            devices: DevicePlan {
+                small: None,
+                read_cost: Duration::ZERO,
+                window_files: kind != WorldKind::Replicated && Random::new(seed, 53).chance(40),
+                fails: false,
+                many: None,
+            },
             when_due: false,
         }
     }
 
     /// The plan, with what goes wrong in some seeds only.
     pub(crate) fn with_troubles(self, seed: u64) -> Self {
-        let plan = self.with_failing_devices(&mut Random::new(seed, 18));
-        let plan = plan.with_damaged_devices(&mut Random::new(seed, 22));
-        let plan = plan.with_failed_copies(&mut Random::new(seed, 26));
-        let plan = plan.with_scarce_memory(&mut Random::new(seed, 25));
-        let plan = plan.with_spoilt_copies(&mut Random::new(seed, 43));
-        let plan = plan.with_lone_members(&mut Random::new(seed, 50));
-        let plan = plan.with_bad_wires(&mut Random::new(seed, 51));
-        plan.with_slow_devices(&mut Random::new(seed, 54))
+        let plan = failing::with_failing_devices(self, &mut Random::new(seed, 18));
+        let plan = damaging::with_damaged_devices(plan, &mut Random::new(seed, 22));
+        let plan = alone::with_failed_copies(plan, &mut Random::new(seed, 26));
+        let plan = alone::with_scarce_memory(plan, &mut Random::new(seed, 25));
+        let plan = spoiling::with_spoilt_copies(plan, &mut Random::new(seed, 43));
+        let plan = lone::with_lone_members(plan, &mut Random::new(seed, 50));
+        let plan = wire::with_bad_wires(plan, &mut Random::new(seed, 51));
+        slow::with_slow_devices(plan, &mut Random::new(seed, 54))
     }
 }
 
@@ -374,17 +395,6 @@ fn fabric(random: &mut Random) -> SimSettings {
         in_flight_max: random.between(64, 512),
         break_max: random.micros(5_000, 200_000),
         linger_max: Duration::ZERO,
-    }
-}
-
-fn mix(random: &mut Random) -> Mix {
-    Mix {
-        get: random.between(10, 40),
-        put: random.between(20, 60),
-        delete: random.between(0, 15),
-        conditional: random.between(0, 15),
-        batch: random.between(0, 10),
-        scan: random.between(0, 8),
     }
 }
 
@@ -568,37 +578,5 @@ fn restart(events: &mut Vec<(Duration, Event)>, random: &mut Random) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_of_many_seeds_work() {
-        for seed in 0..500 {
-            let plan = Plan::new(seed);
-            assert_eq!(plan.engine.validate(), Ok(()), "seed {seed}");
-            let calm: usize = plan.episodes.iter().map(|episode| episode.calm_ops).sum();
-            assert!(plan.small.is_some() || calm + plan.last_ops >= OPS_MIN);
-        }
-    }
-
-    #[test]
-    fn every_kind_of_world_and_event_comes_up() {
-        let plans: Vec<Plan> = (0..200).map(Plan::new).collect();
-        for kind in [
-            WorldKind::Replicated,
-            WorldKind::Killed,
-            WorldKind::Powerless,
-        ] {
-            assert!(plans.iter().filter(|plan| plan.kind == kind).count() > 10);
-        }
-        let events = || {
-            plans
-                .iter()
-                .flat_map(|plan| &plan.episodes)
-                .flat_map(|e| &e.events)
-        };
-        let name = |event: &Event| format!("{event:?}").split('(').next().map(str::to_owned);
-        let names: std::collections::BTreeSet<_> = events().map(|(_, e)| name(e)).collect();
-        assert_eq!(names.len(), 22, "{names:?}");
-    }
-}
+#[path = "plan_tests.rs"]
+mod tests;

@@ -10,6 +10,7 @@ use argosy_engine::conformance::toy;
 use crate::engine::Compaction;
 use crate::plan::Plan;
 use crate::random::Random;
+use crate::{alone, lone, many, rotting, slow, wire};
 
 /// See the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,34 +68,34 @@ impl Profile {
     }
 }
 
+/// The plan, with servers that are stepped when a step is due. In half of the seeds none is due for long where
+/// nothing is asked: logs are flushed as seldom as in production. Devices are not small: what waits for room
+/// there is given up at its deadline, which a thread that sleeps is late to notice.
+fn when_due(mut plan: Plan, random: &mut Random) -> Plan {
+    plan.when_due = true;
+    if random.chance(50) {
+        plan.engine.flush_interval = Duration::from_secs(1);
+    }
+    plan
+}
+
+/// The plan, with the toy in place of the engine. Its windows take the longest batch that the plan's would.
+fn with_toy(mut plan: Plan, random: &mut Random) -> Plan {
+    plan.builds = false;
+    plan.engine.addresses = AddressMode::Logical;
+    plan.engine.compaction = Compaction::Partial;
+    let window_bytes = plan.engine.window_bytes.next_multiple_of(BLOCK_SIZE);
+    plan.toy = Some(toy::Settings {
+        window_bytes,
+        windows: random.between(6, 10),
+        part_bytes: 24 << 10,
+        flush_interval: plan.engine.flush_interval,
+        mutants: toy::Mutants::default(),
+    });
+    plan
+}
+
 impl Plan {
-    /// The plan, with servers that are stepped when a step is due. In half of the seeds none is due for long where
-    /// nothing is asked: logs are flushed as seldom as in production. Devices are not small: what waits for room
-    /// there is given up at its deadline, which a thread that sleeps is late to notice.
-    fn when_due(mut self, random: &mut Random) -> Self {
-        self.when_due = true;
-        if random.chance(50) {
-            self.engine.flush_interval = Duration::from_secs(1);
-        }
-        self
-    }
-
-    /// The plan, with the toy in place of the engine. Its windows take the longest batch that the plan's would.
-    fn with_toy(mut self, random: &mut Random) -> Self {
-        self.builds = false;
-        self.engine.addresses = AddressMode::Logical;
-        self.engine.compaction = Compaction::Partial;
-        let window_bytes = self.engine.window_bytes.next_multiple_of(BLOCK_SIZE);
-        self.toy = Some(toy::Settings {
-            window_bytes,
-            windows: random.between(6, 10),
-            part_bytes: 24 << 10,
-            flush_interval: self.engine.flush_interval,
-            mutants: toy::Mutants::default(),
-        });
-        self
-    }
-
     /// How late a server may be to notice that a moment has passed of which its threads do not know when they go to
     /// sleep: they wake up for a sign of life.
     pub(crate) fn asleep(&self) -> Duration {
@@ -110,21 +111,23 @@ impl Plan {
         match profile {
             Profile::Usual => Self::new(seed),
             Profile::ManySegments => {
-                let plan = Self::beginning(seed).with_many_segments(&mut Random::new(seed, 60));
-                plan.with_troubles(seed).without_costly_reads()
+                let plan = Self::beginning(seed);
+                let plan = many::with_many_segments(plan, &mut Random::new(seed, 60));
+                many::without_costly_reads(plan.with_troubles(seed))
             }
             Profile::WhenDue => {
                 let plan = Self::beginning(seed).with_troubles(seed);
-                plan.when_due(&mut Random::new(seed, 62))
+                when_due(plan, &mut Random::new(seed, 62))
             }
-            Profile::DamagedWindows => Self::of_damaged_windows(seed),
+            Profile::DamagedWindows => rotting::of_damaged_windows(seed),
             Profile::Toy => {
-                let plan = Self::beginning(seed).with_failed_copies(&mut Random::new(seed, 26));
-                let plan = plan.with_scarce_memory(&mut Random::new(seed, 25));
-                let plan = plan.with_lone_members(&mut Random::new(seed, 50));
-                let plan = plan.with_bad_wires(&mut Random::new(seed, 51));
-                let plan = plan.with_slow_devices(&mut Random::new(seed, 54));
-                plan.with_toy(&mut Random::new(seed, 64))
+                let plan = Self::beginning(seed);
+                let plan = alone::with_failed_copies(plan, &mut Random::new(seed, 26));
+                let plan = alone::with_scarce_memory(plan, &mut Random::new(seed, 25));
+                let plan = lone::with_lone_members(plan, &mut Random::new(seed, 50));
+                let plan = wire::with_bad_wires(plan, &mut Random::new(seed, 51));
+                let plan = slow::with_slow_devices(plan, &mut Random::new(seed, 54));
+                with_toy(plan, &mut Random::new(seed, 64))
             }
         }
     }
@@ -148,7 +151,10 @@ mod tests {
             for seed in 0..100 {
                 let plan = Plan::of(seed, profile);
                 assert_eq!(plan.engine.validate(), Ok(()), "seed {seed}");
-                assert_eq!(plan.many.is_some(), profile == Profile::ManySegments);
+                assert_eq!(
+                    plan.devices.many.is_some(),
+                    profile == Profile::ManySegments
+                );
             }
         }
     }

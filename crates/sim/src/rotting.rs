@@ -26,6 +26,7 @@ use crate::engine::{Placement, Stated};
 use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
 use crate::random::Random;
 use crate::run::Run;
+use crate::{alone, lone, slow, wire};
 
 /// Of 100 episodes, how many have damaged windows; of 100 of these, in how many nothing else goes wrong.
 const EPISODES_PERCENT: usize = 75;
@@ -34,37 +35,35 @@ const ALONE_PERCENT: usize = 60;
 /// How far seeds are apart of which one takes the place of another.
 const APART: u64 = 1 << 32;
 
-impl Plan {
-    /// The plan of `seed` in which windows are damaged. Single copies have nobody from whom to get anything: in the
-    /// place of a seed with such there is another one.
-    pub(crate) fn of_damaged_windows(seed: u64) -> Self {
-        let mut seeds = std::iter::successors(Some(seed), |seed| seed.checked_add(APART));
-        let plan = seeds.find_map(|seed| {
-            let plan = Self::beginning(seed);
-            (plan.kind == WorldKind::Replicated).then_some(plan)
-        });
-        let plan = plan.expect("most seeds have copies");
-        let plan = plan.with_scarce_memory(&mut Random::new(seed, 25));
-        let plan = plan.with_damaged_windows(&mut Random::new(seed, 63));
-        let plan = plan.with_lone_members(&mut Random::new(seed, 50));
-        let plan = plan.with_bad_wires(&mut Random::new(seed, 51));
-        plan.with_slow_devices(&mut Random::new(seed, 54))
-    }
+/// The plan of `seed` in which windows are damaged. Single copies have nobody from whom to get anything: in the
+/// place of a seed with such there is another one.
+pub(crate) fn of_damaged_windows(seed: u64) -> Plan {
+    let mut seeds = std::iter::successors(Some(seed), |seed| seed.checked_add(APART));
+    let plan = seeds.find_map(|seed| {
+        let plan = Plan::beginning(seed);
+        (plan.kind == WorldKind::Replicated).then_some(plan)
+    });
+    let plan = plan.expect("most seeds have copies");
+    let plan = alone::with_scarce_memory(plan, &mut Random::new(seed, 25));
+    let plan = with_damaged_windows(plan, &mut Random::new(seed, 63));
+    let plan = lone::with_lone_members(plan, &mut Random::new(seed, 50));
+    let plan = wire::with_bad_wires(plan, &mut Random::new(seed, 51));
+    slow::with_slow_devices(plan, &mut Random::new(seed, 54))
+}
 
-    /// The plan, with windows that are damaged. In half of the seeds most values lie in the large log, so that reads
-    /// come to windows for them.
-    fn with_damaged_windows(mut self, random: &mut Random) -> Self {
-        if random.chance(50) {
-            self.large_percent = 60;
-            self.engine.placement = Placement::Separated;
-        }
-        for episode in &mut self.episodes {
-            if random.chance(EPISODES_PERCENT) {
-                rot(episode, random);
-            }
-        }
-        self
+/// The plan, with windows that are damaged. In half of the seeds most values lie in the large log, so that reads
+/// come to windows for them.
+fn with_damaged_windows(mut plan: Plan, random: &mut Random) -> Plan {
+    if random.chance(50) {
+        plan.load.large_percent = 60;
+        plan.engine.placement = Placement::Separated;
     }
+    for episode in &mut plan.episodes {
+        if random.chance(EPISODES_PERCENT) {
+            rot(episode, random);
+        }
+    }
+    plan
 }
 
 /// Damages windows in an episode, and has them used.
@@ -213,7 +212,7 @@ mod tests {
     fn windows_are_damaged_of_regions_with_copies_alone() {
         let mut damages = 0;
         for seed in 0..100 {
-            let plan = Plan::of_damaged_windows(seed);
+            let plan = of_damaged_windows(seed);
             assert_eq!(plan.kind, WorldKind::Replicated, "seed {seed}");
             let events = plan.episodes.iter().flat_map(|episode| &episode.events);
             let is_one = |event: &Event| matches!(event, Event::Damage(_, Damage::Window(_)));

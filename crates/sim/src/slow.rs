@@ -24,24 +24,26 @@ const SWEEP_READS: u32 = 12 * STEP_READS;
 const SEEDS_PERCENT: usize = 25;
 const EPISODES_PERCENT: usize = 50;
 
-impl Plan {
-    /// The plan, with devices that take their time where the seed says so.
-    pub(crate) fn with_slow_devices(mut self, random: &mut Random) -> Self {
-        let busy = self.small.is_some() || self.fails;
-        if random.chance(COSTLY_PERCENT) && !busy {
-            self.read_cost = random.micros(10, 200);
-            self.deadline = self.deadline.max(READS_MAX * self.read_cost);
-            self.sweep.every = self.sweep.every.max(SWEEP_READS * self.read_cost);
-        }
-        if random.chance(SEEDS_PERCENT) {
-            for episode in &mut self.episodes {
-                if random.chance(EPISODES_PERCENT) {
-                    slow_down(episode, random);
-                }
+/// The plan, with devices that take their time where the seed says so.
+pub(crate) fn with_slow_devices(mut plan: Plan, random: &mut Random) -> Plan {
+    let busy = plan.devices.small.is_some() || plan.devices.fails;
+    if random.chance(COSTLY_PERCENT) && !busy {
+        plan.devices.read_cost = random.micros(10, 200);
+        plan.load.deadline = plan.load.deadline.max(READS_MAX * plan.devices.read_cost);
+        plan.chores.sweep.every = plan
+            .chores
+            .sweep
+            .every
+            .max(SWEEP_READS * plan.devices.read_cost);
+    }
+    if random.chance(SEEDS_PERCENT) {
+        for episode in &mut plan.episodes {
+            if random.chance(EPISODES_PERCENT) {
+                slow_down(episode, random);
             }
         }
-        self
     }
+    plan
 }
 
 /// Has a device be slow in an episode for a while.

@@ -60,87 +60,85 @@ pub(crate) struct Filler {
     next: usize,
 }
 
-impl Plan {
-    /// The plan, with small devices where the seed says so.
-    pub(crate) fn with_small_devices(mut self, random: &mut Random) -> Self {
-        let percent = match self.kind {
-            WorldKind::Replicated => SMALL_PERCENT,
-            WorldKind::Killed => 2 * SMALL_PERCENT,
-            // A single copy without power is judged by the order in which it was handed its writes, and
-            // on a full device that is not the order in which it took them.
-            WorldKind::Powerless => 0,
-        };
-        if !random.chance(percent) {
-            return self;
-        }
-        const KIB: usize = 1 << 10;
-        let engine = &mut self.engine;
-        // Little data fills them, and so all of it is in the levels.
-        let (segment, window) = random.pick(&[
-            (24 * KIB, 8 * KIB),
-            (24 * KIB, 12 * KIB),
-            (32 * KIB, 8 * KIB),
-            (32 * KIB, 16 * KIB),
-        ]);
-        engine.segment_bytes = segment;
-        engine.window_bytes = window;
-        engine.window_slots = engine.window_slots.max(3);
-        engine.node_bytes = random.pick(&[1024, 2048]);
-        engine.placement = random.pick(&[Placement::Hybrid, Placement::InPlace]);
-        engine.compaction_part_bytes = (segment * random.between(1, 4)) as u64;
-        self.regions = if random.chance(75) { 1 } else { 2 };
-        self.large_percent = 0;
-        let filler = Filler::new(&self.engine, random);
-        let reserves = std::array::from_fn(|server| self.reserve(server));
-        let mut segments = reserves.map(|reserve| Some(2 * u64::from(reserve)));
-        match random.below(3) {
-            0 => {}
-            1 => {
-                let only = random.below(SERVERS);
-                for (server, segments) in segments.iter_mut().enumerate() {
-                    *segments = segments.filter(|_| server == only);
-                }
-            }
-            _ => {
-                for segments in segments.iter_mut().flatten() {
-                    *segments += random.below(8) as u64;
-                }
-            }
-        }
-        let most = segments.iter().flatten().zip(&reserves);
-        let most = most.map(|(segments, reserve)| segments - u64::from(*reserve) - OVERHEAD);
-        let bytes = most.max().unwrap_or(0) * segment as u64;
-        let pair = filler.value_bytes + 16;
-        let pairs = usize::try_from(bytes).unwrap_or(usize::MAX) / pair;
-        // A sixth of the objects are several pairs.
-        self.objects = (pairs * 5 / 4).clamp(200, 9000);
-        self.last_ops = 200;
-        let aims = (0..self.episodes.len()).map(|index| match random.below(10) {
-            _ if index == 0 => Aim::Fill,
-            0..6 => Aim::Fill,
-            6..9 => Aim::Empty,
-            _ => Aim::Anything,
-        });
-        self.small = Some(Small {
-            segments,
-            reserves,
-            filler,
-            aims: aims.collect(),
-            scattered: random.chance(50),
-        });
-        self
+/// The plan, with small devices where the seed says so.
+pub(crate) fn with_small_devices(mut plan: Plan, random: &mut Random) -> Plan {
+    let percent = match plan.kind {
+        WorldKind::Replicated => SMALL_PERCENT,
+        WorldKind::Killed => 2 * SMALL_PERCENT,
+        // A single copy without power is judged by the order in which it was handed its writes, and
+        // on a full device that is not the order in which it took them.
+        WorldKind::Powerless => 0,
+    };
+    if !random.chance(percent) {
+        return plan;
     }
+    const KIB: usize = 1 << 10;
+    let engine = &mut plan.engine;
+    // Little data fills them, and so all of it is in the levels.
+    let (segment, window) = random.pick(&[
+        (24 * KIB, 8 * KIB),
+        (24 * KIB, 12 * KIB),
+        (32 * KIB, 8 * KIB),
+        (32 * KIB, 16 * KIB),
+    ]);
+    engine.segment_bytes = segment;
+    engine.window_bytes = window;
+    engine.window_slots = engine.window_slots.max(3);
+    engine.node_bytes = random.pick(&[1024, 2048]);
+    engine.placement = random.pick(&[Placement::Hybrid, Placement::InPlace]);
+    engine.compaction_part_bytes = (segment * random.between(1, 4)) as u64;
+    plan.regions = if random.chance(75) { 1 } else { 2 };
+    plan.load.large_percent = 0;
+    let filler = Filler::new(&plan.engine, random);
+    let reserves = std::array::from_fn(|server| reserve(&plan, server));
+    let mut segments = reserves.map(|reserve| Some(2 * u64::from(reserve)));
+    match random.below(3) {
+        0 => {}
+        1 => {
+            let only = random.below(SERVERS);
+            for (server, segments) in segments.iter_mut().enumerate() {
+                *segments = segments.filter(|_| server == only);
+            }
+        }
+        _ => {
+            for segments in segments.iter_mut().flatten() {
+                *segments += random.below(8) as u64;
+            }
+        }
+    }
+    let most = segments.iter().flatten().zip(&reserves);
+    let most = most.map(|(segments, reserve)| segments - u64::from(*reserve) - OVERHEAD);
+    let bytes = most.max().unwrap_or(0) * segment as u64;
+    let pair = filler.value_bytes + 16;
+    let pairs = usize::try_from(bytes).unwrap_or(usize::MAX) / pair;
+    // A sixth of the objects are several pairs.
+    plan.objects = (pairs * 5 / 4).clamp(200, 9000);
+    plan.load.last_ops = 200;
+    let aims = (0..plan.episodes.len()).map(|index| match random.below(10) {
+        _ if index == 0 => Aim::Fill,
+        0..6 => Aim::Fill,
+        6..9 => Aim::Empty,
+        _ => Aim::Anything,
+    });
+    plan.devices.small = Some(Small {
+        segments,
+        reserves,
+        filler,
+        aims: aims.collect(),
+        scattered: random.chance(50),
+    });
+    plan
+}
 
-    /// What a server keeps from writers.
-    fn reserve(&self, server: usize) -> u32 {
-        let regions = match self.kind {
-            WorldKind::Replicated => self.regions,
-            WorldKind::Killed | WorldKind::Powerless => (0..self.regions)
-                .filter(|region| region % SERVERS == server)
-                .count(),
-        };
-        self.engine.reserve_segments(regions)
-    }
+/// What a server keeps from writers.
+fn reserve(plan: &Plan, server: usize) -> u32 {
+    let regions = match plan.kind {
+        WorldKind::Replicated => plan.regions,
+        WorldKind::Killed | WorldKind::Powerless => (0..plan.regions)
+            .filter(|region| region % SERVERS == server)
+            .count(),
+    };
+    plan.engine.reserve_segments(regions)
 }
 
 impl Small {

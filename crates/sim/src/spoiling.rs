@@ -16,31 +16,29 @@ const SEEDS_PERCENT: usize = 50;
 /// Of 100 of them, in how many the others lose power.
 const POWER_PERCENT: usize = 50;
 
-impl Plan {
-    /// The plan, with copies that cannot be opened where the seed says so.
-    pub(crate) fn with_spoilt_copies(mut self, random: &mut Random) -> Self {
-        let others = self.small.is_some() || self.fails;
-        if self.kind != WorldKind::Replicated || others || !random.chance(SEEDS_PERCENT) {
-            return self;
-        }
-        let episode = random.below(self.episodes.len());
-        let episode = &mut self.episodes[episode];
-        episode.events.clear();
-        let (server, at) = (random.below(SERVERS), random.micros(0, 60_000));
-        let alone = !random.chance(POWER_PERCENT);
-        episode.events.push((at, Event::Spoil(server, alone)));
-        let mut back = at;
-        let first = random.below(SERVERS);
-        for server in 0..SERVERS {
-            back += random.micros(0, 40_000);
-            let server = (first + server) % SERVERS;
-            episode.events.push((back, Event::Start(server, None)));
-        }
-        // Time in which regions open that should not.
-        back += random.micros(50_000, 400_000);
-        episode.events.push((back, Event::Resume(first)));
-        self
+/// The plan, with copies that cannot be opened where the seed says so.
+pub(crate) fn with_spoilt_copies(mut plan: Plan, random: &mut Random) -> Plan {
+    let others = plan.devices.small.is_some() || plan.devices.fails;
+    if plan.kind != WorldKind::Replicated || others || !random.chance(SEEDS_PERCENT) {
+        return plan;
     }
+    let episode = random.below(plan.episodes.len());
+    let episode = &mut plan.episodes[episode];
+    episode.events.clear();
+    let (server, at) = (random.below(SERVERS), random.micros(0, 60_000));
+    let alone = !random.chance(POWER_PERCENT);
+    episode.events.push((at, Event::Spoil(server, alone)));
+    let mut back = at;
+    let first = random.below(SERVERS);
+    for server in 0..SERVERS {
+        back += random.micros(0, 40_000);
+        let server = (first + server) % SERVERS;
+        episode.events.push((back, Event::Start(server, None)));
+    }
+    // Time in which regions open that should not.
+    back += random.micros(50_000, 400_000);
+    episode.events.push((back, Event::Resume(first)));
+    plan
 }
 
 impl Run {

@@ -64,19 +64,17 @@ impl Wire {
     }
 }
 
-impl Plan {
-    /// The plan, with a wire on which bits flip where the seed says so.
-    pub(crate) fn with_bad_wires(mut self, random: &mut Random) -> Self {
-        if self.kind != WorldKind::Replicated || !random.chance(SEEDS_PERCENT) {
-            return self;
-        }
-        for episode in &mut self.episodes {
-            if random.chance(EPISODES_PERCENT) {
-                flip(episode, random);
-            }
-        }
-        self
+/// The plan, with a wire on which bits flip where the seed says so.
+pub(crate) fn with_bad_wires(mut plan: Plan, random: &mut Random) -> Plan {
+    if plan.kind != WorldKind::Replicated || !random.chance(SEEDS_PERCENT) {
+        return plan;
     }
+    for episode in &mut plan.episodes {
+        if random.chance(EPISODES_PERCENT) {
+            flip(episode, random);
+        }
+    }
+    plan
 }
 
 /// Has bits flip in an episode for a while.

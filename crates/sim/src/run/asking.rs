@@ -58,7 +58,9 @@ impl Run {
         };
         let mut asked = false;
         for _ in 0..count {
-            if self.load.pending().len() >= self.plan.in_flight_max || !self.uncounted.is_empty() {
+            if self.load.pending().len() >= self.plan.load.in_flight_max
+                || !self.uncounted.is_empty()
+            {
                 break;
             }
             self.troubled_ops = self
@@ -124,7 +126,7 @@ impl Run {
     /// Asks a server of the seed's choice. False where none that may be asked is up. What it forwards is sent when the
     /// round ends.
     pub(crate) fn ask(&mut self, mut ask: Ask) -> Result<bool, Wrong> {
-        let direct = self.random.chance(self.plan.direct_percent);
+        let direct = self.random.chance(self.plan.load.direct_percent);
         let home = self.home(&ask);
         if self.plan.kind == WorldKind::Powerless
             && let Ask::Write { targets, .. } = &mut ask
@@ -391,7 +393,7 @@ impl Run {
             objects: &self.objects,
             coverage: &mut self.cluster.coverage,
             now,
-            step: slow::STEP_READS * self.plan.read_cost + self.plan.asleep(),
+            step: slow::STEP_READS * self.plan.devices.read_cost + self.plan.asleep(),
         };
         (&mut self.leases, world)
     }

@@ -14,7 +14,7 @@ impl Run {
     /// Has the client of [`many`] ask for what comes next, and begin with other things if `starts`. Returns whether
     /// anything was asked.
     pub(super) fn ask_many(&mut self, starts: bool) -> Result<bool, Wrong> {
-        if self.plan.many.is_none() {
+        if self.plan.devices.many.is_none() {
             return Ok(false);
         }
         let mut asked = false;
@@ -53,7 +53,7 @@ impl Run {
 
     /// Ticks until the first region's primary has so many segments; at once in runs that are about something else.
     pub(super) fn bring(&mut self, segments: usize) -> Result<(), Wrong> {
-        if self.plan.many.is_none() {
+        if self.plan.devices.many.is_none() {
             return Ok(());
         }
         self.many.counted(0);
@@ -87,7 +87,7 @@ impl Run {
 
     /// Reads some of what was brought.
     pub(crate) fn look_at_many(&mut self) -> Result<(), Wrong> {
-        if self.plan.many.is_none() {
+        if self.plan.devices.many.is_none() {
             return Ok(());
         }
         self.many.wanted = many::LOOKS;
@@ -103,7 +103,7 @@ impl Run {
 
     /// Fails where no member has as many segments as the seed promises: then the run has shown nothing.
     pub(super) fn count_many(&mut self) -> Result<(), Wrong> {
-        if self.plan.many.is_none() {
+        if self.plan.devices.many.is_none() {
             return Ok(());
         }
         let counts = (0..SERVERS).map(|server| self.cluster.segments_of(server));

@@ -170,9 +170,9 @@ impl Run {
             load: Load::new(
                 objects.len(),
                 plan.regions,
-                plan.small.is_some() || plan.fails,
+                plan.devices.small.is_some() || plan.devices.fails,
             )
-            .on_devices_that_fail(plan.fails),
+            .on_devices_that_fail(plan.devices.fails),
             chooser: Chooser::new(&plan, Random::new(seed, 4)),
             depend: Depend::new(&plan, seed),
             erase: Erase::new(&plan, seed),
@@ -213,7 +213,11 @@ impl Run {
     }
 
     fn go(&mut self) -> Result<(), Wrong> {
-        let (kind, regions, cost) = (self.plan.kind, self.plan.regions, self.plan.read_cost);
+        let (kind, regions, cost) = (
+            self.plan.kind,
+            self.plan.regions,
+            self.plan.devices.read_cost,
+        );
         self.say(format_args!(
             "{kind:?} world of {regions} regions, {} objects; a read takes {cost:?}",
             self.objects.len()
@@ -222,7 +226,7 @@ impl Run {
         self.wait_whole(Pace::None)?;
         self.bring(many::SEGMENTS_EARLY)?;
         for (index, episode) in std::mem::take(&mut self.plan.episodes).iter().enumerate() {
-            let small = self.plan.small.as_ref();
+            let small = self.plan.devices.small.as_ref();
             self.chooser.aim = small.map_or(Aim::Anything, |small| small.aim(index));
             self.episode(episode)?;
         }
@@ -270,11 +274,15 @@ impl Run {
     /// Ticks until every region is whole.
     pub(crate) fn wait_whole(&mut self, pace: Pace) -> Result<(), Wrong> {
         let begin = self.cluster.now();
-        let within = self.plan.many.map_or(WHOLE_WITHIN, |_| many::WHOLE_WITHIN);
+        let within = self
+            .plan
+            .devices
+            .many
+            .map_or(WHOLE_WITHIN, |_| many::WHOLE_WITHIN);
         while let Some(lacks) = self.cluster.lacks() {
             if self.cluster.now().since(begin) > within {
                 let mut failed = self.cluster.failed_copies();
-                if self.plan.small.is_some() {
+                if self.plan.devices.small.is_some() {
                     failed.push_str(&self.space_in_words());
                     self.no_room_to_return = self.has_no_room();
                 }
@@ -514,7 +522,7 @@ impl Run {
                 continue;
             };
             let since = pending.asking.at.max(up.since);
-            if now.since(since) > self.plan.deadline + ANSWER_SLACK {
+            if now.since(since) > self.plan.load.deadline + ANSWER_SLACK {
                 return Err(format!(
                     "op {op}, asked of server {}, is not answered",
                     pending.asking.server
@@ -523,7 +531,7 @@ impl Run {
         }
         if let Some((server, asked)) = self.maintainer.pending()
             && let Some(up) = self.cluster.active(server)
-            && now.since(asked.max(up.since)) > self.plan.deadline * 5 / 4 + ANSWER_SLACK
+            && now.since(asked.max(up.since)) > self.plan.load.deadline * 5 / 4 + ANSWER_SLACK
         {
             return Err(format!(
                 "maintenance, asked of server {server}, is not answered"

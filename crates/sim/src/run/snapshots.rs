@@ -23,7 +23,7 @@ impl Run {
     /// The range of a region, without what [`many`] brings into it, which is not read as a whole.
     pub(super) fn range_of(&self, region: usize) -> KeyRange {
         let mut range = self.objects.region_ranges()[region].clone();
-        if self.plan.many.is_some() {
+        if self.plan.devices.many.is_some() {
             range.from = range.from.max(many::behind());
         }
         range
@@ -34,7 +34,7 @@ impl Run {
         if starts
             && self.snapshots.len() < self.snapshots_max
             && self.random.chance(1)
-            && (self.plan.small.is_none() || self.random.chance(10))
+            && (self.plan.devices.small.is_none() || self.random.chance(10))
         {
             let region = self.random.below(self.plan.regions);
             let server = self.cluster.primary_of(region);
