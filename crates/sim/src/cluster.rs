@@ -30,17 +30,14 @@ use crate::planted::Mutants;
 use crate::random::Random;
 use crate::windows::MachineWindows;
 use crate::wire::Wire;
+use harm::Spoilt;
 use parked::{Alarm, Parked};
-use spoilt::Spoilt;
 
 mod counting;
-mod damaged;
-mod failed;
-mod paced;
+mod harm;
 pub(crate) mod parked;
-mod spoilt;
 
-pub(crate) use damaged::REFUSED;
+pub(crate) use harm::REFUSED;
 
 /// Segments of a device that neither fills nor holds many.
 const SEGMENTS: u64 = 4096;
@@ -144,17 +141,22 @@ pub(crate) struct Cluster {
     pub coverage: Coverage,
     /// What reads the checkpoints of copies.
     pub reader: Box<dyn Reader>,
-    settings: NodeSettings,
-    /// What a read costs whoever waits for it.
-    read_cost: Duration,
-    /// Threads that wait are stepped when they would be woken, and at no other time.
-    when_due: bool,
+    starts: StartSettings,
     /// What becomes of files when power is lost.
     powerless: Random,
     servers: Vec<Server>,
     sessions: u32,
+}
+
+/// How processes are started, and stepped.
+struct StartSettings {
+    node: NodeSettings,
+    /// What a read costs whoever waits for it.
+    read_cost: Duration,
     /// Segments that each server keeps from writers.
     reserves: [u32; SERVERS],
+    /// Threads that wait are stepped when they would be woken, and at no other time.
+    when_due: bool,
 }
 
 impl Cluster {
@@ -207,7 +209,7 @@ impl Cluster {
                 .map_or(SEGMENTS, |_| many::DEVICE_SEGMENTS);
             let bytes = segments.unwrap_or(usual) * segment;
             Server {
-                device: Arc::new(damaged::empty(bytes, random)),
+                device: Arc::new(harm::empty(bytes, random)),
                 windows: MachineWindows::new(
                     plan.devices.window_files,
                     mutants.world.believe_every_boot(),
@@ -220,6 +222,7 @@ impl Cluster {
                 up: None,
             }
         });
+        let small = plan.devices.small.as_ref();
         Self {
             servers: servers.collect(),
             world: SimWorld::with_settings(random.next(), plan.links.fabric.clone()),
@@ -228,16 +231,14 @@ impl Cluster {
             map: map(plan, objects),
             coverage: Coverage::of(Mode::of(plan.kind, plan.builds, &plan.engine)),
             reader,
-            settings,
-            read_cost: plan.devices.read_cost,
-            when_due: plan.when_due,
+            starts: StartSettings {
+                node: settings,
+                read_cost: plan.devices.read_cost,
+                reserves: small.map_or([0; SERVERS], |small| small.reserves),
+                when_due: plan.when_due,
+            },
             powerless: random.clone(),
             sessions: 0,
-            reserves: plan
-                .devices
-                .small
-                .as_ref()
-                .map_or([0; SERVERS], |small| small.reserves),
         }
     }
 
@@ -349,10 +350,10 @@ impl Cluster {
             inner: Arc::clone(&machine.device),
             crash_point: Arc::clone(crash_point),
             clock: Arc::clone(&self.clock),
-            cost: self.read_cost,
+            cost: self.starts.read_cost,
         };
         let settings = StoreSettings {
-            reserve_segments: self.reserves[server],
+            reserve_segments: self.starts.reserves[server],
         };
         let store = Store::open(Arc::new(device), &settings);
         let store = store.map_err(|error| error.to_string())?;
@@ -381,7 +382,12 @@ impl Cluster {
             resident: || None,
             collect: || {},
         };
-        let node = Node::open(id(server), self.settings.clone(), world, self.map.clone());
+        let node = Node::open(
+            id(server),
+            self.starts.node.clone(),
+            world,
+            self.map.clone(),
+        );
         let node = node.map_err(|error| error.to_string())?;
         let tasks = Arc::new(Tasks::new(TASKS_MAX));
         node.set_tasks(Arc::clone(&tasks));
@@ -454,34 +460,43 @@ impl Cluster {
         session
     }
 
-    // --- Harm short of an end ---
+    // --- Steps ---
 
-    /// Has a process do nothing, or go on.
-    pub(crate) fn set_stopped(&mut self, server: usize, stopped: bool) {
-        let now = self.clock.now();
-        let Some(up) = &mut self.servers[server].up else {
-            return;
+    /// A step of the thread that moves links and messages, if it would do one. Returns whether anything was made.
+    pub(crate) fn step_fabric(&mut self, server: usize) -> bool {
+        let now = self.now();
+        let always = !self.starts.when_due;
+        let Some(up) = self.servers[server].up.as_mut().filter(|up| !up.stopped) else {
+            return false;
         };
-        if up.stopped != stopped {
-            up.stopped = stopped;
-            up.since = now;
-            self.coverage.add("stops", u64::from(stopped));
-            if stopped {
-                self.world.stop(id(server));
-            } else {
-                self.world.resume(id(server));
-            }
+        if !up.parked.is_fabric_awake(now) && !always {
+            return false;
         }
+        let progress = up.node.step_fabric(now);
+        up.parked.fabric_stepped(now, &progress);
+        progress.made
     }
 
-    /// Cuts a link in one direction, or heals it.
-    pub(crate) fn set_cut(&mut self, from: usize, to: usize, cut: bool) {
-        if cut {
-            self.world.cut(id(from), id(to));
-            self.coverage.add("cuts", 1);
-        } else {
-            self.world.heal(id(from), id(to));
+    /// A step of a worker. Returns whether it found something to do.
+    pub(crate) fn step_worker(&mut self, server: usize) -> bool {
+        let up = self.servers[server].up.as_ref();
+        up.filter(|up| !up.stopped)
+            .is_some_and(|up| up.tasks.step(&*up.node))
+    }
+
+    /// A step of the thread in the background, if it would do one. Returns whether anything was made.
+    pub(crate) fn step_background(&mut self, server: usize) -> bool {
+        let now = self.now();
+        let always = !self.starts.when_due;
+        let Some(up) = self.servers[server].up.as_mut().filter(|up| !up.stopped) else {
+            return false;
+        };
+        if !up.parked.is_background_awake(now) && !always {
+            return false;
         }
+        let progress = up.node.step_background(now);
+        up.parked.background_stepped(now, &progress);
+        progress.made
     }
 
     // --- Time ---

@@ -103,7 +103,7 @@ impl Run {
 
     /// Has all clocks go past everything that expires.
     fn let_all_expire(&mut self) -> Result<(), Wrong> {
-        let until = self.load.last_expiry().max(self.changes.last_expiry());
+        let until = self.load.expiries.last().max(self.changes.last_expiry());
         for server in 0..SERVERS {
             let wall = self.cluster.wall(server);
             let more = until.since(wall) + 1;
@@ -145,14 +145,14 @@ impl Run {
             }
         }
         self.forget_snapshots();
-        self.load.all_expired();
+        self.load.expiries.end();
         self.changes.all_expired();
         Ok(())
     }
 
     /// How often clients have seen something so far that expires.
     fn expiring_seen(&self) -> u64 {
-        self.load.expiring_seen() + self.cluster.coverage.get(EXPIRIES_READ)
+        self.load.expiries.seen() + self.cluster.coverage.get(EXPIRIES_READ)
     }
 
     /// Writes an object; however slow the servers are, they take it in the end.

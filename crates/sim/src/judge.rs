@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use argosy_base::Instant;
-
 use crate::check::order::prove;
 use crate::check::register::{Kind, Saw, Violation, check};
 use crate::check::{Access, Bound, CLOCK, When, counter, prefix};
@@ -52,7 +50,7 @@ impl Load {
             .map(|history| history.accesses.clone())
             .collect();
         let mut judged = Judged::default();
-        for session in self.sessions.values() {
+        for session in self.orders.sessions.values() {
             judged.proven += prove(session, &mut accesses);
         }
         for (number, requests) in self.counters.iter().enumerate() {
@@ -82,19 +80,6 @@ impl Load {
 
     // --- A single copy that may lose what it was handed last ---
 
-    /// How many writes a region was handed up to `moment` that were applied.
-    #[must_use]
-    pub(crate) fn applied_by(&self, region: usize, moment: Instant) -> usize {
-        let writes = self.handed[region].iter().filter(|write| !write.void);
-        let mut count = 0;
-        for (place, write) in writes.enumerate() {
-            if write.applied.is_some_and(|applied| applied <= moment) {
-                count = place + 1;
-            }
-        }
-        count
-    }
-
     /// Region `region` holds `pairs` after its process ended: judges that, and what came before;
     /// what is held is where the histories begin anew. Returns how many writes were lost.
     ///
@@ -116,7 +101,7 @@ impl Load {
         let bind = |object: &usize| (*object, self.histories[*object].first);
         let bound = |(_, bound): &(usize, Bound)| *bound != Bound::Absent;
         let first: BTreeMap<usize, Bound> = members.iter().map(bind).filter(bound).collect();
-        let writes: Vec<prefix::Write> = self.handed[region]
+        let writes: Vec<prefix::Write> = self.orders.handed[region]
             .drain(..)
             .filter(|write| !write.void)
             .map(|write| write.write)
@@ -142,7 +127,7 @@ impl Load {
                 return Err(read.wrong);
             }
         }
-        self.sessions.retain(|(_, of), _| *of != region);
+        self.orders.sessions.retain(|(_, of), _| *of != region);
         let kept = prefix::check(&first, &writes, &held, end.at_least);
         let kept = kept.map_err(|what| format!("region {}: {what}", region + 1))?;
         Ok(writes.len() - kept)

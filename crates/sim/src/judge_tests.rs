@@ -1,5 +1,6 @@
 //! Reads that are answered after the process of a region's only copy has ended.
 
+use argosy_base::Instant;
 use argosy_server::service::Response;
 
 use super::*;

@@ -21,8 +21,6 @@ use argosy_engine::Progress;
 use argosy_fabric::Fabric;
 use argosy_memory::Bell;
 
-use super::Cluster;
-
 /// How long a thread sleeps, at most, whose step has said of no moment that another one is due.
 pub(crate) const LOOKS_AFTER: Duration = Duration::from_secs(30);
 
@@ -63,6 +61,29 @@ impl Parked {
             background_due: Instant::default(),
         }
     }
+
+    /// Whether the thread that moves links and messages would do a step now, which it does then.
+    pub(super) fn is_fabric_awake(&mut self, now: Instant) -> bool {
+        let bell = self.fabric.bell();
+        let sleeps = self.heard == Some(bell) && now < self.fabric_due;
+        self.heard = Some(bell);
+        !sleeps
+    }
+
+    /// How that step went.
+    pub(super) fn fabric_stepped(&mut self, now: Instant, progress: &Progress) {
+        self.fabric_due = due(now, progress);
+    }
+
+    /// Whether the thread in the background would do a step now, which it does then.
+    pub(super) fn is_background_awake(&self, now: Instant) -> bool {
+        self.alarm.take() || now >= self.background_due
+    }
+
+    /// How that step went.
+    pub(super) fn background_stepped(&mut self, now: Instant, progress: &Progress) {
+        self.background_due = due(now, progress);
+    }
 }
 
 /// When the next step is due after one at `now` that made this progress.
@@ -70,48 +91,5 @@ fn due(now: Instant, progress: &Progress) -> Instant {
     match progress.made {
         true => now,
         false => now + progress.idle_for.unwrap_or(LOOKS_AFTER),
-    }
-}
-
-impl Cluster {
-    /// A step of the thread that moves links and messages, if it would do one. Returns whether anything was made.
-    pub(crate) fn step_fabric(&mut self, server: usize) -> bool {
-        let now = self.now();
-        let when_due = self.when_due;
-        let Some(up) = self.servers[server].up.as_mut().filter(|up| !up.stopped) else {
-            return false;
-        };
-        let parked = &mut up.parked;
-        let bell = parked.fabric.bell();
-        if when_due && parked.heard == Some(bell) && now < parked.fabric_due {
-            return false;
-        }
-        parked.heard = Some(bell);
-        let progress = up.node.step_fabric(now);
-        parked.fabric_due = due(now, &progress);
-        progress.made
-    }
-
-    /// A step of a worker. Returns whether it found something to do.
-    pub(crate) fn step_worker(&mut self, server: usize) -> bool {
-        let up = self.servers[server].up.as_ref();
-        up.filter(|up| !up.stopped)
-            .is_some_and(|up| up.tasks.step(&*up.node))
-    }
-
-    /// The same of the thread in the background.
-    pub(crate) fn step_background(&mut self, server: usize) -> bool {
-        let now = self.now();
-        let when_due = self.when_due;
-        let Some(up) = self.servers[server].up.as_mut().filter(|up| !up.stopped) else {
-            return false;
-        };
-        let parked = &mut up.parked;
-        if !parked.alarm.take() && when_due && now < parked.background_due {
-            return false;
-        }
-        let progress = up.node.step_background(now);
-        parked.background_due = due(now, &progress);
-        progress.made
     }
 }

@@ -1,13 +1,6 @@
-//! What is seen of the load from outside: what is under way, and how writes went.
-
-use std::collections::BTreeMap;
+//! How requests went, as what they are told says it.
 
 use argosy_server::service::Failure;
-
-use super::{Load, Pending};
-use crate::asks::Ask;
-use crate::check::Access;
-use crate::check::register::Kind;
 
 /// How a write went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,68 +16,7 @@ pub(crate) enum Fate {
 }
 
 /// Writes of one object under way, at most.
-const BUSY_MAX: usize = 5;
-
-impl Load {
-    /// A device is damaged now: what is under way may be told, even when all is mended.
-    pub(crate) fn damage(&mut self) {
-        self.damaged = true;
-        for pending in self.pending.values_mut() {
-            pending.damaged = true;
-        }
-    }
-
-    /// The time of the last request or answer, as histories count it.
-    pub(crate) const fn last_moment(&self) -> u64 {
-        self.moment
-    }
-
-    /// The number of the next operation.
-    #[must_use]
-    pub(crate) fn next_op(&self) -> u32 {
-        u32::try_from(self.lens.len()).expect("a few thousand operations")
-    }
-
-    /// The last write that was answered as applied.
-    #[must_use]
-    pub(crate) const fn last_applied(&self) -> Option<u32> {
-        self.last_applied
-    }
-
-    /// Requests under way, by operation.
-    #[must_use]
-    pub(crate) const fn pending(&self) -> &BTreeMap<u32, Pending> {
-        &self.pending
-    }
-
-    /// Whether so many writes of one of these objects are under way that their orders could not be
-    /// looked at any more.
-    #[must_use]
-    pub(crate) fn is_crowded(&self, ask: &Ask) -> bool {
-        let Ask::Write { targets, .. } = ask else {
-            return false;
-        };
-        targets
-            .iter()
-            .any(|target| self.busy[target.object] >= BUSY_MAX)
-    }
-
-    /// How the write of `object` by operation `op` went.
-    #[must_use]
-    pub(crate) fn fate(&self, op: u32, object: usize) -> Fate {
-        if self.pending.contains_key(&op) {
-            return Fate::Pending;
-        }
-        let mut accesses = self.histories[object].accesses.iter().rev();
-        match accesses.find(|access| access.op == op) {
-            Some(Access {
-                kind: Kind::Void, ..
-            }) => Fate::NotApplied,
-            Some(Access { ended: Some(_), .. }) => Fate::Applied,
-            Some(_) | None => Fate::Unknown,
-        }
-    }
-}
+pub(super) const BUSY_MAX: usize = 5;
 
 /// Whether a refusal says that a device is full.
 pub(crate) fn no_space(what: &str) -> bool {

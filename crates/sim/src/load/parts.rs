@@ -4,24 +4,46 @@
 //! unknown, so what a later write proves of the writes before it (see [`order`](crate::check::order)) it does not
 //! prove of parts.
 
-use super::{Load, Pending};
+use std::collections::BTreeMap;
+
+use argosy_base::Instant;
+
+use super::Pending;
 use crate::asks::Target;
+use crate::check::order::Handed;
+use crate::check::prefix;
 use crate::objects::Objects;
 
-impl Load {
-    /// Whether operation `op`, a write of `targets`, is split into parts.
-    pub(super) fn has_parts(&self, objects: &Objects, op: u32, targets: &[Target]) -> bool {
-        let region = |target: &Target| objects.get(target.object).region;
-        let erases = self.erasures.contains(&op);
-        targets.iter().any(|target| {
-            region(target) != region(&targets[0])
-                || erases && objects.reaches_next_region(target.object)
-        })
+/// A write, as the one copy of a region was handed it.
+#[derive(Clone, Debug)]
+pub(crate) struct HandedWrite {
+    pub(crate) write: prefix::Write,
+    /// When it was answered as applied.
+    pub(crate) applied: Option<Instant>,
+    /// It was answered as not applied.
+    pub(crate) void: bool,
+}
+
+/// In which order writes were handed over.
+pub(crate) struct WriteOrders {
+    /// What each process's primary of each region was handed directly, in order.
+    pub(crate) sessions: BTreeMap<(u32, usize), Vec<Handed>>,
+    /// What each region was handed since it was last counted, if that is kept.
+    pub(crate) handed: Vec<Vec<HandedWrite>>,
+}
+
+impl WriteOrders {
+    /// Nothing was handed over.
+    pub(super) fn new(regions: usize) -> Self {
+        Self {
+            sessions: BTreeMap::new(),
+            handed: vec![Vec::new(); regions],
+        }
     }
 
     /// The outcome of `pending` is unknown, and stays so. If it has parts, it leaves the order of its process's
     /// writes.
-    pub(super) fn forget_order(&mut self, pending: &Pending) {
+    pub(super) fn forget(&mut self, pending: &Pending) {
         if !pending.several_regions {
             return;
         }
@@ -31,6 +53,28 @@ impl Load {
             }
         }
     }
+
+    /// How many writes a region was handed up to `moment` that were applied.
+    #[must_use]
+    pub(crate) fn applied_by(&self, region: usize, moment: Instant) -> usize {
+        let writes = self.handed[region].iter().filter(|write| !write.void);
+        let mut count = 0;
+        for (place, write) in writes.enumerate() {
+            if write.applied.is_some_and(|applied| applied <= moment) {
+                count = place + 1;
+            }
+        }
+        count
+    }
+}
+
+/// Whether a write of `targets` is split into parts; `erases`: it removes the ranges between them.
+pub(super) fn has_parts(objects: &Objects, targets: &[Target], erases: bool) -> bool {
+    let region = |target: &Target| objects.get(target.object).region;
+    targets.iter().any(|target| {
+        region(target) != region(&targets[0])
+            || erases && objects.reaches_next_region(target.object)
+    })
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl Run {
             if self.ask(ask)? {
                 asked = true;
             } else {
-                self.load.expiries.remove(&op);
+                self.load.expiries.remove(op);
                 self.load.erasures.remove(&op);
             }
         }
@@ -207,8 +207,8 @@ impl Run {
                 condition,
                 previous,
             } => {
-                let until = self.load.expiries.get(&op);
-                let expiry = until.map_or(Expiry::Never, |at| Expiry::At(*at));
+                let until = self.load.expiries.get(op);
+                let expiry = until.map_or(Expiry::Never, Expiry::At);
                 let expires = u64::from(until.is_some());
                 self.cluster.coverage.add("pairs that expire", expires);
                 let mut batch = match self.load.erasures.contains(&op) {

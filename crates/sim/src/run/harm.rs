@@ -377,7 +377,7 @@ impl Run {
 
     /// Whether what a server reads from its device may be damaged: it may have it from a damaged one.
     pub(crate) fn may_be_damaged(&self, server: usize) -> bool {
-        self.is_hurt(server) || self.load.damaged && self.emptied.contains(&server)
+        self.is_hurt(server) || self.load.devices.damaged && self.emptied.contains(&server)
     }
 
     fn forget(&mut self, session: u32) {
@@ -397,7 +397,7 @@ impl Run {
             for region in 0..self.plan.regions {
                 if self.cluster.primary_of(region) == server {
                     let end = ProcessEnd {
-                        at_least: self.load.applied_by(region, moment),
+                        at_least: self.load.orders.applied_by(region, moment),
                         moment: self.load.last_moment(),
                     };
                     self.uncounted.entry(region).or_insert(end);

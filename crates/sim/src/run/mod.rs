@@ -297,7 +297,7 @@ impl Run {
         self.heal()?;
         self.lost.clear();
         self.emptied.clear();
-        self.load.damaged = false;
+        self.load.devices.damaged = false;
         Ok(())
     }
 
@@ -396,7 +396,8 @@ impl Run {
         let reached = walls.max().unwrap_or_default();
         self.load.time_reached(reached);
         let right = self.cluster.right_time();
-        self.changes.time_reached(right, self.load.reached());
+        self.changes
+            .time_reached(right, self.load.expiries.reached());
     }
 
     /// Moves one server on.

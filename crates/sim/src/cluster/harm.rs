@@ -1,11 +1,13 @@
-//! Devices that are damaged and replaced, as `damaging.rs` says.
+//! What is done to machines and processes: devices are damaged and replaced (see `damaging.rs`), fail (`failing.rs`), take
+//! their time (`slow.rs`); manifests cannot be read for a while (`spoiling.rs`); processes do nothing, and links are cut.
 
 use std::sync::Arc;
 
-use argosy_base::SegmentNumber;
 use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{Clock, RegionId, SegmentNumber};
 use argosy_coordinator::{DeviceId, Replication};
-use argosy_device::{Device, FormatOptions, MemoryDevice, Store};
+use argosy_device::{Crash, Device, DeviceError, FormatOptions, MemoryDevice, OpKind, Store};
+use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_log::segment::WINDOW_HEADER_BYTES;
 use argosy_server::node::is_log_window;
 use argosy_server::ownership::{self, FoundDevice};
@@ -13,6 +15,7 @@ use argosy_server::ownership::{self, FoundDevice};
 use super::{Cluster, id};
 use crate::coverage::WINDOWS_DAMAGED;
 use crate::damaging::Damage;
+use crate::failing::name_of;
 use crate::random::Random;
 
 /// Copies that cannot be used.
@@ -26,7 +29,19 @@ const LAST_BYTES: usize = 600;
 /// Servers that do not start.
 pub(crate) const REFUSED: &str = "starts refused for damage";
 
+/// A bit that was flipped in the manifest of a copy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spoilt {
+    region: RegionId,
+    /// Of the manifest.
+    generation: u64,
+    at: u64,
+    bit: u32,
+}
+
 impl Cluster {
+    // --- Damage ---
+
     /// Damages the device of a server, or has it do so itself at a later write.
     pub(crate) fn damage(&mut self, server: usize, damage: Damage, random: &mut Random) {
         let device = &self.servers[server].device;
@@ -150,7 +165,7 @@ impl Cluster {
         let decided = ownership::decide(id(server), known, FoundDevice::Device(found), told);
         match decided {
             Ok(_) => {}
-            Err(_) if self.settings.mutants.take_any_device() => {}
+            Err(_) if self.starts.node.mutants.take_any_device() => {}
             Err(refusal) => return Err(refusal.to_string()),
         }
         self.map = self.map.clone().with_device(id(server), found);
@@ -171,6 +186,181 @@ impl Cluster {
         self.coverage.add(CLOSED, closed as u64);
         self.coverage
             .add("damages found by scrubs", scrubbed as u64);
+    }
+
+    // --- Manifests that are spoilt ---
+
+    /// Kills the process of a server, and flips bits of the manifests of all its copies. Returns which it was.
+    pub(crate) fn spoil(&mut self, server: usize, random: &mut Random) -> Option<u32> {
+        let session = self.kill(server);
+        let machine = &mut self.servers[server];
+        let Ok(dump) = Store::inspect(&*machine.device) else {
+            return session;
+        };
+        for entry in dump
+            .regions
+            .iter()
+            .filter(|entry| kind_of(entry) == EntryKind::Region)
+        {
+            let first = entry.manifest[0].start();
+            // The blocks in which a manifest begins, and its checkpoint.
+            for block in 0..3 {
+                let at = first + block * BLOCK_SIZE as u64 + random.below(40) as u64;
+                let bit = u32::try_from(random.below(8)).expect("of a byte");
+                machine.device.flip_bit(at, bit);
+                machine.spoilt.push(Spoilt {
+                    region: entry.region,
+                    generation: entry.words[0],
+                    at,
+                    bit,
+                });
+            }
+        }
+        self.coverage.add("manifests that were spoilt", 1);
+        session
+    }
+
+    /// Kills the process of a server, and flips the bits back that [`spoil`](Self::spoil) has flipped, of copies that
+    /// the server still has as they were. Returns which it was; `None` where nothing is spoilt.
+    pub(crate) fn unspoil(&mut self, server: usize) -> Option<u32> {
+        if self.servers[server].spoilt.is_empty() {
+            return None;
+        }
+        let session = self.kill(server);
+        let machine = &mut self.servers[server];
+        let spoilt = std::mem::take(&mut machine.spoilt);
+        let regions = match Store::inspect(&*machine.device) {
+            Ok(dump) => dump.regions,
+            Err(_) => return session,
+        };
+        for Spoilt {
+            region,
+            generation,
+            at,
+            bit,
+        } in spoilt
+        {
+            let mut regions = regions.iter();
+            if regions.any(|entry| entry.region == region && entry.words[0] == generation) {
+                machine.device.flip_bit(at, bit);
+            }
+        }
+        session
+    }
+
+    // --- Failures ---
+
+    /// Has a request of a device fail, after so many more of its kind; at most once for each process.
+    pub(crate) fn fail_device(&self, server: usize, op: OpKind, count: u64) {
+        self.servers[server].device.fail_after(op, count);
+    }
+
+    /// Has a device find no room beneath for what is not stored there, or some again.
+    pub(crate) fn set_full(&mut self, server: usize, full: bool) {
+        let device = &self.servers[server].device;
+        device.set_full(full);
+        device.set_room_beneath(full.then_some(0));
+        self.coverage
+            .add("devices without room beneath", u64::from(full));
+    }
+
+    /// The write or sync of a device that failed.
+    #[must_use]
+    pub(crate) fn failure(&self, server: usize) -> Option<DeviceError> {
+        self.servers[server].device.failure()
+    }
+
+    /// Whether a region of a server could not be opened for want of room.
+    #[must_use]
+    pub(crate) fn found_no_room_to_open(&self, server: usize) -> bool {
+        let Some(up) = self.up(server) else {
+            return false;
+        };
+        let mut regions = self.map.regions().iter();
+        regions.any(|region| match up.node.inspect().copy_state(region.id) {
+            Err(why) => why.to_string().contains("no storage space"),
+            Ok(_) => false,
+        })
+    }
+
+    /// Ends the process of a server whose device has failed. Where `loses`, what was not synced is lost as
+    /// with the power, but windows are not. Returns which it was.
+    pub(crate) fn end_failed(&mut self, server: usize, loses: bool) -> Option<u32> {
+        if let Some(DeviceError::Io { op, .. }) = self.failure(server) {
+            self.coverage.add(name_of(op), 1);
+            let alone = self.map.replication() == Replication::None;
+            let name = if alone {
+                "devices that failed, alone"
+            } else {
+                "devices that failed"
+            };
+            self.coverage.add(name, 1);
+        }
+        let up = self.take_down(server)?;
+        let kind = if loses { Crash::PowerLoss } else { Crash::Kill };
+        self.crash(server, kind);
+        Some(up.session)
+    }
+
+    // --- Devices that take their time ---
+
+    /// Has a device do nothing, or go on.
+    pub(crate) fn set_stalled(&mut self, server: usize, stalled: bool) {
+        self.servers[server].stalled = stalled;
+        self.coverage.add("stalls", u64::from(stalled));
+    }
+
+    /// Has a device go on in so many of 100 moments.
+    pub(crate) fn set_pace(&mut self, server: usize, percent: usize) {
+        self.servers[server].pace = percent;
+        self.coverage.add("slow devices", u64::from(percent < 100));
+    }
+
+    /// In how many of 100 moments a device goes on.
+    #[must_use]
+    pub(crate) fn pace(&self, server: usize) -> usize {
+        self.servers[server].pace
+    }
+
+    /// Has a device complete up to `requests`. Returns whether some are left.
+    pub(crate) fn run_device(&self, server: usize, requests: usize) -> bool {
+        let machine = &self.servers[server];
+        if !machine.stalled {
+            (0..requests)
+                .take_while(|_| machine.device.run_one())
+                .for_each(drop);
+        }
+        machine.device.in_flight() > 0 && !machine.stalled
+    }
+
+    // --- Processes and links ---
+
+    /// Has a process do nothing, or go on.
+    pub(crate) fn set_stopped(&mut self, server: usize, stopped: bool) {
+        let now = self.clock.now();
+        let Some(up) = &mut self.servers[server].up else {
+            return;
+        };
+        if up.stopped != stopped {
+            up.stopped = stopped;
+            up.since = now;
+            self.coverage.add("stops", u64::from(stopped));
+            if stopped {
+                self.world.stop(id(server));
+            } else {
+                self.world.resume(id(server));
+            }
+        }
+    }
+
+    /// Cuts a link in one direction, or heals it.
+    pub(crate) fn set_cut(&mut self, from: usize, to: usize, cut: bool) {
+        if cut {
+            self.world.cut(id(from), id(to));
+            self.coverage.add("cuts", 1);
+        } else {
+            self.world.heal(id(from), id(to));
+        }
     }
 }
 
