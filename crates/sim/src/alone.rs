@@ -90,38 +90,29 @@ fn fail_copies(episode: &mut Episode, regions: usize, random: &mut Random) {
     episode.events.sort_by_key(|(at, _)| *at);
 }
 
-impl Run {
-    pub(crate) fn fail_copy(&mut self, server: usize, region: usize) {
-        let id = self.cluster.map.regions()[region].id;
-        if let Some(up) = self.cluster.active(server)
-            && up.node.inspect().fail_copy(id)
-        {
-            self.say(format_args!("the copy of {id} on server {server} fails"));
-        }
-    }
+/// What is done where copies have failed.
+pub(crate) struct BesideFailed<'r> {
+    run: &'r mut Run,
+}
 
-    pub(crate) fn refuse_memory(&mut self, server: usize, count: u64) {
-        if let Some(up) = self.cluster.up(server) {
-            up.crash_point.refuse_memory(count);
-            self.say(format_args!(
-                "server {server} gets no shared memory {count} times"
-            ));
-        }
+impl<'r> BesideFailed<'r> {
+    pub(crate) const fn of(run: &'r mut Run) -> Self {
+        Self { run }
     }
 
     /// Where copies have failed: waits until all regions that are well have gone on beside them, and
     /// ends the processes that hold the failed ones.
-    pub(crate) fn live_with_failed_copies(&mut self) -> Result<(), Wrong> {
+    pub(crate) fn go_on(&mut self) -> Result<(), Wrong> {
         let (servers, regions) = self.failed_copies();
         if servers.is_empty() {
             return Ok(());
         }
         // Where a device is damaged, other regions may have stopped for that.
-        let hurt = (0..SERVERS).any(|server| self.may_be_damaged(server));
-        let well: Vec<usize> = (0..self.plan.regions)
+        let hurt = (0..SERVERS).any(|server| self.run.may_be_damaged(server));
+        let well: Vec<usize> = (0..self.run.plan.regions)
             .filter(|region| !hurt && !regions.contains(region))
             .collect();
-        let begin = self.cluster.now();
+        let begin = self.run.cluster.now();
         let before: Vec<_> = well
             .iter()
             .map(|region| self.progress_of(*region))
@@ -135,7 +126,7 @@ impl Run {
             let Some(first) = behind.first() else {
                 break;
             };
-            if self.cluster.now().since(begin) > GOES_ON_WITHIN {
+            if self.run.cluster.now().since(begin) > GOES_ON_WITHIN {
                 return Err(format!(
                     "beside failed copies of regions {regions:?} region {first} has not gone on within \
                      {GOES_ON_WITHIN:?}: it is at {:?}",
@@ -145,36 +136,37 @@ impl Run {
             for region in behind {
                 self.write_to(region)?;
             }
-            self.flush()?;
-            self.tick(Pace::Full)?;
+            self.run.flush()?;
+            self.run.tick(Pace::Full)?;
         }
-        let coverage = &mut self.cluster.coverage;
+        let coverage = &mut self.run.cluster.coverage;
         coverage.add("copies left failed", regions.len() as u64);
         coverage.add("regions that went on beside one", well.len() as u64);
-        self.answers()?;
+        self.run.answers()?;
         for server in servers {
-            let ended = self.cluster.kill(server);
-            self.ended(server, ended, "is killed, since a copy on it has failed");
+            let ended = self.run.cluster.kill(server);
+            self.run
+                .ended(server, ended, "is killed, since a copy on it has failed");
         }
-        self.start_all()
+        self.run.start_all()
     }
 
     /// Asks for a write in a region. A region may have a single object, of which the other requests ask too seldom for
     /// a verdict on its progress.
     fn write_to(&mut self, region: usize) -> Result<(), Wrong> {
-        let of_it = |object: &usize| self.objects.get(*object).region == region;
-        let objects: Vec<usize> = (0..self.objects.len()).filter(of_it).collect();
+        let of_it = |object: &usize| self.run.objects.get(*object).region == region;
+        let objects: Vec<usize> = (0..self.run.objects.len()).filter(of_it).collect();
         let target = Target {
-            object: objects[self.random.below(objects.len())],
-            to: Bound::To(self.load.next_op()),
-            len: self.random.between(VALUE_BYTES_MIN, WRITE_BYTES_MAX),
+            object: objects[self.run.random.below(objects.len())],
+            to: Bound::To(self.run.load.next_op()),
+            len: self.run.random.between(VALUE_BYTES_MIN, WRITE_BYTES_MAX),
         };
         let ask = Ask::Write {
             targets: vec![target],
             condition: When::Always,
             previous: false,
         };
-        self.ask(ask)?;
+        self.run.ask(ask)?;
         Ok(())
     }
 
@@ -182,8 +174,8 @@ impl Run {
     fn failed_copies(&self) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let (mut servers, mut regions) = (BTreeSet::new(), BTreeSet::new());
         for server in 0..SERVERS {
-            for (index, region) in self.cluster.map.regions().iter().enumerate() {
-                let up = self.cluster.active(server);
+            for (index, region) in self.run.cluster.map.regions().iter().enumerate() {
+                let up = self.run.cluster.active(server);
                 let why = up.and_then(|up| up.node.inspect().copy_failure(region.id));
                 if why.is_some_and(|why| why == MADE_TO_FAIL) {
                     servers.insert(server);
@@ -196,9 +188,9 @@ impl Run {
 
     /// What is committed of a region, and how often it has flushed or merged.
     fn progress_of(&self, region: usize) -> (Lsn, u64) {
-        let of = &self.cluster.map.regions()[region];
+        let of = &self.run.cluster.map.regions()[region];
         let server = (0..SERVERS).find(|server| id(*server) == of.primary);
-        let up = server.and_then(|server| self.cluster.active(server));
+        let up = server.and_then(|server| self.run.cluster.active(server));
         let stats = up.and_then(|up| up.node.inspect().engine_stats(of.id));
         let lsn = up.and_then(|up| up.node.inspect().committed(of.id));
         let work = stats.map_or(0, |stats| stats.flushes + stats.compactions + stats.moves);

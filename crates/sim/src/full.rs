@@ -21,6 +21,7 @@ use argosy_server::service::Service;
 
 use crate::check::Bound;
 use crate::check::register::Kind;
+use crate::cluster::Cluster;
 use crate::load::{Expect, Fate, Wrong, no_space};
 use crate::plan::{SERVERS, WorldKind};
 use crate::run::{Pace, Run};
@@ -53,37 +54,46 @@ struct Work {
     deletes: bool,
 }
 
-impl Run {
+/// See the module documentation.
+pub(crate) struct Recovery<'r> {
+    run: &'r mut Run,
+}
+
+impl<'r> Recovery<'r> {
+    pub(crate) const fn of(run: &'r mut Run) -> Self {
+        Self { run }
+    }
+
     /// See the module documentation. Nothing, where no device is small.
     pub(crate) fn fill_and_recover(&mut self) -> Result<(), Wrong> {
-        if self.plan.devices.small.is_none() {
+        if self.run.plan.devices.small.is_none() {
             return Ok(());
         }
-        self.expect = Expect::Slowness;
-        self.forget_snapshots();
-        self.snapshots_max = 0;
-        self.drain()?;
+        self.run.expect = Expect::Slowness;
+        self.run.forget_snapshots();
+        self.run.held.allow(false);
+        self.run.drain()?;
         let mut full = false;
         for region in self.small_regions() {
             full |= self.fill_up(region)? == Written::Full;
         }
-        self.expect = Expect::Success;
+        self.run.expect = Expect::Success;
         self.read_all()?;
-        self.expect = Expect::Slowness;
+        self.run.expect = Expect::Slowness;
         let freed = self.delete_half()?;
         for quarter in ["a first", "a second"] {
             for (region, bytes) in &freed {
                 self.write_again(*region, bytes / 4, quarter)?;
             }
         }
-        self.snapshots_max = 2;
+        self.run.held.allow(true);
         self.count_recovery(full);
         Ok(())
     }
 
     /// Deletes half of what there is, where devices are small.
     pub(crate) fn make_room(&mut self) -> Result<(), Wrong> {
-        if self.plan.devices.small.is_some() {
+        if self.run.plan.devices.small.is_some() {
             self.delete_half()?;
         }
         Ok(())
@@ -91,23 +101,28 @@ impl Run {
 
     fn count_recovery(&mut self, full: bool) {
         let small = self
+            .run
             .plan
             .devices
             .small
             .as_ref()
             .expect("the caller has looked");
-        let name = match (self.plan.kind, self.plan.builds, self.plan.engine.addresses) {
+        let name = match (
+            self.run.plan.kind,
+            self.run.plan.builds,
+            self.run.plan.engine.addresses,
+        ) {
             (WorldKind::Killed | WorldKind::Powerless, ..) => "recovered when full, alone",
             (_, true, _) => "recovered when full, build-index",
             (_, false, AddressMode::Logical) => "recovered when full, logical",
             (_, false, AddressMode::Rewrite) => "recovered when full, rewrite",
         };
-        let replicated = self.plan.kind == WorldKind::Replicated;
+        let replicated = self.run.plan.kind == WorldKind::Replicated;
         let smaller = replicated
             && small.segments[1..].iter().flatten().min()
                 < small.segments[..1].iter().flatten().min();
         let backup = smaller || replicated && small.segments[0].is_none();
-        let coverage = &mut self.cluster.coverage;
+        let coverage = &mut self.run.cluster.coverage;
         coverage.add("small devices that did not fill", u64::from(!full));
         coverage.add(name, u64::from(full));
         coverage.add(
@@ -119,13 +134,14 @@ impl Run {
     /// Regions of which a member has a small device.
     fn small_regions(&self) -> Vec<usize> {
         let small = self
+            .run
             .plan
             .devices
             .small
             .as_ref()
             .expect("the caller has looked");
         let is_small = |server: &argosy_base::ServerId| small.segments[server.0 as usize].is_some();
-        let regions = self.cluster.map.regions().iter().enumerate();
+        let regions = self.run.cluster.map.regions().iter().enumerate();
         let regions = regions.filter(|(_, region)| region.members.iter().any(is_small));
         regions.map(|(index, _)| index).collect()
     }
@@ -136,25 +152,25 @@ impl Run {
     /// last read.
     fn sizes(&self, region: usize) -> Vec<(usize, usize)> {
         let of = |index: usize| {
-            let object = self.objects.get(index);
-            let last = self.load.histories[index].accesses.last();
+            let object = self.run.objects.get(index);
+            let last = self.run.load.histories[index].accesses.last();
             let value = match last.map(|access| access.kind) {
-                Some(Kind::Read(Bound::To(op))) => self.load.lens[op as usize],
+                Some(Kind::Read(Bound::To(op))) => self.run.load.lens[op as usize],
                 Some(Kind::Read(Bound::Empty)) => 0,
                 _ => return (index, 0),
             };
             let pairs = object.keys.iter().map(|key| key.len() + value);
             (index, pairs.sum())
         };
-        let all = 0..self.objects.len();
-        let own = all.filter(|object| self.objects.get(*object).region == region);
+        let all = 0..self.run.objects.len();
+        let own = all.filter(|object| self.run.objects.get(*object).region == region);
         own.map(of).collect()
     }
 
     /// Reads everything.
     fn read_all(&mut self) -> Result<(), Wrong> {
-        self.sweep()?;
-        self.drain()
+        self.run.sweep()?;
+        self.run.drain()
     }
 
     // --- Steps ---
@@ -169,12 +185,12 @@ impl Run {
             .map(|(object, _)| *object)
             .collect();
         if self.scattered() {
-            self.random.shuffle(&mut absent);
+            self.run.random.shuffle(&mut absent);
         }
         let count = absent.len();
         let groups = self.groups(&absent);
         let written = self.insist(groups, false, "to fill the device")?;
-        self.say(format_args!(
+        self.run.say(format_args!(
             "region {}: {written:?}, {count} of {} objects were absent",
             region + 1,
             sizes.len()
@@ -190,7 +206,7 @@ impl Run {
             let mut live = self.sizes(region);
             live.retain(|(_, bytes)| *bytes > 0);
             if self.scattered() {
-                self.random.shuffle(&mut live);
+                self.run.random.shuffle(&mut live);
             }
             let all: usize = live.iter().map(|(_, bytes)| bytes).sum();
             let mut bytes = 0;
@@ -204,11 +220,12 @@ impl Run {
             let groups = self.groups(&doomed);
             let full = self.is_full(region);
             let count = doomed.len() as u64;
-            self.cluster
+            self.run
+                .cluster
                 .coverage
                 .add("deletes on a full device", if full { count } else { 0 });
             self.insist(groups, true, "of half of what there is")?;
-            self.say(format_args!(
+            self.run.say(format_args!(
                 "region {}: {bytes} of {all} bytes deleted",
                 region + 1
             ));
@@ -222,8 +239,9 @@ impl Run {
         self.read_all()?;
         let mut absent = self.sizes(region);
         absent.retain(|(_, bytes)| *bytes == 0);
-        self.random.shuffle(&mut absent);
+        self.run.random.shuffle(&mut absent);
         let filler = &self
+            .run
             .plan
             .devices
             .small
@@ -232,7 +250,7 @@ impl Run {
             .filler;
         let mut left = bytes;
         let chosen = absent.iter().map_while(|(object, _)| {
-            left = left.checked_sub(filler.object_bytes(&self.objects, *object))?;
+            left = left.checked_sub(filler.object_bytes(&self.run.objects, *object))?;
             Some(*object)
         });
         let chosen: Vec<usize> = chosen.collect();
@@ -243,7 +261,7 @@ impl Run {
         let groups = self.groups(&chosen);
         match self.insist(groups, false, &what)? {
             Written::All => {
-                self.say(format_args!(
+                self.run.say(format_args!(
                     "region {}: {bytes} bytes written again",
                     region + 1
                 ));
@@ -252,14 +270,15 @@ impl Run {
             Written::Full => Err(format!(
                 "region {}: writes {what} are refused, since it is full: {}{}",
                 region + 1,
-                self.load.last_failure,
+                self.run.load.last_failure,
                 self.space_in_words()
             )),
         }
     }
 
     fn scattered(&self) -> bool {
-        self.plan
+        self.run
+            .plan
             .devices
             .small
             .as_ref()
@@ -269,6 +288,7 @@ impl Run {
     /// `objects` in groups that go into one write.
     fn groups(&self, objects: &[usize]) -> VecDeque<Group> {
         let filler = &self
+            .run
             .plan
             .devices
             .small
@@ -278,7 +298,7 @@ impl Run {
         let mut groups = VecDeque::new();
         let mut left = objects;
         while !left.is_empty() {
-            let group = filler.fitting(&self.objects, left.iter().copied());
+            let group = filler.fitting(&self.run.objects, left.iter().copied());
             left = &left[group.len()..];
             groups.push_back(group);
         }
@@ -303,10 +323,10 @@ impl Run {
             true => FULL_FOR,
             false => TAKEN_WITHIN,
         };
-        let mut progress = self.cluster.now();
+        let mut progress = self.run.cluster.now();
         let mut again = progress;
         loop {
-            let now = self.cluster.now();
+            let now = self.run.cluster.now();
             match self.harvest(&mut work) {
                 Some(true) => progress = now,
                 Some(false) => again = now + AGAIN_AFTER,
@@ -316,22 +336,22 @@ impl Run {
                 return Ok(Written::All);
             }
             let waited = now.since(progress);
-            if !deletes && waited > full_for && no_space(&self.load.last_failure) {
-                self.drain()?;
+            if !deletes && waited > full_for && no_space(&self.run.load.last_failure) {
+                self.run.drain()?;
                 return Ok(Written::Full);
             }
             if waited > TAKEN_WITHIN {
                 let which = if deletes { "deletes" } else { "writes" };
                 return Err(format!(
                     "{which} {what} are not taken within {TAKEN_WITHIN:?}: {}{}",
-                    self.load.last_failure,
+                    self.run.load.last_failure,
                     self.space_in_words()
                 ));
             }
             if now >= again {
                 self.ask_groups(&mut work)?;
             }
-            self.tick(Pace::None)?;
+            self.run.tick(Pace::None)?;
         }
     }
 
@@ -341,7 +361,7 @@ impl Run {
         let fates: Vec<(u32, Fate)> = work
             .under_way
             .iter()
-            .map(|(op, group)| (*op, self.load.fate(*op, group[0])))
+            .map(|(op, group)| (*op, self.run.load.fate(*op, group[0])))
             .collect();
         for (op, fate) in fates {
             match fate {
@@ -364,86 +384,90 @@ impl Run {
             let Some(group) = work.waiting.pop_front() else {
                 break;
             };
-            let op = self.load.next_op();
+            let op = self.run.load.next_op();
             let filler = &self
+                .run
                 .plan
                 .devices
                 .small
                 .as_ref()
                 .expect("the caller has looked")
                 .filler;
-            let ask = filler.write(&self.objects, &group, (!work.deletes).then_some(op));
-            if self.ask(ask)? {
+            let ask = filler.write(&self.run.objects, &group, (!work.deletes).then_some(op));
+            if self.run.ask(ask)? {
                 work.under_way.insert(op, group);
             } else {
                 work.waiting.push_front(group);
                 break;
             }
         }
-        self.flush()
+        self.run.flush()
     }
 
     // --- Reports ---
 
     fn is_full(&self, region: usize) -> bool {
-        let region = &self.cluster.map.regions()[region];
+        let region = &self.run.cluster.map.regions()[region];
         let mut members = region.members.iter();
         members.any(|member| {
-            let up = self.cluster.up(member.0 as usize);
+            let up = self.run.cluster.up(member.0 as usize);
             up.is_some_and(|up| up.store.room().is_full())
         })
     }
 
-    /// Whether a small device has no room for merges, which is what segments that arrive may take.
-    pub(crate) fn has_no_room(&self) -> bool {
-        (0..SERVERS).any(|server| {
-            let room = self.cluster.up(server).map(|up| up.store.room());
-            room.is_some_and(|room| room.for_purpose(Purpose::Merge) == 0)
-        })
+    fn space_in_words(&self) -> String {
+        space_in_words(&self.run.cluster, self.run.plan.engine.segment_bytes)
     }
+}
 
-    /// Where the space is, and what is done about it.
-    pub(crate) fn space_in_words(&self) -> String {
-        let mut text = String::new();
-        for server in 0..SERVERS {
-            let Some(up) = self.cluster.up(server) else {
-                continue;
-            };
-            let (room, total) = (up.store.room(), up.store.total());
-            let _ = write!(
-                text,
-                "\nserver {server}: {room:?} of {total}; {:?}",
-                up.node.ready()
-            );
-            for region in self.cluster.map.regions() {
-                let stats = up.node.inspect().engine_stats(region.id);
-                let stats = stats.or_else(|| up.node.inspect().builder_stats(region.id));
-                for level in stats.iter().flat_map(|stats| &stats.levels) {
-                    let fill = level.bytes * 100
-                        / (level.segments.max(1) * self.plan.engine.segment_bytes) as u64;
-                    let _ = write!(
-                        text,
-                        "\n  {} L{}: {} runs, {} segments, {fill} % full, {} entries",
-                        region.id, level.level, level.runs, level.segments, level.entries
-                    );
-                }
-                if let Some(stats) = &stats {
-                    let _ = write!(
-                        text,
-                        "\n  {}: logs {:?}; memtables {} bytes, {} frozen; {} flushes, {} compactions",
-                        region.id,
-                        stats.logs,
-                        stats.memtable_bytes,
-                        stats.memtables_frozen,
-                        stats.flushes,
-                        stats.compactions
-                    );
-                }
-                if let Some(words) = up.node.inspect().space_in_words(region.id) {
-                    let _ = write!(text, "\n  {}: {words}", region.id);
-                }
+/// Whether a small device has no room for merges, which is what segments that arrive may take.
+pub(crate) fn has_no_room(cluster: &Cluster) -> bool {
+    (0..SERVERS).any(|server| {
+        let room = cluster.up(server).map(|up| up.store.room());
+        room.is_some_and(|room| room.for_purpose(Purpose::Merge) == 0)
+    })
+}
+
+/// Where the space is, and what is done about it.
+pub(crate) fn space_in_words(cluster: &Cluster, segment_bytes: usize) -> String {
+    let mut text = String::new();
+    for server in 0..SERVERS {
+        let Some(up) = cluster.up(server) else {
+            continue;
+        };
+        let (room, total) = (up.store.room(), up.store.total());
+        let _ = write!(
+            text,
+            "\nserver {server}: {room:?} of {total}; {:?}",
+            up.node.ready()
+        );
+        for region in cluster.map.regions() {
+            let stats = up.node.inspect().engine_stats(region.id);
+            let stats = stats.or_else(|| up.node.inspect().builder_stats(region.id));
+            for level in stats.iter().flat_map(|stats| &stats.levels) {
+                let fill = level.bytes * 100 / (level.segments.max(1) * segment_bytes) as u64;
+                let _ = write!(
+                    text,
+                    "\n  {} L{}: {} runs, {} segments, {fill} % full, {} entries",
+                    region.id, level.level, level.runs, level.segments, level.entries
+                );
+            }
+            if let Some(stats) = &stats {
+                let _ = write!(
+                    text,
+                    "\n  {}: logs {:?}; memtables {} bytes, {} frozen; {} flushes, {} compactions",
+                    region.id,
+                    stats.logs,
+                    stats.memtable_bytes,
+                    stats.memtables_frozen,
+                    stats.flushes,
+                    stats.compactions
+                );
+            }
+            if let Some(words) = up.node.inspect().space_in_words(region.id) {
+                let _ = write!(text, "\n  {}: {words}", region.id);
             }
         }
-        text
     }
+    text
 }

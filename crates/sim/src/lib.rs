@@ -23,6 +23,7 @@ mod changes;
 mod check;
 mod clock;
 mod cluster;
+mod compare;
 pub mod coverage;
 mod crash_point;
 mod damaging;

@@ -20,12 +20,12 @@ use std::time::Duration;
 
 use argosy_base::{RegionId, SegmentNumber};
 
+use crate::cluster::Cluster;
 use crate::coverage::{DAMAGE_BETWEEN_RECORDS, WINDOWS_DAMAGED};
 use crate::damaging::Damage;
 use crate::engine::{Placement, Stated};
 use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
 use crate::random::Random;
-use crate::run::Run;
 use crate::{alone, lone, slow, wire};
 
 /// Of 100 episodes, how many have damaged windows; of 100 of these, in how many nothing else goes wrong.
@@ -108,25 +108,23 @@ fn damage(server: usize, random: &mut Random) -> Event {
     Event::Damage(server, Damage::Window(random.pick(&[1, 1, 1, 2, 8, 64])))
 }
 
-impl Run {
-    /// Whether two members hold the same records of a log segment of `stated`, where windows were damaged, although
-    /// they do not hold the same bytes, which are `both`.
-    pub(crate) fn same_records(
-        &mut self,
-        region: RegionId,
-        stated: &Stated,
-        number: SegmentNumber,
-        both: [&[u8]; 2],
-    ) -> bool {
-        if self.cluster.coverage.get(WINDOWS_DAMAGED) == 0 {
-            return false;
-        }
-        let reader = &self.cluster.reader;
-        let same = reader.same_records(region, stated, number, both);
-        let coverage = &mut self.cluster.coverage;
-        coverage.add(DAMAGE_BETWEEN_RECORDS, u64::from(same));
-        same
+/// Whether two members hold the same records of a log segment of `stated`, where windows were damaged, although
+/// they do not hold the same bytes, which are `both`.
+pub(crate) fn same_records(
+    cluster: &mut Cluster,
+    region: RegionId,
+    stated: &Stated,
+    number: SegmentNumber,
+    both: [&[u8]; 2],
+) -> bool {
+    if cluster.coverage.get(WINDOWS_DAMAGED) == 0 {
+        return false;
     }
+    let reader = &cluster.reader;
+    let same = reader.same_records(region, stated, number, both);
+    let coverage = &mut cluster.coverage;
+    coverage.add(DAMAGE_BETWEEN_RECORDS, u64::from(same));
+    same
 }
 
 #[cfg(test)]

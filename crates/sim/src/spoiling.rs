@@ -6,10 +6,8 @@
 //! - *The others lose power* at the same moment. What was acknowledged last may be in the copies that cannot be opened
 //!   alone. Their regions have to stay closed until the end of the episode, when the damage is undone.
 
-use crate::load::Wrong;
 use crate::plan::{Event, Plan, SERVERS, WorldKind};
 use crate::random::Random;
-use crate::run::Run;
 
 /// Of 100 seeds with backups, how many have such an episode.
 const SEEDS_PERCENT: usize = 50;
@@ -39,32 +37,4 @@ pub(crate) fn with_spoilt_copies(mut plan: Plan, random: &mut Random) -> Plan {
     back += random.micros(50_000, 400_000);
     episode.events.push((back, Event::Resume(first)));
     plan
-}
-
-impl Run {
-    /// The copies of a server cannot be opened when it is back. The other servers lose power, unless it is alone.
-    pub(crate) fn spoil(&mut self, server: usize, alone: bool) {
-        if !self.all_have_what_they_had() {
-            return;
-        }
-        match alone {
-            true => self.expects_refill(server),
-            false => self.power(0b111 & !(1 << server)),
-        }
-        let ended = self.cluster.spoil(server, &mut self.spoiling);
-        self.ended(server, ended, "is killed, and its manifests are spoilt");
-    }
-
-    /// Undoes that, where it still can be undone.
-    pub(crate) fn unspoil(&mut self) -> Result<(), Wrong> {
-        for server in 0..SERVERS {
-            let ended = self.cluster.unspoil(server);
-            self.ended(
-                server,
-                ended,
-                "is killed, and its manifests are as they were",
-            );
-        }
-        Ok(())
-    }
 }

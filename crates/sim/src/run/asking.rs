@@ -9,6 +9,7 @@ use argosy_server::node::Node;
 use argosy_server::service::{KeyList, Paging, ReplySink, ReplyTo, Request, Response, Service};
 use argosy_server::tasks::Tasks;
 
+use super::snapshots::{Held, read_all};
 use super::{Pace, Run};
 use crate::asks::{Ask, PAGE_BYTES_MAX, counter_key};
 use crate::bulk;
@@ -20,6 +21,7 @@ use crate::erase;
 use crate::leases::{self, Leases};
 use crate::load::{Asking, Wrong};
 use crate::long;
+use crate::many;
 use crate::objects::{ObjectKey, Objects};
 use crate::plan::{SERVERS, WorldKind};
 use crate::slow;
@@ -53,27 +55,28 @@ impl Run {
         let count = match pace {
             Pace::None => 0,
             Pace::Full => self.random.below(4),
-            Pace::Slow if self.troubled_ops == 0 => 0,
+            Pace::Slow if self.pacing.troubled_ops == 0 => 0,
             Pace::Slow => usize::from(self.random.below(1000) < span.as_micros() as usize),
         };
         let mut asked = false;
         for _ in 0..count {
             if self.load.pending().len() >= self.plan.load.in_flight_max
-                || !self.uncounted.is_empty()
+                || !self.harm.uncounted.is_empty()
             {
                 break;
             }
-            self.troubled_ops = self
+            self.pacing.troubled_ops = self
+                .pacing
                 .troubled_ops
                 .saturating_sub(usize::from(pace == Pace::Slow));
-            let ask = self.chooser.next(&self.objects, self.load.next_op());
-            let ask = self.depend.on_values(ask, &self.objects, &self.load);
+            let ask = self.asks.chooser.next(&self.objects, self.load.next_op());
+            let ask = self.asks.depend.on_values(ask, &self.objects, &self.load);
             let (op, right) = (self.load.next_op(), self.cluster.right_time());
-            let (ask, erases) = self.erase.instead(ask, &self.objects, op);
+            let (ask, erases) = self.asks.erase.instead(ask, &self.objects, op);
             if erases {
                 self.load.erasures.insert(op);
             }
-            if let Some(at) = self.depend.expiry(&ask, right) {
+            if let Some(at) = self.asks.depend.expiry(&ask, right) {
                 self.load.expiries.insert(op, at);
             }
             if self.ask(ask)? {
@@ -258,13 +261,13 @@ impl Run {
         let mut asked = false;
         let now = self.cluster.now();
         for index in 0..long::KEYS {
-            let Some(server) = self.longs.whom(index, starts, SERVERS, now) else {
+            let Some(server) = self.clients.longs.whom(index, starts, SERVERS, now) else {
                 continue;
             };
             let Some(line) = self.line(server) else {
                 continue;
             };
-            for (token, call) in self.longs.next(index, line.session) {
+            for (token, call) in self.clients.longs.next(index, line.session) {
                 asked = true;
                 let options = WriteOptions::default();
                 let (wanted, at) = (Wanted::Values(1), None);
@@ -274,7 +277,7 @@ impl Run {
                 };
                 if let Some(response) = line.call(request, token) {
                     let coverage = &mut self.cluster.coverage;
-                    self.longs.answer(token, response, coverage)?;
+                    self.clients.longs.answer(token, response, coverage)?;
                 }
             }
         }
@@ -286,13 +289,13 @@ impl Run {
     pub(super) fn ask_bulk(&mut self, starts: bool) -> Result<bool, Wrong> {
         let mut asked = false;
         for index in 0..bulk::SLOTS {
-            let Some(server) = self.bulks.whom(index, starts, SERVERS) else {
+            let Some(server) = self.clients.bulks.whom(index, starts, SERVERS) else {
                 continue;
             };
             let Some(line) = self.line(server) else {
                 continue;
             };
-            for (token, call) in self.bulks.next(index, line.session) {
+            for (token, call) in self.clients.bulks.next(index, line.session) {
                 asked = true;
                 let options = WriteOptions::default();
                 let request = match &call {
@@ -305,7 +308,7 @@ impl Run {
                 };
                 if let Some(response) = line.call(request, token) {
                     let coverage = &mut self.cluster.coverage;
-                    self.bulks.answer(token, response, coverage)?;
+                    self.clients.bulks.answer(token, response, coverage)?;
                 }
             }
         }
@@ -316,18 +319,18 @@ impl Run {
     pub(super) fn ask_changes(&mut self, starts: bool) -> Result<bool, Wrong> {
         let mut asked = false;
         for index in 0..changes::KEYS {
-            let Some((server, client)) = self.changes.whom(index, starts, SERVERS) else {
+            let Some((server, client)) = self.clients.changes.whom(index, starts, SERVERS) else {
                 continue;
             };
             let Some(line) = self.line(server) else {
                 continue;
             };
-            let (token, call) = self.changes.next(index, client, line.session);
+            let (token, call) = self.clients.changes.next(index, client, line.session);
             asked = true;
             if let Some(response) = call.request(|request| line.call(request, token)) {
                 self.clocks_reached();
                 let coverage = &mut self.cluster.coverage;
-                self.changes.answer(token, response, coverage)?;
+                self.clients.changes.answer(token, response, coverage)?;
             }
         }
         self.flush_if(asked)
@@ -337,9 +340,9 @@ impl Run {
     /// asked.
     pub(super) fn ask_leases(&mut self, starts: bool) -> Result<bool, Wrong> {
         let mut asked = false;
-        let starts = starts && self.uncounted.is_empty();
+        let starts = starts && self.harm.uncounted.is_empty();
         for slot in 0..leases::SLOTS {
-            let Some(server) = self.leases.whom(slot, starts, SERVERS) else {
+            let Some(server) = self.clients.leases.whom(slot, starts, SERVERS) else {
                 continue;
             };
             let Some(line) = self.line(server) else {
@@ -358,21 +361,21 @@ impl Run {
 
     /// Has all regions flushed or compacted now and then, if anything `starts`. Returns whether that was asked.
     pub(super) fn ask_maintenance(&mut self, starts: bool) -> Result<bool, Wrong> {
-        if !starts || !self.uncounted.is_empty() {
+        if !starts || !self.harm.uncounted.is_empty() {
             return Ok(false);
         }
-        let Some(server) = self.maintainer.whom(SERVERS) else {
+        let Some(server) = self.clients.maintainer.whom(SERVERS) else {
             return Ok(false);
         };
         let Some(line) = self.line(server) else {
             return Ok(false);
         };
         let now = self.cluster.now();
-        let (token, what) = self.maintainer.next(server, line.session, now);
+        let (token, what) = self.clients.maintainer.next(server, line.session, now);
         self.say(format_args!("server {server} is asked to {what:?}"));
         if let Some(response) = line.call(Request::Maintain { what }, token) {
             let coverage = &mut self.cluster.coverage;
-            self.maintainer.answer(token, &response, coverage)?;
+            self.clients.maintainer.answer(token, &response, coverage)?;
         }
         self.flush_if(true)
     }
@@ -380,7 +383,7 @@ impl Run {
     pub(super) fn answer_lease(&mut self, token: u64, response: Response) -> Result<(), Wrong> {
         // A region that is not whole may be opened anew at any time.
         if self.cluster.lacks().is_some() {
-            self.leases.excuse();
+            self.clients.leases.excuse();
         }
         let (leases, mut world) = self.leases_and_world();
         leases.answer(token, response, &mut world)
@@ -395,26 +398,29 @@ impl Run {
             now,
             step: slow::STEP_READS * self.plan.devices.read_cost + self.plan.asleep(),
         };
-        (&mut self.leases, world)
+        (&mut self.clients.leases, world)
     }
 
     /// Has every value in parts be read, what was ingested, and what was changed.
     pub(crate) fn read_longs(&mut self, within: Duration) -> Result<(), Wrong> {
-        self.longs.want_all();
-        self.bulks.want_all();
-        self.changes.want_all(&What::Get);
+        self.clients.longs.want_all();
+        self.clients.bulks.want_all();
+        self.clients.changes.want_all(&What::Get);
         self.read_wanted(within)
     }
 
     /// Has all be read of what was changed that still expires.
     pub(crate) fn read_expiries(&mut self, within: Duration) -> Result<(), Wrong> {
-        self.changes.want_all(&What::Expiry);
+        self.clients.changes.want_all(&What::Expiry);
         self.read_wanted(within)
     }
 
     fn read_wanted(&mut self, within: Duration) -> Result<(), Wrong> {
         let begin = self.cluster.now();
-        while self.longs.is_wanting() || self.bulks.is_wanting() || self.changes.is_wanting() {
+        while self.clients.longs.is_wanting()
+            || self.clients.bulks.is_wanting()
+            || self.clients.changes.is_wanting()
+        {
             if self.cluster.now().since(begin) > within {
                 return Err("long values, ingested or changed pairs cannot be read".to_owned());
             }
@@ -464,6 +470,63 @@ impl Run {
             self.tick(Pace::None)?;
         }
         Ok(())
+    }
+
+    // --- Snapshots that are held ---
+
+    /// The range of a region, without what [`many`] brings into it, which is not read as a whole.
+    pub(super) fn range_of(&self, region: usize) -> KeyRange {
+        let mut range = self.objects.region_ranges()[region].clone();
+        if self.plan.devices.many.is_some() {
+            range.from = range.from.max(many::behind());
+        }
+        range
+    }
+
+    /// Takes a snapshot now and then if `starts`, and reads those that were held long enough.
+    pub(super) fn hold_snapshots(&mut self, starts: bool) -> Result<(), Wrong> {
+        if starts
+            && self.held.snapshots.len() < self.held.max
+            && self.random.chance(1)
+            && (self.plan.devices.small.is_none() || self.random.chance(10))
+        {
+            let region = self.random.below(self.plan.regions);
+            let server = self.cluster.primary_of(region);
+            let id = self.cluster.map.regions()[region].id;
+            let open = self
+                .cluster
+                .active(server)
+                .filter(|_| self.harm.uncounted.is_empty());
+            let taken = open.and_then(|up| Some((up.node.inspect().snapshot(id)?, up.session)));
+            if let Some((snapshot, session)) = taken {
+                let when = self.load.snapshot_moment();
+                let until = self.pacing.ticks + self.random.between(1, 1500) as u64;
+                self.held.snapshots.push(Held {
+                    snapshot,
+                    region,
+                    server,
+                    session,
+                    when,
+                    until,
+                });
+            }
+        }
+        let due = |held: &Held| held.until <= self.pacing.ticks;
+        let Some(at) = self.held.snapshots.iter().position(due) else {
+            return Ok(());
+        };
+        let held = self.held.snapshots.swap_remove(at);
+        if self.cluster.active(held.server).is_none() {
+            return Ok(());
+        }
+        let range = self.range_of(held.region);
+        let direction = self.random.pick(&[Direction::Up, Direction::Down]);
+        let pairs = match read_all(&*held.snapshot, &range, direction) {
+            Err(_) if self.may_be_damaged(held.server) => return Ok(()),
+            pairs => pairs?,
+        };
+        self.cluster.coverage.add("snapshots read", 1);
+        self.load.snapshot(&self.objects, &range, pairs, held.when)
     }
 }
 

@@ -10,27 +10,37 @@ use crate::plan::SERVERS;
 /// Ticks between two counts.
 const TICKS: usize = 400;
 
-impl Run {
+/// See the module documentation.
+pub(crate) struct Bringing<'r> {
+    run: &'r mut Run,
+}
+
+impl<'r> Bringing<'r> {
+    pub(crate) const fn of(run: &'r mut Run) -> Self {
+        Self { run }
+    }
+
     /// Has the client of [`many`] ask for what comes next, and begin with other things if `starts`. Returns whether
     /// anything was asked.
-    pub(super) fn ask_many(&mut self, starts: bool) -> Result<bool, Wrong> {
-        if self.plan.devices.many.is_none() {
+    pub(super) fn ask(&mut self, starts: bool) -> Result<bool, Wrong> {
+        if self.run.plan.devices.many.is_none() {
             return Ok(false);
         }
         let mut asked = false;
-        let home = self.cluster.primary_of(0);
-        if self.ticks.is_multiple_of(TICKS as u64) && self.cluster.up(home).is_some() {
-            let (levels, logs) = self.cluster.segments_of(home);
-            self.many.counted(levels + logs);
+        let home = self.run.cluster.primary_of(0);
+        if self.run.pacing.ticks.is_multiple_of(TICKS as u64) && self.run.cluster.up(home).is_some()
+        {
+            let (levels, logs) = self.run.cluster.segments_of(home);
+            self.run.clients.many.counted(levels + logs);
         }
         for slot in 0..SLOTS {
-            let Some(server) = self.many.whom(slot, starts, home, SERVERS) else {
+            let Some(server) = self.run.clients.many.whom(slot, starts, home, SERVERS) else {
                 continue;
             };
-            let Some(line) = self.line(server) else {
+            let Some(line) = self.run.line(server) else {
                 continue;
             };
-            let Some((token, call)) = self.many.next(slot, line.session) else {
+            let Some((token, call)) = self.run.clients.many.next(slot, line.session) else {
                 continue;
             };
             asked = true;
@@ -44,36 +54,36 @@ impl Run {
                 }
             };
             if let Some(response) = line.call(request, token) {
-                let coverage = &mut self.cluster.coverage;
-                self.many.answer(token, response, coverage)?;
+                let coverage = &mut self.run.cluster.coverage;
+                self.run.clients.many.answer(token, response, coverage)?;
             }
         }
-        self.flush_if(asked)
+        self.run.flush_if(asked)
     }
 
     /// Ticks until the first region's primary has so many segments; at once in runs that are about something else.
     pub(super) fn bring(&mut self, segments: usize) -> Result<(), Wrong> {
-        if self.plan.devices.many.is_none() {
+        if self.run.plan.devices.many.is_none() {
             return Ok(());
         }
-        self.many.counted(0);
-        let (begin, home) = (self.cluster.now(), self.cluster.primary_of(0));
+        self.run.clients.many.counted(0);
+        let (begin, home) = (self.run.cluster.now(), self.run.cluster.primary_of(0));
         loop {
-            let (levels, logs) = self.cluster.segments_of(home);
-            self.say(format_args!(
+            let (levels, logs) = self.run.cluster.segments_of(home);
+            self.run.say(format_args!(
                 "server {home} has {levels} level segments and {logs} log segments"
             ));
             if levels + logs >= segments {
                 return Ok(());
             }
-            if self.cluster.now().since(begin) > many::BROUGHT_WITHIN {
+            if self.run.cluster.now().since(begin) > many::BROUGHT_WITHIN {
                 let within = many::BROUGHT_WITHIN;
                 return Err(format!(
                     "{levels} level segments and {logs} log segments after {within:?}"
                 ));
             }
             for _ in 0..TICKS {
-                self.tick(Pace::Slow)?;
+                self.run.tick(Pace::Slow)?;
             }
         }
     }
@@ -81,39 +91,39 @@ impl Run {
     /// Brings what is still missing when nothing is wrong any more.
     pub(crate) fn bring_all(&mut self) -> Result<(), Wrong> {
         self.bring(many::SEGMENTS_ENOUGH)?;
-        self.many.end();
+        self.run.clients.many.end();
         Ok(())
     }
 
     /// Reads some of what was brought.
-    pub(crate) fn look_at_many(&mut self) -> Result<(), Wrong> {
-        if self.plan.devices.many.is_none() {
+    pub(crate) fn look(&mut self) -> Result<(), Wrong> {
+        if self.run.plan.devices.many.is_none() {
             return Ok(());
         }
-        self.many.wanted = many::LOOKS;
-        let begin = self.cluster.now();
-        while self.many.wanted > 0 {
-            if self.cluster.now().since(begin) > many::WHOLE_WITHIN {
+        self.run.clients.many.wanted = many::LOOKS;
+        let begin = self.run.cluster.now();
+        while self.run.clients.many.wanted > 0 {
+            if self.run.cluster.now().since(begin) > many::WHOLE_WITHIN {
                 return Err("what was brought cannot be read".to_owned());
             }
-            self.tick(Pace::None)?;
+            self.run.tick(Pace::None)?;
         }
         Ok(())
     }
 
     /// Fails where no member has as many segments as the seed promises: then the run has shown nothing.
-    pub(super) fn count_many(&mut self) -> Result<(), Wrong> {
-        if self.plan.devices.many.is_none() {
+    pub(super) fn count(&mut self) -> Result<(), Wrong> {
+        if self.run.plan.devices.many.is_none() {
             return Ok(());
         }
-        let counts = (0..SERVERS).map(|server| self.cluster.segments_of(server));
+        let counts = (0..SERVERS).map(|server| self.run.cluster.segments_of(server));
         let (levels, logs) = counts
             .max_by_key(|(levels, logs)| levels + logs)
             .unwrap_or_default();
-        self.say(format_args!(
+        self.run.say(format_args!(
             "a member has {levels} level segments and {logs} log segments at the end"
         ));
-        let coverage = &mut self.cluster.coverage;
+        let coverage = &mut self.run.cluster.coverage;
         coverage.add(many::LEVEL_SEGMENTS, levels as u64);
         coverage.add(many::LOG_SEGMENTS, logs as u64);
         match levels + logs >= many::SEGMENTS_MIN {

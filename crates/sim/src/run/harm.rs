@@ -1,10 +1,12 @@
 //! What goes wrong in a run, and how it is mended.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use argosy_base::Instant;
 
 use super::{Pace, Run};
+use crate::alone::BesideFailed;
 use crate::asks::Ask;
 use crate::cluster::{REFUSED, Started};
 use crate::coverage;
@@ -13,6 +15,7 @@ use crate::judge::ProcessEnd;
 use crate::load::Wrong;
 use crate::objects::ObjectKey;
 use crate::plan::{Event, SERVERS, WorldKind};
+use crate::random::Random;
 
 /// How long ago a write has to be for its loss with the power not to be excused by the time that a
 /// flush takes.
@@ -27,10 +30,74 @@ const HEALING_TICKS: usize = 200;
 /// Requests of all kinds while a device is damaged and all else is well, and so many reads besides.
 const LOOKS_MAX: usize = 60;
 
+/// What is wrong with servers, and what becomes of it.
+pub(crate) struct Harm {
+    /// Servers that have lost power since every region was whole.
+    pub(super) lost: BTreeSet<usize>,
+    /// The same, whose device is damaged or was replaced.
+    pub(super) emptied: BTreeSet<usize>,
+    /// Regions of which it is not known yet what they hold, and how their process ended.
+    pub(super) uncounted: BTreeMap<usize, ProcessEnd>,
+    /// A device was stalled, lately.
+    stalled: bool,
+    /// Servers whose device fails, or has failed, in this episode.
+    faulted: BTreeSet<usize>,
+    /// What becomes of devices that have failed.
+    pub(super) failing: Random,
+    /// Servers whose device is damaged, and where.
+    damaged: BTreeSet<usize>,
+    /// Servers of which levels are damaged, which the others have to repair.
+    healing: BTreeSet<usize>,
+    /// Servers of which windows were damaged since every region was whole.
+    rotten: BTreeSet<usize>,
+    damaging: Random,
+    spoiling: Random,
+    /// A copy that has to take another member's has no room for it beside its own.
+    pub(super) no_room_to_return: bool,
+}
+
+impl Harm {
+    /// Nothing is wrong.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            lost: BTreeSet::new(),
+            emptied: BTreeSet::new(),
+            uncounted: BTreeMap::new(),
+            stalled: false,
+            faulted: BTreeSet::new(),
+            failing: Random::new(seed, 19),
+            damaged: BTreeSet::new(),
+            healing: BTreeSet::new(),
+            rotten: BTreeSet::new(),
+            damaging: Random::new(seed, 23),
+            spoiling: Random::new(seed, 44),
+            no_room_to_return: false,
+        }
+    }
+
+    /// How many others than `server` have lost something.
+    pub(super) fn others_gone(&self, server: usize) -> usize {
+        let gone = self.lost.union(&self.emptied);
+        gone.filter(|other| **other != server).count()
+    }
+
+    /// Whether no server has lost anything yet, or may.
+    pub(super) fn all_have_what_they_had(&self) -> bool {
+        self.lost.is_empty() && self.emptied.is_empty() && self.faulted.is_empty()
+    }
+
+    /// Whether a device fails or is damaged.
+    pub(super) fn is_hurt(&self, server: usize) -> bool {
+        let damaged = [&self.damaged, &self.healing, &self.rotten];
+        let damaged = damaged.iter().any(|servers| servers.contains(&server));
+        self.faulted.contains(&server) || damaged
+    }
+}
+
 impl Run {
     pub(super) fn happen(&mut self, event: Event) -> Result<(), Wrong> {
         self.answers()?;
-        self.leases.excuse();
+        self.clients.leases.excuse();
         match event {
             Event::Kill(server) => {
                 let ended = self.cluster.kill(server);
@@ -93,7 +160,7 @@ impl Run {
             Event::Stall(server) | Event::Unstall(server) => {
                 let stall = matches!(event, Event::Stall(_));
                 self.cluster.set_stalled(server, stall);
-                self.stalled |= stall;
+                self.harm.stalled |= stall;
                 let how = if stall { "does nothing" } else { "goes on" };
                 self.say(format_args!("the device of server {server} {how}"));
             }
@@ -101,7 +168,7 @@ impl Run {
                 // It may lose what is not durable, as with the power.
                 let up = self.cluster.up(server).is_some();
                 if up && self.may_lose_power(server) {
-                    self.faulted.insert(server);
+                    self.harm.faulted.insert(server);
                     self.cluster.fail_device(server, op, count);
                     self.say(format_args!(
                         "the device of server {server} fails at {op} {count}"
@@ -133,12 +200,12 @@ impl Run {
         match event {
             Event::Damage(server, damage) if self.may_lose_device(server) => {
                 match damage {
-                    Damage::Levels(_) => self.healing.insert(server),
-                    Damage::Window(_) => self.rotten.insert(server),
-                    _ => self.damaged.insert(server),
+                    Damage::Levels(_) => self.harm.healing.insert(server),
+                    Damage::Window(_) => self.harm.rotten.insert(server),
+                    _ => self.harm.damaged.insert(server),
                 };
                 self.load.damage();
-                self.cluster.damage(server, damage, &mut self.damaging);
+                self.cluster.damage(server, damage, &mut self.harm.damaging);
                 let what = match damage {
                     Damage::Window(_) => "the windows",
                     _ => "the device",
@@ -155,17 +222,17 @@ impl Run {
 
     /// All others lose their devices, where every region is whole at this moment.
     fn leave_alone(&mut self, server: usize) -> Result<(), Wrong> {
-        let hurt = (0..SERVERS).find(|server| self.is_hurt(*server));
+        let hurt = (0..SERVERS).find(|server| self.harm.is_hurt(*server));
         let hurt = hurt.map(|hurt| format!("the device of server {hurt} may be damaged"));
         if let Some(lacks) = hurt.or_else(|| self.cluster.lacks()) {
             self.say(format_args!("server {server} is not left alone: {lacks}"));
             return Ok(());
         }
         // Every member has all of it.
-        self.lost.clear();
-        self.emptied.clear();
+        self.harm.lost.clear();
+        self.harm.emptied.clear();
         for other in (0..SERVERS).filter(|other| *other != server) {
-            self.emptied.insert(other);
+            self.harm.emptied.insert(other);
             self.replace(other)?;
         }
         self.cluster.coverage.add("members left alone", 1);
@@ -174,36 +241,26 @@ impl Run {
 
     /// Whether a server may lose power, so that a member of each region keeps what it had; if so, it does.
     fn may_lose_power(&mut self, server: usize) -> bool {
-        let may = self.plan.kind == WorldKind::Powerless || self.others_gone(server) + 1 < SERVERS;
+        let may =
+            self.plan.kind == WorldKind::Powerless || self.harm.others_gone(server) + 1 < SERVERS;
         if may {
-            self.lost.insert(server);
+            self.harm.lost.insert(server);
         }
         may
     }
 
     /// The same of all that is on its device.
     fn may_lose_device(&mut self, server: usize) -> bool {
-        let may = self.others_gone(server) + 1 < SERVERS;
+        let may = self.harm.others_gone(server) + 1 < SERVERS;
         if may {
-            self.emptied.insert(server);
+            self.harm.emptied.insert(server);
         }
         may
     }
 
-    /// How many others than `server` have lost something.
-    fn others_gone(&self, server: usize) -> usize {
-        let gone = self.lost.union(&self.emptied);
-        gone.filter(|other| **other != server).count()
-    }
-
-    /// Whether no server has lost anything yet, or may.
-    pub(crate) fn all_have_what_they_had(&self) -> bool {
-        self.lost.is_empty() && self.emptied.is_empty() && self.faulted.is_empty()
-    }
-
     /// The copies of a server are filled anew: until then it has lost what it had.
     pub(crate) fn expects_refill(&mut self, server: usize) {
-        self.emptied.insert(server);
+        self.harm.emptied.insert(server);
     }
 
     /// Takes power from servers, as far as that leaves a member of each region what it had.
@@ -217,8 +274,8 @@ impl Run {
             u64::try_from((self.plan.engine.flush_interval + FLUSH_SLACK).as_nanos()).unwrap_or(0),
         );
         for server in &servers {
-            let by = if self.stalled { 0 } else { durable_by };
-            let flushed = self.maintainer.flushed();
+            let by = if self.harm.stalled { 0 } else { durable_by };
+            let flushed = self.clients.maintainer.flushed();
             self.expect_to_hold(*server, flushed.max(Instant::from_nanos(by)));
         }
         if !servers.is_empty() {
@@ -243,13 +300,13 @@ impl Run {
         self.answers()?;
         for server in 0..SERVERS {
             if self.cluster.found_no_room_to_open(server) {
-                self.faulted.insert(server);
+                self.harm.faulted.insert(server);
                 let coverage = &mut self.cluster.coverage;
                 coverage.add(coverage::NO_ROOM_TO_OPEN, 1);
             }
         }
-        for server in std::mem::take(&mut self.faulted) {
-            let loses = self.failing.chance(50);
+        for server in std::mem::take(&mut self.harm.faulted) {
+            let loses = self.harm.failing.chance(50);
             let failure = self.cluster.failure(server);
             let how = match &failure {
                 Some(error) => format!("ends, since its device has failed: {error}"),
@@ -264,17 +321,17 @@ impl Run {
 
     /// Has damaged devices used for a while, and then replaced.
     fn end_damage(&mut self) -> Result<(), Wrong> {
-        if self.damaged.is_empty() && self.healing.is_empty() {
+        if self.harm.damaged.is_empty() && self.harm.healing.is_empty() {
             return Ok(());
         }
         self.use_damaged()?;
-        let hurt = std::mem::take(&mut self.damaged);
+        let hurt = std::mem::take(&mut self.harm.damaged);
         for server in hurt.iter().copied() {
             self.cluster.count_noticed(server);
         }
         // Who began with nothing beside a damaged member may have its damage.
-        for server in self.emptied.clone() {
-            if !self.healing.contains(&server) || hurt.contains(&server) {
+        for server in self.harm.emptied.clone() {
+            if !self.harm.healing.contains(&server) || hurt.contains(&server) {
                 self.replace(server)?;
             }
         }
@@ -283,12 +340,15 @@ impl Run {
 
     /// Asks for this and that while something is damaged, and for all objects.
     fn use_damaged(&mut self) -> Result<(), Wrong> {
-        self.troubled_ops = self.troubled_ops.max(LOOKS_MAX);
-        let until = self.cluster.now() + self.damaging.micros(5_000, 150_000);
+        self.pacing.troubled_ops = self.pacing.troubled_ops.max(LOOKS_MAX);
+        let until = self.cluster.now() + self.harm.damaging.micros(5_000, 150_000);
         while self.cluster.now() < until {
             self.tick(Pace::Slow)?;
         }
-        let looks = self.damaging.between(1, 1 + self.objects.len() / LOOKS_MAX);
+        let looks = self
+            .harm
+            .damaging
+            .between(1, 1 + self.objects.len() / LOOKS_MAX);
         for object in (0..self.objects.len()).step_by(looks) {
             let key = ObjectKey::first(object);
             self.ask_alone(Ask::Get { key })?;
@@ -301,16 +361,16 @@ impl Run {
     /// Has damaged windows used for a while, and then recovered from: a copy that was opened has been read as far as
     /// its logs go.
     fn end_rot(&mut self) -> Result<(), Wrong> {
-        if self.rotten.is_empty() {
+        if self.harm.rotten.is_empty() {
             return Ok(());
         }
         self.use_damaged()?;
-        for server in self.rotten.clone() {
+        for server in self.harm.rotten.clone() {
             self.cluster.count_noticed(server);
         }
         let (all, powerless) = self.ends_rot();
         for server in 0..SERVERS {
-            if all || self.rotten.contains(&server) {
+            if all || self.harm.rotten.contains(&server) {
                 let ended = self.cluster.kill(server);
                 self.ended(server, ended, "is killed, for what windows hold");
             }
@@ -321,17 +381,17 @@ impl Run {
 
     /// Whether all servers are killed at the end of an episode with damaged windows, and who loses power.
     fn ends_rot(&mut self) -> (bool, u8) {
-        match self.damaging.below(4) {
+        match self.harm.damaging.below(4) {
             0 => (false, 0),
-            1 => (false, 1 << self.damaging.below(SERVERS)),
-            2 => (true, 1 << self.damaging.below(SERVERS)),
+            1 => (false, 1 << self.harm.damaging.below(SERVERS)),
+            2 => (true, 1 << self.harm.damaging.below(SERVERS)),
             _ => (true, 0),
         }
     }
 
     /// Waits until the members have repaired each other. All regions are open.
     pub(super) fn heal(&mut self) -> Result<(), Wrong> {
-        let (healing, rotten) = (&mut self.healing, &mut self.rotten);
+        let (healing, rotten) = (&mut self.harm.healing, &mut self.harm.rotten);
         if std::mem::take(healing).is_empty() && std::mem::take(rotten).is_empty() {
             return Ok(());
         }
@@ -354,10 +414,10 @@ impl Run {
     /// A device is lost for good, and an empty one put in its place. The server takes it only when an operator
     /// says so.
     fn replace(&mut self, server: usize) -> Result<(), Wrong> {
-        self.damaged.remove(&server);
-        self.healing.remove(&server);
-        self.rotten.remove(&server);
-        let ended = self.cluster.replace_device(server, &mut self.damaging);
+        self.harm.damaged.remove(&server);
+        self.harm.healing.remove(&server);
+        self.harm.rotten.remove(&server);
+        let ended = self.cluster.replace_device(server, &mut self.harm.damaging);
         self.ended(server, ended, "ends");
         self.say(format_args!("the device of server {server} is replaced"));
         match self.cluster.allow_new_device(server) {
@@ -368,27 +428,16 @@ impl Run {
         }
     }
 
-    /// Whether a device fails or is damaged.
-    pub(super) fn is_hurt(&self, server: usize) -> bool {
-        let damaged = [&self.damaged, &self.healing, &self.rotten];
-        let damaged = damaged.iter().any(|servers| servers.contains(&server));
-        self.faulted.contains(&server) || damaged
-    }
-
     /// Whether what a server reads from its device may be damaged: it may have it from a damaged one.
     pub(crate) fn may_be_damaged(&self, server: usize) -> bool {
-        self.is_hurt(server) || self.load.devices.damaged && self.emptied.contains(&server)
+        self.harm.is_hurt(server)
+            || self.load.devices.damaged && self.harm.emptied.contains(&server)
     }
 
     fn forget(&mut self, session: u32) {
-        self.snapshots.retain(|held| held.session != session);
+        self.held.forget_session(session);
         self.load.lost(session, &mut self.cluster.coverage);
-        self.longs.lost(session);
-        self.bulks.lost(session);
-        self.changes.lost(session);
-        self.leases.lost(session);
-        self.maintainer.lost(session);
-        self.many.lost(session);
+        self.clients.lost(session);
     }
 
     /// Whatever a single copy applied by `moment` has to be there when its server is back.
@@ -400,7 +449,7 @@ impl Run {
                         at_least: self.load.orders.applied_by(region, moment),
                         moment: self.load.last_moment(),
                     };
-                    self.uncounted.entry(region).or_insert(end);
+                    self.harm.uncounted.entry(region).or_insert(end);
                 }
             }
         }
@@ -410,7 +459,7 @@ impl Run {
         match self.cluster.start(server, die_after) {
             Started::Up => self.say(format_args!("server {server} is up")),
             Started::Died => self.say(format_args!("server {server} died while it started")),
-            Started::Refused(why) if self.damaged.contains(&server) => {
+            Started::Refused(why) if self.harm.damaged.contains(&server) => {
                 self.cluster.coverage.add(REFUSED, 1);
                 self.say(format_args!("server {server} cannot start: {why}"));
             }
@@ -430,7 +479,7 @@ impl Run {
 
     /// Undoes all harm.
     pub(crate) fn mend(&mut self) -> Result<(), Wrong> {
-        self.leases.excuse();
+        self.clients.leases.excuse();
         self.cluster.world.heal_all();
         self.cluster.wire.set(0);
         for server in 0..SERVERS {
@@ -444,14 +493,58 @@ impl Run {
                 self.cluster.coverage.add("memory refused", refused);
             }
         }
-        self.stalled = false;
+        self.harm.stalled = false;
         self.end_faulted()?;
         self.unspoil()?;
         self.start_all()?;
-        self.live_with_failed_copies()?;
+        BesideFailed::of(self).go_on()?;
         self.end_damage()?;
         self.end_rot()?;
         self.say(format_args!("everything is mended"));
+        Ok(())
+    }
+
+    pub(crate) fn fail_copy(&mut self, server: usize, region: usize) {
+        let id = self.cluster.map.regions()[region].id;
+        if let Some(up) = self.cluster.active(server)
+            && up.node.inspect().fail_copy(id)
+        {
+            self.say(format_args!("the copy of {id} on server {server} fails"));
+        }
+    }
+
+    pub(crate) fn refuse_memory(&mut self, server: usize, count: u64) {
+        if let Some(up) = self.cluster.up(server) {
+            up.crash_point.refuse_memory(count);
+            self.say(format_args!(
+                "server {server} gets no shared memory {count} times"
+            ));
+        }
+    }
+
+    /// The copies of a server cannot be opened when it is back. The other servers lose power, unless it is alone.
+    pub(crate) fn spoil(&mut self, server: usize, alone: bool) {
+        if !self.harm.all_have_what_they_had() {
+            return;
+        }
+        match alone {
+            true => self.expects_refill(server),
+            false => self.power(0b111 & !(1 << server)),
+        }
+        let ended = self.cluster.spoil(server, &mut self.harm.spoiling);
+        self.ended(server, ended, "is killed, and its manifests are spoilt");
+    }
+
+    /// Undoes that, where it still can be undone.
+    pub(crate) fn unspoil(&mut self) -> Result<(), Wrong> {
+        for server in 0..SERVERS {
+            let ended = self.cluster.unspoil(server);
+            self.ended(
+                server,
+                ended,
+                "is killed, and its manifests are as they were",
+            );
+        }
         Ok(())
     }
 }

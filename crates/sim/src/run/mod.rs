@@ -13,27 +13,26 @@
 
 mod asking;
 mod bringing;
+mod clients;
 mod harm;
 mod snapshots;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use argosy_base::{Direction, Instant};
 use argosy_server::service::Response;
 
 use crate::asks::Chooser;
-use crate::bulk::{self, Bulks};
-use crate::changes::{self, Changes};
+use crate::budget;
 use crate::cluster::Cluster;
 use crate::coverage::{self, Coverage};
 use crate::depend::Depend;
 use crate::erase::Erase;
-use crate::judge::ProcessEnd;
-use crate::leases::{self, Leases};
+use crate::finish::Ending;
+use crate::full;
+use crate::leases;
 use crate::load::{Answer, Expect, Load, Wrong};
-use crate::long::{self, Longs};
-use crate::maintain::{self, Maintainer};
+use crate::maintain;
 use crate::many;
 use crate::objects::Objects;
 use crate::plan::{Episode, Plan, SERVERS, WorldKind};
@@ -42,7 +41,10 @@ use crate::profile::Profile;
 use crate::random::Random;
 use crate::small::Aim;
 use crate::words::Words;
-use snapshots::{Held, read_all};
+pub(crate) use bringing::Bringing;
+use clients::Clients;
+use harm::Harm;
+use snapshots::{HeldSnapshots, read_all};
 
 /// How long, in simulated time, every region may take to be whole again once nothing is wrong.
 const WHOLE_WITHIN: Duration = Duration::from_secs(20);
@@ -94,47 +96,30 @@ pub(crate) struct Run {
     pub(crate) cluster: Cluster,
     pub(crate) load: Load,
     pub(crate) words: Words,
+    pub(crate) asks: Asks,
+    pub(crate) clients: Clients,
+    pub(crate) random: Random,
+    pub(crate) held: HeldSnapshots,
+    /// How requests may be answered at present.
+    pub(crate) expect: Expect,
+    pub(crate) harm: Harm,
+    pub(crate) pacing: Pacing,
+}
+
+/// What chooses what the load asks.
+pub(crate) struct Asks {
     chooser: Chooser,
     pub(crate) depend: Depend,
     erase: Erase,
-    pub(crate) longs: Longs,
-    bulks: Bulks,
-    pub(crate) changes: Changes,
-    leases: Leases,
-    maintainer: Maintainer,
-    many: many::Client,
-    pub(crate) random: Random,
-    snapshots: Vec<Held>,
-    /// How many of them, at most.
-    pub(crate) snapshots_max: usize,
-    /// How requests may be answered at present.
-    pub(crate) expect: Expect,
-    /// Servers that have lost power since every region was whole.
-    lost: BTreeSet<usize>,
-    /// The same, whose device is damaged or was replaced.
-    emptied: BTreeSet<usize>,
-    /// Regions of which it is not known yet what they hold, and how their process ended.
-    uncounted: BTreeMap<usize, ProcessEnd>,
-    /// A device was stalled, lately.
-    stalled: bool,
-    /// Servers whose device fails, or has failed, in this episode.
-    faulted: BTreeSet<usize>,
-    /// What becomes of devices that have failed.
-    failing: Random,
-    /// Servers whose device is damaged, and where.
-    damaged: BTreeSet<usize>,
-    /// Servers of which levels are damaged, which the others have to repair.
-    healing: BTreeSet<usize>,
-    /// Servers of which windows were damaged since every region was whole.
-    rotten: BTreeSet<usize>,
-    damaging: Random,
-    pub(crate) spoiling: Random,
+}
+
+/// How far a run is.
+#[derive(Default)]
+pub(crate) struct Pacing {
     pub(crate) ticks: u64,
     /// How long nothing has happened.
     idle: u32,
     troubled_ops: usize,
-    /// A copy that has to take another member's has no room for it beside its own.
-    no_room_to_return: bool,
 }
 
 /// Runs `seed`.
@@ -142,7 +127,7 @@ pub(crate) struct Run {
 pub fn run(seed: u64, options: &RunOptions) -> RunReport {
     let mut run = Run::new(seed, options);
     let mut wrong = run.go().err();
-    if run.no_room_to_return {
+    if run.harm.no_room_to_return {
         // That is so for ever: what was answered is all that there is to judge.
         run.cluster.coverage.add(coverage::NO_ROOM_TO_RETURN, 1);
         wrong = run.judge().err();
@@ -173,38 +158,21 @@ impl Run {
                 plan.devices.small.is_some() || plan.devices.fails,
             )
             .on_devices_that_fail(plan.devices.fails),
-            chooser: Chooser::new(&plan, Random::new(seed, 4)),
-            depend: Depend::new(&plan, seed),
-            erase: Erase::new(&plan, seed),
-            longs: Longs::new(&plan, seed),
-            bulks: Bulks::new(&plan, seed),
-            changes: Changes::new(&plan, seed),
-            leases: Leases::new(&plan, seed),
-            maintainer: Maintainer::new(&plan, seed),
-            many: many::Client::new(&plan, seed),
+            asks: Asks {
+                chooser: Chooser::new(&plan, Random::new(seed, 4)),
+                depend: Depend::new(&plan, seed),
+                erase: Erase::new(&plan, seed),
+            },
+            clients: Clients::new(&plan, seed),
             random: Random::new(seed, 5),
             words: Words::new(options.print),
             plan,
             objects,
             cluster,
-            snapshots: Vec::new(),
-            snapshots_max: 2,
+            held: HeldSnapshots::default(),
             expect: Expect::Anything,
-            lost: BTreeSet::new(),
-            emptied: BTreeSet::new(),
-            uncounted: BTreeMap::new(),
-            stalled: false,
-            faulted: BTreeSet::new(),
-            failing: Random::new(seed, 19),
-            damaged: BTreeSet::new(),
-            healing: BTreeSet::new(),
-            rotten: BTreeSet::new(),
-            damaging: Random::new(seed, 23),
-            spoiling: Random::new(seed, 44),
-            ticks: 0,
-            idle: 0,
-            troubled_ops: 0,
-            no_room_to_return: false,
+            harm: Harm::new(seed),
+            pacing: Pacing::default(),
         }
     }
 
@@ -224,15 +192,15 @@ impl Run {
         ));
         self.start_all()?;
         self.wait_whole(Pace::None)?;
-        self.bring(many::SEGMENTS_EARLY)?;
+        Bringing::of(self).bring(many::SEGMENTS_EARLY)?;
         for (index, episode) in std::mem::take(&mut self.plan.episodes).iter().enumerate() {
             let small = self.plan.devices.small.as_ref();
-            self.chooser.aim = small.map_or(Aim::Anything, |small| small.aim(index));
+            self.asks.chooser.aim = small.map_or(Aim::Anything, |small| small.aim(index));
             self.episode(episode)?;
         }
-        self.chooser.aim = Aim::Anything;
-        self.finish()?;
-        self.count_many()
+        self.asks.chooser.aim = Aim::Anything;
+        Ending::of(self).finish()?;
+        Bringing::of(self).count()
     }
 
     fn episode(&mut self, episode: &Episode) -> Result<(), Wrong> {
@@ -240,7 +208,7 @@ impl Run {
         while (self.load.next_op() as usize) < until {
             self.tick(Pace::Full)?;
         }
-        self.troubled_ops = TROUBLED_OPS_MAX;
+        self.pacing.troubled_ops = TROUBLED_OPS_MAX;
         self.say(format_args!(
             "an episode of {} events",
             episode.events.len()
@@ -267,8 +235,8 @@ impl Run {
     }
 
     pub(crate) fn forget_snapshots(&mut self) {
-        self.snapshots.clear();
-        self.leases.clear();
+        self.held.clear();
+        self.clients.leases.clear();
     }
 
     /// Ticks until every region is whole.
@@ -283,8 +251,11 @@ impl Run {
             if self.cluster.now().since(begin) > within {
                 let mut failed = self.cluster.failed_copies();
                 if self.plan.devices.small.is_some() {
-                    failed.push_str(&self.space_in_words());
-                    self.no_room_to_return = self.has_no_room();
+                    failed.push_str(&full::space_in_words(
+                        &self.cluster,
+                        self.plan.engine.segment_bytes,
+                    ));
+                    self.harm.no_room_to_return = full::has_no_room(&self.cluster);
                 }
                 return Err(format!(
                     "not whole again within {within:?}: {lacks}{failed}"
@@ -295,20 +266,20 @@ impl Run {
         let took = self.cluster.now().since(begin);
         self.say(format_args!("every region is whole, after {took:?}"));
         self.heal()?;
-        self.lost.clear();
-        self.emptied.clear();
+        self.harm.lost.clear();
+        self.harm.emptied.clear();
         self.load.devices.damaged = false;
         Ok(())
     }
 
     /// Finds out what regions hold whose only process ended.
     fn recount(&mut self) -> Result<(), Wrong> {
-        if self.uncounted.is_empty() {
+        if self.harm.uncounted.is_empty() {
             return Ok(());
         }
         self.drain()?;
-        self.leases.clear();
-        for (region, end) in std::mem::take(&mut self.uncounted) {
+        self.clients.leases.clear();
+        for (region, end) in std::mem::take(&mut self.harm.uncounted) {
             let server = self.cluster.primary_of(region);
             let node = &self.cluster.up(server).expect("every server is up").node;
             let id = self.cluster.map.regions()[region].id;
@@ -323,7 +294,7 @@ impl Run {
             self.cluster
                 .coverage
                 .add("writes lost with power", lost as u64);
-            self.snapshots.retain(|held| held.region != region);
+            self.held.forget_region(region);
             self.say(format_args!(
                 "region {} has lost its last {lost} writes",
                 region + 1
@@ -332,30 +303,36 @@ impl Run {
         Ok(())
     }
 
-    /// Ticks until nothing is under way.
-    pub(crate) fn drain(&mut self) -> Result<(), Wrong> {
-        while !self.load.pending().is_empty() || self.others_are_busy() {
-            self.tick(Pace::None)?;
-        }
+    /// Judges all histories.
+    pub(crate) fn judge(&mut self) -> Result<(), Wrong> {
+        let judged = self.load.judge(&self.objects)?;
+        self.cluster
+            .coverage
+            .add("outcomes proven by order", judged.proven as u64);
+        self.cluster
+            .coverage
+            .add("histories undecided", judged.undecided as u64);
+        self.say(format_args!("every history is possible"));
         Ok(())
     }
 
-    /// Whether clients beside the load wait for answers.
-    fn others_are_busy(&self) -> bool {
-        let changing = self.changes.is_busy() || self.leases.is_busy() || self.maintainer.is_busy();
-        let changing = changing || self.many.is_busy();
-        self.longs.is_busy() || self.bulks.is_busy() || changing
+    /// Ticks until nothing is under way.
+    pub(crate) fn drain(&mut self) -> Result<(), Wrong> {
+        while !self.load.pending().is_empty() || self.clients.are_busy() {
+            self.tick(Pace::None)?;
+        }
+        Ok(())
     }
 
     // --- Ticks ---
 
     /// See the module documentation.
     pub(crate) fn tick(&mut self, pace: Pace) -> Result<(), Wrong> {
-        self.ticks += 1;
-        let span = if self.idle == 0 {
+        self.pacing.ticks += 1;
+        let span = if self.pacing.idle == 0 {
             self.random.micros(5, 120)
         } else {
-            self.random.micros(20, 100 << self.idle.min(5))
+            self.random.micros(20, 100 << self.pacing.idle.min(5))
         };
         self.cluster.clock.advance(span);
         self.walls();
@@ -369,7 +346,7 @@ impl Run {
         self.clocks_reached();
         busy |= self.answers()?;
         self.overdue()?;
-        self.look_at_budgets()?;
+        budget::look(&mut self.cluster, self.pacing.ticks)?;
         self.hold_snapshots(pace != Pace::None)?;
         busy |= self.ask_some(pace, span)?;
         busy |= self.ask_long(pace != Pace::None)?;
@@ -377,14 +354,14 @@ impl Run {
         busy |= self.ask_changes(pace != Pace::None)?;
         busy |= self.ask_leases(pace != Pace::None)?;
         busy |= self.ask_maintenance(pace != Pace::None)?;
-        busy |= self.ask_many(pace != Pace::None)?;
-        self.idle = if busy { 0 } else { self.idle + 1 };
+        busy |= Bringing::of(self).ask(pace != Pace::None)?;
+        self.pacing.idle = if busy { 0 } else { self.pacing.idle + 1 };
         Ok(())
     }
 
     /// Sets a clock now and then.
     fn walls(&mut self) {
-        if let Some((server, began)) = self.depend.skew() {
+        if let Some((server, began)) = self.asks.depend.skew() {
             self.cluster.set_wall(server, began);
         }
         self.clocks_reached();
@@ -396,7 +373,8 @@ impl Run {
         let reached = walls.max().unwrap_or_default();
         self.load.time_reached(reached);
         let right = self.cluster.right_time();
-        self.changes
+        self.clients
+            .changes
             .time_reached(right, self.load.expiries.reached());
     }
 
@@ -404,7 +382,7 @@ impl Run {
     fn step(&mut self, server: usize) -> Result<bool, Wrong> {
         let mut requests = self.random.below(5);
         let pace = self.cluster.pace(server);
-        if pace < 100 && !self.failing.chance(pace) {
+        if pace < 100 && !self.harm.failing.chance(pace) {
             requests = 0;
         }
         let mut busy = self.cluster.run_device(server, requests);
@@ -456,35 +434,14 @@ impl Run {
             self.clocks_reached();
         }
         for (token, response) in answers {
-            if token >= many::TOKEN {
-                self.many
-                    .answer(token, response, &mut self.cluster.coverage)?;
-                continue;
-            }
-            if token >= maintain::TOKEN {
-                let coverage = &mut self.cluster.coverage;
-                self.maintainer.answer(token, &response, coverage)?;
-                continue;
-            }
-            if token >= leases::TOKEN {
+            if token >= leases::TOKEN && token < maintain::TOKEN {
                 self.answer_lease(token, response)?;
                 continue;
             }
-            if token >= changes::TOKEN {
-                let coverage = &mut self.cluster.coverage;
-                self.changes.answer(token, response, coverage)?;
+            let coverage = &mut self.cluster.coverage;
+            let Some(response) = self.clients.answer(token, response, coverage)? else {
                 continue;
-            }
-            if token >= bulk::TOKEN {
-                let coverage = &mut self.cluster.coverage;
-                self.bulks.answer(token, response, coverage)?;
-                continue;
-            }
-            if token >= long::TOKEN {
-                self.longs
-                    .answer(token, response, &mut self.cluster.coverage)?;
-                continue;
-            }
+            };
             let op = u32::try_from(token).expect("a token is an operation");
             self.answered(op, response)?;
         }
@@ -530,7 +487,7 @@ impl Run {
                 ));
             }
         }
-        if let Some((server, asked)) = self.maintainer.pending()
+        if let Some((server, asked)) = self.clients.maintainer.pending()
             && let Some(up) = self.cluster.active(server)
             && now.since(asked.max(up.since)) > self.plan.load.deadline * 5 / 4 + ANSWER_SLACK
         {

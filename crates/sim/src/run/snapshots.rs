@@ -5,74 +5,53 @@ use std::ops::Range;
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::Snapshot;
 
-use super::Run;
 use crate::load::{Pairs, Wrong};
-use crate::many;
+
+/// How many are held, at most.
+const MAX: usize = 2;
 
 /// A snapshot that is held.
 pub(super) struct Held {
-    snapshot: Box<dyn Snapshot>,
+    pub(super) snapshot: Box<dyn Snapshot>,
     pub(super) region: usize,
-    server: usize,
+    pub(super) server: usize,
     pub(super) session: u32,
-    when: Range<u64>,
-    until: u64,
+    pub(super) when: Range<u64>,
+    pub(super) until: u64,
 }
 
-impl Run {
-    /// The range of a region, without what [`many`] brings into it, which is not read as a whole.
-    pub(super) fn range_of(&self, region: usize) -> KeyRange {
-        let mut range = self.objects.region_ranges()[region].clone();
-        if self.plan.devices.many.is_some() {
-            range.from = range.from.max(many::behind());
+/// Those that are held.
+pub(crate) struct HeldSnapshots {
+    pub(super) snapshots: Vec<Held>,
+    /// How many, at most.
+    pub(crate) max: usize,
+}
+
+impl Default for HeldSnapshots {
+    fn default() -> Self {
+        Self {
+            snapshots: Vec::new(),
+            max: MAX,
         }
-        range
+    }
+}
+
+impl HeldSnapshots {
+    /// Has as many be held as usual, or none.
+    pub(crate) const fn allow(&mut self, any: bool) {
+        self.max = if any { MAX } else { 0 };
     }
 
-    /// Takes a snapshot now and then if `starts`, and reads those that were held long enough.
-    pub(super) fn hold_snapshots(&mut self, starts: bool) -> Result<(), Wrong> {
-        if starts
-            && self.snapshots.len() < self.snapshots_max
-            && self.random.chance(1)
-            && (self.plan.devices.small.is_none() || self.random.chance(10))
-        {
-            let region = self.random.below(self.plan.regions);
-            let server = self.cluster.primary_of(region);
-            let id = self.cluster.map.regions()[region].id;
-            let open = self
-                .cluster
-                .active(server)
-                .filter(|_| self.uncounted.is_empty());
-            let taken = open.and_then(|up| Some((up.node.inspect().snapshot(id)?, up.session)));
-            if let Some((snapshot, session)) = taken {
-                let when = self.load.snapshot_moment();
-                let until = self.ticks + self.random.between(1, 1500) as u64;
-                self.snapshots.push(Held {
-                    snapshot,
-                    region,
-                    server,
-                    session,
-                    when,
-                    until,
-                });
-            }
-        }
-        let due = |held: &Held| held.until <= self.ticks;
-        let Some(at) = self.snapshots.iter().position(due) else {
-            return Ok(());
-        };
-        let held = self.snapshots.swap_remove(at);
-        if self.cluster.active(held.server).is_none() {
-            return Ok(());
-        }
-        let range = self.range_of(held.region);
-        let direction = self.random.pick(&[Direction::Up, Direction::Down]);
-        let pairs = match read_all(&*held.snapshot, &range, direction) {
-            Err(_) if self.may_be_damaged(held.server) => return Ok(()),
-            pairs => pairs?,
-        };
-        self.cluster.coverage.add("snapshots read", 1);
-        self.load.snapshot(&self.objects, &range, pairs, held.when)
+    pub(super) fn clear(&mut self) {
+        self.snapshots.clear();
+    }
+
+    pub(super) fn forget_region(&mut self, region: usize) {
+        self.snapshots.retain(|held| held.region != region);
+    }
+
+    pub(super) fn forget_session(&mut self, session: u32) {
+        self.snapshots.retain(|held| held.session != session);
     }
 }
 
