@@ -10,7 +10,7 @@ pub type Write<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// When a put is to be done at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Only {
+pub enum PutOnly {
     /// Where the key is not bound.
     IfAbsent,
     /// Where the key is bound.
@@ -109,7 +109,7 @@ pub trait Kv: Send {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), ClientError>;
 
     /// Binds `key` to `value` on a condition. Returns whether it held.
-    fn put_only(&mut self, only: Only, key: &[u8], value: &[u8]) -> Result<bool, ClientError>;
+    fn put_only(&mut self, only: PutOnly, key: &[u8], value: &[u8]) -> Result<bool, ClientError>;
 
     /// Removes `key`. Returns whether it was bound.
     fn delete(&mut self, key: &[u8]) -> Result<bool, ClientError>;

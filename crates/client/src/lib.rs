@@ -34,6 +34,6 @@ pub mod resp;
 
 pub use argosy_base::KeyRange;
 pub use error::ClientError;
-pub use kv::{Kv, Only, Page, Pairs, Span, Write};
+pub use kv::{Kv, Page, Pairs, PutOnly, Span, Write};
 pub use native::Client;
 pub use resp::RespClient;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use argosy_base::{Incarnation, ServerId};
 use argosy_memory::SharedMemory;
 
-use crate::{Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+use crate::{Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
 
 /// What the suite needs from a provider's test.
 pub trait Harness {
@@ -79,7 +79,7 @@ impl Pair {
     }
 
     /// Settles, and returns all that `remote` has to report.
-    fn ended(&mut self, remote: &mut dyn RemoteMemory) -> Vec<Completion> {
+    fn ended(&mut self, remote: &mut dyn RemoteMemory) -> Vec<WriteCompletion> {
         self.world.settle();
         std::iter::from_fn(|| remote.poll()).collect()
     }
@@ -181,7 +181,7 @@ fn stopped_target(mut pair: Pair) {
     pair.world.stop(TARGET);
     remote.write(64, b"while you sleep", 1).expect("taken");
     let ended = pair.ended(&mut *remote);
-    let done = Completion {
+    let done = WriteCompletion {
         seq: 1,
         result: Ok(()),
     };
@@ -497,7 +497,7 @@ fn write_numbers(remote: &mut dyn RemoteMemory, seqs: std::ops::RangeInclusive<u
 }
 
 /// The writes that succeeded, sorted: they may end in any order.
-fn successes(ended: &[Completion]) -> Vec<u64> {
+fn successes(ended: &[WriteCompletion]) -> Vec<u64> {
     let good = ended.iter().filter(|completion| completion.result.is_ok());
     let mut seqs: Vec<u64> = good.map(|completion| completion.seq).collect();
     seqs.sort_unstable();
@@ -506,7 +506,7 @@ fn successes(ended: &[Completion]) -> Vec<u64> {
 
 /// What was reported as written by [`write_numbers`] is in `copy`, and no success was reported
 /// after a failure.
-fn assert_successes_are_in(copy: &[u8], ended: &[Completion]) {
+fn assert_successes_are_in(copy: &[u8], ended: &[WriteCompletion]) {
     for seq in successes(ended) {
         let (at, bytes) = numbered(seq);
         assert_eq!(copy[at..at + bytes.len()], bytes, "write {seq} succeeded");

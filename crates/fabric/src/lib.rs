@@ -92,7 +92,7 @@ pub enum FabricError {
 
 /// The end of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Completion {
+pub struct WriteCompletion {
     /// The number that the writer gave.
     pub seq: u64,
     /// Whether the bytes are in the target's memory.
@@ -124,7 +124,7 @@ pub trait RemoteMemory: Send {
 
     /// The next write that has ended, in any order. Once this has reported a failure, it reports
     /// no success any more.
-    fn poll(&mut self) -> Option<Completion>;
+    fn poll(&mut self) -> Option<WriteCompletion>;
 }
 
 /// One server's access to the fabric.

@@ -28,7 +28,7 @@ use std::time::Duration;
 use argosy_base::{Incarnation, ServerId};
 use argosy_memory::{Bell, BellFile, SharedMemory, own_directory};
 
-use crate::{Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+use crate::{Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
 
 /// Most completions that a connection keeps until they are polled.
 pub const ENDED_MAX: usize = 4096;
@@ -192,7 +192,7 @@ struct ShmRemote {
     /// The grant under which this connection writes.
     access: u64,
     incarnation: Incarnation,
-    ended: VecDeque<Completion>,
+    ended: VecDeque<WriteCompletion>,
     last_seq: Option<u64>,
     revoked: bool,
 }
@@ -217,14 +217,14 @@ impl RemoteMemory for ShmRemote {
         self.last_seq = Some(seq);
         let result = self.memory.write_checked(self.access, offset, bytes);
         self.revoked = result.is_err();
-        self.ended.push_back(Completion {
+        self.ended.push_back(WriteCompletion {
             seq,
             result: result.map_err(|_| FabricError::Revoked),
         });
         Ok(())
     }
 
-    fn poll(&mut self) -> Option<Completion> {
+    fn poll(&mut self) -> Option<WriteCompletion> {
         self.ended.pop_front()
     }
 }

@@ -241,7 +241,7 @@ fn what_succeeds_is_in_the_copy() {
                 for seq in 1u64.. {
                     let _ = remote.write(0, &seq.to_le_bytes(), seq);
                     match remote.poll() {
-                        Some(Completion {
+                        Some(WriteCompletion {
                             seq,
                             result: Ok(()),
                         }) => best.store(seq, Ordering::Release),
@@ -437,7 +437,7 @@ fn other_process() {
                     seq,
                 );
                 match remote.poll() {
-                    Some(Completion {
+                    Some(WriteCompletion {
                         seq,
                         result: Ok(()),
                     }) => best = seq,

@@ -43,11 +43,11 @@ pub struct Appended<'a> {
 }
 
 /// The `N` logs of a region.
-pub struct Logs<const N: usize> {
+pub struct LogGroup<const N: usize> {
     logs: [LogWriter; N],
 }
 
-impl<const N: usize> Logs<N> {
+impl<const N: usize> LogGroup<N> {
     /// These logs, by rising id. The ids have no gap, and begin with [`LogId::FIRST`].
     #[must_use]
     pub const fn new(logs: [LogWriter; N]) -> Self {

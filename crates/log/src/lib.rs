@@ -5,7 +5,7 @@
 //! followed: keys with values, deletes, removed ranges, and the region's time. Of a value in another log only the place
 //! is handed out. A write goes this way:
 //!
-//! 1. [`Logs::append_group`] cuts a batch into records, finds out whether all logs have room for
+//! 1. [`LogGroup::append_group`] cuts a batch into records, finds out whether all logs have room for
 //!    all of them, and only then appends the first one.
 //! 2. [`LogWriter`] puts each record behind the one before it in the window that belongs to its
 //!    place ([`LogWindows`]), and enters the next window or segment where one is full. From there other members'
@@ -59,10 +59,11 @@ argosy_base::mutants! {
 mod testing;
 
 pub use chain::{LogPoint, LogSegment};
-pub use group::{Appended, GroupOp, Logs};
+pub use group::{Appended, GroupOp, LogGroup};
 pub use record::{Client, Record, RecordKind};
 pub use recover::{
-    Binding, CutSegment, LogTail, RecoverError, Recovered, Recovery, Replayed, Unflushed, recover,
+    Binding, CutSegment, LogTail, RecoverError, RecoveredLogs, Recovery, Replayed, Unflushed,
+    recover,
 };
 pub use segment::{Geometry, LogLayout, SegmentPosition, WindowName, Writer};
 pub use value::{LogSource, ReadError, ValueRef, read_value, read_value_in};

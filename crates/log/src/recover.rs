@@ -136,7 +136,7 @@ pub struct LogTail {
 
 /// The outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered<const N: usize> {
+pub struct RecoveredLogs<const N: usize> {
     /// The last LSN of the history; everything up to it is there, nothing beyond counts.
     pub last: Lsn,
     /// The highest LSN that is declared durable, by an edit or by a mark.
@@ -147,7 +147,7 @@ pub struct Recovered<const N: usize> {
     pub cut: Vec<CutSegment>,
 }
 
-impl<const N: usize> Recovered<N> {
+impl<const N: usize> RecoveredLogs<N> {
     /// What is told of records behind the end, if there are any. `name` is the name of a log.
     pub fn cut_in_words(&self, name: impl Fn(LogId) -> &'static str) -> Option<String> {
         let records: u64 = self.cut.iter().map(|cut| cut.records).sum();
@@ -203,7 +203,7 @@ pub fn recover<E, const N: usize>(
     recovery: &Recovery<'_, N>,
     mut read: impl FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E>,
     visit: impl FnMut(Replayed<'_>),
-) -> Result<Recovered<N>, RecoverError<E>> {
+) -> Result<RecoveredLogs<N>, RecoverError<E>> {
     let mut history = History::begin(recovery, &mut read)?;
     history.follow(&mut read, visit)?;
     let missing = history.next;
@@ -440,7 +440,7 @@ impl<'a, const N: usize> History<'a, N> {
         }
     }
 
-    fn into_recovered(self, durable: Lsn) -> Recovered<N> {
+    fn into_recovered(self, durable: Lsn) -> RecoveredLogs<N> {
         let windows = self.recovery.windows;
         let slots = self.recovery.geometry.slots();
         let mut logs = std::array::from_fn(|_| LogTail::default());
@@ -458,7 +458,7 @@ impl<'a, const N: usize> History<'a, N> {
                 windows_survived: survived == slots,
             };
         }
-        Recovered {
+        RecoveredLogs {
             last: self.last,
             durable,
             logs,

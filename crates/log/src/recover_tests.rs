@@ -495,7 +495,7 @@ fn unflushed_bytes_complete_the_device() {
         let (second, again) = region.recover(false, Lsn(0)).unwrap();
         assert_eq!(second.last, first.last, "seed {seed}");
         assert_eq!(again, seen, "seed {seed}");
-        let ends = |r: &Recovered<2>| [r.logs[0].end, r.logs[1].end];
+        let ends = |r: &RecoveredLogs<2>| [r.logs[0].end, r.logs[1].end];
         assert_eq!(ends(&second), ends(&first), "seed {seed}");
         let (third, _) = region.recover(true, Lsn(0)).unwrap();
         assert!(

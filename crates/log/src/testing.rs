@@ -12,8 +12,8 @@ use argosy_memory::SharedMemory;
 use super::segment::{WINDOW_HEADER_BYTES, Writer};
 use super::verify::{LogFault, verify_sealed};
 use super::{
-    Appended, Geometry, GroupOp, LogSource, LogWindows, LogWriter, Logs, NoRoom, RecoverError,
-    Recovered, Recovery, recover,
+    Appended, Geometry, GroupOp, LogGroup, LogSource, LogWindows, LogWriter, NoRoom, RecoverError,
+    RecoveredLogs, Recovery, recover,
 };
 use crate::Binding;
 use crate::chain::{LogPoint, LogSegment};
@@ -89,7 +89,7 @@ pub(super) type Seen = (Lsn, Vec<u8>, Vec<u8>);
 /// See the module documentation.
 pub(super) struct Region {
     pub(super) geometry: Geometry,
-    pub(super) logs: Logs<2>,
+    pub(super) logs: LogGroup<2>,
     pub(super) memory: [Vec<Arc<SharedMemory>>; 2],
     pub(super) chains: [Vec<LogSegment>; 2],
     /// The log points of segments that are not sealed.
@@ -116,7 +116,7 @@ impl Region {
         };
         Self {
             geometry,
-            logs: Logs::new(LOGS.map(writer)),
+            logs: LogGroup::new(LOGS.map(writer)),
             memory,
             chains: [vec![], vec![]],
             points: vec![],
@@ -252,7 +252,7 @@ impl Region {
 
     /// Does what an opening does with what was `recovered`: makes it durable, and seals all segments behind it. Returns
     /// what is wrong with them then.
-    pub(super) fn cut(&mut self, recovered: &Recovered<2>) -> Vec<LogFault> {
+    pub(super) fn cut(&mut self, recovered: &RecoveredLogs<2>) -> Vec<LogFault> {
         let mut faults = Vec::new();
         for (chain, tail) in self.chains.iter_mut().zip(&recovered.logs) {
             let mut device = self.device.borrow_mut();
@@ -280,7 +280,7 @@ impl Region {
         &self,
         survive: bool,
         replay_from: Lsn,
-    ) -> Result<(Recovered<2>, Vec<Seen>), RecoverError<Infallible>> {
+    ) -> Result<(RecoveredLogs<2>, Vec<Seen>), RecoverError<Infallible>> {
         let slots = |log: usize| -> Vec<_> {
             let slots = self.memory[log].iter();
             slots.map(|m| survive.then(|| Arc::clone(m))).collect()

@@ -136,7 +136,7 @@ impl LogWriter {
     }
 
     /// Bytes that can be written before a window has to be flushed or a segment provided. Headers,
-    /// marks and padding take their part; whether a group fits, [`Logs`](super::Logs) finds out.
+    /// marks and padding take their part; whether a group fits, [`LogGroup`](super::LogGroup) finds out.
     #[must_use]
     pub fn room(&self) -> usize {
         let bounds = self.bounds();

@@ -17,7 +17,7 @@
 //!
 //! Invariants, asserted here:
 //!
-//! - I3: an edit is handed to [`Action::Apply`] only when the examination of that very edit found
+//! - I3: an edit is handed to [`BackupAction::Apply`] only when the examination of that very edit found
 //!   nothing missing.
 //! - Edits are applied in rising order, and nothing of an attempt that is over is acted upon.
 
@@ -31,7 +31,7 @@ pub const FETCHES_MAX: usize = 2;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum BackupEvent {
     /// The link to the primary is gone.
     LinkDown,
     /// The primary asks to revoke the windows and to report.
@@ -53,7 +53,7 @@ pub enum Event {
         /// The edit.
         seq: EditSeq,
     },
-    /// What [`Action::Examine`] found.
+    /// What [`BackupAction::Examine`] found.
     Examined {
         /// The edit.
         seq: EditSeq,
@@ -101,14 +101,14 @@ pub enum Event {
 
 /// What the driver has to do, in the order given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum BackupAction {
     /// Revoke the windows, find where the log ends, offer fresh windows with the same bytes, and
     /// send the report under `attempt`.
     Report {
         /// To be repeated in the report.
         attempt: u64,
     },
-    /// Tell, as [`Event::Examined`], what edit `seq` names that is not held here.
+    /// Tell, as [`BackupEvent::Examined`], what edit `seq` names that is not held here.
     Examine {
         /// The edit.
         seq: EditSeq,
@@ -243,20 +243,20 @@ impl Backup {
     }
 
     /// One step. Messages of an attempt that is over change nothing.
-    pub fn step(&mut self, event: Event, actions: &mut Vec<Action>) {
+    pub fn step(&mut self, event: BackupEvent, actions: &mut Vec<BackupAction>) {
         match event {
-            Event::LinkDown => self.reset(actions),
-            Event::Prepare { attempt } => {
+            BackupEvent::LinkDown => self.reset(actions),
+            BackupEvent::Prepare { attempt } => {
                 self.reset(actions);
                 self.attempt = Some(attempt);
                 if self.straggler.is_none() {
-                    actions.push(Action::Report { attempt });
+                    actions.push(BackupAction::Report { attempt });
                 }
             }
-            Event::Offer { attempt, seq } if self.attempt == Some(attempt) => {
+            BackupEvent::Offer { attempt, seq } if self.attempt == Some(attempt) => {
                 self.offered(seq, actions);
             }
-            Event::Edit { attempt, seq } if self.attempt == Some(attempt) => {
+            BackupEvent::Edit { attempt, seq } if self.attempt == Some(attempt) => {
                 if seq > self.last() {
                     self.queue.push_back(Queued {
                         seq,
@@ -265,28 +265,31 @@ impl Backup {
                     self.work_on(actions);
                 } else {
                     let now = self.queue.is_empty();
-                    actions.push(Action::GiveUpArrivals { now });
+                    actions.push(BackupAction::GiveUpArrivals { now });
                 }
             }
-            Event::Rest { attempt } if self.attempt == Some(attempt) => {
-                actions.push(Action::Release);
+            BackupEvent::Rest { attempt } if self.attempt == Some(attempt) => {
+                actions.push(BackupAction::Release);
             }
-            Event::Wake { attempt } if self.attempt == Some(attempt) => {
-                actions.push(Action::Allocate { attempt });
+            BackupEvent::Wake { attempt } if self.attempt == Some(attempt) => {
+                actions.push(BackupAction::Allocate { attempt });
             }
-            Event::Offer { .. } | Event::Edit { .. } | Event::Rest { .. } | Event::Wake { .. } => {}
-            Event::Examined { seq, missing } => self.examined(seq, missing, actions),
-            Event::Fetched { part } => self.fetched(part, actions),
-            Event::Gone { part } => self.gone(part, actions),
-            Event::Applied { seq } => self.applied_one(seq, actions),
-            Event::Flush { attempt, range } => {
+            BackupEvent::Offer { .. }
+            | BackupEvent::Edit { .. }
+            | BackupEvent::Rest { .. }
+            | BackupEvent::Wake { .. } => {}
+            BackupEvent::Examined { seq, missing } => self.examined(seq, missing, actions),
+            BackupEvent::Fetched { part } => self.fetched(part, actions),
+            BackupEvent::Gone { part } => self.gone(part, actions),
+            BackupEvent::Applied { seq } => self.applied_one(seq, actions),
+            BackupEvent::Flush { attempt, range } => {
                 if self.attempt == Some(attempt) {
-                    actions.push(Action::Persist { range });
+                    actions.push(BackupAction::Persist { range });
                 }
             }
-            Event::Flushed { range } => {
+            BackupEvent::Flushed { range } => {
                 if self.attempt.is_some() {
-                    actions.push(Action::SendFlushed { range });
+                    actions.push(BackupAction::SendFlushed { range });
                 }
             }
         }
@@ -305,13 +308,13 @@ impl Backup {
     }
 
     /// Ends the attempt.
-    fn reset(&mut self, actions: &mut Vec<Action>) {
+    fn reset(&mut self, actions: &mut Vec<BackupAction>) {
         self.attempt = None;
         if let Some(last) = self.queue.back().map(|queued| queued.seq) {
             if self.work == Work::Applying || self.straggler.is_some() {
                 self.straggler = Some(Straggler { last });
             } else {
-                actions.push(Action::Forget { seq: last });
+                actions.push(BackupAction::Forget { seq: last });
             }
         }
         self.queue.clear();
@@ -320,7 +323,7 @@ impl Backup {
 
     /// A checkpoint stands for everything before it, so what is queued is dropped, but for an
     /// edit that is being applied.
-    fn offered(&mut self, seq: EditSeq, actions: &mut Vec<Action>) {
+    fn offered(&mut self, seq: EditSeq, actions: &mut Vec<BackupAction>) {
         let applying = self.work == Work::Applying;
         self.queue.truncate(usize::from(applying));
         if !applying {
@@ -334,24 +337,29 @@ impl Backup {
     }
 
     /// Begins with the first edit of the queue, unless something is under way.
-    fn work_on(&mut self, actions: &mut Vec<Action>) {
+    fn work_on(&mut self, actions: &mut Vec<BackupAction>) {
         if self.work != Work::Nothing || self.straggler.is_some() {
             return;
         }
         if let Some(first) = self.queue.front() {
             self.work = Work::Examining;
-            actions.push(Action::Examine { seq: first.seq });
+            actions.push(BackupAction::Examine { seq: first.seq });
         }
     }
 
-    fn examined(&mut self, seq: EditSeq, missing: Vec<SegmentPart>, actions: &mut Vec<Action>) {
+    fn examined(
+        &mut self,
+        seq: EditSeq,
+        missing: Vec<SegmentPart>,
+        actions: &mut Vec<BackupAction>,
+    ) {
         let first = self.queue.front().map(|queued| queued.seq);
         if self.work != Work::Examining || first != Some(seq) {
             return;
         }
         if missing.is_empty() {
             self.work = Work::Applying;
-            actions.push(Action::Apply { seq });
+            actions.push(BackupAction::Apply { seq });
         } else {
             self.work = Work::Fetching {
                 waiting: missing.into(),
@@ -362,7 +370,7 @@ impl Backup {
     }
 
     /// Keeps fetches under way, and examines the edit again when the last has come.
-    fn fetch_more(&mut self, actions: &mut Vec<Action>) {
+    fn fetch_more(&mut self, actions: &mut Vec<BackupAction>) {
         let Work::Fetching { waiting, under_way } = &mut self.work else {
             return;
         };
@@ -371,7 +379,7 @@ impl Backup {
                 break;
             };
             under_way.push(part);
-            actions.push(Action::Fetch { part });
+            actions.push(BackupAction::Fetch { part });
         }
         if under_way.is_empty() {
             self.work = Work::Nothing;
@@ -379,7 +387,7 @@ impl Backup {
         }
     }
 
-    fn fetched(&mut self, part: SegmentPart, actions: &mut Vec<Action>) {
+    fn fetched(&mut self, part: SegmentPart, actions: &mut Vec<BackupAction>) {
         let Work::Fetching { under_way, .. } = &mut self.work else {
             return;
         };
@@ -390,7 +398,7 @@ impl Backup {
         self.fetch_more(actions);
     }
 
-    fn gone(&mut self, part: SegmentPart, actions: &mut Vec<Action>) {
+    fn gone(&mut self, part: SegmentPart, actions: &mut Vec<BackupAction>) {
         let Work::Fetching { under_way, .. } = &self.work else {
             return;
         };
@@ -399,10 +407,10 @@ impl Backup {
         }
         let attempt = self.attempt.expect("nothing is fetched outside an attempt");
         self.work = Work::Stuck;
-        actions.push(Action::SendCheckpointWanted { attempt });
+        actions.push(BackupAction::SendCheckpointWanted { attempt });
     }
 
-    fn applied_one(&mut self, seq: EditSeq, actions: &mut Vec<Action>) {
+    fn applied_one(&mut self, seq: EditSeq, actions: &mut Vec<BackupAction>) {
         // A checkpoint may state the version that is there: for the log bytes that it names.
         assert!(
             seq >= self.applied,
@@ -411,13 +419,13 @@ impl Backup {
         );
         self.applied = seq;
         if let Some(Straggler { last }) = self.straggler.take() {
-            actions.push(Action::Forget { seq: last });
+            actions.push(BackupAction::Forget { seq: last });
             if let Some(attempt) = self.attempt {
-                actions.push(Action::Report { attempt });
+                actions.push(BackupAction::Report { attempt });
             }
             return;
         }
-        actions.push(Action::Forget { seq });
+        actions.push(BackupAction::Forget { seq });
         let first = self
             .queue
             .pop_front()
@@ -428,10 +436,10 @@ impl Backup {
             "one edit at a time"
         );
         self.work = Work::Nothing;
-        actions.push(Action::SendApplied { seq });
+        actions.push(BackupAction::SendApplied { seq });
         if first.checkpoint {
             let attempt = self.attempt.expect("nothing is queued outside an attempt");
-            actions.push(Action::SendCaughtUp { attempt });
+            actions.push(BackupAction::SendCaughtUp { attempt });
         }
         self.work_on(actions);
     }

@@ -178,45 +178,45 @@ fn primary_event(case: &mut TestCase) -> primary::Event {
     }
 }
 
-fn backup_event(case: &mut TestCase) -> backup::Event {
-    use backup::Event;
+fn backup_event(case: &mut TestCase) -> backup::BackupEvent {
+    use backup::BackupEvent;
     match case.directive.clone().as_str() {
-        "link-down" => Event::LinkDown,
-        "prepare" => Event::Prepare {
+        "link-down" => BackupEvent::LinkDown,
+        "prepare" => BackupEvent::Prepare {
             attempt: arg(case, "attempt"),
         },
-        "offer" => Event::Offer {
-            attempt: arg(case, "attempt"),
-            seq: EditSeq(arg(case, "seq")),
-        },
-        "edit" => Event::Edit {
+        "offer" => BackupEvent::Offer {
             attempt: arg(case, "attempt"),
             seq: EditSeq(arg(case, "seq")),
         },
-        "examined" => Event::Examined {
+        "edit" => BackupEvent::Edit {
+            attempt: arg(case, "attempt"),
+            seq: EditSeq(arg(case, "seq")),
+        },
+        "examined" => BackupEvent::Examined {
             seq: EditSeq(arg(case, "seq")),
             missing: case.input.lines().map(part).collect(),
         },
-        "fetched" => Event::Fetched {
+        "fetched" => BackupEvent::Fetched {
             part: part(&arg::<String>(case, "part")),
         },
-        "gone" => Event::Gone {
+        "gone" => BackupEvent::Gone {
             part: part(&arg::<String>(case, "part")),
         },
-        "applied" => Event::Applied {
+        "applied" => BackupEvent::Applied {
             seq: EditSeq(arg(case, "seq")),
         },
-        "rest" => Event::Rest {
+        "rest" => BackupEvent::Rest {
             attempt: arg(case, "attempt"),
         },
-        "wake" => Event::Wake {
+        "wake" => BackupEvent::Wake {
             attempt: arg(case, "attempt"),
         },
-        "flush" => Event::Flush {
+        "flush" => BackupEvent::Flush {
             attempt: arg(case, "attempt"),
             range: range(case),
         },
-        "flushed" => Event::Flushed { range: range(case) },
+        "flushed" => BackupEvent::Flushed { range: range(case) },
         unknown => panic!("unknown event: {unknown}"),
     }
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use argosy_base::{Clock, Epoch, KeyRange, Outcome, RegionId, ServerId, info};
 use argosy_client::native::{
-    Ask, Change, Client, Completion, Condition, Options, Terms, Told, Until,
+    Ask, Client, Completion, Options, Terms, Told, Until, ValueChange, WriteCondition,
 };
-use argosy_client::{ClientError, Only, Span};
+use argosy_client::{ClientError, PutOnly, Span};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::SystemClock;
 use argosy_engine::Reach;
@@ -183,8 +183,12 @@ fn everything_that_can_be_asked_is_answered() {
     assert_eq!(client.get(b"argo").unwrap().unwrap(), b"fifty oars");
     client.put(b"zeus", b"").unwrap();
     assert_eq!(client.get(b"zeus").unwrap().unwrap(), b"");
-    assert!(!client.put_only(Only::IfAbsent, b"argo", b"x").unwrap());
-    assert!(client.put_only(Only::IfPresent, b"argo", b"sixty").unwrap());
+    assert!(!client.put_only(PutOnly::IfAbsent, b"argo", b"x").unwrap());
+    assert!(
+        client
+            .put_only(PutOnly::IfPresent, b"argo", b"sixty")
+            .unwrap()
+    );
     assert!(!client.delete(b"nobody").unwrap());
     assert!(client.delete(b"zeus").unwrap());
     assert!(client.delete(b"argo").unwrap());
@@ -896,30 +900,39 @@ fn writes_on_terms_and_changes_are_decided_by_the_server() {
         let written = client.write_on(b"zeus", value, terms).unwrap();
         (written.applied, written.previous)
     };
-    assert_eq!(write(Some(b"1"), on(Condition::Absent, true)), (true, None));
-    let equals = on(Condition::Equals(b"2"), false);
+    assert_eq!(
+        write(Some(b"1"), on(WriteCondition::Absent, true)),
+        (true, None)
+    );
+    let equals = on(WriteCondition::Equals(b"2"), false);
     assert_eq!(write(Some(b"3"), equals), (false, None));
-    let equals = on(Condition::Equals(b"1"), true);
+    let equals = on(WriteCondition::Equals(b"1"), true);
     assert_eq!(write(Some(b"41"), equals), (true, Some(b"1".to_vec())));
     let change = |change| client.change(b"zeus", change).unwrap();
-    assert_eq!(change(Change::Add(1)), Told::Number(42));
-    assert_eq!(change(Change::AddFloat(0.5)), Told::Value(b"42.5".to_vec()));
-    assert_eq!(change(Change::Append(b"00")), Told::Number(6));
-    assert_eq!(change(Change::Overwrite(0, b"x")), Told::Number(6));
-    let refused = client.change(b"zeus", Change::Add(1)).unwrap_err();
+    assert_eq!(change(ValueChange::Add(1)), Told::Number(42));
+    assert_eq!(
+        change(ValueChange::AddFloat(0.5)),
+        Told::Value(b"42.5".to_vec())
+    );
+    assert_eq!(change(ValueChange::Append(b"00")), Told::Number(6));
+    assert_eq!(change(ValueChange::Overwrite(0, b"x")), Told::Number(6));
+    let refused = client.change(b"zeus", ValueChange::Add(1)).unwrap_err();
     assert_eq!(refused.outcome(), Outcome::NotApplied);
     assert_eq!(client.get(b"zeus").unwrap(), Some(b"x2.500".to_vec()));
 
     let outline = client.outline(b"zeus").unwrap().unwrap();
     assert_eq!((outline.len, outline.expires), (6, None));
     let late = outline.now + 5000;
-    assert_eq!(change(Change::Expire(Until::At(late))), Told::Number(1));
+    assert_eq!(
+        change(ValueChange::Expire(Until::At(late))),
+        Told::Number(1)
+    );
     let outline = client.outline(b"zeus").unwrap().unwrap();
     assert_eq!(outline.expires, Some(late));
     let found = client.get_and_expire(b"zeus", Until::Never).unwrap();
     assert_eq!(found, Some(b"x2.500".to_vec()));
     assert_eq!(client.outline(b"zeus").unwrap().unwrap().expires, None);
-    let removed = write(None, on(Condition::Present, true));
+    let removed = write(None, on(WriteCondition::Present, true));
     assert_eq!(removed, (true, Some(b"x2.500".to_vec())));
     assert_eq!(client.outline(b"zeus").unwrap(), None);
     // The longest value comes back whole.
@@ -935,7 +948,7 @@ fn a_write_on_a_version_loses_against_any_other() {
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let write_if = |value: Option<&[u8]>, version| {
-        let only = Condition::Version(version);
+        let only = WriteCondition::Version(version);
         let terms = Terms {
             only,
             ..Terms::default()
@@ -1051,12 +1064,16 @@ fn values_of_over_a_mebibyte_are_written_and_read_in_parts() {
     assert_eq!(client.wait(ticket, &mut value).unwrap(), Completion::Value);
     assert!(value == second);
     // On terms.
-    assert!(!client.put_only(Only::IfAbsent, b"argo", &second).unwrap());
+    assert!(
+        !client
+            .put_only(PutOnly::IfAbsent, b"argo", &second)
+            .unwrap()
+    );
     assert!(client.get(b"argo").unwrap() == Some(first.clone()));
     let (value, version) = client.get_with_version(b"argo").unwrap();
     assert!(value == Some(first.clone()));
     let terms = Terms {
-        only: Condition::Version(version),
+        only: WriteCondition::Version(version),
         previous: true,
         until: Until::After(Duration::from_secs(100)),
     };
@@ -1067,7 +1084,9 @@ fn values_of_over_a_mebibyte_are_written_and_read_in_parts() {
     assert!(!written.applied && written.previous == Some(second.clone()));
     let value = client.get_and_expire(b"argo", Until::Never).unwrap();
     assert!(value == Some(second.clone()));
-    let refused = client.change(b"argo", Change::Append(b"x")).unwrap_err();
+    let refused = client
+        .change(b"argo", ValueChange::Append(b"x"))
+        .unwrap_err();
     assert!(refused.to_string().contains("as a whole only"), "{refused}");
     // Many at once.
     let long = long_value(mib + 1, 3);
@@ -1204,7 +1223,7 @@ fn a_long_value_that_cannot_be_written_leaves_what_was_there() {
     let error = client.put(b"argo", value).unwrap_err();
     assert_eq!(error.outcome(), Outcome::NotApplied, "{error}");
     let terms = Terms {
-        only: Condition::Equals(value),
+        only: WriteCondition::Equals(value),
         ..Terms::default()
     };
     let error = client.write_on(b"argo", Some(b"x"), terms).unwrap_err();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use argosy_base::{Incarnation, ServerId};
 use argosy_device::{Counters, Device, DeviceError, Io, MemoryDevice, OpKind, Ticket, Waker};
 use argosy_fabric::{
-    Completion, Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld,
+    Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld, WriteCompletion,
 };
 use argosy_memory::{Bell, MemoryError, SharedMemory, WindowStore};
 
@@ -355,7 +355,7 @@ impl RemoteMemory for CrashingRemote {
         Err(FabricError::Broken)
     }
 
-    fn poll(&mut self) -> Option<Completion> {
+    fn poll(&mut self) -> Option<WriteCompletion> {
         self.inner.poll()
     }
 }

@@ -1,7 +1,7 @@
 //! The commands of the shell: their words, and what they mean.
 
 use argosy_base::KeyRange;
-use argosy_client::{Only, Span};
+use argosy_client::{PutOnly, Span};
 
 use crate::bytes::{Notation, Word};
 
@@ -17,7 +17,7 @@ pub(super) enum Command {
     Put {
         key: Vec<u8>,
         value: Vec<u8>,
-        only: Option<Only>,
+        only: Option<PutOnly>,
     },
     /// Remove keys.
     Delete(Vec<Vec<u8>>),
@@ -171,8 +171,8 @@ fn put(words: &[Word]) -> Result<Command, String> {
         [key, value] => (key, value, None),
         [key, value, option] => {
             let only = match option.bare() {
-                Some("if-absent") => Only::IfAbsent,
-                Some("if-present") => Only::IfPresent,
+                Some("if-absent") => PutOnly::IfAbsent,
+                Some("if-present") => PutOnly::IfPresent,
                 _ => return Err(usage("put")),
             };
             (key, value, Some(only))
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(parse("put k 'v w'"), Ok(put(None)));
         assert_eq!(
             parse("set k 'v w' if-absent"),
-            Ok(put(Some(Only::IfAbsent)))
+            Ok(put(Some(PutOnly::IfAbsent)))
         );
         assert_eq!(parse("del x"), Ok(Command::Delete(vec![b"x".to_vec()])));
         assert_eq!(parse("format hex"), Ok(Command::Format(Notation::Hex)));

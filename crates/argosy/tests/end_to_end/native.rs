@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use argosy_base::{Outcome, info};
 use argosy_client::native::{Ask, Completion};
-use argosy_client::{Client, ClientError, KeyRange, Kv, Only, RespClient, Span};
+use argosy_client::{Client, ClientError, KeyRange, Kv, PutOnly, RespClient, Span};
 use rustix::process::Signal;
 
 use crate::support::{ByHand, Playground, info as info_of, lives, signal, until};
@@ -74,8 +74,11 @@ fn the_native_client_and_that_of_redis_see_the_same() {
             .zip(&pairs)
             .all(|(found, (_, value))| found.as_ref() == Some(value));
         assert!(equal, "so does a read of all keys");
-        assert!(!kv.put_only(Only::IfAbsent, keys[7], b"x").unwrap());
-        assert!(kv.put_only(Only::IfPresent, keys[7], &pairs[7].1).unwrap());
+        assert!(!kv.put_only(PutOnly::IfAbsent, keys[7], b"x").unwrap());
+        assert!(
+            kv.put_only(PutOnly::IfPresent, keys[7], &pairs[7].1)
+                .unwrap()
+        );
         assert_eq!(kv.get(b"nobody").unwrap(), None);
         assert!(!kv.delete(b"nobody").unwrap());
     }

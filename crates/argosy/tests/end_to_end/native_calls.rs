@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use argosy_client::native::{Condition, Terms};
+use argosy_client::native::{Terms, WriteCondition};
 use argosy_client::{Client, ClientError, KeyRange, Kv, RespClient, Span};
 use rustix::process::Signal;
 
@@ -101,7 +101,7 @@ fn everything(mode: &str) {
         let (value, version) = client.get_with_version(key).unwrap();
         assert!(value == left.get(*key).cloned());
         let terms = Terms {
-            only: Condition::Version(version),
+            only: WriteCondition::Version(version),
             ..Terms::default()
         };
         let write = || client.write_on(key, Some(b"mine"), terms).unwrap().applied;

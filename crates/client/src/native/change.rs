@@ -17,7 +17,7 @@ use crate::error::ClientError;
 
 /// When a write is to be done at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Condition<'a> {
+pub enum WriteCondition<'a> {
     /// In any case.
     #[default]
     Always,
@@ -62,7 +62,7 @@ impl From<Until> for Expiry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms<'a> {
     /// When at all.
-    pub only: Condition<'a>,
+    pub only: WriteCondition<'a>,
     /// When the pair expires.
     pub until: Until,
     /// Whether to tell what the key was bound to before.
@@ -71,7 +71,7 @@ pub struct Terms<'a> {
 
 /// What came of a write on terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteOutcome {
     /// Whether the condition held.
     pub applied: bool,
     /// What the key was bound to before, where that was asked for.
@@ -80,7 +80,7 @@ pub struct Written {
 
 /// What to make of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Change<'a> {
+pub enum ValueChange<'a> {
     /// Add this to a decimal number; a key that is not bound counts as 0. Tells the sum.
     Add(i64),
     /// Add this to a decimal fraction. Tells the new value.
@@ -105,7 +105,7 @@ pub enum Told {
 
 /// What is known of a pair without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outline {
+pub struct PairOutline {
     /// Bytes of the value.
     pub len: u64,
     /// When the pair expires, in milliseconds after the beginning of 1970, if it does.
@@ -128,7 +128,7 @@ impl Client {
         key: &[u8],
         value: Option<&[u8]>,
         terms: Terms<'_>,
-    ) -> Result<Written, ClientError> {
+    ) -> Result<WriteOutcome, ClientError> {
         let long = match value {
             Some(value) if value.len() > VALUE_BYTES_MAX => {
                 Some(self.caller.put_parts(key, value)?.encode())
@@ -143,28 +143,28 @@ impl Client {
             None => batch.delete(key)?,
         }
         let condition = match terms.only {
-            Condition::Always => argosy_base::Condition::Always,
-            Condition::Absent => argosy_base::Condition::Absent,
-            Condition::Present => argosy_base::Condition::Present,
-            Condition::Equals(value) => {
+            WriteCondition::Always => argosy_base::Condition::Always,
+            WriteCondition::Absent => argosy_base::Condition::Absent,
+            WriteCondition::Present => argosy_base::Condition::Present,
+            WriteCondition::Equals(value) => {
                 batch.expect(value)?;
                 argosy_base::Condition::Equals
             }
-            Condition::Version(version) => argosy_base::Condition::Version(Lsn(version)),
+            WriteCondition::Version(version) => argosy_base::Condition::Version(Lsn(version)),
         };
         let options = WriteOptions {
             condition,
             return_previous: terms.previous,
         };
         let (applied, previous, _) = self.written(key, flags, &batch, options)?;
-        Ok(Written { applied, previous })
+        Ok(WriteOutcome { applied, previous })
     }
 
     /// Makes `change` of the value of `key`, and returns what that told.
     ///
     /// # Errors
     /// As [`get`](Self::get); [`ClientError::Invalid`] where the value is none of which that can be made.
-    pub fn change(&self, key: &[u8], change: Change<'_>) -> Result<Told, ClientError> {
+    pub fn change(&self, key: &[u8], change: ValueChange<'_>) -> Result<Told, ClientError> {
         let (_, _, told) = self.change_with(key, change, false)?;
         told.ok_or_else(|| odd("a change told nothing"))
     }
@@ -174,11 +174,11 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_and_expire(&self, key: &[u8], until: Until) -> Result<Option<Vec<u8>>, ClientError> {
-        let (_, previous, _) = self.change_with(key, Change::Expire(until), true)?;
+        let (_, previous, _) = self.change_with(key, ValueChange::Expire(until), true)?;
         Ok(previous)
     }
 
-    /// What `key` is bound to, and the version of that, for [`Condition::Version`]; that it is not bound has
+    /// What `key` is bound to, and the version of that, for [`WriteCondition::Version`]; that it is not bound has
     /// a version, too.
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub fn outline(&self, key: &[u8]) -> Result<Option<Outline>, ClientError> {
+    pub fn outline(&self, key: &[u8]) -> Result<Option<PairOutline>, ClientError> {
         let mut sending = Sending {
             op: Op::Look,
             flags: Flags::default(),
@@ -229,7 +229,7 @@ impl Client {
             false => None,
         };
         match read(&payload)? {
-            Response::Expiry { len, at, now } => Ok(len.map(|len| Outline {
+            Response::Expiry { len, at, now } => Ok(len.map(|len| PairOutline {
                 len: in_parts.unwrap_or(len),
                 expires: at.map(|at| at.0),
                 now: now.0,
@@ -241,15 +241,17 @@ impl Client {
     fn change_with(
         &self,
         key: &[u8],
-        change: Change<'_>,
+        change: ValueChange<'_>,
         previous: bool,
     ) -> Result<Answered, ClientError> {
         let (change, operand) = match change {
-            Change::Add(number) => (argosy_base::Change::Add(number), &b""[..]),
-            Change::AddFloat(number) => (argosy_base::Change::AddFloat(number.to_bits()), &b""[..]),
-            Change::Append(bytes) => (argosy_base::Change::Append, bytes),
-            Change::Overwrite(from, bytes) => (argosy_base::Change::Overwrite(from), bytes),
-            Change::Expire(until) => (
+            ValueChange::Add(number) => (argosy_base::Change::Add(number), &b""[..]),
+            ValueChange::AddFloat(number) => {
+                (argosy_base::Change::AddFloat(number.to_bits()), &b""[..])
+            }
+            ValueChange::Append(bytes) => (argosy_base::Change::Append, bytes),
+            ValueChange::Overwrite(from, bytes) => (argosy_base::Change::Overwrite(from), bytes),
+            ValueChange::Expire(until) => (
                 argosy_base::Change::Expire(until.into(), Only::Any),
                 &b""[..],
             ),

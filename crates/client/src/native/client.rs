@@ -8,7 +8,7 @@ use argosy_base::{Clock, Outcome};
 use argosy_wire::api::{Maintenance, Request};
 use argosy_wire::native::{Flags, Op, ReplyHeader, Status, put_pair};
 
-use super::change::{Condition, Terms};
+use super::change::{Terms, WriteCondition};
 use super::channel::Refused;
 use super::clock::Monotonic;
 use super::link::{Link, NoChannel, Size};
@@ -18,7 +18,7 @@ use super::run::{Caller, NoReply, Sending, Verdict};
 use super::snapshot::Snapshot;
 use super::ticket::{Ask, Completion, Ticket};
 use crate::error::ClientError;
-use crate::kv::Only;
+use crate::kv::PutOnly;
 
 /// Bytes of slot for an answer without a value.
 pub(super) const BRIEF: usize = 256;
@@ -143,11 +143,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub fn put_only(&self, only: Only, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
+    pub fn put_only(&self, only: PutOnly, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
         if value.len() > VALUE_BYTES_MAX {
             let only = match only {
-                Only::IfAbsent => Condition::Absent,
-                Only::IfPresent => Condition::Present,
+                PutOnly::IfAbsent => WriteCondition::Absent,
+                PutOnly::IfPresent => WriteCondition::Present,
             };
             let terms = Terms {
                 only,
@@ -299,8 +299,8 @@ impl Client {
             Ask::Put { only, .. } => {
                 let flags = match only {
                     None => Flags::default(),
-                    Some(Only::IfAbsent) => Flags::IF_ABSENT,
-                    Some(Only::IfPresent) => Flags::IF_PRESENT,
+                    Some(PutOnly::IfAbsent) => Flags::IF_ABSENT,
+                    Some(PutOnly::IfPresent) => Flags::IF_PRESENT,
                 };
                 (Op::Put, flags, BRIEF)
             }

@@ -14,7 +14,7 @@ use super::long::long_in;
 use super::run::{Failed, Sending};
 use super::ticket::Flight;
 use crate::error::ClientError;
-use crate::kv::{Kv, Only, Page, Span, Write};
+use crate::kv::{Kv, Page, PutOnly, Span, Write};
 
 /// Bytes of keys and values from which on a batch ends: several fit the ring of requests.
 const BATCH_BYTES: usize = 64 << 10;
@@ -485,7 +485,7 @@ impl Kv for Client {
         Self::put(self, key, value)
     }
 
-    fn put_only(&mut self, only: Only, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
+    fn put_only(&mut self, only: PutOnly, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
         Self::put_only(self, only, key, value)
     }
 

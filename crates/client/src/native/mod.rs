@@ -27,7 +27,7 @@ mod slots;
 mod snapshot;
 mod ticket;
 
-pub use change::{Change, Condition, Outline, Terms, Told, Until, Written};
+pub use change::{PairOutline, Terms, Told, Until, ValueChange, WriteCondition, WriteOutcome};
 pub use client::{Client, Options};
 pub use snapshot::Snapshot;
 pub use ticket::{Ask, Completion, Ticket};

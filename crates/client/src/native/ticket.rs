@@ -6,7 +6,7 @@ use argosy_base::Instant;
 use argosy_wire::native::ReplyHeader;
 
 use super::channel::{Channel, Refused};
-use crate::kv::Only;
+use crate::kv::PutOnly;
 
 /// What can be asked without waiting.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub enum Ask<'a> {
         /// The value.
         value: &'a [u8],
         /// On what condition, if any.
-        only: Option<Only>,
+        only: Option<PutOnly>,
     },
     /// Remove a key.
     Delete {

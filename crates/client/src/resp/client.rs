@@ -12,7 +12,7 @@ use argosy_base::{KeyRange, Outcome};
 use super::connection::{Connection, RespError};
 use super::parse::Reply;
 use crate::error::ClientError;
-use crate::kv::{Kv, Only, Page, Pairs, Span, Write};
+use crate::kv::{Kv, Page, Pairs, PutOnly, Span, Write};
 
 /// Most pairs that are asked for at once. So many of a usual length fit the longest reply.
 const PAGE_PAIRS_MAX: usize = 1000;
@@ -191,10 +191,10 @@ impl Kv for RespClient {
         }
     }
 
-    fn put_only(&mut self, only: Only, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
+    fn put_only(&mut self, only: PutOnly, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
         let condition: &[u8] = match only {
-            Only::IfAbsent => b"NX",
-            Only::IfPresent => b"XX",
+            PutOnly::IfAbsent => b"NX",
+            PutOnly::IfPresent => b"XX",
         };
         match self.write(&[b"SET", key, value, condition])? {
             Reply::Simple(_) => Ok(true),

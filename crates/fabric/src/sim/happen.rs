@@ -11,7 +11,7 @@ use std::ops::Range;
 use argosy_base::ServerId;
 
 use super::world::{ConnectionId, Event, World};
-use crate::{Completion, FabricError};
+use crate::{FabricError, WriteCompletion};
 
 impl Event {
     pub(super) fn connection(&self) -> Option<ConnectionId> {
@@ -98,7 +98,7 @@ impl World {
         let writer = connection.from;
         if connection.writes.remove(&seq).is_some() {
             let result = Ok(());
-            connection.ended.push_back(Completion { seq, result });
+            connection.ended.push_back(WriteCompletion { seq, result });
             self.happen_ring(writer, writer);
         }
     }
@@ -147,7 +147,7 @@ impl World {
             landed += u64::from(write.pieces_left == 0);
             failed += 1;
             let result = Err(error.clone());
-            connection.ended.push_back(Completion { seq, result });
+            connection.ended.push_back(WriteCompletion { seq, result });
         }
         self.counters.landed_failed += landed;
         if *error == FabricError::Revoked {

@@ -31,7 +31,7 @@ use std::time::Duration;
 use argosy_base::{Incarnation, Instant, ServerId};
 use argosy_memory::{Bell, SharedMemory};
 
-use crate::{Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+use crate::{Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
 use world::{ConnectionId, World};
 
 /// How bad the world is.
@@ -345,7 +345,7 @@ impl RemoteMemory for SimRemote {
         self.world.lock().write(self.id, offset, bytes, seq)
     }
 
-    fn poll(&mut self) -> Option<Completion> {
+    fn poll(&mut self) -> Option<WriteCompletion> {
         self.world.lock().poll(self.id)
     }
 }

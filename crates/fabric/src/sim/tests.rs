@@ -221,7 +221,7 @@ fn lost_acknowledgements_leave_the_writer_in_doubt() {
     remote.write(0, &[9; 64], 1).expect("there is room");
     link.world.settle();
     assert_eq!(link.memory.read_vec(0, 64), [9; 64]);
-    let ended = Completion {
+    let ended = WriteCompletion {
         seq: 1,
         result: Err(FabricError::Broken),
     };

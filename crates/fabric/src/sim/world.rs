@@ -18,7 +18,7 @@ use argosy_memory::SharedMemory;
 
 use super::random::Random;
 use super::{SimCounters, SimSettings};
-use crate::{Completion, FabricError, MemoryKey};
+use crate::{FabricError, MemoryKey, WriteCompletion};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ConnectionId(u64);
@@ -49,7 +49,7 @@ pub(super) struct Connection {
     pub(super) access: u64,
     /// Writes that have not ended, by sequence number.
     pub(super) writes: BTreeMap<u64, Write>,
-    pub(super) ended: VecDeque<Completion>,
+    pub(super) ended: VecDeque<WriteCompletion>,
     pub(super) last_seq: Option<u64>,
     /// When the last piece of all that are on their way is to land.
     pub(super) last_landing: Instant,
@@ -303,7 +303,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn poll(&mut self, id: ConnectionId) -> Option<Completion> {
+    pub(super) fn poll(&mut self, id: ConnectionId) -> Option<WriteCompletion> {
         self.connections.get_mut(&id)?.ended.pop_front()
     }
 

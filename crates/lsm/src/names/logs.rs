@@ -14,10 +14,10 @@ pub const LARGE_LOG: LogId = LogId::new(2).expect("an id is above 0");
 pub const LOGS: [LogId; 2] = [RECOVERY_LOG, LARGE_LOG];
 
 /// The writers of these logs.
-pub type Logs = argosy_log::Logs<{ LOGS.len() }>;
+pub type Logs = argosy_log::LogGroup<{ LOGS.len() }>;
 
 /// The history that these logs hold after a stop.
-pub type Recovered = argosy_log::Recovered<{ LOGS.len() }>;
+pub type Recovered = argosy_log::RecoveredLogs<{ LOGS.len() }>;
 
 /// The log stored as `raw`, or `None` where a region has no log of that id.
 #[must_use]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use argosy_base::{EditSeq, ServerId};
 use argosy_engine::Checkpoint;
-use argosy_replication::backup::Event;
+use argosy_replication::backup::BackupEvent;
 use argosy_wire::message::Message;
 
 use super::adopt::Adoption;
@@ -73,7 +73,7 @@ impl Follower {
                 context.send(from, self.region, &message);
             }
             if kind == Kind::Edit {
-                self.step_machine(Event::Edit { attempt, seq }, context);
+                self.step_machine(BackupEvent::Edit { attempt, seq }, context);
             }
             return;
         }
@@ -200,9 +200,9 @@ impl Follower {
         if kind == Kind::Offer {
             self.unwant_fetches();
             self.replica.expect_checkpoint();
-            self.step_machine(Event::Offer { attempt, seq }, context);
+            self.step_machine(BackupEvent::Offer { attempt, seq }, context);
         } else {
-            self.step_machine(Event::Edit { attempt, seq }, context);
+            self.step_machine(BackupEvent::Edit { attempt, seq }, context);
         }
     }
 

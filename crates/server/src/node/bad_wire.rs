@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
-use argosy_fabric::{Completion, Fabric, FabricError, MemoryKey, RemoteMemory};
+use argosy_fabric::{Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
 use argosy_memory::{Bell, SharedMemory};
 
 use super::keys;
@@ -94,7 +94,7 @@ impl RemoteMemory for BadRemote {
         self.inner.write(offset, &bytes, seq)
     }
 
-    fn poll(&mut self) -> Option<Completion> {
+    fn poll(&mut self) -> Option<WriteCompletion> {
         self.inner.poll()
     }
 }

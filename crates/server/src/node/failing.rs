@@ -63,7 +63,7 @@ impl Follower {
         self.begin_again(context);
         self.forget_work();
         self.machine
-            .step(backup::Event::LinkDown, &mut self.actions);
+            .step(backup::BackupEvent::LinkDown, &mut self.actions);
         self.actions.clear();
         if let Some(attempt) = attempt {
             let failed = Failed {

@@ -19,7 +19,7 @@ use argosy_base::{
 };
 use argosy_device::Buffer;
 use argosy_engine::{self as engine, CopyError, CopyEvent, CopyOf, Engine, Progress};
-use argosy_replication::backup::{Action, Backup, Event};
+use argosy_replication::backup::{Backup, BackupAction, BackupEvent};
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::adopt::Adoption;
@@ -66,7 +66,7 @@ pub(crate) struct Follower {
     pub(super) primary: ServerId,
     pub(super) replica: Box<dyn engine::Follower>,
     pub(super) machine: Backup,
-    pub(super) actions: Vec<Action>,
+    pub(super) actions: Vec<BackupAction>,
     /// Edits that have arrived and are not applied, encoded; and whether each is a checkpoint.
     pub(super) edits: BTreeMap<EditSeq, Kept>,
     /// The next one, of which not all has arrived.
@@ -213,7 +213,7 @@ impl Follower {
         self.take_refill_back();
         self.forget_fetches();
         (self.offer_wanted, self.offering) = (None, None);
-        self.step_machine(Event::LinkDown, context);
+        self.step_machine(BackupEvent::LinkDown, context);
     }
 
     pub(super) fn forget_fetches(&mut self) {
@@ -274,10 +274,10 @@ impl Follower {
                 if self.machine.attempt() == Some(attempt) {
                     self.replica.commit(commit);
                 }
-                self.step_machine(Event::Flush { attempt, range }, context);
+                self.step_machine(BackupEvent::Flush { attempt, range }, context);
             }
-            Message::Rest { attempt } => self.step_machine(Event::Rest { attempt }, context),
-            Message::Wake { attempt } => self.step_machine(Event::Wake { attempt }, context),
+            Message::Rest { attempt } => self.step_machine(BackupEvent::Rest { attempt }, context),
+            Message::Wake { attempt } => self.step_machine(BackupEvent::Wake { attempt }, context),
             Message::Commit { commit } => self.replica.commit(commit),
             Message::Compact { upto } => self.replica.compact(upto),
             // Of an attempt that is over: nothing tells any more whether it is of use.
@@ -365,7 +365,7 @@ impl Follower {
             return context.reset_link(from, "what is to be adopted is gone there");
         }
         self.unwant_fetches();
-        self.step_machine(Event::Gone { part }, context);
+        self.step_machine(BackupEvent::Gone { part }, context);
     }
 
     /// Takes a part that was fetched, now or when the device has room.
@@ -380,7 +380,7 @@ impl Follower {
             // Where what it points to has not come, it is still missing when the edit is examined again.
             Ok(()) | Err(CopyError::Unplaced { .. }) => match self.adoption {
                 Some(_) => self.adopt_on(context),
-                None => self.step_machine(Event::Fetched { part }, context),
+                None => self.step_machine(BackupEvent::Fetched { part }, context),
             },
             Err(CopyError::Gone { .. }) => self.gone(from, part, context),
             Err(error) if error.is_full() => self.postponed.push(Postponed::Put(from, part, bytes)),
@@ -453,7 +453,7 @@ impl Follower {
                 }
                 CopyEvent::EditApplied(seq) => self.applied(seq, context),
                 CopyEvent::Flushed(range) => {
-                    self.step_machine(Event::Flushed { range }, context);
+                    self.step_machine(BackupEvent::Flushed { range }, context);
                 }
                 CopyEvent::FlushRefused(_) => {
                     context.reset_link(self.primary, "a flush does not fit");
@@ -507,11 +507,11 @@ impl Follower {
         if matches!(self.adoption, Some(Adoption::Applying)) {
             self.adoption = Some(Adoption::Done(self.position()));
         } else {
-            self.step_machine(Event::Applied { seq }, context);
+            self.step_machine(BackupEvent::Applied { seq }, context);
         }
     }
 
-    pub(super) fn step_machine(&mut self, event: Event, context: &Context<'_>) {
+    pub(super) fn step_machine(&mut self, event: BackupEvent, context: &Context<'_>) {
         self.machine.step(event, &mut self.actions);
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {
@@ -520,45 +520,45 @@ impl Follower {
         }
     }
 
-    fn carry_out(&mut self, action: Action, context: &Context<'_>) {
+    fn carry_out(&mut self, action: BackupAction, context: &Context<'_>) {
         if self.failed.is_some() {
             return;
         }
         let (primary, region) = (self.primary, self.region);
         match action {
-            Action::Report { attempt } => self.report(attempt, context),
-            Action::Examine { seq } => {
+            BackupAction::Report { attempt } => self.report(attempt, context),
+            BackupAction::Examine { seq } => {
                 let bytes = self.edits.get(&seq).map(|kept| &*kept.bytes);
                 let missing = bytes.and_then(|bytes| self.replica.missing(bytes).ok());
                 let Some(missing) = missing else {
                     return context.reset_link(primary, "an edit is missing");
                 };
                 self.machine
-                    .step(Event::Examined { seq, missing }, &mut self.actions);
+                    .step(BackupEvent::Examined { seq, missing }, &mut self.actions);
             }
-            Action::Fetch { part } => self.fetch(primary, part, context),
-            Action::Apply { seq } => self.apply(seq, context),
-            Action::Forget { seq } => self.edits = self.edits.split_off(&seq.next()),
-            Action::SendApplied { seq } => {
+            BackupAction::Fetch { part } => self.fetch(primary, part, context),
+            BackupAction::Apply { seq } => self.apply(seq, context),
+            BackupAction::Forget { seq } => self.edits = self.edits.split_off(&seq.next()),
+            BackupAction::SendApplied { seq } => {
                 context.send(primary, region, &Message::Applied { seq });
             }
-            Action::SendCaughtUp { attempt } => {
+            BackupAction::SendCaughtUp { attempt } => {
                 let position = self.position();
                 context.send(primary, region, &Message::CaughtUp { attempt, position });
             }
-            Action::SendCheckpointWanted { attempt } => {
+            BackupAction::SendCheckpointWanted { attempt } => {
                 context.send(primary, region, &Message::CheckpointWanted { attempt });
             }
-            Action::GiveUpArrivals { now } => {
+            BackupAction::GiveUpArrivals { now } => {
                 self.replica.expect_checkpoint();
                 if now {
                     self.replica.give_up_arrivals();
                 }
             }
-            Action::Release => _ = self.replica.rest(),
-            Action::Allocate { attempt } => self.allocate(attempt, context),
-            Action::Persist { range } => self.replica.flush(range),
-            Action::SendFlushed { range } => {
+            BackupAction::Release => _ = self.replica.rest(),
+            BackupAction::Allocate { attempt } => self.allocate(attempt, context),
+            BackupAction::Persist { range } => self.replica.flush(range),
+            BackupAction::SendFlushed { range } => {
                 context.send(primary, region, &Message::Flushed { range });
             }
         }

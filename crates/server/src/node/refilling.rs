@@ -276,7 +276,7 @@ impl Driver {
         match Follower::begin_anew(region.id(), &mut unusable, context) {
             Ok(mut copy) => {
                 context.turn(region.id(), role::Event::Refilled);
-                copy.step_machine(backup::Event::Prepare { attempt }, context);
+                copy.step_machine(backup::BackupEvent::Prepare { attempt }, context);
                 *self = Self::Backup(Box::new(copy));
             }
             Err(error) if error.is_full() => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use argosy_base::{Instant, Standing};
 use argosy_memory::MemoryError;
-use argosy_replication::backup::Event;
+use argosy_replication::backup::BackupEvent;
 use argosy_wire::message::Message;
 
 use super::context::Context;
@@ -61,7 +61,7 @@ impl Follower {
             return self.refill_wanted(attempt, context);
         }
         self.begin_again(context);
-        self.step_machine(Event::Prepare { attempt }, context);
+        self.step_machine(BackupEvent::Prepare { attempt }, context);
     }
 
     /// Takes the windows back. Where the log ends is found, and told to the primary, in the background.

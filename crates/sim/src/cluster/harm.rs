@@ -1,5 +1,6 @@
-//! What is done to machines and processes: devices are damaged and replaced (see `damaging.rs`), fail (`failing.rs`), take
-//! their time (`slow.rs`); manifests cannot be read for a while (`spoiling.rs`); processes do nothing, and links are cut.
+//! What is done to machines and processes: devices are damaged and replaced (see `damaging.rs`), fail (`failing.rs`),
+//! or take their time (`slow.rs`); manifests cannot be read for a while (`spoiling.rs`); processes do nothing, and
+//! links are cut.
 
 use std::sync::Arc;
 
