@@ -38,25 +38,8 @@ const L0: Size = Size::mib(8);
     argosy playground --servers 5 --regions 10 --data-dir ./data\n\n\
     Then: redis-cli -p 7379 set hello world")]
 pub(crate) struct Playground {
-    /// Server processes [default: 3]
-    #[arg(long, value_name = "N")]
-    servers: Option<usize>,
-    /// Members of each region [default: 3, or as many as there are servers]
-    #[arg(long, value_name = "N")]
-    replicas: Option<usize>,
-    /// Regions that keys are cut into [default: one for each server]
-    #[arg(long, value_name = "N")]
-    regions: Option<usize>,
-    /// How members become equal: none, send-index or build-index [default: send-index]
-    #[arg(long, value_name = "MODE", value_parser = parse_replication)]
-    replication: Option<Replication>,
-    /// Which servers are primaries of regions: all, or server 0 alone [default: spread]
-    #[arg(long, value_enum, value_name = "HOW")]
-    layout: Option<Primaries>,
-    /// What pointers inside level segments name, and so who rewrites them: logical or rewrite
-    /// [default: logical]
-    #[arg(long, value_name = "MODE", value_parser = parse_address)]
-    address: Option<AddressMode>,
+    #[command(flatten)]
+    shape: ShapeArgs,
     /// Keep the data here
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -89,6 +72,30 @@ pub(crate) struct Playground {
     /// Print one line of JSON when ready instead of text
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
+}
+
+/// Servers and regions.
+#[derive(Args, Debug)]
+struct ShapeArgs {
+    /// Server processes [default: 3]
+    #[arg(long, value_name = "N")]
+    servers: Option<usize>,
+    /// Members of each region [default: 3, or as many as there are servers]
+    #[arg(long, value_name = "N")]
+    replicas: Option<usize>,
+    /// Regions that keys are cut into [default: one for each server]
+    #[arg(long, value_name = "N")]
+    regions: Option<usize>,
+    /// How members become equal: none, send-index or build-index [default: send-index]
+    #[arg(long, value_name = "MODE", value_parser = parse_replication)]
+    replication: Option<Replication>,
+    /// Which servers are primaries of regions: all, or server 0 alone [default: spread]
+    #[arg(long, value_enum, value_name = "HOW")]
+    layout: Option<Primaries>,
+    /// What pointers inside level segments name, and so who rewrites them: logical or rewrite
+    /// [default: logical]
+    #[arg(long, value_name = "MODE", value_parser = parse_address)]
+    address: Option<AddressMode>,
 }
 
 /// What is printed before servers are asked to stop.
@@ -159,12 +166,12 @@ impl Playground {
     fn spec(&self) -> Spec {
         Spec {
             shape: Shape {
-                servers: self.servers,
-                replicas: self.replicas,
-                regions: self.regions,
-                replication: self.replication,
-                addresses: self.address,
-                primaries: self.layout,
+                servers: self.shape.servers,
+                replicas: self.shape.replicas,
+                regions: self.shape.regions,
+                replication: self.shape.replication,
+                addresses: self.shape.address,
+                primaries: self.shape.layout,
             },
             split: Split::Text,
             data_dir: self.data_dir.clone(),

@@ -54,13 +54,22 @@ pub struct MemoryUse {
     pub pinned_bytes: u64,
     /// Buffers of merges, flushes, reads and logs, in use or kept for the next.
     pub buffers_bytes: u64,
-    /// How much the parts differed from what was resident, as a share of the latter: in the middle one of all
-    /// looks, and the most.
-    pub difference_median: f64,
-    /// See there.
-    pub difference_max: f64,
+    /// How much the parts differed from what was resident, as a share of the latter.
+    #[serde(flatten)]
+    pub difference: Difference,
     /// How often it was looked.
     pub looks: u64,
+}
+
+/// A difference in all looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Difference {
+    /// In the middle one.
+    #[serde(rename = "difference_median")]
+    pub median: f64,
+    /// The most.
+    #[serde(rename = "difference_max")]
+    pub max: f64,
 }
 
 /// What was found by looking again and again.
@@ -99,7 +108,7 @@ impl Looks {
         let store = resident.saturating_sub(program + load_bytes);
         let found = &mut self.found;
         found.looks += 1;
-        found.difference_max = found.difference_max.max(rounded(difference, 3));
+        found.difference.max = found.difference.max.max(rounded(difference, 3));
         found.store_peak_bytes = found.store_peak_bytes.max(store);
         if resident > found.resident_bytes {
             *found = MemoryUse {
@@ -125,7 +134,10 @@ impl Looks {
             2 * below >= self.found.looks
         });
         MemoryUse {
-            difference_median: median.map_or(0.0, |(_, thousandth)| ratio(thousandth, 1000)),
+            difference: Difference {
+                median: median.map_or(0.0, |(_, thousandth)| ratio(thousandth, 1000)),
+                ..self.found.difference
+            },
             ..self.found
         }
     }
@@ -210,7 +222,7 @@ mod tests {
         assert_eq!((found.accounted_bytes, found.program_bytes), (1015, 10));
         assert_eq!(found.store_peak_bytes, 1985);
         assert_eq!(
-            (found.difference_median, found.difference_max),
+            (found.difference.median, found.difference.max),
             (0.085, 0.493)
         );
     }

@@ -169,8 +169,8 @@ impl Bench {
             scale.records,
             scale.ops,
             figure.sizes,
-            figure.servers,
-            figure.replicas,
+            figure.cluster.servers,
+            figure.cluster.replicas,
             figure.placement,
             self.clients(),
             self.pipeline,
@@ -220,10 +220,10 @@ impl Bench {
         system.compaction = self.compaction.first().copied().unwrap_or_default();
         let mut bench = Self {
             sizes: figure.sizes(),
-            servers: figure.servers,
-            replicas: Some(figure.replicas),
-            regions: Some(self.regions.unwrap_or(figure.servers)),
-            layout: if figure.split {
+            servers: figure.cluster.servers,
+            replicas: Some(figure.cluster.replicas),
+            regions: Some(self.regions.unwrap_or(figure.cluster.servers)),
+            layout: if figure.cluster.split {
                 Primaries::Split
             } else {
                 Primaries::Spread

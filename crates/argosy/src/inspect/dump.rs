@@ -81,18 +81,25 @@ struct Item {
     offset: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<KeyView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<KeyView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value_bytes: Option<usize>,
-    /// Where the value lies: as the pointer says, in numbers or places.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<String>,
+    #[serde(flatten)]
+    value: ValueItem,
     /// In milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<u64>,
     /// The same for people.
     text: String,
+}
+
+/// What a line says of a value.
+#[derive(Default, Serialize)]
+struct ValueItem {
+    #[serde(rename = "value", skip_serializing_if = "Option::is_none")]
+    begin: Option<KeyView>,
+    #[serde(rename = "value_bytes", skip_serializing_if = "Option::is_none")]
+    bytes: Option<usize>,
+    /// Where it lies: as the pointer says, in numbers or places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
 }
 
 /// Lines, as many as there may be.
@@ -294,14 +301,14 @@ impl Dump {
                 " removed".to_owned()
             }
             Entry::Inline(value) | Entry::Until(_, Lasting::Inline(value)) => {
-                item.value = Some(self.begin(value));
-                item.value_bytes = Some(value.len());
+                item.value.begin = Some(self.begin(value));
+                item.value.bytes = Some(value.len());
                 self.value_text(value)
             }
             Entry::Pointer { at, value_len }
             | Entry::Until(_, Lasting::Pointer { at, value_len }) => {
-                item.at = Some(at.to_string());
-                item.value_bytes = Some(usize::try_from(value_len).unwrap_or(usize::MAX));
+                item.value.at = Some(at.to_string());
+                item.value.bytes = Some(usize::try_from(value_len).unwrap_or(usize::MAX));
                 format!(" = {value_len} bytes at {at}")
             }
         };
@@ -351,8 +358,11 @@ impl Dump {
             lsn: Some(lsn.0),
             offset: Some(offset),
             key: Some(KeyView::of(key)),
-            value: Some(self.begin(record.value)),
-            value_bytes: Some(record.value.len()),
+            value: ValueItem {
+                begin: Some(self.begin(record.value)),
+                bytes: Some(record.value.len()),
+                at: None,
+            },
             expires: record.expiry,
             text,
             ..Item::default()

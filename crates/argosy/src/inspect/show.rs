@@ -292,7 +292,7 @@ fn print_version(version: &VersionView, asked: &dyn Fn(Section) -> bool) {
             "  level  run      number  device    bytes  entries  deleted  form            from .. to",
         );
         for level in &version.levels {
-            let to = level.to.as_ref().map_or("end", |to| to.text.as_str());
+            let to = level.keys.to.as_ref().map_or("end", |to| to.text.as_str());
             say(&format!(
                 "  L{:<5} {:<8} {:>6} {:>7} {:>8} {:>8} {:>8}  {:<14}  {} .. {to}",
                 level.level,
@@ -303,7 +303,7 @@ fn print_version(version: &VersionView, asked: &dyn Fn(Section) -> bool) {
                 level.entries,
                 level.tombstones,
                 level.form,
-                level.from.text
+                level.keys.from.text
             ));
         }
         for tree in &version.trees {
@@ -343,7 +343,7 @@ fn print_version(version: &VersionView, asked: &dyn Fn(Section) -> bool) {
 fn print_medium_log(version: &VersionView) {
     say("  medium log  number  device    bytes   values  referenced  from .. to");
     for medium in &version.medium_log {
-        let to = medium.to.as_ref().map_or("end", |to| to.text.as_str());
+        let to = medium.keys.to.as_ref().map_or("end", |to| to.text.as_str());
         say(&format!(
             "  {:>18} {:>7} {:>8} {:>8} {:>11}  {} .. {to}",
             medium.number,
@@ -351,7 +351,7 @@ fn print_medium_log(version: &VersionView) {
             medium.bytes,
             medium.values,
             medium.referenced,
-            medium.from.text
+            medium.keys.from.text
         ));
     }
 }

@@ -44,6 +44,17 @@ struct Report<'a> {
     ok: bool,
     regions: usize,
     device_segments_used: usize,
+    #[serde(flatten)]
+    checked: CheckedView,
+    problems: Vec<ProblemView>,
+    /// Bytes of the history that are in windows only.
+    window_bytes: u64,
+    notes: &'a [String],
+}
+
+/// What was looked at.
+#[derive(Serialize)]
+struct CheckedView {
     level_segments: u64,
     medium_segments: u64,
     entries: u64,
@@ -51,10 +62,6 @@ struct Report<'a> {
     log_segments: u64,
     records: u64,
     bytes: u64,
-    problems: Vec<ProblemView>,
-    /// Bytes of the history that are in windows only.
-    window_bytes: u64,
-    notes: &'a [String],
 }
 
 impl Verify {
@@ -104,13 +111,15 @@ impl Verify {
             ok: problems.is_empty(),
             regions: regions.len(),
             device_segments_used: owners.len() + 1,
-            level_segments: checked.level_segments,
-            medium_segments: checked.medium_segments,
-            entries: checked.entries,
-            pointers: checked.pointers,
-            log_segments: checked.log_segments,
-            records: checked.records,
-            bytes: checked.bytes,
+            checked: CheckedView {
+                level_segments: checked.level_segments,
+                medium_segments: checked.medium_segments,
+                entries: checked.entries,
+                pointers: checked.pointers,
+                log_segments: checked.log_segments,
+                records: checked.records,
+                bytes: checked.bytes,
+            },
             window_bytes: regions.iter().map(|of| bytes_in_windows(&opened, of)).sum(),
             problems: problems.iter().map(ProblemView::from).collect(),
             notes: &notes,
@@ -161,12 +170,12 @@ fn print_text(report: &Report<'_>, problems: &[Problem]) {
         "checked {} regions: {} level segments with {} entries, {} pointers, {} log segments with \
          {} sealed records, {} MiB",
         report.regions,
-        report.level_segments,
-        report.entries,
-        report.pointers,
-        report.log_segments,
-        report.records,
-        report.bytes >> 20,
+        report.checked.level_segments,
+        report.checked.entries,
+        report.checked.pointers,
+        report.checked.log_segments,
+        report.checked.records,
+        report.checked.bytes >> 20,
     ));
     if report.window_bytes > 0 {
         say(&format!(

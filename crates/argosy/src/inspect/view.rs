@@ -160,12 +160,10 @@ pub(super) struct LevelView {
     pub(super) checksum: String,
     pub(super) entries: u32,
     pub(super) tombstones: u32,
-    pub(super) from: KeyView,
-    pub(super) to: Option<KeyView>,
-    /// Bytes of keys and values in the large log that it points to.
-    pub(super) large_bytes: u64,
-    /// Bytes of keys and values in the medium log that it points to.
-    pub(super) medium_bytes: u64,
+    #[serde(flatten)]
+    pub(super) keys: RangeView,
+    #[serde(flatten)]
+    pub(super) referenced: ReferencedView,
 }
 
 /// A segment of the medium log.
@@ -177,10 +175,35 @@ pub(super) struct MediumView {
     pub(super) bytes: u32,
     pub(super) checksum: String,
     pub(super) values: u32,
-    pub(super) from: KeyView,
-    pub(super) to: Option<KeyView>,
+    #[serde(flatten)]
+    pub(super) keys: RangeView,
     /// Bytes of pairs that levels point to in it.
     pub(super) referenced: u64,
+}
+
+/// A range of keys, without its end.
+#[derive(Serialize)]
+pub(super) struct RangeView {
+    pub(super) from: KeyView,
+    pub(super) to: Option<KeyView>,
+}
+
+impl RangeView {
+    fn of(range: &KeyRange) -> Self {
+        Self {
+            from: KeyView::of(&range.from),
+            to: range.to.as_deref().map(KeyView::of),
+        }
+    }
+}
+
+/// Bytes of keys and values in logs that a level segment points to.
+#[derive(Serialize)]
+pub(super) struct ReferencedView {
+    /// In the large log.
+    pub(super) large_bytes: u64,
+    /// In the medium log.
+    pub(super) medium_bytes: u64,
 }
 
 /// A key: its bytes, and what a person can read of them.
@@ -256,13 +279,6 @@ pub(super) struct DamageView {
     text: String,
 }
 
-/// A range of keys, without its end.
-#[derive(Serialize)]
-struct RangeView {
-    from: KeyView,
-    to: Option<KeyView>,
-}
-
 impl DamageView {
     /// For people.
     pub(super) fn text(&self) -> &str {
@@ -272,10 +288,6 @@ impl DamageView {
 
 impl From<&Damage> for DamageView {
     fn from(damage: &Damage) -> Self {
-        let range = |range: &KeyRange| RangeView {
-            from: KeyView::of(&range.from),
-            to: range.to.as_deref().map(KeyView::of),
-        };
         Self {
             kind: damage.kind.name(),
             region: damage.region.0,
@@ -284,7 +296,7 @@ impl From<&Damage> for DamageView {
             device_segment: damage.place.0,
             offset: damage.offset,
             what: damage.what.clone(),
-            keys: damage.keys.iter().map(range).collect(),
+            keys: damage.keys.iter().map(RangeView::of).collect(),
             more_keys: damage.more_keys,
             text: damage.to_string(),
         }
@@ -407,10 +419,11 @@ fn level_views(version: &argosy_lsm::Version) -> Vec<LevelView> {
                 checksum: format!("{:08x}", segment.checksum),
                 entries: segment.entries,
                 tombstones: segment.tombstones,
-                from: KeyView::of(&segment.range.from),
-                to: segment.range.to.as_deref().map(KeyView::of),
-                large_bytes: segment.large_bytes,
-                medium_bytes: segment.medium_bytes,
+                keys: RangeView::of(&segment.range),
+                referenced: ReferencedView {
+                    large_bytes: segment.large_bytes,
+                    medium_bytes: segment.medium_bytes,
+                },
             }
         })
         .collect()
@@ -428,8 +441,7 @@ fn medium_views(version: &argosy_lsm::Version) -> Vec<MediumView> {
                 bytes: segment.len,
                 checksum: format!("{:08x}", segment.checksum),
                 values: segment.entries,
-                from: KeyView::of(&segment.range.from),
-                to: segment.range.to.as_deref().map(KeyView::of),
+                keys: RangeView::of(&segment.range),
                 referenced: version.log_refs(segment.number),
             }
         })

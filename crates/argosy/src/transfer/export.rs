@@ -53,15 +53,8 @@ pub(crate) struct Export {
     /// How JSON shows keys and values
     #[arg(long, value_enum, default_value_t)]
     encoding: Encoding,
-    /// The first key (text, hex:…, 0x… or base64:…)
-    #[arg(long, value_name = "KEY", value_parser = bytes::parse, conflicts_with = "prefix")]
-    from: Option<std::vec::Vec<u8>>,
-    /// The first key that is left out
-    #[arg(long, value_name = "KEY", value_parser = bytes::parse, conflicts_with = "prefix")]
-    to: Option<std::vec::Vec<u8>>,
-    /// Only keys that begin so
-    #[arg(long, value_name = "PREFIX", value_parser = bytes::parse)]
-    prefix: Option<std::vec::Vec<u8>>,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Most pairs
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     limit: Option<u64>,
@@ -79,6 +72,34 @@ pub(crate) struct Export {
     /// How the summary is printed; on stderr where stdout has the data
     #[arg(short, long, value_enum, default_value_t)]
     output: OutputFormat,
+}
+
+/// Which keys.
+#[derive(Args, Debug)]
+struct KeyArgs {
+    /// The first key (text, hex:…, 0x… or base64:…)
+    #[arg(long, value_name = "KEY", value_parser = bytes::parse, conflicts_with = "prefix")]
+    from: Option<std::vec::Vec<u8>>,
+    /// The first key that is left out
+    #[arg(long, value_name = "KEY", value_parser = bytes::parse, conflicts_with = "prefix")]
+    to: Option<std::vec::Vec<u8>>,
+    /// Only keys that begin so
+    #[arg(long, value_name = "PREFIX", value_parser = bytes::parse)]
+    prefix: Option<std::vec::Vec<u8>>,
+}
+
+impl KeyArgs {
+    /// Whether all are meant.
+    const fn are_all(&self) -> bool {
+        self.prefix.is_none() && self.from.is_none() && self.to.is_none()
+    }
+
+    fn range(&self) -> KeyRange {
+        if let Some(prefix) = &self.prefix {
+            return Span::prefix(prefix).range;
+        }
+        KeyRange::new(self.from.clone().unwrap_or_default(), self.to.clone())
+    }
 }
 
 /// What `-o json` prints.
@@ -106,7 +127,7 @@ impl Export {
         }
         let (client, resp) = (self.endpoints.connect()?, self.endpoints.resp()?);
         let (target, behind) = self.target()?;
-        let mut range = self.range();
+        let mut range = self.keys.range();
         if let Some(last) = behind {
             if !range.contains(&last) {
                 return Err(CommandFailure::Failed(format!(
@@ -117,7 +138,7 @@ impl Export {
             }
             range.from = successor(&last);
         }
-        let whole = self.prefix.is_none() && self.from.is_none() && self.to.is_none();
+        let whole = self.keys.are_all();
         let all = if whole { self.endpoints.count() } else { None };
         let all = all.filter(|_| !self.resume).or(self.limit);
         let mut progress = Progress::begin("export", self.progress);
@@ -153,13 +174,6 @@ impl Export {
     fn format(&self) -> Format {
         let named = || Format::of_name(&self.file.to_string_lossy());
         self.format.unwrap_or_else(named)
-    }
-
-    fn range(&self) -> KeyRange {
-        if let Some(prefix) = &self.prefix {
-            return Span::prefix(prefix).range;
-        }
-        KeyRange::new(self.from.clone().unwrap_or_default(), self.to.clone())
     }
 
     /// Where lines go, and the last key that is there already.

@@ -48,12 +48,8 @@ pub struct Figure {
     pub sizes: &'static str,
     /// Where values are placed.
     pub placement: &'static str,
-    /// Servers.
-    pub servers: usize,
-    /// Members of each region where there is replication.
-    pub replicas: usize,
-    /// Server 0 is primary of all regions.
-    pub split: bool,
+    /// On which cluster.
+    pub cluster: FigureCluster,
     /// What it compares, in the order in which it runs.
     pub systems: &'static [System],
     /// On what.
@@ -64,6 +60,17 @@ pub struct Figure {
     pub claims: &'static [Claim],
     /// Where ours differs from the paper's, and what the paper leaves open.
     pub notes: &'static [&'static str],
+}
+
+/// The cluster of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FigureCluster {
+    /// Servers.
+    pub servers: usize,
+    /// Members of each region where there is replication.
+    pub replicas: usize,
+    /// Server 0 is primary of all regions.
+    pub split: bool,
 }
 
 /// A system of a comparison.
@@ -231,10 +238,10 @@ impl Scale {
     #[must_use]
     pub fn cache_bytes(&self, figure: &Figure, point: &Point) -> u64 {
         let sizes = figure.sizes();
-        let primaries = if figure.split {
+        let primaries = if figure.cluster.split {
             1
         } else {
-            figure.servers as u64
+            figure.cluster.servers as u64
         };
         let pair = point.mix().mean_pair_bytes(sizes);
         self.records.saturating_mul(pair) / primaries / 4

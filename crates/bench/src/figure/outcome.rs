@@ -171,7 +171,7 @@ impl FigureOutcome {
     }
 
     fn write_roles(&self, out: &mut String) -> std::fmt::Result {
-        let split = Figure::named(self.figure).is_some_and(|figure| figure.split);
+        let split = Figure::named(self.figure).is_some_and(|figure| figure.cluster.split);
         writeln!(
             out,
             "\nCPU by activity and role, us/op\n{:>18} {:>8} {:>3} gf {:>8} {:>8} {:>8} {:>8} {:>10} \

@@ -14,7 +14,7 @@ use super::Measure::{
     PrimaryIo, Throughput,
 };
 use super::PointMix::{Named, Small};
-use super::{BackupL0, Claim, Figure, Measure, Point, PointMix, System};
+use super::{BackupL0, Claim, Figure, FigureCluster, Measure, Point, PointMix, System};
 
 /// The label of regions with one copy.
 pub(super) const NONE: &str = "no replication";
@@ -132,9 +132,11 @@ pub static FIGURES: [Figure; 8] = [
         source: "Talos, section 5.1, figure 6",
         sizes: "talos",
         placement: "separated",
-        servers: 2,
-        replicas: 2,
-        split: false,
+        cluster: FigureCluster {
+            servers: 2,
+            replicas: 2,
+            split: false,
+        },
         systems: TALOS,
         points: &mixes(4),
         workloads: LOAD_RUN,
@@ -159,9 +161,11 @@ pub static FIGURES: [Figure; 8] = [
         source: "Talos, section 5.2, figure 8 (figure 7 for latencies, section 5.1)",
         sizes: "talos",
         placement: "separated",
-        servers: 2,
-        replicas: 2,
-        split: true,
+        cluster: FigureCluster {
+            servers: 2,
+            replicas: 2,
+            split: true,
+        },
         systems: &[BUILDING_SHARED, SENDING, REWRITING],
         points: &[point(Named("sd"), 4)],
         workloads: LOAD_RUN,
@@ -186,9 +190,11 @@ pub static FIGURES: [Figure; 8] = [
         source: "Talos, section 5.3, figure 9",
         sizes: "talos",
         placement: "separated",
-        servers: 2,
-        replicas: 2,
-        split: false,
+        cluster: FigureCluster {
+            servers: 2,
+            replicas: 2,
+            split: false,
+        },
         systems: &[BUILDING_SHARED, SENDING, REWRITING],
         points: &[
             point(Named("sd"), 4),
@@ -219,9 +225,11 @@ pub static FIGURES: [Figure; 8] = [
         source: "Talos, section 5.4, figure 10",
         sizes: "talos",
         placement: "separated",
-        servers: 2,
-        replicas: 2,
-        split: false,
+        cluster: FigureCluster {
+            servers: 2,
+            replicas: 2,
+            split: false,
+        },
         systems: TALOS,
         points: &[
             point(Small(40), 12),
@@ -246,9 +254,11 @@ pub static FIGURES: [Figure; 8] = [
         source: "Tebis, section 5.1, figure 8",
         sizes: "tebis",
         placement: "hybrid",
-        servers: 3,
-        replicas: 2,
-        split: false,
+        cluster: FigureCluster {
+            servers: 3,
+            replicas: 2,
+            split: false,
+        },
         systems: TEBIS,
         points: &[point(Named("sd"), 8)],
         workloads: &["load-a", "run-a", "run-b", "run-c", "run-d", "run-e"],
@@ -280,9 +290,11 @@ pub static FIGURES: [Figure; 8] = [
         source: "Tebis, section 5.1, figure 9",
         sizes: "tebis",
         placement: "hybrid",
-        servers: 3,
-        replicas: 2,
-        split: false,
+        cluster: FigureCluster {
+            servers: 3,
+            replicas: 2,
+            split: false,
+        },
         systems: TEBIS,
         points: &mixes(8),
         workloads: LOAD_RUN,
@@ -299,9 +311,11 @@ pub static FIGURES: [Figure; 8] = [
         source: "Tebis, section 5.2, figure 10",
         sizes: "tebis",
         placement: "hybrid",
-        servers: 2,
-        replicas: 2,
-        split: true,
+        cluster: FigureCluster {
+            servers: 2,
+            replicas: 2,
+            split: true,
+        },
         systems: &[BUILDING, SENDING, REWRITING],
         points: &[point(Named("s"), 8)],
         workloads: LOAD_RUN,
@@ -326,9 +340,11 @@ pub static FIGURES: [Figure; 8] = [
         source: "Tebis, sections 5.4 and 5.5, figure 12",
         sizes: "tebis",
         placement: "hybrid",
-        servers: 3,
-        replicas: 3,
-        split: false,
+        cluster: FigureCluster {
+            servers: 3,
+            replicas: 3,
+            split: false,
+        },
         systems: &[ALONE, BUILDING, BUILDING_REDUCED, SENDING, REWRITING],
         points: &mixes(8),
         workloads: LOAD_RUN,

@@ -14,7 +14,7 @@ fn figures_name_what_there_is() {
         assert!(!names.contains(&figure.name), "{}", figure.name);
         names.push(figure.name);
         assert!(figure.sizes().pair_bytes()[0] > 0);
-        assert!((1..=figure.servers).contains(&figure.replicas));
+        assert!((1..=figure.cluster.servers).contains(&figure.cluster.replicas));
         let labels: Vec<_> = figure.systems.iter().map(|system| system.label).collect();
         assert!(labels.contains(&BUILD) && labels.contains(&SEND));
         for point in figure.points {

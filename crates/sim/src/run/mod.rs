@@ -434,7 +434,7 @@ impl Run {
             self.clocks_reached();
         }
         for (token, response) in answers {
-            if token >= leases::TOKEN && token < maintain::TOKEN {
+            if (leases::TOKEN..maintain::TOKEN).contains(&token) {
                 self.answer_lease(token, response)?;
                 continue;
             }
