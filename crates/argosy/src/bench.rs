@@ -9,22 +9,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::AddressMode;
+use argosy_bench::Mix;
 use argosy_bench::driver::PIPELINE_MAX;
 use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
 use argosy_bench::run::{self, BenchError, Configuration, Labels, Notice};
-use argosy_bench::{Mix, PairSizes, Transport, Workload};
 use clap::Args;
 
-use crate::cli::{OutputFormat, parse_address, parse_replication};
-use crate::cluster::Cluster;
-use crate::cluster::layout::{Primaries, Replication};
+use crate::cli::OutputFormat;
+use crate::cluster::layout::{Replication, Shape, Split};
 use crate::cluster::scratch::ScratchDir;
-use crate::config::{CompactionName, PlacementName, StorageSection};
+use crate::cluster::{Cluster, Spec};
+use crate::config::{CompactionName, MemorySection, PlacementName, StorageSection};
 use crate::failure::{CommandFailure, chain};
 use crate::frugal;
 use crate::signals::Signals;
-use crate::units::Size;
+use asked::{ClientArgs, ClusterArgs, EngineArgs, LoadArgs, StoreArgs, SystemArgs};
 use embedded::Peer;
 use figure::Rerun;
 use servers::target_of;
@@ -42,112 +42,16 @@ use servers::target_of;
     argosy bench --embedded --peer rocksdb --mix s,sd --records 5000000\n  \
     argosy bench --figure tebis-9 --scale 0.5 --plot tebis-9.svg")]
 pub(crate) struct Bench {
-    /// Workloads: load-a, run-a, run-b, run-c, run-d, run-e, run-f, run-g [default: load-a,run-a,run-c]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    workload: Vec<Workload>,
-    /// Mixes of pair sizes: s, m, l, sd, md, ld [default: s]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    mix: Vec<Mix>,
-    /// Instead of --mix: so many of a hundred records are small, the rest half medium, half large
-    #[arg(
-        long,
-        value_name = "PERCENTS",
-        value_delimiter = ',',
-        conflicts_with = "mix",
-        value_parser = clap::value_parser!(u64).range(0..=100)
-    )]
-    small_percent: Vec<u64>,
-    /// Bytes of small, medium and large pairs: tebis (33, 148, 1228), talos (33, 123, 1023)
-    #[arg(long, value_name = "NAME", default_value_t)]
-    sizes: PairSizes,
-    /// Records to load [default: 1000000]
-    #[arg(long, value_name = "N")]
-    records: Option<u64>,
-    /// Operations of each workload that does not load [default: 1000000]
-    #[arg(long, value_name = "N")]
-    ops: Option<u64>,
-    /// Where values lie
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "hybrid")]
-    placement: Vec<PlacementName>,
-    /// What a compaction takes: a part of a level, or all of it and of the one below
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "partial")]
-    compaction: Vec<CompactionName>,
-    /// How members become equal: none, send-index
-    #[arg(
-        long,
-        value_name = "MODES",
-        value_delimiter = ',',
-        value_parser = parse_replication,
-        default_value = "send-index"
-    )]
-    replication: Vec<Replication>,
-    /// What pointers inside level segments name, and so who rewrites them: logical, rewrite
-    #[arg(
-        long,
-        value_name = "MODES",
-        value_delimiter = ',',
-        value_parser = parse_address,
-        default_value = "logical"
-    )]
-    address: Vec<AddressMode>,
-    /// Server processes
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    servers: usize,
-    /// Members of each region, where there is replication [default: 3, or all servers]
-    #[arg(long, value_name = "N")]
-    replicas: Option<usize>,
-    /// Regions [default: one for each server]
-    #[arg(long, value_name = "N")]
-    regions: Option<usize>,
-    /// Which servers are primaries of regions: all, or server 0 alone
-    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
-    layout: Primaries,
-    /// Client threads [default: 4; with --embedded 1]
-    #[arg(long, value_name = "N")]
-    clients: Option<usize>,
-    /// How clients reach the servers: native (in shared memory), resp (the Redis protocol)
-    #[arg(long, value_name = "HOW", default_value_t)]
-    client: Transport,
-    /// Operations in flight on each client
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    pipeline: usize,
-    /// Memtables of each server, divided over the regions it keeps memtables of; up to 3 of each exist
-    /// [default: 16MiB]
-    #[arg(long, value_name = "SIZE")]
-    l0_bytes: Option<Size>,
-    /// Under build-index: divide that by the regions a server is primary of alone
-    #[arg(long)]
-    l0_per_replica: bool,
-    /// How many times larger a level is than the one above
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 8,
-        value_parser = clap::value_parser!(u32).range(2..=64)
-    )]
-    growth_factor: u32,
-    /// What the medium log may take, in hundredths of what the levels take; 0: none [default: 200]
-    #[arg(long, value_name = "N")]
-    medium_log_percent: Option<u32>,
-    /// Memory of each server
-    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
-    memory: Size,
-    /// Bytes of a leaf
-    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
-    node_bytes: Size,
-    /// With hybrid placement: pairs of at least as many bytes are in the large log
-    #[arg(long, value_name = "SIZE", default_value = "1000")]
-    large_bytes: Size,
-    /// With --embedded: --memory is all that our store may take, log windows and what merges have in hand
-    /// among it, as `Builder::memory` is. Else it is memtables and cache, as its peers are told
-    #[arg(long, requires = "embedded")]
-    budget: bool,
-    /// With --embedded: a write is answered once the device has synced it
-    #[arg(long, requires = "embedded")]
-    sync: bool,
-    /// Size of each server's device
-    #[arg(long, value_name = "SIZE", default_value = "64GiB")]
-    device_bytes: Size,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    systems: SystemArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    asking: ClientArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
     /// Seed of keys, values and choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -157,18 +61,8 @@ pub(crate) struct Bench {
     repeat: Option<usize>,
     #[command(flatten)]
     rerun: Rerun,
-    /// Call the engine in this process instead of servers, with one background thread
-    #[arg(long)]
-    embedded: bool,
-    /// With --embedded: the same with these stores, too, one after the other
-    #[arg(
-        long,
-        value_enum,
-        value_name = "NAMES",
-        value_delimiter = ',',
-        requires = "embedded"
-    )]
-    peer: Vec<Peer>,
+    #[command(flatten)]
+    stores: StoreArgs,
     /// Where clusters put their data while they run [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     data_root: Option<PathBuf>,
@@ -198,8 +92,8 @@ impl Bench {
     /// Runs everything that was asked for.
     pub(crate) fn run(self) -> Result<(), CommandFailure> {
         self.check()?;
-        if self.embedded {
-            frugal::decide(self.memory.0);
+        if self.stores.embedded {
+            frugal::decide(self.engine.memory.0);
         } else {
             frugal::may_have_huge_pages();
         }
@@ -260,17 +154,17 @@ impl Bench {
 
     fn check(&self) -> Result<(), CommandFailure> {
         let refuse = |reason: &str| Err(CommandFailure::Usage(reason.to_owned()));
-        if self.records() == 0 || self.clients() == 0 || self.repeat == Some(0) {
+        if self.load.records() == 0 || self.clients() == 0 || self.repeat == Some(0) {
             return refuse("--records, --clients and --repeat are at least 1");
         }
-        self.peer.iter().try_for_each(|peer| peer.check())?;
-        if self.sync && self.peer.iter().any(|&peer| peer != Peer::Rocksdb) {
+        self.stores.peer.iter().try_for_each(|peer| peer.check())?;
+        if self.engine.sync && self.stores.peer.iter().any(|&peer| peer != Peer::Rocksdb) {
             return refuse(
                 "--sync: the bench syncs the writes of our store and of RocksDB alone; leave the other peers out, or \
                  run them without --sync",
             );
         }
-        if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
+        if !(1..=PIPELINE_MAX).contains(&self.asking.pipeline) {
             return Err(CommandFailure::Usage(format!(
                 "--pipeline is 1 to {PIPELINE_MAX}"
             )));
@@ -280,15 +174,15 @@ impl Bench {
 
     /// Everything that is compared, in the order in which it runs: each peer behind ours.
     fn systems(&self) -> Vec<System> {
-        if !self.embedded {
-            let modes = self.replication.iter();
+        if !self.stores.embedded {
+            let modes = self.systems.replication.iter();
             return modes.flat_map(|&mode| self.placed(mode)).collect();
         }
         let mut systems = Vec::new();
         for mix in self.mixes() {
             let ours = self.placed(Replication::None);
             systems.extend(ours.into_iter().filter(|system| system.mix == mix));
-            systems.extend(self.peer.iter().map(|&peer| System {
+            systems.extend(self.stores.peer.iter().map(|&peer| System {
                 peer: Some(peer),
                 replication: Replication::None,
                 addresses: AddressMode::Logical,
@@ -302,13 +196,18 @@ impl Bench {
 
     /// Every placement with every way of compaction.
     fn layouts(&self) -> impl Iterator<Item = (&PlacementName, &CompactionName)> {
-        let placements = self.placement.iter();
-        placements.flat_map(|placement| self.compaction.iter().map(move |way| (placement, way)))
+        let placements = self.systems.placement.iter();
+        placements.flat_map(|placement| {
+            self.systems
+                .compaction
+                .iter()
+                .map(move |way| (placement, way))
+        })
     }
 
     fn placed(&self, replication: Replication) -> Vec<System> {
         let mut systems = Vec::new();
-        for &addresses in &self.address {
+        for &addresses in &self.systems.address {
             for (&placement, &compaction) in self.layouts() {
                 systems.extend(self.mixes().into_iter().map(|mix| System {
                     peer: None,
@@ -324,31 +223,31 @@ impl Bench {
     }
 
     fn mixes(&self) -> Vec<Mix> {
-        if self.small_percent.is_empty() {
-            return self.named_mixes();
+        if self.load.small_percent.is_empty() {
+            return self.load.named_mixes();
         }
-        let percents = self.small_percent.iter();
+        let percents = self.load.small_percent.iter();
         percents
             .filter_map(|&percent| Mix::of_small(percent))
             .collect()
     }
 
     fn clients(&self) -> usize {
-        let default = if self.embedded { 1 } else { 4 };
-        self.clients.unwrap_or(default)
+        let default = if self.stores.embedded { 1 } else { 4 };
+        self.asking.clients.unwrap_or(default)
     }
 
     /// The options that a reader of the table has to know.
     fn options(&self) -> String {
-        let system = if self.embedded {
+        let system = if self.stores.embedded {
             format!("stores in this process | clients {}", self.clients())
         } else {
             format!(
                 "servers {} regions {} | clients {} pipeline {}",
-                self.servers,
-                self.regions.unwrap_or(self.servers),
+                self.cluster.servers,
+                self.cluster.regions.unwrap_or(self.cluster.servers),
                 self.clients(),
-                self.pipeline
+                self.asking.pipeline
             )
         };
         let takes = match self.repeat.unwrap_or(1) {
@@ -357,12 +256,12 @@ impl Bench {
         };
         format!(
             "{system} | records {} ops {} sizes {} | l0 {} growth {} memory {} | seed {} | {takes}\n",
-            self.records(),
-            self.ops(),
-            self.sizes,
-            self.l0_bytes(),
-            self.growth_factor,
-            self.memory,
+            self.load.records(),
+            self.load.ops(),
+            self.load.sizes,
+            self.engine.l0_bytes(),
+            self.engine.growth_factor,
+            self.engine.memory,
             self.seed,
         )
     }
@@ -370,7 +269,7 @@ impl Bench {
     /// What each store in this process is told, once for each placement.
     fn print_embedded_options(&self) {
         let mut told = Vec::new();
-        for system in self.systems().iter().filter(|_| self.embedded) {
+        for system in self.systems().iter().filter(|_| self.stores.embedded) {
             let name = system.peer.map_or("lsm", Peer::name);
             let line = format!("{name}: {}", self.embedded_options(system));
             if !told.contains(&line) {
@@ -378,34 +277,34 @@ impl Bench {
                 told.push(line);
             }
         }
-        if self.embedded {
+        if self.stores.embedded {
             println!();
         }
     }
 
     /// What one system is told, beside what its row has fields for.
     fn options_of(&self, system: &System) -> String {
-        if self.embedded {
+        if self.stores.embedded {
             return self.embedded_options(system);
         }
         format!(
             "client={} layout={} l0_bytes={}{} growth_factor={} medium_log_percent={} \
              node_bytes={} large_bytes={} memory_limit={}",
-            self.client,
-            self.layout.name(),
-            self.l0_bytes().0,
-            ["", " l0_per_replica"][usize::from(self.l0_per_replica)],
-            self.growth_factor,
+            self.asking.client,
+            self.cluster.layout.name(),
+            self.engine.l0_bytes().0,
+            ["", " l0_per_replica"][usize::from(self.engine.l0_per_replica)],
+            self.engine.growth_factor,
             self.medium_log_percent(),
-            self.node_bytes.0,
-            self.large_bytes.0,
-            self.memory.0
+            self.engine.node_bytes.0,
+            self.engine.large_bytes.0,
+            self.engine.memory.0
         )
     }
 
     fn medium_log_percent(&self) -> u32 {
         let default = StorageSection::default().medium_log_percent;
-        self.medium_log_percent.unwrap_or(default)
+        self.engine.medium_log_percent.unwrap_or(default)
     }
 
     fn configuration(&self, system: &System) -> Configuration {
@@ -424,25 +323,25 @@ impl Bench {
                 } else {
                     system.addresses.name()
                 },
-                fabric: if self.embedded { "none" } else { "shm" },
+                fabric: if self.stores.embedded { "none" } else { "shm" },
                 options: self.options_of(system),
                 replicas: shape.replicas_or_default(),
                 regions: shape.regions_or_default(),
             },
             mix: system.mix,
-            sizes: self.sizes,
-            records: self.records(),
-            ops: self.ops(),
+            sizes: self.load.sizes,
+            records: self.load.records(),
+            ops: self.load.ops(),
             clients: self.clients(),
-            transport: self.client,
-            pipeline: self.pipeline,
+            transport: self.asking.client,
+            pipeline: self.asking.pipeline,
             seed: self.seed,
-            workloads: self.workloads(),
+            workloads: self.load.workloads(),
         }
     }
 
     fn measure(&self, system: &System, running: &Running) -> Result<Vec<Row>, CommandFailure> {
-        if self.embedded {
+        if self.stores.embedded {
             return self.measure_embedded(system, running);
         }
         let mut cluster = Cluster::start(&self.spec(system))?;
@@ -466,6 +365,49 @@ impl Bench {
 
     fn root(&self) -> PathBuf {
         self.data_root.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    // --- The cluster of a system ---
+
+    fn shape(&self, system: &System) -> Shape {
+        let replication = system.replication;
+        Shape {
+            servers: Some(self.cluster.servers),
+            replicas: match replication {
+                Replication::None => None,
+                _ => self.cluster.replicas,
+            },
+            regions: self.cluster.regions,
+            replication: Some(replication),
+            primaries: Some(self.cluster.layout),
+            addresses: Some(system.addresses),
+        }
+    }
+
+    fn spec(&self, system: &System) -> Spec {
+        Spec {
+            shape: self.shape(system),
+            split: Split::Hex,
+            data_dir: None,
+            scratch_root: self.root(),
+            memory: MemorySection {
+                limit: self.engine.memory,
+            },
+            storage: StorageSection {
+                device_bytes: self.engine.device_bytes,
+                l0_bytes: self.engine.l0_bytes(),
+                l0_per_replica: self.engine.l0_per_replica,
+                placement: system.placement,
+                growth_factor: self.engine.growth_factor,
+                medium_log_percent: self.medium_log_percent(),
+                compaction: system.compaction,
+                node_bytes: self.engine.node_bytes,
+                large_bytes: self.engine.large_bytes,
+                ..StorageSection::default()
+            },
+            new_devices: Vec::new(),
+            discard_windows: false,
+        }
     }
 }
 

@@ -81,20 +81,20 @@ impl std::fmt::Display for PeerSettings {
 impl Bench {
     /// What our engine is told.
     fn engine_settings(&self, system: &System) -> Settings {
-        let l0_bytes = self.l0_bytes().bytes();
+        let l0_bytes = self.engine.l0_bytes().bytes();
         let mut settings = Settings {
             l0_bytes,
             placement: engines::placement(system.placement),
             addresses: system.addresses,
-            growth_factor: self.growth_factor,
+            growth_factor: self.engine.growth_factor,
             medium_log_percent: self.medium_log_percent(),
-            node_bytes: self.node_bytes.bytes(),
-            large_bytes: self.large_bytes.bytes(),
+            node_bytes: self.engine.node_bytes.bytes(),
+            large_bytes: self.engine.large_bytes.bytes(),
             compaction: engines::compaction(system.compaction),
             ..Settings::default()
         };
-        let memory = self.memory.bytes();
-        if self.budget {
+        let memory = self.engine.memory.bytes();
+        if self.engine.budget {
             settings.divide(memory, share_of(memory));
         } else {
             let memtables = settings.memtables_max.saturating_mul(l0_bytes);
@@ -107,10 +107,10 @@ impl Bench {
     /// What a peer is told.
     #[cfg(feature = "peers")]
     fn peer_settings(&self, peer: Peer) -> PeerSettings {
-        let (memory, buffer) = (self.memory.bytes(), self.l0_bytes().bytes());
+        let (memory, buffer) = (self.engine.memory.bytes(), self.engine.l0_bytes().bytes());
         match peer {
             Peer::Rocksdb => PeerSettings::Rocksdb(rocksdb::RocksDbSettings {
-                sync: self.sync,
+                sync: self.engine.sync,
                 ..rocksdb::RocksDbSettings::within(memory, buffer)
             }),
             Peer::Fjall => PeerSettings::Fjall(fjall::FjallSettings::within(memory, buffer)),
@@ -136,7 +136,7 @@ impl Bench {
                     settings.large_bytes,
                     system.placement.name(),
                     system.compaction.name(),
-                    if self.sync {
+                    if self.engine.sync {
                         "before a write is answered".to_owned()
                     } else {
                         format!(
@@ -176,15 +176,15 @@ impl Bench {
         settings
             .validate()
             .map_err(|error| CommandFailure::Usage(error.to_string()))?;
-        if self.budget {
-            let (memory, cache) = (self.memory, settings.cache_bytes);
+        if self.engine.budget {
+            let (memory, cache) = (self.engine.memory, settings.cache_bytes);
             if cache < settings.l0_bytes.saturating_mul(17) / 16 {
                 let least =
                     settings.clone().divide(0, share_of(memory.bytes())) + 2 * settings.l0_bytes;
                 return Err(CommandFailure::Usage(format!(
                     "--memory {memory} is too small a budget for memtables of {}: set it to {} or more, or \
                      lower --l0-bytes",
-                    self.l0_bytes(),
+                    self.engine.l0_bytes(),
                     Size(least as u64),
                 )));
             }
@@ -193,10 +193,10 @@ impl Bench {
         let embedded = EmbeddedOptions {
             dir: data.path().to_path_buf(),
             windows: windows.path().join("windows"),
-            device_bytes: self.device_bytes.0,
+            device_bytes: self.engine.device_bytes.0,
             settings,
-            budget: self.budget.then(|| self.memory.bytes()),
-            sync: self.sync,
+            budget: self.engine.budget.then(|| self.engine.memory.bytes()),
+            sync: self.engine.sync,
             collect: frugal::collect,
         };
         running.begin(Stage::Embedded(vec![data, windows]))?;

@@ -11,6 +11,7 @@ use argosy_bench::figure::{BackupL0, Figure, Point, RECORDS_AT_SCALE_1, Scale, S
 use argosy_bench::report::Row;
 use clap::{Args, ValueEnum};
 
+use super::asked::ClusterArgs;
 use super::{Bench, Running, System};
 use crate::budget;
 use crate::cli::OutputFormat;
@@ -101,19 +102,19 @@ impl Bench {
     /// Reruns `figure`.
     pub(super) fn run_figure(&self, figure: &'static Figure) -> Result<(), CommandFailure> {
         let mut scale = Scale::of(self.rerun.scale);
-        scale.records = self.records.unwrap_or(scale.records);
-        scale.ops = self.ops.unwrap_or(scale.records / 2);
-        if let Some(l0_bytes) = self.l0_bytes {
+        scale.records = self.load.records.unwrap_or(scale.records);
+        scale.ops = self.load.ops.unwrap_or(scale.records / 2);
+        if let Some(l0_bytes) = self.engine.l0_bytes {
             scale.l0_bytes = l0_bytes.0;
         }
         let points = figure.points.iter();
         let points: Vec<&'static Point> = points
-            .filter(|point| self.mix.is_empty() || self.mix.contains(&point.mix()))
+            .filter(|point| self.load.mix.is_empty() || self.load.mix.contains(&point.mix()))
             .collect();
         let names = figure.workloads.iter();
         let workloads: Result<Vec<Workload>, _> = names.map(|name| name.parse()).collect();
         let mut workloads = workloads.map_err(CommandFailure::Usage)?;
-        workloads.retain(|one| self.workload.is_empty() || self.workload.contains(one));
+        workloads.retain(|one| self.load.workload.is_empty() || self.load.workload.contains(one));
         if points.is_empty() || workloads.is_empty() {
             let name = figure.name;
             let why =
@@ -135,13 +136,11 @@ impl Bench {
             points,
             systems: present,
         };
-        let limits = Self {
-            workload: workloads,
-            records: Some(scale.records),
-            ops: Some(scale.ops),
-            l0_bytes: Some(Size(scale.l0_bytes)),
-            ..self.clone()
-        };
+        let mut limits = self.clone();
+        limits.load.workload = workloads;
+        limits.load.records = Some(scale.records);
+        limits.load.ops = Some(scale.ops);
+        limits.engine.l0_bytes = Some(Size(scale.l0_bytes));
         let takes = limits.take(&sweep, &running)?;
         let missing = missing.iter().map(|asked| asked.label).collect();
         let outcome = FigureOutcome::new(figure, scale, &takes, missing);
@@ -173,7 +172,7 @@ impl Bench {
             figure.cluster.replicas,
             figure.placement,
             self.clients(),
-            self.pipeline,
+            self.asking.pipeline,
             Size(scale.l0_bytes),
             self.seed,
             self.repeat.unwrap_or(REPEAT),
@@ -217,28 +216,28 @@ impl Bench {
         let system = system_of(figure, asked);
         let mut system = system.expect("only what there is is measured");
         system.mix = point.mix();
-        system.compaction = self.compaction.first().copied().unwrap_or_default();
-        let mut bench = Self {
-            sizes: figure.sizes(),
+        system.compaction = self.systems.compaction.first().copied().unwrap_or_default();
+        let mut bench = self.clone();
+        bench.load.sizes = figure.sizes();
+        bench.cluster = ClusterArgs {
             servers: figure.cluster.servers,
             replicas: Some(figure.cluster.replicas),
-            regions: Some(self.regions.unwrap_or(figure.cluster.servers)),
+            regions: Some(self.cluster.regions.unwrap_or(figure.cluster.servers)),
             layout: if figure.cluster.split {
                 Primaries::Split
             } else {
                 Primaries::Spread
             },
-            growth_factor: point.growth_factor,
-            l0_per_replica: asked.l0 == BackupL0::Own,
-            ..self.clone()
         };
-        bench.memory = bench.memory_for(&system, sweep.scale.cache_bytes(figure, point))?;
+        bench.engine.growth_factor = point.growth_factor;
+        bench.engine.l0_per_replica = asked.l0 == BackupL0::Own;
+        bench.engine.memory = bench.memory_for(&system, sweep.scale.cache_bytes(figure, point))?;
         bench.measure(&system, running)
     }
 
     /// The least memory, in whole MiB, with which every server has a cache of `cache_bytes`.
     fn memory_for(&self, system: &System, cache_bytes: u64) -> Result<Size, CommandFailure> {
-        let ports: Vec<_> = (1..).take(self.servers).map(Ports::at).collect();
+        let ports: Vec<_> = (1..).take(self.cluster.servers).map(Ports::at).collect();
         let map = new_map(&self.shape(system), Split::Hex, &ports)?;
         let spec = self.spec(system);
         let suffices = |limit: Size| {
