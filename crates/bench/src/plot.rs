@@ -85,7 +85,7 @@ fn draw(rows: &[Row], out: &mut String) -> fmt::Result {
         )?;
         for (panel, left) in PANELS.iter().zip(LEFT) {
             writeln!(out, "<g transform=\"translate({left} {TOP})\">")?;
-            draw_panel(panel, &row.timeline, out)?;
+            draw_panel(panel, &row.times.timeline, out)?;
             writeln!(out, "</g>")?;
         }
         writeln!(out, "</g>")?;
@@ -96,14 +96,14 @@ fn draw(rows: &[Row], out: &mut String) -> fmt::Result {
 fn title(row: &Row) -> String {
     format!(
         "{}  {}  {}  {}  {}  {}: {:.1} kops/s with the drain, p99 {:.0} us",
-        row.workload,
-        row.mix,
-        row.engine,
-        row.placement,
-        row.replication,
-        row.address_mode,
-        row.ops_per_second / 1000.0,
-        row.latency_us.p99,
+        row.subject.workload,
+        row.subject.mix,
+        row.subject.engine,
+        row.subject.placement,
+        row.subject.replication,
+        row.subject.address_mode,
+        row.speed.ops_per_second / 1000.0,
+        row.times.latency_us.p99,
     )
 }
 

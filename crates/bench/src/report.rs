@@ -10,8 +10,11 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::driver::Tally;
 use crate::memory::MemoryUse;
+use crate::run::Configuration;
 use crate::timeline::{Interval, Seconds};
+use crate::workload::Workload;
 
 /// The schema of [`Report`]'s JSON.
 pub const SCHEMA: &str = "argosy.bench.v1";
@@ -39,6 +42,42 @@ impl Report {
 /// One workload on one configuration.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
+    /// What was measured.
+    #[serde(flatten)]
+    pub subject: RowSubject,
+    /// How much of it.
+    #[serde(flatten)]
+    pub scale: RowScale,
+    /// How fast operations were done.
+    #[serde(flatten)]
+    pub speed: RowSpeed,
+    /// What CPU was used, in microseconds an operation.
+    #[serde(flatten)]
+    pub cpu: RowCpu,
+    /// The same by server.
+    pub per_server: Vec<ServerRow>,
+    /// How long operations took, and when they were done.
+    #[serde(flatten)]
+    pub times: RowTimes,
+    /// What was read from devices, and written to them.
+    #[serde(flatten)]
+    pub devices: RowDevices,
+    /// What servers sent each other.
+    #[serde(flatten)]
+    pub network: RowNetwork,
+    /// What was resident.
+    #[serde(flatten)]
+    pub resident: RowMemory,
+    /// What the stores hold, and have done.
+    #[serde(flatten)]
+    pub store: RowStore,
+    /// Operations that were answered by an error.
+    pub errors: u64,
+}
+
+/// Of a [`Row`]: what was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowSubject {
     /// The workload.
     pub workload: String,
     /// The mix of pair sizes.
@@ -59,6 +98,30 @@ pub struct Row {
     pub fabric: String,
     /// What else the system was told, in its own words.
     pub options: String,
+}
+
+impl RowSubject {
+    /// Of a run of `workload`.
+    pub(crate) fn of(workload: Workload, config: &Configuration) -> Self {
+        let labels = &config.labels;
+        Self {
+            workload: workload.to_string(),
+            mix: config.mix.to_string(),
+            sizes: config.sizes.to_string(),
+            engine: labels.engine.to_owned(),
+            placement: labels.placement.clone(),
+            compaction: labels.compaction.to_owned(),
+            replication: labels.replication.clone(),
+            address_mode: labels.address_mode.to_owned(),
+            fabric: labels.fabric.to_owned(),
+            options: labels.options.clone(),
+        }
+    }
+}
+
+/// Of a [`Row`]: how much of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowScale {
     /// Server processes; 0 where the engine runs in this process.
     pub servers: usize,
     /// Members of each region.
@@ -71,10 +134,20 @@ pub struct Row {
     pub records: u64,
     /// Operations that were done.
     pub ops: u64,
+}
+
+/// Of a [`Row`]: how fast operations were done.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowSpeed {
     /// From the first request to the end of the drain.
     pub seconds: f64,
     /// `ops / seconds`.
     pub ops_per_second: f64,
+}
+
+/// Of a [`Row`]: what CPU was used, in microseconds an operation.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowCpu {
     /// CPU of all server processes.
     pub cpu_us_per_op: f64,
     /// CPU of the clients, the generator of load among it.
@@ -83,14 +156,33 @@ pub struct Row {
     pub compaction_cpu_us_per_op: f64,
     /// What `cpu_us_per_op` was used for, as the servers count it.
     pub activity_cpu_us_per_op: Activities,
-    /// The same by server.
-    pub per_server: Vec<ServerRow>,
+}
+
+/// Of a [`Row`]: how long operations took, and when they were done.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowTimes {
     /// Latencies of operations.
     pub latency_us: Latency,
     /// Throughput and latency over time, up to the last reply; the drain is not in it.
     pub timeline: Vec<Interval>,
     /// The slowest second, and the middle one.
     pub second_ops: Seconds,
+}
+
+impl RowTimes {
+    /// Of what `tally` has.
+    pub(crate) fn of(tally: &Tally) -> Self {
+        Self {
+            latency_us: Latency::of(&tally.latencies),
+            timeline: tally.timeline.points(),
+            second_ops: tally.timeline.seconds(),
+        }
+    }
+}
+
+/// Of a [`Row`]: what was read from devices, and written to them.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowDevices {
     /// Bytes read from devices, by the kernel's count.
     pub device_read_bytes: u64,
     /// Bytes written to devices, by the kernel's count.
@@ -102,14 +194,45 @@ pub struct Row {
     pub device_log_bytes: Option<u64>,
     /// `io_amplification` without those.
     pub io_amplification_without_logs: Option<f64>,
+}
+
+impl RowDevices {
+    /// Of so many bytes read and written, so many of these to logs, for requests of `request_bytes`.
+    pub(crate) fn of(read: u64, written: u64, log_bytes: Option<u64>, request_bytes: u64) -> Self {
+        let amplification = |bytes: u64| rounded(ratio(bytes, request_bytes), 3);
+        let all = read + written;
+        Self {
+            device_read_bytes: read,
+            device_write_bytes: written,
+            io_amplification: amplification(all),
+            device_log_bytes: log_bytes,
+            io_amplification_without_logs: log_bytes
+                .map(|log_bytes| amplification(all.saturating_sub(log_bytes))),
+        }
+    }
+}
+
+/// Of a [`Row`]: what servers sent each other.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowNetwork {
     /// Bytes that servers wrote into other servers' memory.
     pub network_bytes: u64,
     /// See the module.
     pub network_amplification: f64,
+}
+
+/// Of a [`Row`]: what was resident.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowMemory {
     /// Peak resident memory of all servers, summed, since they started.
     pub peak_rss_bytes: u64,
     /// What memory was taken by; known of the engine alone.
     pub memory: Option<MemoryUse>,
+}
+
+/// Of a [`Row`]: what the stores hold, and have done.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowStore {
     /// Bytes of the device segments in use when all was drained.
     pub space_bytes: u64,
     /// The deepest level that holds anything.
@@ -121,8 +244,6 @@ pub struct Row {
     pub filter_false_positive_rate: Option<f64>,
     /// Bytes of filters in memory when all was drained; likewise.
     pub filter_bytes: Option<u64>,
-    /// Operations that were answered by an error.
-    pub errors: u64,
 }
 
 /// One server's part of a row.
@@ -267,7 +388,7 @@ pub fn medians(takes: &[Vec<Row>]) -> Vec<Row> {
     (0..workloads)
         .map(|index| {
             let mut rows: Vec<_> = takes.iter().map(|take| &take[index]).collect();
-            rows.sort_by(|a, b| a.ops_per_second.total_cmp(&b.ops_per_second));
+            rows.sort_by(|a, b| a.speed.ops_per_second.total_cmp(&b.speed.ops_per_second));
             rows[rows.len() / 2].clone()
         })
         .collect()
@@ -332,7 +453,11 @@ const ACTIVITY_COLUMNS: [(&str, usize); 15] = [
 pub fn activity_table(rows: &[Row]) -> String {
     let mut lines = vec![cells(&ACTIVITY_COLUMNS.map(|(name, _)| name.to_owned()))];
     for row in rows {
-        lines.push(row.activity_line("all", row.cpu_us_per_op, &row.activity_cpu_us_per_op));
+        lines.push(row.activity_line(
+            "all",
+            row.cpu.cpu_us_per_op,
+            &row.cpu.activity_cpu_us_per_op,
+        ));
         lines.extend(row.per_server.iter().map(|server| {
             let id = server.id.to_string();
             row.activity_line(&id, server.cpu_us_per_op, &server.activity_cpu_us_per_op)
@@ -353,12 +478,12 @@ fn cells(texts: &[String]) -> String {
 impl Row {
     fn activity_line(&self, server: &str, cpu: f64, activities: &Activities) -> String {
         let names = [
-            &self.engine,
-            &self.workload,
-            &self.mix,
-            &self.placement,
-            &self.replication,
-            &self.address_mode,
+            &self.subject.engine,
+            &self.subject.workload,
+            &self.subject.mix,
+            &self.subject.placement,
+            &self.subject.replication,
+            &self.subject.address_mode,
         ];
         let mut texts: Vec<_> = names.into_iter().cloned().collect();
         texts.push(server.to_owned());
@@ -374,28 +499,28 @@ impl Row {
 impl fmt::Display for Row {
     /// One line of the table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let without_logs = self.io_amplification_without_logs;
+        let without_logs = self.devices.io_amplification_without_logs;
         let cells = [
-            self.engine.clone(),
-            self.workload.clone(),
-            self.mix.clone(),
-            self.placement.clone(),
-            self.compaction.clone(),
-            self.replication.clone(),
-            self.address_mode.clone(),
-            format!("{:.1}", self.ops_per_second / 1000.0),
-            format!("{:.2}", self.cpu_us_per_op),
-            format!("{:.2}", self.compaction_cpu_us_per_op),
-            format!("{:.2}", self.client_cpu_us_per_op),
-            format!("{:.1}", self.latency_us.p50),
-            format!("{:.1}", self.latency_us.p99),
-            format!("{:.1}", self.latency_us.p999),
-            format!("{:.1}", self.latency_us.p9999),
-            format!("{:.2}", self.io_amplification),
+            self.subject.engine.clone(),
+            self.subject.workload.clone(),
+            self.subject.mix.clone(),
+            self.subject.placement.clone(),
+            self.subject.compaction.clone(),
+            self.subject.replication.clone(),
+            self.subject.address_mode.clone(),
+            format!("{:.1}", self.speed.ops_per_second / 1000.0),
+            format!("{:.2}", self.cpu.cpu_us_per_op),
+            format!("{:.2}", self.cpu.compaction_cpu_us_per_op),
+            format!("{:.2}", self.cpu.client_cpu_us_per_op),
+            format!("{:.1}", self.times.latency_us.p50),
+            format!("{:.1}", self.times.latency_us.p99),
+            format!("{:.1}", self.times.latency_us.p999),
+            format!("{:.1}", self.times.latency_us.p9999),
+            format!("{:.2}", self.devices.io_amplification),
             without_logs.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
-            format!("{:.2}", self.network_amplification),
-            format!("{}", self.peak_rss_bytes >> 20),
-            format!("{}/{}", self.levels, self.compactions),
+            format!("{:.2}", self.network.network_amplification),
+            format!("{}", self.resident.peak_rss_bytes >> 20),
+            format!("{}/{}", self.store.levels, self.store.compactions),
         ];
         for (place, (cell, (_, width))) in cells.iter().zip(COLUMNS).enumerate() {
             let gap = if place == 0 { "" } else { " " };

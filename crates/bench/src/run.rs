@@ -11,7 +11,10 @@ use crate::data::{Dataset, Mix, PairSizes};
 use crate::driver::{DriverError, Job, Route, Tally, run_client};
 use crate::order::Order;
 use crate::process::{ProcessError, Sample};
-use crate::report::{Activities, Latency, Row, ServerRow, ratio, rounded};
+use crate::report::{
+    Activities, Row, RowCpu, RowDevices, RowMemory, RowNetwork, RowScale, RowSpeed, RowStore,
+    RowSubject, RowTimes, ServerRow, ratio, rounded,
+};
 use crate::resp::{Connection, Reply, RespError};
 use crate::transport::Transport;
 use crate::truth::{Records, Truth};
@@ -453,59 +456,58 @@ impl Measured {
             sum(|row| row.device_write_bytes),
         );
         let network = sum(|row| row.network_bytes);
+        let peak_rss_bytes = sum(|row| row.peak_rss_bytes);
+        let compactions = sum(|row| row.compactions);
         let after = &self.after.0;
         let labels = &config.labels;
         let seconds = self.elapsed.as_secs_f64();
         let client_us = u64::try_from(self.client_cpu.as_micros()).unwrap_or(u64::MAX);
         Row {
-            workload: self.workload.to_string(),
-            mix: config.mix.to_string(),
-            sizes: config.sizes.to_string(),
-            engine: labels.engine.to_owned(),
-            placement: labels.placement.clone(),
-            compaction: labels.compaction.to_owned(),
-            replication: labels.replication.clone(),
-            address_mode: labels.address_mode.to_owned(),
-            fabric: labels.fabric.to_owned(),
-            options: labels.options.clone(),
-            servers: target.servers.len(),
-            replicas: labels.replicas,
-            regions: labels.regions,
-            clients: config.clients,
-            records: config.records,
-            ops,
-            seconds: rounded(seconds, 3),
-            ops_per_second: rounded(ratio(ops, 1) / seconds, 1),
-            cpu_us_per_op: cpu(|row| row.cpu_us_per_op),
-            client_cpu_us_per_op: rounded(ratio(client_us, ops), 3),
-            compaction_cpu_us_per_op: cpu(|row| row.compaction_cpu_us_per_op),
-            activity_cpu_us_per_op: Activities {
-                request: cpu(|row| row.activity_cpu_us_per_op.request),
-                log_replication: cpu(|row| row.activity_cpu_us_per_op.log_replication),
-                compaction: cpu(|row| row.activity_cpu_us_per_op.compaction),
-                index_shipping: cpu(|row| row.activity_cpu_us_per_op.index_shipping),
-                rewriting: cpu(|row| row.activity_cpu_us_per_op.rewriting),
-                other: cpu(|row| row.activity_cpu_us_per_op.other),
+            subject: RowSubject::of(self.workload, config),
+            scale: RowScale {
+                servers: target.servers.len(),
+                replicas: labels.replicas,
+                regions: labels.regions,
+                clients: config.clients,
+                records: config.records,
+                ops,
             },
-            latency_us: Latency::of(&self.tally.latencies),
-            timeline: self.tally.timeline.points(),
-            second_ops: self.tally.timeline.seconds(),
-            device_read_bytes: read,
-            device_write_bytes: written,
-            io_amplification: rounded(ratio(read + written, self.tally.request_bytes), 3),
-            device_log_bytes: None,
-            filter_false_positive_rate: None,
-            filter_bytes: None,
-            io_amplification_without_logs: None,
-            network_bytes: network,
-            network_amplification: rounded(ratio(network, self.tally.request_bytes), 3),
-            peak_rss_bytes: sum(|row| row.peak_rss_bytes),
-            memory: None,
-            space_bytes: after.iter().map(|counts| counts.space_bytes).sum(),
-            levels: after.iter().map(|counts| counts.levels).max().unwrap_or(0),
-            compactions: sum(|row| row.compactions),
-            errors: self.tally.errors,
+            speed: RowSpeed {
+                seconds: rounded(seconds, 3),
+                ops_per_second: rounded(ratio(ops, 1) / seconds, 1),
+            },
+            cpu: RowCpu {
+                cpu_us_per_op: cpu(|row| row.cpu_us_per_op),
+                client_cpu_us_per_op: rounded(ratio(client_us, ops), 3),
+                compaction_cpu_us_per_op: cpu(|row| row.compaction_cpu_us_per_op),
+                activity_cpu_us_per_op: Activities {
+                    request: cpu(|row| row.activity_cpu_us_per_op.request),
+                    log_replication: cpu(|row| row.activity_cpu_us_per_op.log_replication),
+                    compaction: cpu(|row| row.activity_cpu_us_per_op.compaction),
+                    index_shipping: cpu(|row| row.activity_cpu_us_per_op.index_shipping),
+                    rewriting: cpu(|row| row.activity_cpu_us_per_op.rewriting),
+                    other: cpu(|row| row.activity_cpu_us_per_op.other),
+                },
+            },
             per_server,
+            times: RowTimes::of(&self.tally),
+            devices: RowDevices::of(read, written, None, self.tally.request_bytes),
+            network: RowNetwork {
+                network_bytes: network,
+                network_amplification: rounded(ratio(network, self.tally.request_bytes), 3),
+            },
+            resident: RowMemory {
+                peak_rss_bytes,
+                memory: None,
+            },
+            store: RowStore {
+                space_bytes: after.iter().map(|counts| counts.space_bytes).sum(),
+                levels: after.iter().map(|counts| counts.levels).max().unwrap_or(0),
+                compactions,
+                filter_false_positive_rate: None,
+                filter_bytes: None,
+            },
+            errors: self.tally.errors,
         }
     }
 }

@@ -98,15 +98,22 @@ fn what_is_loaded_is_read_and_overwritten() {
     let rows = rows(mix, 10_000, 1, &["load-a", "run-a", "run-c"]);
     assert_eq!(rows.len(), 3);
     let (load, update, read) = (&rows[0], &rows[1], &rows[2]);
-    assert_eq!((load.ops, update.ops, read.ops), (20_000, 10_000, 10_000));
-    assert!(
-        load.compactions > 3,
-        "{} flushes and compactions",
-        load.compactions
+    assert_eq!(
+        (load.scale.ops, update.scale.ops, read.scale.ops),
+        (20_000, 10_000, 10_000)
     );
-    assert!(load.levels >= 1);
+    assert!(
+        load.store.compactions > 3,
+        "{} flushes and compactions",
+        load.store.compactions
+    );
+    assert!(load.store.levels >= 1);
     // 20,000 pairs of 296 bytes on average: at least these bytes are in use.
-    assert!(load.space_bytes > 20_000 * 290, "{}", load.space_bytes);
+    assert!(
+        load.store.space_bytes > 20_000 * 290,
+        "{}",
+        load.store.space_bytes
+    );
     assert_eq!(rows.iter().map(|row| row.errors).sum::<u64>(), 0);
 }
 
@@ -117,7 +124,10 @@ fn a_synced_write_has_a_block_of_the_log_for_itself() {
         let mix = "s".parse().expect("a mix");
         let data = Data { mix, records, sync };
         let rows = rows_of(&data, 0, 1, &["load-a"]);
-        rows[0].device_log_bytes.expect("ours counts its log")
+        rows[0]
+            .devices
+            .device_log_bytes
+            .expect("ours counts its log")
     };
     let (synced, buffered) = (load(true), load(false));
     assert!(synced >= records * 4096, "{synced} bytes");
@@ -128,7 +138,7 @@ fn a_synced_write_has_a_block_of_the_log_for_itself() {
 fn data_is_loaded_without_a_row_where_none_is_asked_for() {
     let rows = rows("l".parse().expect("a mix"), 10_000, 1, &["run-c"]);
     assert_eq!(rows.len(), 1);
-    assert_eq!(rows[0].workload, "run-c");
+    assert_eq!(rows[0].subject.workload, "run-c");
 }
 
 #[test]
@@ -138,12 +148,18 @@ fn all_of_ycsb_runs_on_one_load() {
     ];
     for clients in [1, 3] {
         let rows = rows("md".parse().expect("a mix"), 2000, clients, &workloads);
-        let names: Vec<_> = rows.iter().map(|row| row.workload.as_str()).collect();
+        let names: Vec<_> = rows
+            .iter()
+            .map(|row| row.subject.workload.as_str())
+            .collect();
         assert_eq!(names, workloads);
         for row in &rows {
-            assert_eq!((row.clients, row.ops, row.errors), (clients, 2000, 0));
-            let answered: u64 = row.timeline.iter().map(|point| point.ops).sum();
-            assert_eq!(answered, row.ops, "every operation has its second");
+            assert_eq!(
+                (row.scale.clients, row.scale.ops, row.errors),
+                (clients, 2000, 0)
+            );
+            let answered: u64 = row.times.timeline.iter().map(|point| point.ops).sum();
+            assert_eq!(answered, row.scale.ops, "every operation has its second");
         }
     }
 }

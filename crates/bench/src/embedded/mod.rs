@@ -36,7 +36,10 @@ use crate::driver::{Tally, check_read};
 use crate::memory::{MemoryUse, TELL_EVERY, own_bytes, watch};
 use crate::order::{Asked, Order};
 use crate::process::Sample;
-use crate::report::{Activities, Latency, Row, ratio, rounded};
+use crate::report::{
+    Activities, Row, RowCpu, RowDevices, RowMemory, RowNetwork, RowScale, RowSpeed, RowStore,
+    RowSubject, RowTimes, ratio, rounded,
+};
 use crate::run::{BenchError, Configuration, Notice};
 use crate::truth::{Records, Truth};
 use crate::workload::{Operation, Operations, Workload};
@@ -213,7 +216,7 @@ struct Measured {
 
 impl Measured {
     fn row(&self, config: &Configuration) -> Row {
-        let (ops, labels) = (config.ops_of(self.workload), &config.labels);
+        let ops = config.ops_of(self.workload);
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let engine_nanos = nanos(self.cpu).saturating_sub(self.generator_nanos * ops);
         // What the clients' threads have not used was used by the background and the device.
@@ -224,55 +227,53 @@ impl Measured {
         let used = sample_after.since(sample_before);
         let log_bytes = after.log_bytes.zip(before.log_bytes);
         let log_bytes = log_bytes.map(|(after, before)| after - before);
-        let device_bytes = used.read_bytes + used.write_bytes;
         Row {
-            workload: self.workload.to_string(),
-            mix: config.mix.to_string(),
-            sizes: config.sizes.to_string(),
-            engine: labels.engine.to_owned(),
-            placement: labels.placement.clone(),
-            replication: labels.replication.clone(),
-            compaction: labels.compaction.to_owned(),
-            address_mode: labels.address_mode.to_owned(),
-            fabric: labels.fabric.to_owned(),
-            options: labels.options.clone(),
-            servers: 0,
-            replicas: 1,
-            regions: 1,
-            clients: config.clients,
-            records: config.records,
-            ops,
-            seconds: rounded(self.elapsed.as_secs_f64(), 3),
-            ops_per_second: rounded(ratio(ops, 1) / self.elapsed.as_secs_f64(), 1),
-            cpu_us_per_op: rounded(ratio(engine_nanos, ops * 1000), 3),
-            client_cpu_us_per_op: rounded(ratio(self.generator_nanos, 1000), 3),
-            compaction_cpu_us_per_op: activities.compaction,
-            activity_cpu_us_per_op: activities,
-            per_server: Vec::new(),
-            latency_us: Latency::of(&self.tally.latencies),
-            timeline: self.tally.timeline.points(),
-            second_ops: self.tally.timeline.seconds(),
-            device_read_bytes: used.read_bytes,
-            device_write_bytes: used.write_bytes,
-            io_amplification: rounded(ratio(device_bytes, self.tally.request_bytes), 3),
-            device_log_bytes: log_bytes,
-            io_amplification_without_logs: log_bytes.map(|log_bytes| {
-                let others = device_bytes.saturating_sub(log_bytes);
-                rounded(ratio(others, self.tally.request_bytes), 3)
-            }),
-            network_bytes: 0,
-            network_amplification: 0.0,
-            peak_rss_bytes: used.peak_rss_bytes,
-            memory: self.memory,
-            space_bytes: after.space_bytes,
-            levels: after.levels,
-            compactions: after.compactions - before.compactions,
-            filter_false_positive_rate: {
-                let before = before.filters.unwrap_or_default();
-                let after = after.filters;
-                after.and_then(|filters| filters.false_positives(&before))
+            subject: RowSubject::of(self.workload, config),
+            scale: RowScale {
+                servers: 0,
+                replicas: 1,
+                regions: 1,
+                clients: config.clients,
+                records: config.records,
+                ops,
             },
-            filter_bytes: after.filters.map(|filters| filters.bytes),
+            speed: RowSpeed {
+                seconds: rounded(self.elapsed.as_secs_f64(), 3),
+                ops_per_second: rounded(ratio(ops, 1) / self.elapsed.as_secs_f64(), 1),
+            },
+            cpu: RowCpu {
+                cpu_us_per_op: rounded(ratio(engine_nanos, ops * 1000), 3),
+                client_cpu_us_per_op: rounded(ratio(self.generator_nanos, 1000), 3),
+                compaction_cpu_us_per_op: activities.compaction,
+                activity_cpu_us_per_op: activities,
+            },
+            per_server: Vec::new(),
+            times: RowTimes::of(&self.tally),
+            devices: RowDevices::of(
+                used.read_bytes,
+                used.write_bytes,
+                log_bytes,
+                self.tally.request_bytes,
+            ),
+            network: RowNetwork {
+                network_bytes: 0,
+                network_amplification: 0.0,
+            },
+            resident: RowMemory {
+                peak_rss_bytes: used.peak_rss_bytes,
+                memory: self.memory,
+            },
+            store: RowStore {
+                space_bytes: after.space_bytes,
+                levels: after.levels,
+                compactions: after.compactions - before.compactions,
+                filter_false_positive_rate: {
+                    let before = before.filters.unwrap_or_default();
+                    let after = after.filters;
+                    after.and_then(|filters| filters.false_positives(&before))
+                },
+                filter_bytes: after.filters.map(|filters| filters.bytes),
+            },
             errors: self.tally.errors,
         }
     }

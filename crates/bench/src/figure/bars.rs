@@ -28,10 +28,14 @@ const COLORS: [&str; 6] = [
 type Panel = (&'static str, fn(&Row) -> f64);
 
 const PANELS: [Panel; 4] = [
-    ("throughput (kops/s)", |row| row.ops_per_second / 1000.0),
-    ("CPU of servers (us/op)", |row| row.cpu_us_per_op),
-    ("I/O amplification", |row| row.io_amplification),
-    ("network amplification", |row| row.network_amplification),
+    ("throughput (kops/s)", |row| {
+        row.speed.ops_per_second / 1000.0
+    }),
+    ("CPU of servers (us/op)", |row| row.cpu.cpu_us_per_op),
+    ("I/O amplification", |row| row.devices.io_amplification),
+    ("network amplification", |row| {
+        row.network.network_amplification
+    }),
 ];
 
 /// The picture of `outcome`, as the text of an SVG file.
@@ -59,7 +63,7 @@ fn count(n: usize) -> f64 {
 }
 
 fn draw(outcome: &FigureOutcome, out: &mut String) -> fmt::Result {
-    let workloads = distinct(&outcome.runs, |run| run.row.workload.clone());
+    let workloads = distinct(&outcome.runs, |run| run.row.subject.workload.clone());
     let systems = distinct(&outcome.runs, |run| run.system);
     let width = LEFT + PANEL_STEP * count(PANELS.len());
     let height = TOP + BAND * count(workloads.len());
@@ -89,7 +93,7 @@ fn draw(outcome: &FigureOutcome, out: &mut String) -> fmt::Result {
         let runs: Vec<_> = outcome
             .runs
             .iter()
-            .filter(|run| run.row.workload == *workload)
+            .filter(|run| run.row.subject.workload == *workload)
             .cloned()
             .collect();
         for (panel, &(title, of)) in PANELS.iter().enumerate() {
@@ -116,7 +120,7 @@ fn draw_panel(
     of: fn(&Row) -> f64,
     out: &mut String,
 ) -> fmt::Result {
-    let groups = distinct(runs, |run| (run.row.mix.clone(), run.growth_factor));
+    let groups = distinct(runs, |run| (run.row.subject.mix.clone(), run.growth_factor));
     let one_factor = distinct(runs, |run| run.growth_factor).len() == 1;
     let axis = Axis::to(runs.iter().map(|run| of(&run.row)).fold(0.0, f64::max));
     for tick in axis.ticks() {
@@ -135,7 +139,7 @@ fn draw_panel(
         let left = group_width * count(group) + group_width * (1.0 - FILLED) / 2.0;
         for (bar, (system, color)) in systems.iter().zip(COLORS.iter().cycle()).enumerate() {
             let is = |run: &&FigureRun| {
-                run.system == *system && (&run.row.mix, run.growth_factor) == (mix, *factor)
+                run.system == *system && (&run.row.subject.mix, run.growth_factor) == (mix, *factor)
             };
             let Some(run) = runs.iter().find(is) else {
                 continue;

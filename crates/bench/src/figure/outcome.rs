@@ -194,8 +194,8 @@ impl FigureOutcome {
                 out,
                 run,
                 "all",
-                row.cpu_us_per_op,
-                row.activity_cpu_us_per_op,
+                row.cpu.cpu_us_per_op,
+                row.cpu.activity_cpu_us_per_op,
             )?;
             // Where every server has both roles, one server says no more than all.
             for server in row.per_server.iter().filter(|_| split) {
@@ -287,7 +287,7 @@ fn write_role(
         out,
         "{:>18} {:>8} {:>3} {:>2} {role:>8} {cpu:>8.2} {request:>8.2} {log:>8.2} \
          {compaction:>10.2} {index:>10.2} {rewrite:>8.2} {other:>8.2}",
-        run.system, run.row.workload, run.row.mix, run.growth_factor
+        run.system, run.row.subject.workload, run.row.subject.mix, run.growth_factor
     )
 }
 
@@ -347,7 +347,8 @@ fn beside<'a>(runs: &'a [FigureRun], run: &FigureRun, system: &str) -> Option<&'
     runs.iter().find(|other| {
         other.system == system
             && other.growth_factor == run.growth_factor
-            && (&other.row.mix, &other.row.workload) == (&run.row.mix, &run.row.workload)
+            && (&other.row.subject.mix, &other.row.subject.workload)
+                == (&run.row.subject.mix, &run.row.subject.workload)
     })
 }
 
@@ -362,8 +363,8 @@ fn ratios(runs: &[FigureRun]) -> Vec<Ratios> {
             ratio.map(|ratio| rounded(ratio, 3))
         };
         ratios.push(Ratios {
-            workload: run.row.workload.clone(),
-            mix: run.row.mix.clone(),
+            workload: run.row.subject.workload.clone(),
+            mix: run.row.subject.mix.clone(),
             growth_factor: run.growth_factor,
             system: run.system,
             throughput: of(Measure::Throughput),
@@ -378,7 +379,7 @@ fn ratios(runs: &[FigureRun]) -> Vec<Ratios> {
 impl Claim {
     /// Whether `run` is one of the better system's that are meant.
     fn means(&self, run: &FigureRun) -> bool {
-        let workload = run.row.workload.as_str();
+        let workload = run.row.subject.workload.as_str();
         run.system == self.better
             && (self.workloads.is_empty() || self.workloads.contains(&workload))
             && self
@@ -394,22 +395,22 @@ impl Measure {
         let backups = || row.per_server.iter().skip(1);
         let sum = |of: fn(&ServerRow) -> f64| backups().map(of).sum::<f64>();
         // Bytes of requests are those of the device over the amplification.
-        let device = row.device_read_bytes + row.device_write_bytes;
+        let device = row.devices.device_read_bytes + row.devices.device_write_bytes;
         let part = |bytes: u64| match device {
             0 => 0.0,
-            _ => row.io_amplification * crate::report::ratio(bytes, device),
+            _ => row.devices.io_amplification * crate::report::ratio(bytes, device),
         };
         Some(match self {
-            Self::Throughput => row.ops_per_second,
-            Self::Cpu => row.cpu_us_per_op,
-            Self::IoAmplification => row.io_amplification,
-            Self::NetworkAmplification => row.network_amplification,
-            Self::P99 => row.latency_us.p99,
-            Self::P999 => row.latency_us.p999,
-            Self::P9999 => row.latency_us.p9999,
+            Self::Throughput => row.speed.ops_per_second,
+            Self::Cpu => row.cpu.cpu_us_per_op,
+            Self::IoAmplification => row.devices.io_amplification,
+            Self::NetworkAmplification => row.network.network_amplification,
+            Self::P99 => row.times.latency_us.p99,
+            Self::P999 => row.times.latency_us.p999,
+            Self::P9999 => row.times.latency_us.p9999,
             Self::BackupCpu => sum(|server| server.cpu_us_per_op),
             Self::IndexCpu => {
-                let of = &row.activity_cpu_us_per_op;
+                let of = &row.cpu.activity_cpu_us_per_op;
                 let compacting = sum(|server| server.compaction_cpu_us_per_op);
                 of.index_shipping + of.rewriting + compacting
             }

@@ -4,7 +4,10 @@ use super::outcome::{FigureOutcome, Takes};
 use super::papers::{BUILD, FIGURES, REWRITE, SEND};
 use super::{Figure, RECORDS_AT_SCALE_1, Scale, bars};
 use crate::driver::Tally;
-use crate::report::{Activities, Latency, Row, ServerRow};
+use crate::report::{
+    Activities, Latency, Row, RowCpu, RowDevices, RowMemory, RowNetwork, RowScale, RowSpeed,
+    RowStore, RowSubject, RowTimes, ServerRow,
+};
 use crate::workload::Workload;
 
 #[test]
@@ -57,6 +60,21 @@ fn scales_keep_the_papers_proportions() {
 }
 
 /// A row of which only these figures matter.
+fn subject() -> RowSubject {
+    RowSubject {
+        workload: "load-a".to_owned(),
+        mix: "s".to_owned(),
+        sizes: "tebis".to_owned(),
+        engine: "lsm".to_owned(),
+        placement: "hybrid".to_owned(),
+        compaction: "partial".to_owned(),
+        replication: "send-index".to_owned(),
+        address_mode: "logical".to_owned(),
+        fabric: "shm".to_owned(),
+        options: String::new(),
+    }
+}
+
 fn row(ops_per_second: f64, cpu: f64, io: f64, backup_reads: u64) -> Row {
     let server = |id, device_read_bytes| ServerRow {
         id,
@@ -70,46 +88,53 @@ fn row(ops_per_second: f64, cpu: f64, io: f64, backup_reads: u64) -> Row {
         compactions: 0,
     };
     Row {
-        compaction: "partial".to_owned(),
-        workload: "load-a".to_owned(),
-        mix: "s".to_owned(),
-        sizes: "tebis".to_owned(),
-        engine: "lsm".to_owned(),
-        placement: "hybrid".to_owned(),
-        replication: "send-index".to_owned(),
-        address_mode: "logical".to_owned(),
-        fabric: "shm".to_owned(),
-        options: String::new(),
-        servers: 2,
-        replicas: 2,
-        regions: 2,
-        clients: 1,
-        records: 1,
-        ops: 1,
-        seconds: 1.0,
-        ops_per_second,
-        cpu_us_per_op: cpu,
-        client_cpu_us_per_op: 0.0,
-        compaction_cpu_us_per_op: 0.0,
-        activity_cpu_us_per_op: Activities::default(),
+        subject: subject(),
+        scale: RowScale {
+            servers: 2,
+            replicas: 2,
+            regions: 2,
+            clients: 1,
+            records: 1,
+            ops: 1,
+        },
+        speed: RowSpeed {
+            seconds: 1.0,
+            ops_per_second,
+        },
+        cpu: RowCpu {
+            cpu_us_per_op: cpu,
+            client_cpu_us_per_op: 0.0,
+            compaction_cpu_us_per_op: 0.0,
+            activity_cpu_us_per_op: Activities::default(),
+        },
         per_server: vec![server(0, 0), server(1, backup_reads)],
-        latency_us: Latency::of(&Tally::default().latencies),
-        timeline: Vec::new(),
-        second_ops: Default::default(),
-        device_read_bytes: backup_reads,
-        device_write_bytes: 1000,
-        io_amplification: io,
-        device_log_bytes: None,
-        filter_false_positive_rate: None,
-        filter_bytes: None,
-        io_amplification_without_logs: None,
-        network_bytes: 0,
-        network_amplification: 0.0,
-        peak_rss_bytes: 0,
-        memory: None,
-        space_bytes: 0,
-        levels: 1,
-        compactions: 1,
+        times: RowTimes {
+            latency_us: Latency::of(&Tally::default().latencies),
+            timeline: Vec::new(),
+            second_ops: Default::default(),
+        },
+        devices: RowDevices {
+            device_read_bytes: backup_reads,
+            device_write_bytes: 1000,
+            io_amplification: io,
+            device_log_bytes: None,
+            io_amplification_without_logs: None,
+        },
+        network: RowNetwork {
+            network_bytes: 0,
+            network_amplification: 0.0,
+        },
+        resident: RowMemory {
+            peak_rss_bytes: 0,
+            memory: None,
+        },
+        store: RowStore {
+            space_bytes: 0,
+            levels: 1,
+            compactions: 1,
+            filter_false_positive_rate: None,
+            filter_bytes: None,
+        },
         errors: 0,
     }
 }
@@ -135,7 +160,7 @@ fn what_is_measured_stands_beside_what_is_claimed() {
     let outcome = FigureOutcome::new(figure, Scale::of(100), &there, vec![REWRITE]);
     assert_eq!((outcome.runs.len(), outcome.repetitions), (2, 3));
     assert_eq!(
-        outcome.runs[0].row.ops_per_second, 100.0,
+        outcome.runs[0].row.speed.ops_per_second, 100.0,
         "the median of three"
     );
     let ratio = &outcome.ratios[0];

@@ -47,9 +47,9 @@ impl Client {
         keys: &[&[u8]],
         at: Option<SnapshotId>,
     ) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
-        let keys = Keys { keys, at };
-        let deadline = self.caller.deadline_from_now();
-        let known = self.caller.shared.known.load_full();
+        let (caller, keys) = (&self.caller, Keys { keys, at });
+        let deadline = caller.deadline_from_now();
+        let known = caller.shared.known.load_full();
         let mut of_servers: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (place, key) in keys.keys.iter().enumerate() {
             let region = known.region_of(key);
@@ -57,7 +57,7 @@ impl Client {
         }
         let mut values = vec![None; keys.keys.len()];
         let mut longs = Vec::new();
-        let guess = self.caller.shared.guess.bytes();
+        let guess = caller.shared.guess.bytes();
         let mut asks = KeysOf::each(of_servers.values(), keys, guess);
         let mut flying: VecDeque<(KeysOf, Flight)> = VecDeque::new();
         let mut payload = Vec::new();
@@ -65,10 +65,7 @@ impl Client {
             while flying.len() < ASKS_AT_ONCE
                 && let Some(asked) = asks.pop_front()
             {
-                match self
-                    .caller
-                    .send(&asked.sending(keys, &[&asked.body]), deadline)
-                {
+                match caller.send(&asked.sending(keys, &[&asked.body]), deadline) {
                     Ok(flight) => flying.push_back((asked, flight)),
                     Err(failed) => asked.halve(keys, failed, &mut asks)?,
                 }
@@ -76,22 +73,19 @@ impl Client {
             self.flush();
             let Some((mut asked, flight)) = flying.pop_front() else {
                 for (place, long) in longs {
-                    values[place] = self.caller.whole(keys.keys[place], long, at)?;
+                    values[place] = caller.whole(keys.keys[place], long, at)?;
                 }
                 return Ok(values);
             };
             let parts: [&[u8]; 1] = [&asked.body];
             let mut sending = asked.sending(keys, &parts);
-            if let Err(failed) = self
-                .caller
-                .finish(&mut sending, flight, deadline, &mut payload)
-            {
+            if let Err(failed) = caller.finish(&mut sending, flight, deadline, &mut payload) {
                 asked.reply_bytes = sending.reply_bytes;
                 asked.halve(keys, failed, &mut asks)?;
                 continue;
             }
             if keys.keys.len() > 1
-                && known.fingerprint() != self.caller.shared.known.load().fingerprint()
+                && known.fingerprint() != caller.shared.known.load().fingerprint()
             {
                 // Keys may have parted.
                 let each = keys.keys.iter();
