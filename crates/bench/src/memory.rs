@@ -56,14 +56,14 @@ pub struct MemoryUse {
     pub buffers_bytes: u64,
     /// How much the parts differed from what was resident, as a share of the latter.
     #[serde(flatten)]
-    pub difference: Difference,
+    pub difference: MemoryDifference,
     /// How often it was looked.
     pub looks: u64,
 }
 
 /// A difference in all looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Difference {
+pub struct MemoryDifference {
     /// In the middle one.
     #[serde(rename = "difference_median")]
     pub median: f64,
@@ -134,7 +134,7 @@ impl Looks {
             2 * below >= self.found.looks
         });
         MemoryUse {
-            difference: Difference {
+            difference: MemoryDifference {
                 median: median.map_or(0.0, |(_, thousandth)| ratio(thousandth, 1000)),
                 ..self.found.difference
             },
