@@ -159,6 +159,18 @@ struct StartSettings {
     when_due: bool,
 }
 
+impl StartSettings {
+    fn new(node: NodeSettings, plan: &Plan) -> Self {
+        let small = plan.devices.small.as_ref();
+        Self {
+            node,
+            read_cost: plan.devices.read_cost,
+            reserves: small.map_or([0; SERVERS], |small| small.reserves),
+            when_due: plan.when_due,
+        }
+    }
+}
+
 impl Cluster {
     /// Three machines with formatted devices, all down.
     pub(crate) fn new(
@@ -222,7 +234,6 @@ impl Cluster {
                 up: None,
             }
         });
-        let small = plan.devices.small.as_ref();
         Self {
             servers: servers.collect(),
             world: SimWorld::with_settings(random.next(), plan.links.fabric.clone()),
@@ -231,12 +242,7 @@ impl Cluster {
             map: map(plan, objects),
             coverage: Coverage::of(Mode::of(plan.kind, plan.builds, &plan.engine)),
             reader,
-            starts: StartSettings {
-                node: settings,
-                read_cost: plan.devices.read_cost,
-                reserves: small.map_or([0; SERVERS], |small| small.reserves),
-                when_due: plan.when_due,
-            },
+            starts: StartSettings::new(settings, plan),
             powerless: random.clone(),
             sessions: 0,
         }
