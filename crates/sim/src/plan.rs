@@ -173,7 +173,7 @@ pub(crate) struct LoadPlan {
 }
 
 /// What the devices and windows are like, and what is to lie there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DevicePlan {
     /// Devices that fill.
     pub small: Option<Small>,
@@ -271,11 +271,8 @@ impl Plan {
             },
             episodes,
             devices: DevicePlan {
-                small: None,
-                read_cost: Duration::ZERO,
                 window_files: kind != WorldKind::Replicated && Random::new(seed, 53).chance(40),
-                fails: false,
-                many: None,
+                ..DevicePlan::default()
             },
             when_due: false,
         }
