@@ -11,7 +11,8 @@
 //! copy), `store`, `write` and `background` (the store that serves), `source`, `snapshot`, `stored`.
 //!
 //! What it leaves out: it waits for the device in its steps; a damaged copy is not repaired; a record that was flushed
-//! and is damaged is taken for the end of the history, unless an image has it; windows never rest.
+//! and is damaged is taken for the end of the history, unless an image has it; windows never rest; its memory counts in
+//! no budget; it does not notice that it is opened with other settings.
 
 mod background;
 mod copy;
