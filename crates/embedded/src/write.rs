@@ -306,7 +306,7 @@ impl Db {
     /// merges then; otherwise they are merged in later. There is no log of them, so this is several times
     /// cheaper than putting each. Returns how many pairs there were, once they are durable.
     ///
-    /// What was written before it ends is hidden by the pairs. If others keep writing into the range, nothing
+    /// What was written before it ends is shadowed by the pairs. If others keep writing into the range, nothing
     /// is ingested; and what they write at the very end wins.
     /// [`Condition::Version`](crate::Condition::Version) does not notice ingested pairs. Pairs have at most
     /// 32 KiB.

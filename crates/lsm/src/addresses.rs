@@ -51,7 +51,7 @@ pub(crate) trait Addressing: Copy {
     /// Whether pointers hold places.
     fn hold_places(self) -> bool;
 
-    /// Whether a log segment may be removed while levels still hold pointers to it, all of them hidden. Where
+    /// Whether a log segment may be removed while levels still hold pointers to it, all of them shadowed. Where
     /// pointers hold places, another segment may take its place.
     fn evacuates(self) -> bool {
         !self.hold_places()

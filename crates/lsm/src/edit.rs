@@ -195,8 +195,8 @@ pub struct Edit {
     pub added: Vec<(u8, RunId, LevelSegment)>,
     /// What it does to the logs.
     pub logs: LogChanges,
-    /// Of the log segments that it removes, those that levels point into still: newer entries of the levels hide every
-    /// such pointer. In a checkpoint: all such segments that are gone.
+    /// Of the log segments that it removes, those that levels point into still: newer entries of the levels shadow
+    /// every such pointer. In a checkpoint: all such segments that are gone.
     pub evacuated: Vec<SegmentNumber>,
     /// Trees whose segments are added, by the run in which they are. A run has one at most.
     pub trees: Vec<(u8, RunId, Tree)>,

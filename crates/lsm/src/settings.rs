@@ -63,7 +63,7 @@ argosy_base::mutants! {
         move_unconditionally,
         /// Short segments are not packed into fewer when the device is full.
         skip_packing,
-        /// A merge leaves out what has expired, whatever older value it hides.
+        /// A merge leaves out what has expired, whatever older value it shadows.
         drop_expired,
         /// Edits do not tell the region's time.
         forget_time,

@@ -287,7 +287,7 @@ fn a_full_device_is_collected() {
 }
 
 /// How much of what levels point to is overwritten is known about, before a merge has found it: neither are new
-/// keys taken for such that hide something, nor is anything forgotten.
+/// keys taken for such that shadow something, nor is anything forgotten.
 #[test]
 fn what_lives_is_known_before_merges_find_it() {
     const PAIRS: u64 = 1500;

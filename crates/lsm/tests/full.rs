@@ -252,7 +252,7 @@ fn deletes_make_room_in_the_large_log() {
 fn overwrites_make_room() {
     for settings in ways() {
         let mut rig = Rig::new(settings, 64, 5);
-        // Half of what fits, again and again: what is hidden is found before writers are turned away.
+        // Half of what fits, again and again: what is shadowed is found before writers are turned away.
         let mut choices = Choices::new(5);
         let fits = rig.fill(400);
         for number in 0..fits {

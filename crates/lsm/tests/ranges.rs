@@ -98,7 +98,7 @@ fn a_large_range_frees_its_segments_without_a_merge() {
         let before = engine.stats();
         let segments = engine.device_segments();
         erase(&mut machine, &engine, &KeyRange::new(key(10), None));
-        assert_eq!(count(&engine), 10, "what the memtable hides");
+        assert_eq!(count(&engine), 10, "what the memtable shadows");
         assert!(engine.freeze_now());
         rest(&mut machine, &engine);
         assert_eq!(count(&engine), 10);
@@ -211,7 +211,7 @@ fn what_small_ranges_took_is_not_kept_beyond_the_bound() {
 /// What the estimate of keys knows: ranges in memtables, and that parts of long values are none, in memtables and
 /// in segments.
 #[test]
-fn keys_are_counted_without_parts_and_what_ranges_hide() {
+fn keys_are_counted_without_parts_and_what_ranges_shadow() {
     for settings in ways() {
         let mut machine = Machine::new(settings, 2048, 7);
         let engine = machine.open();

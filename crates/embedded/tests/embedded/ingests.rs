@@ -34,7 +34,7 @@ fn an_empty_store_is_filled_by_writing_each_pair_once() {
 }
 
 #[test]
-fn what_was_there_before_is_hidden_and_the_rest_stays() {
+fn what_was_there_before_is_shadowed_and_the_rest_stays() {
     let dir = Dir::new("ingest-over");
     let db = small().open(&dir).unwrap();
     for n in 0..6000 {

@@ -1,4 +1,4 @@
-//! What lies below a build's target: whether a tombstone may still hide something there.
+//! What lies below a build's target: whether a tombstone may still shadow something there.
 
 use std::sync::Arc;
 

@@ -21,7 +21,7 @@
 //! place, so segments are offered bottom-up.
 //!
 //! Tombstones are left out where no run below the target may hold their key. What has expired by the
-//! region's time as of the build's beginning becomes a tombstone: it may hide something older. A flush may put
+//! region's time as of the build's beginning becomes a tombstone: it may shadow something older. A flush may put
 //! medium values in segments of their own, and a merge into the last level takes them in place again
 //! ([`medium`](super::medium)).
 //!
@@ -67,7 +67,7 @@ pub(crate) struct Tools<'a> {
     pub purpose: Purpose,
     /// Bytes to merge, roughly.
     pub step_bytes: usize,
-    /// A planted mistake: what has expired is left out, whatever it hides.
+    /// A planted mistake: what has expired is left out, whatever it shadows.
     pub forgets_expired: bool,
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct Build<S> {
 }
 
 impl<S: Source> Build<S> {
-    /// A build of everything in `source`; `below` knows the runs that its tombstones may hide.
+    /// A build of everything in `source`; `below` knows the runs that its tombstones may shadow.
     #[must_use]
     pub(crate) fn new(source: S, target: Target, below: Below) -> Self {
         Self {

@@ -52,7 +52,7 @@ fn choose(why: Why, shape: &Levels<'_>, policy: &Policy) -> Option<Choice> {
         Why::Damage => policy.gather.clone().map(Choice::within_l1),
         Why::NoRoom => packed_first(shape, policy),
         Why::Full => fullest(shape, policy).map(down),
-        Why::Hidden => wasteful(shape, policy).map(down),
+        Why::Shadowed => wasteful(shape, policy).map(down),
         Why::Medium => drained(shape, policy).map(merge),
         Why::Lower => lowered(shape, policy).map(merge),
         Why::Short => packed(shape, policy).map(merge),
@@ -65,7 +65,7 @@ pub(super) fn level_for(why: Why, shape: &Levels<'_>, policy: &Policy) -> Option
     match why {
         Why::Damage | Why::NoRoom | Why::Short => None,
         Why::Full => fullest(shape, policy),
-        Why::Hidden => wasteful(shape, policy),
+        Why::Shadowed => wasteful(shape, policy),
         Why::Medium => drained(shape, policy).map(|(level, _)| level),
         Why::Lower => lowered(shape, policy).map(|(level, _)| level),
         Why::Cut => loose(shape, policy).map(|(level, _)| level),
@@ -101,8 +101,8 @@ fn wasteful(shape: &Levels<'_>, policy: &Policy) -> Option<u8> {
     (1..LEVELS_MAX).find(|level| policy.reclaim && is_wasteful(shape, *level))
 }
 
-/// Whether merging `level` down may free space: it hides something below, or holds tombstones.
-/// Once none is wasteful, everything lies in one level and nothing in it is hidden.
+/// Whether merging `level` down may free space: it shadows something below, or holds tombstones.
+/// Once none is wasteful, everything lies in one level and nothing in it is shadowed.
 fn is_wasteful(shape: &Levels<'_>, level: u8) -> bool {
     let own = shape.runs(level);
     let holds = |runs: &[Pieces<'_>]| runs.iter().any(|run| !run.is_empty());
@@ -327,7 +327,7 @@ fn moves(shape: &Levels<'_>, policy: &Policy, level: u8) -> Vec<At> {
     let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);
     let bottom = deeper.iter().flatten().all(Pieces::is_empty);
     let mut found = Vec::new();
-    // Only from the oldest run: what a segment of a newer one hides may be in an older one. And
+    // Only from the oldest run: what a segment of a newer one shadows may be in an older one. And
     // only from its front, so that what stays is merged in order.
     for index in 0..own[run].len() {
         let piece = own[run].get(index);

@@ -268,11 +268,11 @@ impl Asked {
     }
 }
 
-/// In the first situation every reason may be there; in the second one nothing is hidden, and nothing is to be lowered.
+/// In the first situation every reason may be there; in the second one nothing is shadowed, nothing is to be lowered.
 #[test]
 fn of_two_reasons_the_first_decides() {
-    use Why::{Cut, Damage, Full, Hidden, Lower, Medium, NoRoom, Short};
-    let order = [Damage, NoRoom, Full, Hidden, Medium, Lower, Short, Cut];
+    use Why::{Cut, Damage, Full, Lower, Medium, NoRoom, Shadowed, Short};
+    let order = [Damage, NoRoom, Full, Shadowed, Medium, Lower, Short, Cut];
     let mut met = Vec::new();
     for text in [
         "L1: a-b:1\nL2: a-b:5=3\nL3: a-b:5 p-q:2 q-r:2% r-s:2",
@@ -292,7 +292,7 @@ fn of_two_reasons_the_first_decides() {
     }
     for (at, first) in order.iter().enumerate() {
         for other in &order[at..] {
-            // Where there is something to be lowered, something is hidden for whoever wants neighbours to be packed.
+            // Where there is something to be lowered, something is shadowed for whoever wants neighbours to be packed.
             let never = (*first, *other) == (Lower, Short);
             assert_eq!(
                 met.contains(&(*first, *other)),

@@ -5,7 +5,7 @@
 //! | [`Damage`](Why::Damage) | `gather` | runs of L1 pile up on damaged keys | they become one run of L1 |
 //! | [`NoRoom`](Why::NoRoom) | `pack_first` | any level has short neighbours | they become fewer |
 //! | [`Full`](Why::Full) | nobody, or `l1_paid` | a level is over its target | a part of it goes down |
-//! | [`Hidden`](Why::Hidden) | `reclaim` | a level may hide something | a part of it goes down |
+//! | [`Shadowed`](Why::Shadowed) | `reclaim` | a level may shadow something | a part of it goes down |
 //! | [`Medium`](Why::Medium) | `drain` | a level points into the medium log | a part of it goes down |
 //! | [`Lower`](Why::Lower) | `lowers` | there are two levels below L1 | a part of the upper one goes down |
 //! | [`Short`](Why::Short) | `reclaim` | the lowest level has short neighbours | they become fewer |
@@ -29,14 +29,14 @@ pub enum Why {
     NoRoom,
     /// A level is larger than it should be: L1 by its runs, or because reads have paid for a merge; others by bytes.
     Full,
-    /// A level may hide something below, or holds tombstones, and space is to become free, or everything is to lie in
+    /// A level may shadow something below, or holds tombstones, and space is to become free, or everything is to lie in
     /// one level.
-    Hidden,
+    Shadowed,
     /// The medium log is to become shorter: its values are put in place, or come one level closer to that.
     Medium,
     /// The level above the last is to go into that, since this frees space for less than moving values does.
     Lower,
-    /// Space is to become free and nothing is hidden any more: short neighbours in the lowest level are packed.
+    /// Space is to become free and nothing is shadowed any more: short neighbours in the lowest level are packed.
     Short,
     /// Range deletions have cut a segment into many pieces, or have left little of it. Its space becomes free with its
     /// last piece.
@@ -49,7 +49,7 @@ impl Why {
         Self::Damage,
         Self::NoRoom,
         Self::Full,
-        Self::Hidden,
+        Self::Shadowed,
         Self::Medium,
         Self::Lower,
         Self::Short,

@@ -158,7 +158,7 @@ impl Background {
 
     /// Steps of collecting that are due.
     fn moves_due(&self, lsm: &Lsm) -> usize {
-        // What is moved goes through memtables, which hide what is being ingested.
+        // What is moved goes through memtables, which shadow what is being ingested.
         if self.jobs.is_ingesting() || self.clears_for_ingest(lsm) {
             return 0;
         }

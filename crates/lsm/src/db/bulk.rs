@@ -6,7 +6,7 @@
 //! - *Pairs* ([`Lsm::ingest_part`]): a bounded number, in a region that may have copies elsewhere. They are ordered
 //!   with writes.
 //! - *Built* segments ([`Ingest`](super::ingest::Ingest)): made of any number of pairs, on the caller's thread. They
-//!   hide what is bound in their range.
+//!   shadow what is bound in their range.
 //!
 //! The steps of a part:
 //!
@@ -18,7 +18,7 @@
 //! 3. A memtable with a key of the range, or with a tombstone in it, is flushed first. A built part is given up after
 //!    `FREEZES_MAX` such flushes, since others keep writing into its range; no value is moved there meanwhile.
 //! 4. Until the end no merge begins, and no dead value is collected. Writes into the range of pairs wait
-//!    ([`BusyReason::Ingest`]), so that it stays empty. Writes into the range of a built part hide its pairs.
+//!    ([`BusyReason::Ingest`]), so that it stays empty. Writes into the range of a built part shadow its pairs.
 //! 5. A build makes segments of the pairs. As with a merge, the observer ships them, and nobody knows them before an
 //!    edit names them (I3).
 //! 6. One edit adds the segments to the lowest level if no level has a key of the range, and otherwise to L1, as its
@@ -110,7 +110,7 @@ impl Drop for Held {
 enum Load {
     /// Pairs, which become segments. Nothing may be bound in their range.
     Pairs(Pairs),
-    /// Segments of pairs that hide what is bound in their range.
+    /// Segments of pairs that shadow what is bound in their range.
     Built(Vec<LevelSegment>),
 }
 

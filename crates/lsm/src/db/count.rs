@@ -1,6 +1,6 @@
 //! How many keys there are, as an estimate that costs next to nothing.
 //!
-//! It is what segments and memtables say of themselves. Of that is taken off what ranges in memtables hide, and
+//! It is what segments and memtables say of themselves. Of that is taken off what ranges in memtables shadow, and
 //! the parts of long values ([`argosy_engine::long`]): whole segments by their ranges; in a memtable, and in the
 //! segment of a run where parts begin, they are counted, up to [`COUNTED_MAX`].
 
@@ -36,8 +36,8 @@ pub(super) fn estimate(view: &ReadView, reading: &Reading) -> u64 {
     let mut left = COUNTED_MAX;
     let mut count = 0;
     for table in &view.memtables {
-        let hidden = hidden(table, erased.as_deref(), &mut left);
-        count += (table.len() as u64).saturating_sub(hidden);
+        let shadowed = shadowed(table, erased.as_deref(), &mut left);
+        count += (table.len() as u64).saturating_sub(shadowed);
     }
     for (place, (_, run)) in view.version.runs().enumerate() {
         let mut seen = BTreeSet::new();
@@ -91,8 +91,8 @@ fn entries_of(
     Ok(count)
 }
 
-/// How many entries of `table` are of parts, or hidden by a range.
-fn hidden(table: &Memtable, erased: Option<&Erasures>, left: &mut u64) -> u64 {
+/// How many entries of `table` are of parts, or shadowed by a range.
+fn shadowed(table: &Memtable, erased: Option<&Erasures>, left: &mut u64) -> u64 {
     let mut cursor = table.cursor();
     match erased {
         Some(_) => cursor.seek_to_first(),

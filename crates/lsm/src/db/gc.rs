@@ -7,7 +7,7 @@
 //! segment. So:
 //!
 //! 1. A [`Census`] of the version tells how much space the region takes, and how much of it lives, as far
-//!    as samples tell ([`hides`](crate::work::hides)). Near
+//!    as samples tell ([`shadowed`](crate::work::shadowed)). Near
 //!    [`Settings::space_bound`](crate::Settings::space_bound) the region *collects*, until it is well below.
 //! 2. [`choose`] says how: by *moving* what lives in the segment in which least does, or, where nothing is
 //!    left to be moved, by *merging* levels although they are not full. The last level and the one above it
@@ -24,7 +24,7 @@
 //!    begins only when more has died since: what is moved may lie as loosely as before, and must not
 //!    be moved again for that.
 //! 5. When the moved values are in the levels the victim is *evacuated*: it goes, although levels point into
-//!    it, since newer entries hide all these pointers. Where pointers hold places it goes when merges have
+//!    it, since newer entries shadow all these pointers. Where pointers hold places it goes when merges have
 //!    dropped the last of them, like any other.
 //!
 //! Only who serves a region moves; backups get the moved values as log records like all others. A
@@ -60,9 +60,9 @@ use crate::storage::Storage;
 use crate::version::Version;
 use crate::work::admission::Share;
 use crate::work::census::{Census, Choice, Episode, Pressure, Wanted, choose};
-use crate::work::hides::Hides;
 use crate::work::jobs::Wish;
 use crate::work::settled::SettledLogs;
+use crate::work::shadowed::ShadowEstimate;
 use crate::work::stats::Counts;
 use crate::work::trim::{LastLsns, unknown_beginning};
 use crate::work::watch::look_at_beginning;
@@ -127,7 +127,7 @@ pub(super) struct Gc {
     skipped: BTreeSet<SegmentNumber>,
     /// The version in which all segments' beginnings are known that matter.
     known_at: Option<EditSeq>,
-    hides: Hides,
+    shadows: ShadowEstimate,
     /// What may be moved.
     settled: Arc<SettledLogs>,
     /// Merges into the last level are worth while.
@@ -148,7 +148,7 @@ impl Gc {
     /// Follows `edit`, which led to `version`.
     pub(super) fn follow(&mut self, edit: &Edit, version: &Version, lasts: &LastLsns) {
         Arc::make_mut(&mut self.settled).follow(edit, version, lasts);
-        self.hides.follow(edit, version);
+        self.shadows.follow(edit, version);
     }
 
     /// Steps that are due in one step of the background.
@@ -203,8 +203,8 @@ impl Gc {
 
     /// A step of garbage collection. Returns whether anything was done.
     pub(super) fn collect(&mut self, at: &mut Ground<'_>) -> Result<bool, EngineError> {
-        let hides = &mut self.hides;
-        if hides.look(at.storage.head(), &at.lsm.reading) || self.learn_beginning(at)? {
+        let shadows = &mut self.shadows;
+        if shadows.look(at.storage.head(), &at.lsm.reading) || self.learn_beginning(at)? {
             return Ok(true);
         }
         if self.victim.is_none() {
@@ -253,13 +253,13 @@ impl Gc {
         let here = |number: &SegmentNumber| head.log_segment(*number).is_some();
         self.moved.retain(here);
         self.skipped.retain(here);
-        let hidden = self.hides.hidden(&head);
-        at.lsm.space.set_hidden_bytes(hidden.bytes);
+        let shadowed = self.shadows.shadowed(&head);
+        at.lsm.space.set_shadowed_bytes(shadowed.bytes);
         let lasts = &at.jobs.lasts;
         let settled = Arc::make_mut(&mut self.settled);
         settled.catch_up(&head, lasts);
         let settled = Arc::clone(&self.settled);
-        let census = Census::of(&head, lasts, hidden, settled, &at.lsm.settings);
+        let census = Census::of(&head, lasts, shadowed, settled, &at.lsm.settings);
         if census.evacuates {
             // What would be gone by now is kept by a value that reaches into it.
             let flushed = |number: &SegmentNumber| lasts.moved(*number) < Some(head.replay_from());

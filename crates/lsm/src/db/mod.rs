@@ -260,7 +260,7 @@ impl Lsm {
         self.asked.is_pending()
     }
 
-    /// Begins to ingest pairs that hide what is bound in their range, any number of them as one part. They become
+    /// Begins to ingest pairs that shadow what is bound in their range, any number of them as one part. They become
     /// segments on the calling thread; a region with copies elsewhere takes
     /// [parts](argosy_engine::Store::ingest_part) only.
     ///

@@ -19,19 +19,19 @@ const PASSES_APART_MIN: Duration = Duration::from_secs(1);
 pub(super) struct RegionSpace {
     /// The least room that another member has, if there are any.
     members: Mutex<Option<Room>>,
-    /// Bytes of values that levels point to and newer entries hide, as far as known.
-    hidden_bytes: AtomicU64,
+    /// Bytes of values that levels point to and newer entries shadow, as far as known.
+    shadowed_bytes: AtomicU64,
 }
 
 impl RegionSpace {
-    /// Bytes of values that levels point to and newer entries hide, as far as known.
-    pub(super) fn hidden_bytes(&self) -> u64 {
-        self.hidden_bytes.load(Ordering::Relaxed)
+    /// Bytes of values that levels point to and newer entries shadow, as far as known.
+    pub(super) fn shadowed_bytes(&self) -> u64 {
+        self.shadowed_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes note of how many bytes of values levels point to and newer entries hide.
-    pub(super) fn set_hidden_bytes(&self, bytes: u64) {
-        self.hidden_bytes.store(bytes, Ordering::Relaxed);
+    /// Takes note of how many bytes of values levels point to and newer entries shadow.
+    pub(super) fn set_shadowed_bytes(&self, bytes: u64) {
+        self.shadowed_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Takes note of the least room that another member has.

@@ -12,7 +12,7 @@ use crate::read::Reading;
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Version};
 use crate::work::census::Census;
-use crate::work::hides::{Hidden, Hides, Lowering};
+use crate::work::shadowed::{Lowering, ShadowEstimate, Shadowed};
 use crate::work::stats::{LevelStats, Stats, level_stats, log_stats};
 use crate::work::trim::LastLsns;
 
@@ -56,13 +56,19 @@ pub(super) fn gather(lsm: &Lsm) -> Stats {
     let levels = level_stats(&view.version);
     // Without knowing in which segments LSNs end: all that are in the levels by their beginnings.
     let logs = log_stats(&view.version);
-    let hidden = Hidden {
-        bytes: lsm.space.hidden_bytes(),
-        newest: Hides::ALL,
+    let shadowed = Shadowed {
+        bytes: lsm.space.shadowed_bytes(),
+        newest: ShadowEstimate::ALL,
         merge: Lowering::default(),
     };
     let lasts = LastLsns::new(Lsn(0));
-    let census = Census::of(&view.version, &lasts, hidden, Arc::default(), &lsm.settings);
+    let census = Census::of(
+        &view.version,
+        &lasts,
+        shadowed,
+        Arc::default(),
+        &lsm.settings,
+    );
     Stats {
         gc_debt_bytes: logs.iter().map(|log| log.dead_bytes).sum(),
         allocated_bytes: census.allocated,

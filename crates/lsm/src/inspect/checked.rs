@@ -11,8 +11,8 @@ pub struct Checked {
     pub medium_segments: u64,
     /// Pointers into the large and the medium log, followed to their records.
     pub pointers: u64,
-    /// Pointers into segments that were evacuated, each hidden by a newer entry.
-    pub hidden: u64,
+    /// Pointers into segments that were evacuated, each shadowed by a newer entry.
+    pub shadowed: u64,
     /// Segments of logs.
     pub log_segments: u64,
     /// Records in the sealed ones.
@@ -27,7 +27,7 @@ impl std::ops::AddAssign for Checked {
         self.entries += other.entries;
         self.medium_segments += other.medium_segments;
         self.pointers += other.pointers;
-        self.hidden += other.hidden;
+        self.shadowed += other.shadowed;
         self.log_segments += other.log_segments;
         self.records += other.records;
         self.bytes += other.bytes;

@@ -1,5 +1,5 @@
 //! Follows the pointers of levels into the large and the medium log: each has to lead to the record of its key.
-//! Those into segments that were evacuated lead nowhere, and have to be hidden by newer entries.
+//! Those into segments that were evacuated lead nowhere, and have to be shadowed by newer entries.
 //!
 //! Pointers are gathered, at most so many bytes of them, and followed in the order of the log. Of a log segment that
 //! few of them lead to, what they lead to is read; of another, all, about once a batch.
@@ -27,8 +27,8 @@ use crate::version::{LevelEntry, Version};
 const KEYS_BYTES_MAX: usize = 32 << 20;
 const POINTERS_MAX: usize = 1 << 20;
 
-/// Keys of hidden pointers that are looked up at a time.
-const HIDDEN_BATCH: usize = 1024;
+/// Keys of shadowed pointers that are looked up at a time.
+const SHADOWED_BATCH: usize = 1024;
 
 struct Gathered {
     at: Pointer,
@@ -77,7 +77,7 @@ impl Pointers {
         self.gathered
             .sort_unstable_by_key(|pointer| pointer.at.to_raw());
         let source = Source::new(verifier.version);
-        self.hidden(verifier);
+        self.shadowed(verifier);
         for pointer in &self.gathered {
             if verifier.version.is_evacuated(pointer.at.segment()) {
                 continue;
@@ -132,31 +132,31 @@ impl Pointers {
         self.gathered.clear();
     }
 
-    /// Checks that what points into evacuated segments is hidden.
-    fn hidden(&self, verifier: &mut Verifier<'_>) {
+    /// Checks that what points into evacuated segments is shadowed.
+    fn shadowed(&self, verifier: &mut Verifier<'_>) {
         let version = verifier.version;
         let gathered = self.gathered.iter();
-        let hidden = gathered.filter(|pointer| version.is_evacuated(pointer.at.segment()));
-        let hidden: Vec<_> = hidden.collect();
-        if hidden.is_empty() {
+        let shadowed = gathered.filter(|pointer| version.is_evacuated(pointer.at.segment()));
+        let shadowed: Vec<_> = shadowed.collect();
+        if shadowed.is_empty() {
             return;
         }
         let levels = Copy::of_levels(version, verifier.geometry);
-        for batch in hidden.chunks(HIDDEN_BATCH) {
+        for batch in shadowed.chunks(SHADOWED_BATCH) {
             let keys: Vec<_> = batch
                 .iter()
                 .map(|one| &self.keys[one.key.clone()])
                 .collect();
             let bound = match levels.bound_to_evacuated(&keys) {
                 Ok(bound) => {
-                    verifier.checked.hidden += batch.len() as u64;
+                    verifier.checked.shadowed += batch.len() as u64;
                     bound
                 }
                 // One by one: what cannot be read has been told, or will be.
                 Err(_) => (0..keys.len())
                     .filter(|place| {
                         let bound = levels.bound_to_evacuated(&keys[*place..=*place]);
-                        verifier.checked.hidden += u64::from(bound.is_ok());
+                        verifier.checked.shadowed += u64::from(bound.is_ok());
                         bound.is_ok_and(|bound| !bound.is_empty())
                     })
                     .collect(),

@@ -189,7 +189,7 @@ impl<'a> Salvager<'a> {
             false => self.version.resolve(pointer),
         };
         if at.is_some_and(|at| self.version.is_evacuated(at.segment())) {
-            // A newer entry hides it.
+            // A newer entry shadows it.
             return None;
         }
         let found = match at {

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! tree      (key, LSN) -> entry            delete range [from, to) at LSN n
-//! ranges    (LSN, range), LSNs rising        hides every entry of its keys with a lower LSN: here, in
+//! ranges    (LSN, range), LSNs rising        shadows every entry of its keys with a lower LSN: here, in
 //!                                            older memtables, and in all levels
 //! ```
 //!
-//! - A reader at LSN n does not see ranges of higher LSNs. To one that asks for a key, a range that hides
+//! - A reader at LSN n does not see ranges of higher LSNs. To one that asks for a key, a range that shadows
 //!   what the key is bound to looks like a tombstone with the range's LSN.
 //! - There are few: a memtable that has [`RANGES_MAX`], or bounds of [`RANGE_BYTES_MAX`] bytes, takes no
 //!   more and is frozen instead. So they are a list, which is replaced by a longer one for each range

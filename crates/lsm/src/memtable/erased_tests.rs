@@ -1,4 +1,4 @@
-//! Unions of ranges and what they leave, and what a memtable's ranges hide.
+//! Unions of ranges and what they leave, and what a memtable's ranges shadow.
 
 use argosy_base::{KeyRange, Lsn};
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ proptest! {
 }
 
 #[test]
-fn a_range_hides_what_is_older_from_those_who_see_it() {
+fn a_range_shadows_what_is_older_from_those_who_see_it() {
     let table = Memtable::new(1 << 20);
     table.insert(b"b", Lsn(1), Entry::Inline(b"1"));
     table.erase(&range(b'a', Some(b'c')), Lsn(2));

@@ -13,7 +13,7 @@
 //!
 //! The arena's capacity bounds the table, together with the tree's nodes (I9); writers ask
 //! [`Memtable::fits`] first. Large values are not here but in the large log, with a pointer in their
-//! place. Ranges of keys that are removed stand beside the tree ([`erased`]); an entry that one hides is
+//! place. Ranges of keys that are removed stand beside the tree ([`erased`]); an entry that one shadows is
 //! still there for cursors.
 
 pub mod allocated;

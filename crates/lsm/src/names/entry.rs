@@ -15,7 +15,7 @@ pub enum Entry<'a> {
         /// Bytes of the value, without key and record header.
         value_len: u32,
     },
-    /// The key is not bound, and hides what older sources bind it to.
+    /// The key is not bound, and shadows what older sources bind it to.
     Tombstone,
     /// As it says until this moment of the region's time; from then on like a tombstone.
     Until(Moment, Lasting<&'a [u8]>),
@@ -153,7 +153,7 @@ pub enum OwnedEntry {
         /// Bytes of the value, without key and record header.
         value_len: u32,
     },
-    /// The key is not bound, and hides what older sources bind it to.
+    /// The key is not bound, and shadows what older sources bind it to.
     Tombstone,
     /// See [`Entry::Until`].
     Until(Moment, Lasting<Vec<u8>>),

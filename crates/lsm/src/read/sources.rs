@@ -1,7 +1,7 @@
 //! What compactions and scans read from: memtables and runs, as sorted sources for a merge.
 //!
 //! A [`MemtableSource`] shows of each key the newest entry at or below an LSN, and so does a
-//! [`MemtableDownSource`], from the highest key down; unless a range of keys that was removed since hides
+//! [`MemtableDownSource`], from the highest key down; unless a range of keys that was removed since shadows
 //! it. Of runs, which are older than all of these, only what is left between the ranges is read.
 //!
 //! A [`RunSource`] goes through the pieces of a run one after the other, either way, and opens each when the
@@ -35,7 +35,7 @@ pub(crate) struct MemtableSource {
     /// The present key, kept to recognise its older entries.
     key: Vec<u8>,
     ended: bool,
-    /// What hides entries.
+    /// What shadows entries.
     erased: Option<Arc<Erasures>>,
 }
 
@@ -46,7 +46,7 @@ impl MemtableSource {
         Self::without(table, lsn_max, range, None)
     }
 
-    /// The same, without those that `erased` hides, all of which the reader sees.
+    /// The same, without those that `erased` shadows, all of which the reader sees.
     #[must_use]
     pub(crate) fn without(
         table: &Arc<Memtable>,
@@ -82,7 +82,7 @@ impl MemtableSource {
                 }
                 self.key.clear();
                 self.key.extend_from_slice(key);
-                if !is_hidden(self.erased.as_deref(), key, lsn) {
+                if !is_shadowed(self.erased.as_deref(), key, lsn) {
                     return;
                 }
             }
@@ -114,23 +114,23 @@ impl Source for MemtableSource {
     }
 }
 
-/// Whether one of `erased` hides the entry of `key` with this LSN.
+/// Whether one of `erased` shadows the entry of `key` with this LSN.
 #[inline]
-fn is_hidden(erased: Option<&Erasures>, key: &[u8], lsn: Lsn) -> bool {
+fn is_shadowed(erased: Option<&Erasures>, key: &[u8], lsn: Lsn) -> bool {
     erased.is_some_and(|erased| erased.newest(key, Some(lsn), Lsn(u64::MAX)).is_some())
 }
 
 /// The newest entries of a memtable at or below an LSN, from the highest key down.
 pub(crate) struct MemtableDownSource {
     cursor: DownCursor,
-    /// What hides entries.
+    /// What shadows entries.
     erased: Option<Arc<Erasures>>,
     /// The lowest key that belongs.
     from: Vec<u8>,
 }
 
 impl MemtableDownSource {
-    /// The entries of `table` in `range`, as of `lsn_max`, without those that `erased` hides, all of which
+    /// The entries of `table` in `range`, as of `lsn_max`, without those that `erased` shadows, all of which
     /// the reader sees.
     #[must_use]
     pub(crate) fn without(
@@ -158,7 +158,7 @@ impl MemtableDownSource {
         self.cursor.advance();
         while self.erased.is_some()
             && let (Some((key, _)), Some(lsn)) = (self.present(), self.cursor.lsn())
-            && is_hidden(self.erased.as_deref(), key, lsn)
+            && is_shadowed(self.erased.as_deref(), key, lsn)
         {
             self.cursor.advance();
         }
@@ -295,7 +295,7 @@ enum Pieces {
         run: usize,
         left: Range<usize>,
         range: KeyRange,
-        /// What hides all of their keys that it has.
+        /// What shadows all of their keys that it has.
         erased: Option<Arc<Erasures>>,
         /// Parts of the last segment that are left between these.
         parts: VecDeque<Input>,
@@ -386,7 +386,7 @@ impl<const DOWN: bool> RunSource<DOWN> {
         Self::through(reading, input.tree, pieces)
     }
 
-    /// The entries of `range` in a run of `version` that nothing of `erased` hides, on this source's way.
+    /// The entries of `range` in a run of `version` that nothing of `erased` shadows, on this source's way.
     /// Pieces are looked up as they are reached: to begin costs no more in a long range than in a short one.
     ///
     /// # Errors

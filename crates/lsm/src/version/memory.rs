@@ -42,8 +42,8 @@ const UNCOUNTED: usize =
 /// three quarters full.
 const SETTLED: usize = (5 + 2) * size_of::<u64>() * 4 / 3;
 
-/// What it keeps of a level segment above the lowest run (`work/hides.rs`).
-const HIDES: usize = 28 * size_of::<u64>() * 4 / 3;
+/// What it keeps of a level segment above the lowest run (`work/shadowed.rs`).
+const SHADOWED: usize = 28 * size_of::<u64>() * 4 / 3;
 
 /// Bytes of a piece.
 pub(super) const fn piece_bytes(segment: &LevelSegment) -> usize {
@@ -63,7 +63,7 @@ impl Version {
         let upper = self.runs().map(|(_, run)| run.segments.len());
         let upper =
             upper.sum::<usize>() - self.runs().last().map_or(0, |(_, run)| run.segments.len());
-        let kept = self.log(LARGE_LOG).len() * SETTLED + upper * HIDES;
+        let kept = self.log(LARGE_LOG).len() * SETTLED + upper * SHADOWED;
         let referenced = (self.log(LARGE_LOG).len() + self.medium_log().len()) * REFERENCED;
         let medium = self.medium.memory_bytes();
         let cut = self.uncounted.len() * UNCOUNTED + self.evacuated.len() * REFERENCED;

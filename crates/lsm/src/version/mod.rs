@@ -376,14 +376,14 @@ impl Version {
     }
 
     /// Whether segment `number` of the large log was evacuated: it is gone, and the pointers into it that
-    /// levels have are hidden by newer entries. No reader follows such a pointer; a merge drops it where it
-    /// meets what hides it.
+    /// levels have are shadowed by newer entries. No reader follows such a pointer; a merge drops it where it
+    /// meets what shadows it.
     #[must_use]
     pub(crate) fn is_evacuated(&self, number: SegmentNumber) -> bool {
         self.evacuated.contains_key(&number)
     }
 
-    /// Bytes of records in evacuated segments that level segments point to: all of them are hidden.
+    /// Bytes of records in evacuated segments that level segments point to: all of them are shadowed.
     #[must_use]
     pub(crate) const fn evacuated_refs(&self) -> u64 {
         self.pointers.sums.evacuated

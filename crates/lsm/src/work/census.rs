@@ -7,8 +7,8 @@ use std::sync::Arc;
 use argosy_base::SegmentNumber;
 
 use super::admission::Share;
-use super::hides::{Hidden, Hides, Lowering};
 use super::settled::{Settled, SettledLogs, unsettled};
+use super::shadowed::{Lowering, ShadowEstimate, Shadowed};
 use super::trim::LastLsns;
 use crate::addresses::Addressing;
 use crate::names::logs::RECOVERY_LOG;
@@ -37,8 +37,8 @@ pub(crate) struct Census {
     pub(crate) medium_bytes: u64,
     /// How many of the `refs` are overwritten above, as far as samples tell.
     pub(crate) stale: u64,
-    /// Of entries that came into the levels last so many in [`Hides::ALL`] hide an older one.
-    pub(crate) hides: u64,
+    /// Of entries that came into the levels last so many in [`ShadowEstimate::ALL`] shadow an older one.
+    pub(crate) shadows: u64,
     /// What a merge into the last level would do.
     pub(crate) merge: Lowering,
     /// Sealed segments of the large log all of whose values are in the levels, where somebody keeps them up.
@@ -49,12 +49,12 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    /// The census of `version`. `hidden` and `settled` describe the same version; `settled` is empty for a copy that
+    /// The census of `version`. `shadowed` and `settled` describe the same version; `settled` is empty for a copy that
     /// moves no values. The cost grows with what is in memtables, not with the version.
     pub(crate) fn of(
         version: &Version,
         lasts: &LastLsns,
-        hidden: Hidden,
+        shadowed: Shadowed,
         settled: Arc<SettledLogs>,
         settings: &Settings,
     ) -> Self {
@@ -71,9 +71,9 @@ impl Census {
             refs,
             medium_refs,
             medium_bytes: version.medium_log().len() as u64 * segment_bytes,
-            stale: hidden.bytes.min(refs),
-            hides: hidden.newest,
-            merge: hidden.merge,
+            stale: shadowed.bytes.min(refs),
+            shadows: shadowed.newest,
+            merge: shadowed.merge,
             evacuates: version.addresses().evacuates(),
             settled,
         }
@@ -90,12 +90,12 @@ impl Census {
     }
 
     /// Whether the active memtable is to be flushed although it is not full: much goes with it, or much of what
-    /// it hides can only be found when it is in the levels.
+    /// it shadows can only be found when it is in the levels.
     fn flushes(&self, wanted: &Wanted<'_>) -> bool {
-        let hides = self.hides * 2 > Hides::ALL;
+        let shadows = self.shadows * 2 > ShadowEstimate::ALL;
         let long = (2 * wanted.batch).max(FLUSH_SEGMENTS * self.segment_bytes);
         let many = wanted.unflushed > 0 && wanted.unflushed >= wanted.batch;
-        self.evacuates && wanted.active > 0 && (many || hides && wanted.active >= long)
+        self.evacuates && wanted.active > 0 && (many || shadows && wanted.active >= long)
     }
 
     /// Bytes of the medium log that no level points to: merges into the last level free its segments.

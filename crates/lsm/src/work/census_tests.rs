@@ -22,7 +22,7 @@ fn census(settled: &[u64]) -> Census {
         stale: 0,
         settled: Arc::new(logs),
         evacuates: false,
-        hides: Hides::ALL,
+        shadows: ShadowEstimate::ALL,
         merge: Lowering::default(),
     }
 }
@@ -118,13 +118,13 @@ fn what_was_moved_is_flushed_in_batches() {
     assert_eq!(
         chosen(&[1, 2, 3], 0, 1),
         Choice::Merge,
-        "they are on their way, and more is hidden"
+        "they are on their way, and more is shadowed"
     );
     assert_eq!(chosen(&[], 0, 1599), Choice::Move(SegmentNumber(1)));
     assert_eq!(
         chosen(&[], 0, 1600),
         Choice::Flush,
-        "what it hides is unknown"
+        "what it shadows is unknown"
     );
 }
 

@@ -5,7 +5,7 @@
 //!
 //! - [`stats`]: what was done and is held, in numbers. [`site`]: where work is done, and what for.
 //! - [`trim`]: which log segments an edit can take away. `freed`: checks that nothing points into them.
-//! - [`hides`], [`settled`]: how much of what levels point to is shadowed; which log segments may be collected.
+//! - [`shadowed`], [`settled`]: how much of what levels point to is shadowed; which log segments may be collected.
 //!   [`census`] makes of both what is to be done about dead values.
 //! - [`admission`]: how fast writers may go on.
 //! - `space`, `paid`: what is known of room on the device, and what reads have paid towards merges.
@@ -16,10 +16,10 @@ pub(crate) mod admission;
 pub(crate) mod census;
 pub(crate) mod freed;
 pub(crate) mod frozen;
-pub(crate) mod hides;
 pub(crate) mod jobs;
 pub(crate) mod paid;
 pub(crate) mod settled;
+pub(crate) mod shadowed;
 pub(crate) mod site;
 pub(crate) mod space;
 pub(crate) mod stats;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use argosy_base::{KeyRange, Lsn};
 
 use super::census::{Census, Episode, Pressure, Wanted, choose};
-use super::hides::Hides;
 use super::settled::SettledLogs;
+use super::shadowed::ShadowEstimate;
 use super::trim::{LastLsns, trim, unknown_beginning};
 use crate::compaction::Choice;
 use crate::compaction::below::Below;
@@ -29,7 +29,7 @@ use crate::version::growth_tests::{Bench, FEW, MANY};
 struct Kept {
     lasts: LastLsns,
     settled: Arc<SettledLogs>,
-    hides: Hides,
+    shadows: ShadowEstimate,
     pressure: Pressure,
     episode: Episode,
     settings: Settings,
@@ -73,12 +73,12 @@ impl Kept {
         let lasts = LastLsns::new(Lsn(0));
         let mut settled = SettledLogs::new(settings.segment_bytes as u64);
         settled.catch_up(version, &lasts);
-        let mut hides = Hides::default();
-        hides.hidden(version);
+        let mut shadows = ShadowEstimate::default();
+        shadows.shadowed(version);
         Self {
             lasts,
             settled: Arc::new(settled),
-            hides,
+            shadows,
             pressure: Pressure::default(),
             episode: Episode::default(),
             settings,
@@ -98,12 +98,12 @@ impl Kept {
     /// What is looked at once `edit` has led to `version`.
     fn after(&mut self, version: &Version, edit: &Edit) {
         Arc::make_mut(&mut self.settled).follow(edit, version, &self.lasts);
-        self.hides.follow(edit, version);
+        self.shadows.follow(edit, version);
         let _ = unknown_beginning(version, 18, &self.lasts);
-        let hidden = self.hides.hidden(version);
+        let shadowed = self.shadows.shadowed(version);
         Arc::make_mut(&mut self.settled).catch_up(version, &self.lasts);
         let settled = Arc::clone(&self.settled);
-        let census = Census::of(version, &self.lasts, hidden, settled, &self.settings);
+        let census = Census::of(version, &self.lasts, shadowed, settled, &self.settings);
         self.pressure.goal(&census, 0, &self.settings);
         let wanted = Wanted {
             goal: 1 << 30,

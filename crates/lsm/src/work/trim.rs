@@ -4,7 +4,7 @@
 //! of the large log as long, and as long as pointers into it count
 //! ([`LogUse`](crate::version::LogUse)), or into one before it with a
 //! value that may reach into it: a pointer names the segment in which a value begins. Where collecting
-//! has moved all that lived in it, and what moved it is in the levels, pointers into it are hidden, and
+//! has moved all that lived in it, and what moved it is in the levels, pointers into it are shadowed, and
 //! it is *evacuated*: it goes although levels point into it. With what a
 //! segment begins is read from it once, when it would be free otherwise ([`unknown_beginning`]); until
 //! then it counts as the rest of a value. The last segment of a chain stays, and so does one that is
@@ -86,9 +86,9 @@ impl LastLsns {
         self.moved.get(&number).copied()
     }
 
-    /// Whether all pointers of levels into segment `number` are hidden by entries of the levels, where these
+    /// Whether all pointers of levels into segment `number` are shadowed by entries of the levels, where these
     /// hold everything below `replay_from`.
-    fn is_hidden(&self, number: SegmentNumber, version: &Version, replay_from: Lsn) -> bool {
+    fn is_shadowed(&self, number: SegmentNumber, version: &Version, replay_from: Lsn) -> bool {
         let evacuates = version.addresses().evacuates();
         let moved = self.moved(number).filter(|_| evacuates);
         moved.is_some_and(|last| last < replay_from)
@@ -133,7 +133,10 @@ impl<'a> Kept<'a> {
 
     /// Whether levels keep segment `number`, into which so many bytes of pointers lead.
     fn is_referenced(&self, number: SegmentNumber, refs: u64) -> bool {
-        refs > 0 && !self.lasts.is_hidden(number, self.version, self.replay_from)
+        refs > 0
+            && !self
+                .lasts
+                .is_shadowed(number, self.version, self.replay_from)
     }
 
     /// Whether a value that begins in a segment that levels keep may reach into `segment`: those between are there,

@@ -57,7 +57,7 @@ fn walked(
         let inside = lasts.inside_value.get(&number).copied();
         let entered = walk.enters(segment.ordinal, inside);
         let pointed = refs(number) > 0;
-        let referenced = pointed && !lasts.is_hidden(number, version, replay_from);
+        let referenced = pointed && !lasts.is_shadowed(number, version, replay_from);
         if referenced {
             walk.to = Some(segment.ordinal + REACH);
         }

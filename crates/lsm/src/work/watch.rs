@@ -9,8 +9,8 @@ use argosy_log::sweep::begins_inside_value;
 use argosy_log::value::reach;
 
 use super::census::{Census, Pressure};
-use super::hides::Hides;
 use super::jobs::{Jobs, Wish};
+use super::shadowed::ShadowEstimate;
 use super::trim::unknown_beginning;
 use crate::edit::LogSegment;
 use crate::segments::StoredSegment;
@@ -47,11 +47,11 @@ impl Watch {
         }
         self.seen = Some(version.seq());
         // Nobody reads here: no filter is in memory that could be asked.
-        let hidden = Hides::default().hidden(version);
+        let shadowed = ShadowEstimate::default().shadowed(version);
         let census = Census {
             // Segments go with the edits of those who serve.
             evacuates: false,
-            ..Census::of(version, &jobs.lasts, hidden, Arc::default(), settings)
+            ..Census::of(version, &jobs.lasts, shadowed, Arc::default(), settings)
         };
         let goal = self.pressure.goal(&census, 0, settings);
         jobs.wish(Wish::Collect, goal > 0 && census.is_vague());

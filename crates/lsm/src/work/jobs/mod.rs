@@ -88,9 +88,9 @@ pub(crate) enum Made {
 ///
 /// | | is wanted by | [reasons](Why) that it brings |
 /// |---|---|---|
-/// | `Collect` | garbage collection | [`Hidden`](Why::Hidden), [`Medium`](Why::Medium), [`Short`](Why::Short) |
+/// | `Collect` | garbage collection | [`Shadowed`](Why::Shadowed), [`Medium`](Why::Medium), [`Short`](Why::Short) |
 /// | `Lower` | garbage collection | [`Lower`](Why::Lower) |
-/// | `OneLevel` | whoever asks for it | [`Hidden`](Why::Hidden), [`Short`](Why::Short) |
+/// | `OneLevel` | whoever asks for it | [`Shadowed`](Why::Shadowed), [`Short`](Why::Short) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Dead values are to be found.

@@ -33,21 +33,21 @@ const PLACES: usize = 4;
 struct Known {
     /// For which keys it stood.
     pieces: Pieces,
-    /// The share of its entries for which it stood, in parts of [`Hides::ALL`].
+    /// The share of its entries for which it stood, in parts of [`ShadowEstimate::ALL`].
     stands: u64,
-    /// The share of those that hide an older one.
-    hides: u64,
+    /// The share of those that shadow an older one.
+    shadows: u64,
 }
 
 /// For which keys the pieces of a segment stand: a checksum of their ranges.
 type Pieces = u64;
 
-/// What is hidden in a version.
+/// What is shadowed in a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hidden {
+pub(crate) struct Shadowed {
     /// Bytes of values that levels point to.
     pub(crate) bytes: u64,
-    /// The share of entries of the newest run that hide an older one, in parts of [`Hides::ALL`].
+    /// The share of entries of the newest run that shadow an older one, in parts of [`ShadowEstimate::ALL`].
     pub(crate) newest: u64,
     /// What a merge into the last level would do.
     pub(crate) merge: Lowering,
@@ -58,7 +58,7 @@ pub(crate) struct Hidden {
 pub(crate) struct Lowering {
     /// Bytes that it reads and writes.
     pub(crate) costs: u64,
-    /// Bytes that nothing points to then: what its entries hide in the last level, and its share of the
+    /// Bytes that nothing points to then: what its entries shadow in the last level, and its share of the
     /// medium log's garbage.
     pub(crate) frees: u64,
 }
@@ -69,34 +69,34 @@ struct Sums {
     /// Bytes of values in the large log.
     large: u128,
     entries: u128,
-    /// Tombstones and bytes, each times the share of entries that hide something.
-    tombstones_hiding: u128,
-    large_hidden: u128,
+    /// Tombstones and bytes, each times the share of entries that shadow something.
+    tombstones_shadowing: u128,
+    large_shadowed: u128,
     /// Entries times that share.
-    hiding: u128,
+    shadowing: u128,
 }
 
 impl Sums {
-    /// The sums of the segment of `entry`. `hides` is the share of its entries that stand and hide something, times
-    /// [`Hides::ALL`].
-    fn of(entry: &LevelEntry, hides: u64) -> Self {
-        let hides = u128::from(hides);
+    /// The sums of the segment of `entry`. `shadows` is the share of its entries that stand and shadow something, times
+    /// [`ShadowEstimate::ALL`].
+    fn of(entry: &LevelEntry, shadows: u64) -> Self {
+        let shadows = u128::from(shadows);
         let segment = &entry.segment;
         Self {
             large: u128::from(segment.large_bytes),
             entries: u128::from(segment.entries),
-            tombstones_hiding: u128::from(segment.tombstones) * hides,
-            large_hidden: u128::from(segment.large_bytes) * hides,
-            hiding: u128::from(segment.entries) * hides,
+            tombstones_shadowing: u128::from(segment.tombstones) * shadows,
+            large_shadowed: u128::from(segment.large_bytes) * shadows,
+            shadowing: u128::from(segment.entries) * shadows,
         }
     }
 
     fn each(&mut self, other: &Self, change: impl Fn(u128, u128) -> u128) {
         self.large = change(self.large, other.large);
         self.entries = change(self.entries, other.entries);
-        self.tombstones_hiding = change(self.tombstones_hiding, other.tombstones_hiding);
-        self.large_hidden = change(self.large_hidden, other.large_hidden);
-        self.hiding = change(self.hiding, other.hiding);
+        self.tombstones_shadowing = change(self.tombstones_shadowing, other.tombstones_shadowing);
+        self.large_shadowed = change(self.large_shadowed, other.large_shadowed);
+        self.shadowing = change(self.shadowing, other.shadowing);
     }
 }
 
@@ -115,7 +115,7 @@ struct Listed {
 
 /// See the module documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Hides {
+pub(crate) struct ShadowEstimate {
     known: BTreeMap<SegmentNumber, Known>,
     /// All segments above the lowest run.
     listed: BTreeMap<SegmentNumber, Listed>,
@@ -127,12 +127,12 @@ pub(crate) struct Hides {
     of: Option<(EditSeq, Option<InRun>)>,
 }
 
-impl Hides {
+impl ShadowEstimate {
     /// All entries, as a share.
     pub(crate) const ALL: u64 = 1024;
 
     /// Looks at a segment of `version` that was not looked at, if there is one. Where something cannot be read
-    /// it counts as if everything were hidden: whoever has to read there will report it.
+    /// it counts as if everything were shadowed: whoever has to read there will report it.
     pub(crate) fn look(&mut self, version: &Arc<Version>, reading: &Reading) -> bool {
         self.catch_up(version);
         let Some((run, number)) = self.unknown.pop_last() else {
@@ -146,11 +146,11 @@ impl Hides {
         let runs: Vec<_> = runs.into_iter().map(|(_, run)| run).collect();
         let span = span(runs[place], number).expect("the segment is listed");
         let looked = look_at(version, &runs, place, &span, reading);
-        let (stands, hides) = looked.unwrap_or((Self::ALL, Self::ALL));
+        let (stands, shadows) = looked.unwrap_or((Self::ALL, Self::ALL));
         let known = Known {
             pieces: span.pieces,
             stands,
-            hides,
+            shadows,
         };
         self.known.insert(number, known);
         self.unlist(number);
@@ -235,8 +235,8 @@ impl Hides {
         if known.is_none_or(|known| known.pieces != span.pieces) {
             self.unknown.insert((place, number));
         }
-        let (stands, hides) = self.known(entry);
-        let sums = Sums::of(entry, stands * hides / Self::ALL);
+        let (stands, shadows) = self.known(entry);
+        let sums = Sums::of(entry, stands * shadows / Self::ALL);
         let of_run = self.sums.entry(place).or_default();
         of_run.each(&sums, |all, own| all + own);
         let listed = Listed {
@@ -269,10 +269,10 @@ impl Hides {
         anew.listed == self.listed && anew.sums == self.sums && anew.unknown == self.unknown
     }
 
-    /// What is hidden in `version`: of a value as long as those of the entry that hides it, mostly; a tombstone
-    /// hides one as long as values above the last run are. What is in segments that are gone is hidden for
+    /// What is shadowed in `version`: of a value as long as those of the entry that shadows it, mostly; a tombstone
+    /// shadows one as long as values above the last run are. What is in segments that are gone is shadowed for
     /// certain, and does not count.
-    pub(crate) fn hidden(&mut self, version: &Version) -> Hidden {
+    pub(crate) fn shadowed(&mut self, version: &Version) -> Shadowed {
         self.catch_up(version);
         let mut all = Sums::default();
         for sums in self.sums.values() {
@@ -280,13 +280,14 @@ impl Hides {
         }
         let newest = version.runs().next().map(|(level, run)| (level, run.id));
         let newest = newest.and_then(|newest| self.sums.get(&newest));
-        let newest = newest.map_or((0, 0), |newest| (newest.hiding, newest.entries));
+        let newest = newest.map_or((0, 0), |newest| (newest.shadowing, newest.entries));
         let length = all.large / all.entries.max(1);
-        let hidden = (all.large_hidden + all.tombstones_hiding * length) / u128::from(Self::ALL);
-        let hidden = u64::try_from(hidden).unwrap_or(u64::MAX);
-        Hidden {
+        let shadowed =
+            (all.large_shadowed + all.tombstones_shadowing * length) / u128::from(Self::ALL);
+        let shadowed = u64::try_from(shadowed).unwrap_or(u64::MAX);
+        Shadowed {
             merge: self.lowering(version),
-            bytes: hidden.saturating_sub(version.evacuated_refs()),
+            bytes: shadowed.saturating_sub(version.evacuated_refs()),
             newest: u64::try_from(newest.0 / newest.1.max(1)).unwrap_or(Self::ALL),
         }
     }
@@ -294,7 +295,7 @@ impl Hides {
     /// See [`Lowering`]: of the part that a merge would begin with.
     fn lowering(&self, version: &Version) -> Lowering {
         let deepest = usize::from(version.deepest());
-        // Entries of L1 hide others of L1, or of several levels.
+        // Entries of L1 shadow others of L1, or of several levels.
         let [_, .., above, last] = &version.levels()[..deepest] else {
             return Lowering::default();
         };
@@ -304,9 +305,9 @@ impl Hides {
         let Some(entry) = above.oldest() else {
             return Lowering::default();
         };
-        let (_, hides) = self.known(entry);
-        let hidden =
-            u128::from(entry.segment.large_bytes) * u128::from(hides) / u128::from(Self::ALL);
+        let (_, shadows) = self.known(entry);
+        let shadowed =
+            u128::from(entry.segment.large_bytes) * u128::from(shadows) / u128::from(Self::ALL);
         let own = u128::from(entry.segment.medium_bytes);
         let all = u128::from(version.medium_refs());
         let medium = u128::from(version.medium_bytes());
@@ -317,18 +318,20 @@ impl Hides {
         let narrow = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
         Lowering {
             costs: narrow(2 * read + own),
-            frees: narrow(hidden + garbage),
+            frees: narrow(shadowed + garbage),
         }
     }
 
-    /// What is known of the segment of `entry`: for how much of it it stands, and how much of that hides.
+    /// What is known of the segment of `entry`: for how much of it it stands, and how much of that shadows.
     fn known(&self, entry: &LevelEntry) -> (u64, u64) {
         let known = self.known.get(&entry.segment.number);
-        known.map_or((Self::ALL, Self::ALL), |known| (known.stands, known.hides))
+        known.map_or((Self::ALL, Self::ALL), |known| {
+            (known.stands, known.shadows)
+        })
     }
 }
 
-/// The lowest run, in which nothing hides anything.
+/// The lowest run, in which nothing shadows anything.
 fn lowest(version: &Version) -> Option<InRun> {
     version.runs().last().map(|(level, run)| (level, run.id))
 }
@@ -368,7 +371,7 @@ fn span(run: &Run, number: SegmentNumber) -> Option<Span> {
 }
 
 /// Of the segment that lies at `span` of run number `place`, the share of its
-/// entries for which it stands, and of these the share that hides something in the runs below.
+/// entries for which it stands, and of these the share that shadows something in the runs below.
 fn look_at(
     version: &Arc<Version>,
     runs: &[&Run],
@@ -400,8 +403,8 @@ fn look_at(
             keys.advance()?;
         }
     }
-    let hides = (held * Hides::ALL).checked_div(asked);
-    Ok((stands, hides.unwrap_or(Hides::ALL)))
+    let shadows = (held * ShadowEstimate::ALL).checked_div(asked);
+    Ok((stands, shadows.unwrap_or(ShadowEstimate::ALL)))
 }
 
 /// How keys are read.
@@ -469,6 +472,8 @@ fn stands(run: &Run, entry: &LevelEntry, reading: &Reading) -> Result<u64, Level
     let leaves = pieces.map(|piece| segment.leaves_in(&piece.segment.range));
     let (held, all) = (leaves.sum::<usize>() as u64, segment.leaves() as u64);
     // Of a tree the index lies elsewhere.
-    let share = (held * Hides::ALL).checked_div(all);
-    Ok(share.unwrap_or(Hides::ALL).min(Hides::ALL))
+    let share = (held * ShadowEstimate::ALL).checked_div(all);
+    Ok(share
+        .unwrap_or(ShadowEstimate::ALL)
+        .min(ShadowEstimate::ALL))
 }
