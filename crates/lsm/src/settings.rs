@@ -145,7 +145,7 @@ pub struct Settings {
     pub window_slots: usize,
     /// How many times larger a level may be than the one above it; at least 2.
     pub growth_factor: u32,
-    /// Sorted runs in L1 that start a compaction into L2; fewer do once reads have paid for it. Up to a third more
+    /// Sorted runs in L1 that start a compaction into L2; fewer do once reads trigger it. Up to a third more
     /// are awaited while L2 holds more than four times as much as they do.
     pub l1_runs: usize,
     /// Sorted runs in L1 at which writers wait.

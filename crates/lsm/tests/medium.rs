@@ -218,9 +218,9 @@ fn the_medium_log_has_a_bound() {
     }
 }
 
-/// Whoever reads values in the medium log pays for merges that put them in place; whoever does not, does not.
+/// Whoever reads values in the medium log triggers merges that put them in place; whoever does not, does not.
 #[test]
-fn reads_pay_for_values_in_place() {
+fn reads_trigger_putting_values_in_place() {
     for (seed, settings) in (21..).zip(modes()) {
         let settings = Settings {
             medium_log_percent: 1000,

@@ -60,8 +60,8 @@ enum Kind {
     /// Why it was begun: L1 was full, or a level below.
     FullL1,
     FullBelow,
-    /// Reads had paid for it.
-    Paid,
+    /// Reads had triggered it.
+    ReadTriggered,
     /// Somebody had asked for everything in one level.
     Asked,
     /// The device was full, and levels hid something, or segments were short.
@@ -167,7 +167,7 @@ fn full(version: &Version, settings: &Settings) -> Option<u8> {
         sparse: BTreeSet::new(),
         l1: L1Policy {
             runs: settings.l1_runs,
-            is_paid: false,
+            is_read_triggered: false,
         },
         growth: Growth {
             factor: settings.growth_factor,
@@ -489,7 +489,7 @@ fn after_trees_are_made_moved_and_cut() {
 }
 
 #[test]
-fn after_merges_that_reads_have_paid_for() {
+fn after_read_triggered_merges() {
     let mut rig = Rig::new(
         Settings {
             l1_runs: 8,
@@ -502,9 +502,9 @@ fn after_merges_that_reads_have_paid_for() {
         rig.mix(300, 30, 100);
         rig.flush();
     }
-    rig.otherwise = Kind::Paid;
+    rig.otherwise = Kind::ReadTriggered;
     for _ in 0..1000 {
-        if rig.seen.contains_key(&Kind::Paid) {
+        if rig.seen.contains_key(&Kind::ReadTriggered) {
             break;
         }
         for key in rig.model.keys() {
@@ -512,7 +512,7 @@ fn after_merges_that_reads_have_paid_for() {
         }
         rig.rest();
     }
-    rig.saw_all(&[Kind::Paid]);
+    rig.saw_all(&[Kind::ReadTriggered]);
 }
 
 #[test]

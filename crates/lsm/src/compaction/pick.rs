@@ -3,7 +3,7 @@
 //!
 //! 1. The reasons are gone through in their [order](Why::ORDER). The first that finds a part decides.
 //! 2. Every level has a *score*: how full it is, in hundredths. L1 counts its sorted runs, since
-//!    each of them costs a read, and is full when reads have paid for a merge; the levels below count
+//!    each of them costs a read, and is full when reads trigger a merge; the levels below count
 //!    bytes against a target that grows by the growth factor from level to level. Below 100
 //!    everywhere, no level is full.
 //! 3. In a level the part begins with the oldest segment (in L1: with the first segment
@@ -266,8 +266,8 @@ pub fn score(shape: &Levels<'_>, policy: &Policy, level: u8) -> u64 {
     let runs = shape.runs(level);
     if level == 1 {
         let by_runs = runs.len() as u64 * 100 / policy.l1.runs as u64;
-        let is_paid = policy.l1.is_paid || policy.aim == Aim::ShortCut;
-        let is_due = is_paid && runs.len() > 1;
+        let is_wanted = policy.l1.is_read_triggered || policy.aim == Aim::ShortCut;
+        let is_due = is_wanted && runs.len() > 1;
         return if is_due { by_runs.max(100) } else { by_runs };
     }
     let bytes: u64 = runs.iter().map(Pieces::bytes).sum();
@@ -280,7 +280,7 @@ pub fn score(shape: &Levels<'_>, policy: &Policy, level: u8) -> u64 {
     }
 }
 
-/// What reads have to pay for a merge of L1, in bytes: all that it and L2 hold. `None` where L1 has
+/// What reads have to spend before they trigger a merge of L1, in bytes: all that it and L2 hold. `None` where L1 has
 /// one run, or none.
 #[must_use]
 pub(crate) fn l1_price(shape: &Levels<'_>) -> Option<u64> {

@@ -134,7 +134,7 @@ fn scripts() {
                 sparse: sparse.map(|g| SegmentNumber(g.number)).collect(),
                 l1: L1Policy {
                     runs: usize::try_from(number("runs", 2)).unwrap(),
-                    is_paid: number("paid", 0) == 1,
+                    is_read_triggered: number("read-triggered", 0) == 1,
                 },
                 growth: Growth {
                     factor: u32::try_from(number("growth", 4)).unwrap(),
@@ -243,7 +243,7 @@ impl Asked {
             sparse: sparse.map(|given| SegmentNumber(given.number)).collect(),
             l1: L1Policy {
                 runs: 2,
-                is_paid: false,
+                is_read_triggered: false,
             },
             growth: Growth {
                 factor: 4,

@@ -38,8 +38,8 @@ impl Place {
 pub struct L1Policy {
     /// Sorted runs of L1 that start a compaction.
     pub runs: usize,
-    /// Reads have paid for merging them, however many they are.
-    pub is_paid: bool,
+    /// Reads trigger a merge of them, however many they are.
+    pub is_read_triggered: bool,
 }
 
 /// How large levels may be.

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`Damage`](Why::Damage) | `gather` | runs of L1 pile up on damaged keys | they become one run of L1 |
 //! | [`NoRoom`](Why::NoRoom) | `pack_first` | any level has short neighbours | they become fewer |
-//! | [`Full`](Why::Full) | nobody, or `l1_paid` | a level is over its target | a part of it goes down |
+//! | [`Full`](Why::Full) | nobody, or `l1_read_triggered` | a level is over its target | a part of it goes down |
 //! | [`Shadowed`](Why::Shadowed) | `reclaim` | a level may shadow something | a part of it goes down |
 //! | [`Medium`](Why::Medium) | `drain` | a level points into the medium log | a part of it goes down |
 //! | [`Lower`](Why::Lower) | `lowers` | there are two levels below L1 | a part of the upper one goes down |
@@ -13,7 +13,7 @@
 //!
 //! The second column names fields of [`Policy`](super::policy::Policy). A full device sets `reclaim`, `drain` and
 //! `pack_first`. Garbage collection sets `reclaim` and `drain`, or `lowers`. A request for one level sets `reclaim`.
-//! Reads of L1 set `l1_paid`, and reads of medium values `drain`.
+//! Reads of L1 set `l1_read_triggered`, and reads of medium values `drain`.
 //!
 //! A reason applies where it finds a part ([`pick`](super::pick::pick)). The first in [`Why::ORDER`] that applies
 //! decides. Where several levels are full, the fullest is merged.
@@ -27,7 +27,7 @@ pub enum Why {
     /// The device is full, and merges found no room. Packing writes least, so it goes first: neighbours in the lowest
     /// level that has some, then in the levels above, at last runs of L1.
     NoRoom,
-    /// A level is larger than it should be: L1 by its runs, or because reads have paid for a merge; others by bytes.
+    /// A level is larger than it should be: L1 by its runs, or because reads trigger a merge; others by bytes.
     Full,
     /// A level may shadow something below, or holds tombstones, and space is to become free, or everything is to lie in
     /// one level.

@@ -7,7 +7,7 @@
 //! 2. *Commits*: edits that became durable take effect: the new version is shown to readers, the
 //!    retired memtable leaves, log segments may be written, the observer hears of it.
 //! 3. *Space*: where the device is full, what may free some is begun ([`space`](super::space)).
-//!    What reads have paid towards a merge is counted ([`paid`](crate::work::paid)).
+//!    What reads have spent triggers merges ([`read_triggered`](crate::work::read_triggered)).
 //! 4. *Jobs*: memtables become runs, and levels are merged ([`jobs`](crate::work::jobs)).
 //!    In turns with merges, sorted pairs that were handed in become segments ([`bulk`](super::bulk)).
 //! 5. *Upkeep* (`upkeep`): log segments that ended are sealed, new ones are declared before they are
@@ -164,7 +164,7 @@ impl Background {
         }
         // Merges that are behind come first.
         let is_behind = lsm.lock().l1_runs() > lsm.settings.l1_runs;
-        match is_behind && self.jobs.paid.is_merging() {
+        match is_behind && self.jobs.read_triggered.is_merging() {
             true => 1,
             false => self.gc.steps(),
         }

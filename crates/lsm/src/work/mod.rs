@@ -8,7 +8,7 @@
 //! - [`shadowed`], [`settled`]: how much of what levels point to is shadowed; which log segments may be collected.
 //!   [`census`] makes of both what is to be done about dead values.
 //! - [`admission`]: how fast writers may go on.
-//! - `space`, `paid`: what is known of room on the device, and what reads have paid towards merges.
+//! - `space`, [`read_triggered`]: what is known of room on the device, and which merges reads trigger.
 //! - [`jobs`]: flushes and merges, of `frozen` memtables and of levels.
 //! - [`watch`]: what a member without readers does about dead values.
 
@@ -17,7 +17,7 @@ pub(crate) mod census;
 pub(crate) mod freed;
 pub(crate) mod frozen;
 pub(crate) mod jobs;
-pub(crate) mod paid;
+pub(crate) mod read_triggered;
 pub(crate) mod settled;
 pub(crate) mod shadowed;
 pub(crate) mod site;

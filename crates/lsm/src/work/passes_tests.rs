@@ -43,7 +43,7 @@ fn policy(l0_bytes: u64) -> Policy {
         sparse: BTreeSet::new(),
         l1: L1Policy {
             runs: 8,
-            is_paid: false,
+            is_read_triggered: false,
         },
         growth: Growth {
             factor: 8,

@@ -65,7 +65,7 @@ impl Jobs {
         let l1_runs = match gathered {
             // Merges do not get to the runs.
             Some(_) => site.settings.l1_runs,
-            None => self.paid.runs_due(&shape, site.settings),
+            None => self.read_triggered.runs_due(&shape, site.settings),
         };
         let policy = Policy {
             gather: gathered.as_ref().map(|(_, range)| range.clone()),
@@ -75,7 +75,7 @@ impl Jobs {
         let picked = site.settings.compaction.pick(&shape, &policy);
         let Some(Picked { why, choice }) = picked else {
             self.at_rest = true;
-            self.paid.rests(l1_price(&shape));
+            self.read_triggered.rests(l1_price(&shape));
             return Ok(Made::Nothing);
         };
         let open = |level, range| open_part(&shape, level, range, &shut);
@@ -110,7 +110,7 @@ impl Jobs {
             aim,
             l1: L1Policy {
                 runs: l1_runs,
-                is_paid: self.paid.is_due(),
+                is_read_triggered: self.read_triggered.is_due(),
             },
             growth: Growth {
                 factor: settings.growth_factor,
@@ -283,7 +283,7 @@ impl Jobs {
         let wanted = over
             || self.wishes.has(Wish::Collect)
             || self.space.is_full()
-            || self.paid.values_are_due();
+            || self.read_triggered.values_are_due();
         wanted.then(|| self.space.write_bytes(site.settings.segment_bytes))
     }
 

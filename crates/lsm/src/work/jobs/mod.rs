@@ -50,7 +50,7 @@ use crate::read::FilterCounts;
 use crate::storage::Storage;
 use crate::version::Version;
 use crate::work::frozen::Frozen;
-use crate::work::paid::Paid;
+use crate::work::read_triggered::ReadTriggered;
 use crate::work::site::Site;
 use crate::work::space::Space;
 use crate::work::trim::LastLsns;
@@ -132,7 +132,7 @@ pub(crate) struct Jobs {
     wishes: Wishes,
     /// What is done about a device that is full.
     pub(crate) space: Space,
-    pub(crate) paid: Paid,
+    pub(crate) read_triggered: ReadTriggered,
     /// The edit of the last job.
     pub(crate) last_edit: EditSeq,
     pub(crate) lasts: LastLsns,
@@ -152,7 +152,7 @@ impl Jobs {
             at_rest: false,
             wishes: Wishes::default(),
             space: Space::default(),
-            paid: Paid::default(),
+            read_triggered: ReadTriggered::default(),
             last_edit: storage.head().seq(),
             lasts: LastLsns::new(last),
             next_run: storage.next_run(),
@@ -252,10 +252,13 @@ impl Jobs {
         self.turns.ingest_committed();
     }
 
-    /// Takes note of what reads have paid until now.
+    /// Takes note of what reads have spent until now.
     pub(crate) fn note_reads(&mut self, filters: &FilterCounts, storage: &Storage) {
         let segment_bytes = storage.settings().segment_bytes;
-        if self.paid.look(filters, storage.head(), segment_bytes) {
+        if self
+            .read_triggered
+            .look(filters, storage.head(), segment_bytes)
+        {
             self.at_rest = false;
         }
     }

@@ -1,4 +1,4 @@
-//! Sorted runs of L1 run up while nothing reads, and are merged once reads have paid for it.
+//! Sorted runs of L1 run up while nothing reads, and are merged once reads trigger that.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
@@ -59,7 +59,7 @@ fn segment_bytes(engine: &Lsm) -> u64 {
 }
 
 #[test]
-fn gets_pay_for_a_merge() {
+fn gets_trigger_a_merge() {
     for settings in [tiny(), tiny_whole()] {
         let (mut machine, engine) = with_runs(settings);
         let price = segment_bytes(&engine);
@@ -76,7 +76,10 @@ fn gets_pay_for_a_merge() {
         // One get looks at a filter of each newer run: two of five on average, 16 bytes each, and of
         // these four in five count.
         let least = price / (RUNS * 16);
-        assert!(gets >= least, "{gets} gets paid for {price} bytes");
+        assert!(
+            gets >= least,
+            "{gets} gets triggered a merge of {price} bytes"
+        );
         assert!(runs(&engine).iter().all(|runs| *runs == 1));
         let merged = engine.stats().compactions;
         for number in 0..PAIRS * RUNS {
@@ -88,7 +91,7 @@ fn gets_pay_for_a_merge() {
 }
 
 #[test]
-fn scans_pay_for_a_merge() {
+fn scans_trigger_a_merge() {
     let (mut machine, engine) = with_runs(tiny());
     let price = segment_bytes(&engine);
     let mut scans = 0;

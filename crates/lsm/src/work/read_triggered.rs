@@ -1,8 +1,8 @@
-//! What reads have paid towards merges: of L1, and of what points into the medium log.
+//! Read-triggered merges, which are due once reads have spent enough: of L1, and of what points into the medium log.
 //!
 //! Each sorted run of L1 costs a get a look at a filter, and a scan a leaf. To merge the runs costs
 //! bytes, which are read, written and shipped. Merged early, they are merged often; merged late, reads
-//! pay. So reads *do* pay: what they spent on L1's runs, but one, is counted in bytes that could have
+//! do more. So reads trigger merges: what they spent on L1's runs, but one, is counted in bytes that could have
 //! been merged instead, and once that is what the merge will cost, it is done
 //! ([`score`](crate::compaction::pick::score)). As with skis that are rented until the rent has come
 //! to their price, that costs at most twice what it would for someone who knows the future. Where
@@ -11,7 +11,7 @@
 //! frozen for the bytes of their logs.) L1 is merged in parts, and each part makes the runs shorter. So that a merge
 //! does not stop halfway for that, the number is not raised again before L1 has fewer than `l1_runs`.
 //!
-//! A value in the medium log costs a second look, in the cache or at the device. Those looks pay for the
+//! A value in the medium log costs a second look, in the cache or at the device. Those looks trigger the
 //! merges that put all values in place that are in the medium log then, in the same way.
 
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ use crate::version::Version;
 /// Bytes that are merged in the time of one look at a filter.
 const LOOK_BYTES: u64 = 16;
 /// Looks at filters in the time that a leaf takes which holds nothing of use. One that has to come from the
-/// device pays its bytes, too.
+/// device counts with its bytes, too.
 const LEAF_LOOKS: u64 = 32;
 
 /// Bytes that are merged in the time of a look at a medium value, in the cache or not.
@@ -36,34 +36,34 @@ const VALUE_BYTES: u64 = 1 << 10;
 
 /// See the module documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Paid {
+pub(crate) struct ReadTriggered {
     /// Looks until now, at filters of all levels.
     looks: u64,
-    /// Bytes paid since L1 was last merged.
+    /// Bytes that reads have spent since L1 was last merged.
     bytes: u64,
-    /// What a merge costs, while L1 rests for want of payment.
+    /// What a merge costs, while L1 rests because reads have not spent enough.
     price: Option<u64>,
-    /// It is paid for, up to the run of this number.
+    /// It is triggered, up to the run of this number.
     upto: Option<RunId>,
     /// L1 had as many runs as start a merge, and has not had fewer than `l1_runs` since.
     is_merging: bool,
-    values: PaidValues,
+    values: SpentOnValues,
 }
 
-/// What was paid for values in place.
+/// What reads have spent on values that are not in place.
 #[derive(Debug, Default)]
-struct PaidValues {
+struct SpentOnValues {
     /// Looks until now.
     looks: u64,
-    /// Bytes paid since the last time.
+    /// Bytes that reads have spent since the last time.
     bytes: u64,
-    /// It is paid for, up to the medium segment of this number.
+    /// It is triggered, up to the medium segment of this number.
     upto: Option<SegmentNumber>,
 }
 
-impl PaidValues {
+impl SpentOnValues {
     /// Takes note of all `looks` until now; `ends` are the first and the last segment of the medium log,
-    /// and putting its values in place costs `price`. Returns whether that is paid for from now on.
+    /// and putting its values in place costs `price`. Returns whether that is triggered from now on.
     fn note(
         &mut self,
         looks: u64,
@@ -89,7 +89,7 @@ impl PaidValues {
     }
 }
 
-impl Paid {
+impl ReadTriggered {
     /// Whether L1 is to be merged.
     pub(crate) const fn is_due(&self) -> bool {
         self.upto.is_some()
@@ -129,7 +129,7 @@ impl Paid {
         self.price = price;
     }
 
-    /// Looks what reads have paid, as `filters` counted them, of the levels of `head`. Returns whether a merge that was
+    /// Looks what reads have spent, as `filters` counted it, of the levels of `head`. Returns whether a merge that was
     /// not due is due from now on.
     pub(crate) fn look(
         &mut self,
@@ -164,7 +164,7 @@ impl Paid {
             return false;
         };
         if let Some(upto) = self.upto {
-            // Those that came meanwhile have to be paid for.
+            // Those that came meanwhile have to be triggered anew.
             if oldest > upto {
                 (self.upto, self.bytes) = (None, 0);
             }
@@ -196,51 +196,54 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_pay_for_the_runs_that_a_merge_spares() {
+    fn looks_trigger_the_merge_that_spares_them() {
         let ends = |oldest, newest| Some((RunId(oldest), RunId(newest)));
-        let mut paid = Paid::default();
+        let mut reads = ReadTriggered::default();
         assert!(
-            !paid.note(1000, ends(4, 4), 1, 3),
+            !reads.note(1000, ends(4, 4), 1, 3),
             "one run is as few as can be"
         );
-        assert_eq!(paid.bytes, 0);
-        paid.rests(Some(10_000));
-        assert!(!paid.note(1400, ends(4, 6), 3, 4));
-        assert_eq!(paid.bytes, 400 * 2 / 4 * LOOK_BYTES);
-        assert!(paid.note(2400, ends(4, 6), 3, 4), "they have paid");
-        assert!(!paid.note(9000, ends(4, 7), 4, 5) && paid.is_due());
+        assert_eq!(reads.bytes, 0);
+        reads.rests(Some(10_000));
+        assert!(!reads.note(1400, ends(4, 6), 3, 4));
+        assert_eq!(reads.bytes, 400 * 2 / 4 * LOOK_BYTES);
+        assert!(reads.note(2400, ends(4, 6), 3, 4), "they have spent enough");
+        assert!(!reads.note(9000, ends(4, 7), 4, 5) && reads.is_due());
         assert!(
-            !paid.note(9000, ends(6, 7), 2, 4) && paid.is_due(),
+            !reads.note(9000, ends(6, 7), 2, 4) && reads.is_due(),
             "a run is left"
         );
         assert!(
-            !paid.note(9000, ends(7, 7), 1, 3) && !paid.is_due(),
+            !reads.note(9000, ends(7, 7), 1, 3) && !reads.is_due(),
             "it is merged"
         );
-        assert_eq!(paid.bytes, 0);
+        assert_eq!(reads.bytes, 0);
     }
 
     /// Each merged part makes the runs shorter, which raises the number that is awaited.
     #[test]
     fn a_merge_that_has_begun_goes_on_until_the_runs_have_become_few() {
-        let mut paid = Paid::default();
-        let mut due = |count, awaited| paid.runs_due_of(count, 12, awaited);
+        let mut reads = ReadTriggered::default();
+        let mut due = |count, awaited| reads.runs_due_of(count, 12, awaited);
         assert_eq!([due(12, 14), due(13, 14)], [14, 14]);
         assert_eq!([due(14, 14), due(14, 16), due(13, 16)], [12, 12, 12]);
         assert_eq!([due(1, 12), due(12, 16)], [12, 16]);
     }
 
     #[test]
-    fn looks_at_values_pay_for_putting_them_in_place() {
+    fn looks_at_values_trigger_putting_them_in_place() {
         let ends = |first, last| Some((SegmentNumber(first), SegmentNumber(last)));
-        let mut paid = PaidValues::default();
+        let mut reads = SpentOnValues::default();
         let price = || 100 * VALUE_BYTES;
-        assert!(!paid.note(500, None, price), "nothing is in the medium log");
-        assert!(!paid.note(560, ends(3, 7), price));
-        assert!(paid.note(600, ends(3, 8), price), "that was all");
-        assert!(!paid.note(900, ends(3, 9), price) && paid.upto.is_some());
-        assert!(!paid.note(900, ends(8, 12), price) && paid.upto.is_some());
-        assert!(!paid.note(950, ends(9, 12), price) && paid.upto.is_none());
-        assert!(paid.note(1001, ends(9, 12), price), "it begins anew");
+        assert!(
+            !reads.note(500, None, price),
+            "nothing is in the medium log"
+        );
+        assert!(!reads.note(560, ends(3, 7), price));
+        assert!(reads.note(600, ends(3, 8), price), "that was all");
+        assert!(!reads.note(900, ends(3, 9), price) && reads.upto.is_some());
+        assert!(!reads.note(900, ends(8, 12), price) && reads.upto.is_some());
+        assert!(!reads.note(950, ends(9, 12), price) && reads.upto.is_none());
+        assert!(reads.note(1001, ends(9, 12), price), "it begins anew");
     }
 }
