@@ -17,7 +17,7 @@
 //! ```
 //!
 //! The sixteenth is for gaps between entries, which the allocator cannot give back. While there is a third
-//! memtable, or a snapshot keeps some that the store has done with, the cache gives way to them. No part takes
+//! memtable, or a snapshot pins some that the store has done with, the cache gives way to them. No part takes
 //! more than it has.
 
 use std::fs::File;

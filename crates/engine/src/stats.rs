@@ -185,11 +185,11 @@ pub struct DamageStats {
     pub merges_passed: u64,
 }
 
-/// What snapshots keep although the region itself needs it no more.
+/// What snapshots pin although the region itself needs it no more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// Bytes of memory of memtables that only snapshots hold.
+pub struct PinnedBySnapshots {
+    /// Bytes of memory of memtables that only snapshots pin.
     pub memtable_bytes: usize,
-    /// Segments of the device that only snapshots hold.
+    /// Segments of the device that only snapshots pin.
     pub segments: usize,
 }

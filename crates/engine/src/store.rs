@@ -7,7 +7,7 @@ use argosy_device::Room;
 
 use crate::batch::WriteBatch;
 use crate::ingest::{IngestError, Taken, Ticket};
-use crate::stats::{Kept, Stats};
+use crate::stats::{PinnedBySnapshots, Stats};
 use crate::stored::Stored;
 use crate::{
     EngineError, Found, Outline, Progress, Reach, Snapshot, Wanted, WriteOptions, Written,
@@ -95,10 +95,10 @@ pub trait Store: Send + Sync {
     /// A view of everything that was appended. Answers from it wait for [`Snapshot::wait`].
     fn snapshot_of_all(&self) -> Box<dyn Snapshot>;
 
-    /// What `snapshots` of this region keep that the region itself no longer needs.
-    fn kept_by(&self, snapshots: &[Arc<dyn Snapshot>]) -> Kept {
+    /// What `snapshots` of this region pin that the region itself no longer needs.
+    fn pinned_by(&self, snapshots: &[Arc<dyn Snapshot>]) -> PinnedBySnapshots {
         let _ = snapshots;
-        Kept::default()
+        PinnedBySnapshots::default()
     }
 
     /// Whether no key of `range` is bound, by what is visible.

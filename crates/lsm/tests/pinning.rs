@@ -147,7 +147,7 @@ fn a_page_costs_the_same_from_either_end() {
     }
 }
 
-/// What a snapshot keeps of memtables that became runs long ago comes off the cache, and goes back to it.
+/// What a snapshot pins of memtables that became runs long ago comes off the cache, and goes back to it.
 #[test]
 fn the_cache_gives_way_to_memtables_that_a_snapshot_keeps() {
     let (mut machine, engine) = loaded(1 << 20);

@@ -144,7 +144,7 @@ impl Background {
         }
         made |= self.step_upkeep(lsm)?;
         made |= self.pay(lsm);
-        lsm.shown.settle_kept();
+        lsm.shown.settle_pinned();
         let pending = self.pending() + usize::from(lsm.bulk.waits());
         lsm.steps.set_pending(pending);
         self.ask_for_log(lsm);

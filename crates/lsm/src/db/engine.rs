@@ -20,7 +20,7 @@ use super::write::{Appender, write};
 use super::{Lsm, count, stats};
 use crate::names::OwnedEntry;
 use crate::read::many::Keys;
-use crate::read::snapshot::{Kept, LsmSnapshot, kept_by};
+use crate::read::snapshot::{LsmSnapshot, PinnedBySnapshots, pinned_by};
 use crate::read::{Located, ReadView};
 use crate::segments::fetch::Fetch;
 use crate::stored::StoredVersion;
@@ -139,8 +139,8 @@ impl Store for Lsm {
         Box::new(snapshot)
     }
 
-    fn kept_by(&self, snapshots: &[Arc<dyn Snapshot>]) -> Kept {
-        kept_by(snapshots, &self.shown.view())
+    fn pinned_by(&self, snapshots: &[Arc<dyn Snapshot>]) -> PinnedBySnapshots {
+        pinned_by(snapshots, &self.shown.view())
     }
 
     fn count_estimate(&self) -> u64 {

@@ -29,10 +29,10 @@ mod gc;
 mod history;
 pub mod ingest;
 mod installed;
-mod kept;
 mod log_work;
 mod logflush;
 mod memtables;
+mod pinned;
 pub mod promote;
 pub(crate) mod replay;
 mod resting;
@@ -146,7 +146,7 @@ impl Lsm {
         let large = Arc::clone(&windows[LARGE_LOG.index()]);
         let all = settings.memtables_max * settings.l0_bytes;
         let share = settings.memtable_share_bytes.unwrap_or(all);
-        let kept = kept::KeptTables::new(&parts.cache, share);
+        let pinned = pinned::PinnedTables::new(&parts.cache, share);
         let reading = Arc::new(Reading {
             region: parts.storage.region(),
             cache: parts.cache,
@@ -188,7 +188,7 @@ impl Lsm {
             serving: Serving::new(parts.epoch, parts.observer),
             history: History::new(parts.cut, edits, time),
             reading,
-            shown: Shown::new(&writer, parts.marks, kept),
+            shown: Shown::new(&writer, parts.marks, pinned),
             windows: Windows::new(windows),
             writer: Mutex::new(writer),
             steps: Steps::new(parts.storage, parts.last),

@@ -6,7 +6,7 @@ use arc_swap::{ArcSwap, Guard};
 use argosy_base::Lsn;
 use argosy_engine::Marks;
 
-use super::kept::KeptTables;
+use super::pinned::PinnedTables;
 use super::writer::Writer;
 use crate::memtable::Memtable;
 use crate::read::ReadView;
@@ -19,17 +19,17 @@ pub(super) struct Shown {
     /// The last LSN is the highest that readers may see. It is stored behind the inserts that it covers, and loaded by
     /// readers before they take the view.
     marks: Arc<Marks>,
-    /// What snapshots and scans keep of memory.
-    kept: KeptTables,
+    /// The memtables that only snapshots and scans pin.
+    pinned: PinnedTables,
 }
 
 impl Shown {
     /// What `writer` holds, up to where `marks` say.
-    pub(super) fn new(writer: &Writer, marks: Arc<Marks>, kept: KeptTables) -> Self {
+    pub(super) fn new(writer: &Writer, marks: Arc<Marks>, pinned: PinnedTables) -> Self {
         Self {
             view: ArcSwap::from_pointee(writer.view()),
             marks,
-            kept,
+            pinned,
         }
     }
 
@@ -89,11 +89,11 @@ impl Shown {
 
     /// The region has done with `table`, which readers may still see.
     pub(super) fn keep(&self, table: &Arc<Memtable>) {
-        self.kept.add(table);
+        self.pinned.add(table);
     }
 
-    /// Counts anew what readers keep of memory, and has the cache give way to that.
-    pub(super) fn settle_kept(&self) {
-        self.kept.settle(&self.view.load().memtables);
+    /// Counts anew the memtables that readers pin, and has the cache give way to that.
+    pub(super) fn settle_pinned(&self) {
+        self.pinned.settle(&self.view.load().memtables);
     }
 }

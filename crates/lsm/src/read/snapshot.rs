@@ -1,6 +1,6 @@
 //! A consistent view of the region that outlives what happens to it.
 //!
-//! A snapshot is an LSN and a [`ReadView`]: the view keeps memtables and version, and the version
+//! A snapshot is an LSN and a [`ReadView`]: the view pins memtables and version, and the version
 //! every segment in it, so nothing that the snapshot sees is changed or given away before it is
 //! dropped (I1). Taking one costs two reference counts, and a look at the clock. It has one moment of
 //! the region's time: what has expired by then is not shown, whenever it is read.
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::{Direction, KeyRange, Lsn, SegmentNumber};
 use argosy_engine::batch::check_key;
-pub use argosy_engine::stats::Kept;
+pub use argosy_engine::stats::PinnedBySnapshots;
 use argosy_engine::{EngineError, Reach, Scan, Snapshot, Wanted};
 
 use super::many::Keys;
@@ -63,8 +63,8 @@ impl LsmSnapshot {
     }
 }
 
-/// What `snapshots` keep that `now` does not have.
-pub(crate) fn kept_by(snapshots: &[Arc<dyn Snapshot>], now: &ReadView) -> Kept {
+/// What `snapshots` pin that `now` does not have.
+pub(crate) fn pinned_by(snapshots: &[Arc<dyn Snapshot>], now: &ReadView) -> PinnedBySnapshots {
     let mut tables = BTreeMap::new();
     let mut segments: BTreeSet<SegmentNumber> = BTreeSet::new();
     let snapshots = snapshots.iter().map(|snapshot| -> &dyn Any { &**snapshot });
@@ -77,7 +77,7 @@ pub(crate) fn kept_by(snapshots: &[Arc<dyn Snapshot>], now: &ReadView) -> Kept {
         let gone = numbers.filter(|number| now.version.stored(**number).is_none());
         segments.extend(gone);
     }
-    Kept {
+    PinnedBySnapshots {
         memtable_bytes: tables.values().sum(),
         segments: segments.len(),
     }

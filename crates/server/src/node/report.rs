@@ -10,7 +10,7 @@ use super::gate::Gate;
 use super::holdings::{self, Holding};
 use super::primary::PrimaryDriver;
 use super::region::{Driver, Region, engine_of};
-use super::snapshots::kept_bytes;
+use super::snapshots::pinned_bytes;
 use super::{scrubbing, snapshots};
 use crate::activity::{Activity, Place};
 use crate::report::gather::{CLIENTS, REASONS, reason_name};
@@ -226,8 +226,8 @@ impl Reports<'_> {
         SnapshotStatus {
             open: counts.open,
             oldest_seconds: counts.oldest.as_secs_f64(),
-            device_bytes: kept_bytes(counts.kept),
-            memory_bytes: counts.kept.memtable_bytes as u64,
+            device_bytes: pinned_bytes(counts.pinned),
+            memory_bytes: counts.pinned.memtable_bytes as u64,
         }
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Instant, Outcome};
 use argosy_engine::Snapshot;
-use argosy_engine::stats::Kept;
+use argosy_engine::stats::PinnedBySnapshots;
 
 use super::Node;
 use super::context::Context;
@@ -55,7 +55,7 @@ pub(crate) struct SnapshotCounts {
     /// How long the oldest has been open.
     pub(crate) oldest: Duration,
     /// What they alone keep.
-    pub(crate) kept: Kept,
+    pub(crate) pinned: PinnedBySnapshots,
 }
 
 impl Snapshots {
@@ -121,7 +121,7 @@ impl Snapshots {
             oldest: self
                 .oldest()
                 .map_or(Duration::ZERO, |(at, _)| now.since(at)),
-            kept: engine.kept_by(&views),
+            pinned: engine.pinned_by(&views),
         }
     }
 }
@@ -225,7 +225,7 @@ pub(super) fn sweep(context: &Context<'_>) {
         region.snapshots().sweep(region.is_open().then_some(now));
     }
     let max = context.settings.memory.memtables / 2;
-    while counts(context).kept.memtable_bytes > max {
+    while counts(context).pinned.memtable_bytes > max {
         let regions = context.regions.iter();
         let oldest = regions.filter_map(|region| {
             let (opened, id) = region.snapshots().oldest()?;
@@ -237,7 +237,7 @@ pub(super) fn sweep(context: &Context<'_>) {
         let ended = region.snapshots().lock().remove(&id);
         tracing::warn!(
             region = region.id().0,
-            "a snapshot was ended: it kept too much memory"
+            "a snapshot was ended: it pinned too much memory"
         );
         drop(ended);
     }
@@ -254,8 +254,8 @@ pub(super) fn counts(context: &Context<'_>) -> SnapshotCounts {
         let of = region.snapshots().counts(&engine, now);
         all.open += of.open;
         all.oldest = all.oldest.max(of.oldest);
-        all.kept.memtable_bytes += of.kept.memtable_bytes;
-        all.kept.segments += of.kept.segments;
+        all.pinned.memtable_bytes += of.pinned.memtable_bytes;
+        all.pinned.segments += of.pinned.segments;
     }
     all
 }
@@ -266,16 +266,19 @@ pub(super) fn describe(context: &Context<'_>) -> InfoSection {
     let fields = [
         ("snapshots_open", counts.open as u64),
         ("snapshots_oldest_seconds", counts.oldest.as_secs()),
-        ("snapshots_device_bytes", kept_bytes(counts.kept)),
-        ("snapshots_memory_bytes", counts.kept.memtable_bytes as u64),
+        ("snapshots_device_bytes", pinned_bytes(counts.pinned)),
+        (
+            "snapshots_memory_bytes",
+            counts.pinned.memtable_bytes as u64,
+        ),
     ];
     let fields = fields.map(|(name, value)| (name.to_owned(), value.to_string()));
     ("snapshots", fields.into())
 }
 
-/// Bytes of the device that only snapshots keep.
-pub(super) const fn kept_bytes(kept: Kept) -> u64 {
-    (kept.segments * SEGMENT_SIZE) as u64
+/// Bytes of the device that only snapshots pin.
+pub(super) const fn pinned_bytes(pinned: PinnedBySnapshots) -> u64 {
+    (pinned.segments * SEGMENT_SIZE) as u64
 }
 
 /// The answers of all regions to one request about a snapshot.

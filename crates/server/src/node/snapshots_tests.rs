@@ -217,7 +217,7 @@ fn what_snapshots_keep_is_told_and_bounded() {
     let bench = Bench::new();
     bench.put("a", &[1; 500]);
     let id = bench.open(60);
-    assert_eq!(bench.counts().kept, Kept::default());
+    assert_eq!(bench.counts().pinned, PinnedBySnapshots::default());
     // The memtable that it sees goes to the levels.
     let engine = engine_of(&bench.region).expect("it is open");
     for round in 0..2 {
@@ -225,11 +225,11 @@ fn what_snapshots_keep_is_told_and_bounded() {
         while engine.step(Instant::from_nanos(1)).expect("it works").made {}
         bench.put("a", &[round; 500]);
     }
-    let kept = bench.counts().kept;
-    assert!(kept.memtable_bytes > 500, "{kept:?}");
+    let pinned = bench.counts().pinned;
+    assert!(pinned.memtable_bytes > 500, "{pinned:?}");
     assert!(matches!(bench.get("a", Some(id)), Response::Values(_)));
     // This server may keep none.
     bench.at(1);
     assert!(is_gone(&bench.get("a", Some(id))));
-    assert_eq!(bench.counts().kept, Kept::default());
+    assert_eq!(bench.counts().pinned, PinnedBySnapshots::default());
 }

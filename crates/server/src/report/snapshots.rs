@@ -16,10 +16,10 @@ pub(super) fn families(page: &mut Families, status: &Status) {
         "How long the oldest of them has been open.",
     )
     .with(&[], snapshots.oldest_seconds);
-    let mut kept = page.gauge(
-        "argosy_snapshot_kept_bytes",
-        "Bytes that only snapshots keep.",
+    let mut pinned = page.gauge(
+        "argosy_snapshot_pinned_bytes",
+        "Bytes that only snapshots pin.",
     );
-    kept.count(&[("place", "device")], snapshots.device_bytes);
-    kept.count(&[("place", "memory")], snapshots.memory_bytes);
+    pinned.count(&[("place", "device")], snapshots.device_bytes);
+    pinned.count(&[("place", "memory")], snapshots.memory_bytes);
 }

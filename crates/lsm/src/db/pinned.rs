@@ -1,6 +1,6 @@
-//! Memtables that the region has done with, for as long as somebody sees them.
+//! Pinned memtables: the region has done with them, and somebody sees them still.
 //!
-//! A snapshot or a scan keeps the memtables of its view. What these take beyond the memtables' own share of
+//! A snapshot or a scan pins the memtables of its view. What these take beyond the memtables' own share of
 //! the memory budget is charged to the cache, which gives way to it (I9).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::memtable::Memtable;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(super) struct KeptTables {
+pub(super) struct PinnedTables {
     tables: Mutex<Vec<Weak<Memtable>>>,
     /// How many there are, for who looks often.
     count: AtomicUsize,
@@ -22,7 +22,7 @@ pub(super) struct KeptTables {
     share: usize,
 }
 
-impl KeptTables {
+impl PinnedTables {
     /// None yet. Memtables may take `share` bytes; what is more is charged to `cache`.
     pub(super) fn new(cache: &Arc<NodeCache>, share: usize) -> Self {
         Self {
@@ -56,9 +56,9 @@ impl KeptTables {
         let sum = |tables: &[Arc<Memtable>]| -> usize {
             tables.iter().map(|table| table.memory_bytes()).sum()
         };
-        let kept = sum(&left);
+        let pinned = sum(&left);
         self.charge
-            .set((sum(own) + kept).saturating_sub(self.share));
-        kept
+            .set((sum(own) + pinned).saturating_sub(self.share));
+        pinned
     }
 }
