@@ -107,7 +107,7 @@ pub struct Stats {
     pub gc_moved: u64,
     /// Segments that were freed although levels pointed into them, because newer entries hid those pointers.
     pub gc_evacuated: u64,
-    /// Level segments whose pointers were counted because a removed range had cut parts off.
+    /// Level segments whose pointers were counted because a range tombstone had cut parts off.
     pub segments_counted: u64,
     /// Bytes of the pairs that were moved.
     pub gc_moved_bytes: u64,

@@ -2,7 +2,7 @@
 //!
 //! A region has `N` logs, whose ids ([`LogId`](argosy_base::LogId)) are 1 to `N`. Each is a [`chain`] of log segments
 //! whose tail lies in windows of shared memory. The first log takes what is handed out whole when a history is
-//! followed: keys with values, deletes, removed ranges, and the region's time. Of a value in another log only the place
+//! followed: keys with values, deletes, range tombstones, the region's time. Of a value in another log only the place
 //! is handed out. A write goes this way:
 //!
 //! 1. [`LogGroup::append_group`] cuts a batch into records, finds out whether all logs have room for

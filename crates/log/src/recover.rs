@@ -82,7 +82,7 @@ pub struct Replayed<'a> {
     pub key: &'a [u8],
     /// The LSN by which it sorts: that of its last record.
     pub lsn: Lsn,
-    /// What the key is bound to. Of a removed range: inline, its end.
+    /// What the key is bound to. Of a range tombstone: inline, its end.
     pub binding: Binding<'a>,
     /// Where its first record begins.
     pub at: Pointer,

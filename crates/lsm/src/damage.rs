@@ -26,7 +26,7 @@ use argosy_engine::EngineError;
 pub use argosy_engine::damage::DamagedSegment;
 pub use argosy_engine::stats::DamageStats;
 
-use crate::memtable::erased::{left_of, union};
+use crate::memtable::range_tombstones::{left_of, union};
 use crate::version::{Run, Version};
 
 /// Most damaged segments that are known at a time: about 64 KiB of memory.

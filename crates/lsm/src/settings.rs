@@ -73,7 +73,7 @@ argosy_base::mutants! {
         evacuate_early,
         /// Pointers that a merge dropped are dropped again by the next one, if it was given up.
         count_twice,
-        /// Where a removed range cut a part off a segment, pointers outside of the part are dropped, too.
+        /// Where a range tombstone cut a part off a segment, pointers outside of the part are dropped, too.
         count_clipped,
         /// A pointer of a memtable counts as added although it is not written.
         count_unwritten,

@@ -17,8 +17,8 @@
 mod memtable {
     #[expect(unsafe_code, reason = "as in the memtable")]
     pub(crate) mod arena;
-    pub(crate) mod erased;
     pub(crate) mod nodes;
+    pub(crate) mod range_tombstones;
     pub(crate) mod tree;
 
     /// What is allocated is counted elsewhere.
@@ -101,27 +101,29 @@ mod memtable {
         }
     }
 
-    /// A memtable's removed ranges, without the tree beside which they stand.
+    /// A memtable's range tombstones, without the tree beside which they stand.
     #[derive(Default)]
     pub(super) struct Memtable {
-        erased: erased::Erased,
+        range_tombstones: range_tombstones::RangeTombstoneList,
     }
 
     impl Memtable {
         /// Removes `[from, to)` at `lsn`.
-        pub(super) fn erase(&self, from: u8, to: u8, lsn: u64) {
+        pub(super) fn delete_range(&self, from: u8, to: u8, lsn: u64) {
             let range = KeyRange::new([from], Some(vec![to]));
-            self.erased.add(&range, Lsn(lsn));
+            self.range_tombstones.add(&range, Lsn(lsn));
         }
 
         /// As whoever asks for `key` does it: the LSN at which it was removed, if there are any ranges.
         pub(super) fn removed(&self, key: u8) -> Option<Option<u64>> {
-            let newest = || self.erased.newest(&[key], None, Lsn(u64::MAX));
-            (!self.erased.is_empty()).then(|| newest().map(|lsn| lsn.0))
+            let newest = || self.range_tombstones.newest(&[key], None, Lsn(u64::MAX));
+            (!self.range_tombstones.is_empty()).then(|| newest().map(|lsn| lsn.0))
         }
 
-        pub(super) fn erasures(&self) -> Option<std::sync::Arc<erased::Erasures>> {
-            self.erased.all()
+        pub(super) fn range_tombstones(
+            &self,
+        ) -> Option<std::sync::Arc<range_tombstones::RangeTombstones>> {
+            self.range_tombstones.all()
         }
     }
 
@@ -385,8 +387,8 @@ fn a_removed_range_is_found_by_who_knows_of_one() {
                 }
             }
         });
-        table.erase(10, 20, 1);
-        table.erase(20, 30, 2);
+        table.delete_range(10, 20, 1);
+        table.delete_range(20, 30, 2);
         reader.join().expect("what it knew of was there");
         assert_eq!(
             [15, 25, 35].map(|key| table.removed(key)),
@@ -402,9 +404,9 @@ fn removed_ranges_are_there_for_who_takes_all() {
         let table = Arc::new(Memtable::default());
         let reader = loom::thread::spawn({
             let table = Arc::clone(&table);
-            move || table.removed(15).is_none() || table.erasures().is_some()
+            move || table.removed(15).is_none() || table.range_tombstones().is_some()
         });
-        table.erase(10, 20, 1);
+        table.delete_range(10, 20, 1);
         assert!(reader.join().expect("it looked"), "there was one");
     });
 }

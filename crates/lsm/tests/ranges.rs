@@ -54,7 +54,7 @@ fn put(machine: &mut Machine, engine: &Lsm, number: u64, len: usize) -> Result<(
     write(machine, engine, &batch)
 }
 
-fn erase(machine: &mut Machine, engine: &Lsm, range: &KeyRange) {
+fn delete_range(machine: &mut Machine, engine: &Lsm, range: &KeyRange) {
     let mut batch = WriteBatch::new();
     batch.delete_range(range).unwrap();
     write(machine, engine, &batch).unwrap();
@@ -97,7 +97,7 @@ fn a_large_range_frees_its_segments_without_a_merge() {
         rest(&mut machine, &engine);
         let before = engine.stats();
         let segments = engine.device_segments();
-        erase(&mut machine, &engine, &KeyRange::new(key(10), None));
+        delete_range(&mut machine, &engine, &KeyRange::new(key(10), None));
         assert_eq!(count(&engine), 10, "what the memtable shadows");
         assert!(engine.freeze_now());
         rest(&mut machine, &engine);
@@ -145,7 +145,7 @@ fn small_ranges_give_their_space_back_in_merges() {
     assert_eq!(entries(&engine), 4000);
     for number in (0..4000).step_by(10) {
         let range = KeyRange::new(key(number), Some(key(number + 9)));
-        erase(&mut machine, &engine, &range);
+        delete_range(&mut machine, &engine, &range);
     }
     engine.freeze_now();
     rest(&mut machine, &engine);
@@ -169,7 +169,7 @@ fn a_range_empties_a_full_device() {
             number += 1;
             assert!(number < 100_000, "the device fills");
         }
-        erase(
+        delete_range(
             &mut machine,
             &engine,
             &KeyRange::new(key(0), Some(key(number / 2))),
@@ -197,7 +197,7 @@ fn what_small_ranges_took_is_not_kept_beyond_the_bound() {
         compact(&mut machine, &engine);
         for number in (0..4500).step_by(150) {
             let range = KeyRange::new(key(number + 1), Some(key(number + 81)));
-            erase(&mut machine, &engine, &range);
+            delete_range(&mut machine, &engine, &range);
         }
         engine.freeze_now();
         rest(&mut machine, &engine);
@@ -239,14 +239,14 @@ fn keys_are_counted_without_parts_and_what_ranges_shadow() {
         flush(&mut machine);
         assert_eq!(engine.count_estimate(), 105);
         put(&mut machine, &engine, 300, 40).unwrap();
-        erase(&mut machine, &engine, &KeyRange::new(key(250), None));
+        delete_range(&mut machine, &engine, &KeyRange::new(key(250), None));
         put(&mut machine, &engine, 400, 40).unwrap();
         assert_eq!(
             engine.count_estimate(),
             106,
             "what was written since counts"
         );
-        erase(&mut machine, &engine, &KeyRange::all());
+        delete_range(&mut machine, &engine, &KeyRange::all());
         assert_eq!(engine.count_estimate(), 0, "before it is flushed");
         flush(&mut machine);
         assert_eq!(engine.count_estimate(), 0);

@@ -355,7 +355,7 @@ impl Rig {
         self.step();
     }
 
-    fn erase(&mut self, from: u64, to: u64) {
+    fn delete_range(&mut self, from: u64, to: u64) {
         let key = |number: u64| format!("{number:06}").into_bytes();
         let range = KeyRange::new(key(from), Some(key(to)));
         let mut batch = WriteBatch::new();
@@ -457,10 +457,10 @@ fn after_ranges_are_removed() {
     rig.mix(1600, 2500, 150);
     rig.compact();
     rig.put(100, 10).unwrap();
-    rig.erase(100, 800);
+    rig.delete_range(100, 800);
     rig.flush();
     for number in (800..1600).step_by(10) {
-        rig.erase(number, number + 8);
+        rig.delete_range(number, number + 8);
     }
     rig.flush();
     rig.saw_all(&[
@@ -482,7 +482,7 @@ fn after_trees_are_made_moved_and_cut() {
         rig.put(number, 200).unwrap();
     }
     rig.mix(1200, 1500, 200);
-    rig.erase(100, 110);
+    rig.delete_range(100, 110);
     rig.flush();
     rig.saw_all(&DEPTHS);
     rig.saw_all(&[Kind::WroteTree, Kind::MoveTree, Kind::CutTree]);

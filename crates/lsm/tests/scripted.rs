@@ -299,7 +299,7 @@ impl World {
                 Did::Put(key.to_vec(), value.to_vec(), expiry.resolve(now, None))
             }
             Op::Delete { key } => Did::Gone(key.to_vec()),
-            Op::DeleteRange { .. } => Did::Erased(op.range().unwrap()),
+            Op::DeleteRange { .. } => Did::DeletedRange(op.range().unwrap()),
         });
         let did = did.collect();
         assert!(self.write(batch, Condition::Always, did));

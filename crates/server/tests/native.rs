@@ -1252,16 +1252,20 @@ fn ranges_are_removed_on_all_servers_that_have_some_of_them() {
     for key in ["a", "b", "l", "m", "n", "z"] {
         client.put(key.as_bytes(), b"here").unwrap();
     }
-    let erase = |from: &[u8], to: Option<&[u8]>| {
+    let delete_range = |from: &[u8], to: Option<&[u8]>| {
         client
             .delete_range(&KeyRange::new(from, to.map(<[u8]>::to_vec)))
             .unwrap();
         keys_of(&client).join(" ")
     };
-    assert_eq!(erase(b"n", Some(b"b")), "a b l m n z", "none is empty");
-    assert_eq!(erase(b"c", Some(b"d")), "a b l m n z");
-    assert_eq!(erase(b"b", Some(b"c")), "a l m n z");
-    assert_eq!(erase(b"b", Some(b"n")), "a n z", "across the border");
+    assert_eq!(
+        delete_range(b"n", Some(b"b")),
+        "a b l m n z",
+        "none is empty"
+    );
+    assert_eq!(delete_range(b"c", Some(b"d")), "a b l m n z");
+    assert_eq!(delete_range(b"b", Some(b"c")), "a l m n z");
+    assert_eq!(delete_range(b"b", Some(b"n")), "a n z", "across the border");
     // It is asked of those servers only in whose regions it has keys.
     let calls = servers[0].fake.counts().0;
     client.delete_range(&KeyRange::prefix(b"z")).unwrap();
@@ -1285,7 +1289,7 @@ fn ranges_are_removed_on_all_servers_that_have_some_of_them() {
         .call(parts, Reach::Device, ReplyTo::new(&sink, 0))
         .answered()
         .unwrap();
-    assert_eq!(erase(b"", None), "");
+    assert_eq!(delete_range(b"", None), "");
     let left = servers[1]
         .fake
         .call(Request::Count, Reach::Device, ReplyTo::new(&sink, 0))
@@ -1297,7 +1301,7 @@ fn ranges_are_removed_on_all_servers_that_have_some_of_them() {
     client.put(b"c", b"here").unwrap();
     let longest = [&[b'b'][..], &[0xff; 4095]].concat();
     let behind = [longest.as_slice(), b"\0"].concat();
-    assert_eq!(erase(&behind, None), "a");
+    assert_eq!(delete_range(&behind, None), "a");
     let error = client.delete_range(&KeyRange::new(vec![b'a'; 4098], None));
     assert_eq!(error.unwrap_err().outcome(), Outcome::NotApplied);
 }

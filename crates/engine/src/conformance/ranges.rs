@@ -21,7 +21,7 @@ fn numbers(from: u64, to: u64) -> KeyRange {
     KeyRange::new(key_of(from), Some(key_of(to)))
 }
 
-fn erase<H: Host>(host: &mut H, engine: &H::Engine, range: &KeyRange) {
+fn delete_range<H: Host>(host: &mut H, engine: &H::Engine, range: &KeyRange) {
     let mut batch = WriteBatch::new();
     batch.delete_range(range).expect("a range of keys");
     let before = engine.last_lsn();
@@ -67,14 +67,14 @@ fn expect_keys<H: Host>(engine: &H::Engine, expected: impl Iterator<Item = u64>)
 fn removed_wherever_they_lie<H: Host>(host: &mut H) {
     for rest in 0..4 {
         let engine = host.open();
-        erase(host, &engine, &KeyRange::all());
+        delete_range(host, &engine, &KeyRange::all());
         fill(host, &engine, 0);
         if rest & 1 > 0 {
             settle(host, &engine);
         }
-        erase(host, &engine, &numbers(100, 200));
-        erase(host, &engine, &numbers(150, 150));
-        erase(host, &engine, &numbers(150, 120));
+        delete_range(host, &engine, &numbers(100, 200));
+        delete_range(host, &engine, &numbers(150, 150));
+        delete_range(host, &engine, &numbers(150, 120));
         let middle = |number: &u64| !(100..200).contains(number);
         expect_keys::<H>(&engine, (0..KEYS).filter(middle));
         if rest & 2 > 0 {
@@ -82,15 +82,15 @@ fn removed_wherever_they_lie<H: Host>(host: &mut H) {
             expect_keys::<H>(&engine, (0..KEYS).filter(middle));
         }
         put(host, &engine, &key_of(150), b"again");
-        erase(host, &engine, &KeyRange::new([], Some(key_of(10))));
-        erase(host, &engine, &KeyRange::new(key_of(390), None));
+        delete_range(host, &engine, &KeyRange::new([], Some(key_of(10))));
+        delete_range(host, &engine, &KeyRange::new(key_of(390), None));
         let left = |number: &u64| (10..390).contains(number) && (middle(number) || *number == 150);
         expect_keys::<H>(&engine, (0..KEYS).filter(left));
         settle(host, &engine);
         expect_keys::<H>(&engine, (0..KEYS).filter(left));
-        erase(host, &engine, &numbers(140, 160));
-        erase(host, &engine, &KeyRange::prefix(&[0xff, 0xff]));
-        erase(host, &engine, &KeyRange::all());
+        delete_range(host, &engine, &numbers(140, 160));
+        delete_range(host, &engine, &KeyRange::prefix(&[0xff, 0xff]));
+        delete_range(host, &engine, &KeyRange::all());
         expect_keys::<H>(&engine, std::iter::empty());
         put(host, &engine, &key_of(7), b"new");
         settle(host, &engine);
@@ -147,12 +147,12 @@ fn beside_other_operations<H: Host>(host: &mut H) {
     let taken = write(host, &engine, &batch(&[all, put_of(b"c", b"5")]), absent);
     assert!(taken.applied, "a range is no key");
     assert_eq!(keys::<H>(&engine), [b"c"]);
-    erase(host, &engine, &KeyRange::all());
+    delete_range(host, &engine, &KeyRange::all());
     let taken = write(host, &engine, &batch(&[put_of(b"c", b"6")]), absent);
     assert!(taken.applied, "what a range removed is absent");
     for key in [b"b", b"y"] {
         let version = engine.get(key).expect("a get").version;
-        erase(host, &engine, &KeyRange::prefix(key));
+        delete_range(host, &engine, &KeyRange::prefix(key));
         let stale = WriteOptions {
             condition: Condition::Version(version),
             return_previous: false,
@@ -172,10 +172,10 @@ fn seen_whole_or_not_at_all<H: Host>(host: &mut H) {
     settle(host, &engine);
     put(host, &engine, &key_of(5), b"newer");
     let before = engine.snapshot();
-    erase(host, &engine, &numbers(0, 300));
+    delete_range(host, &engine, &numbers(0, 300));
     let between = engine.snapshot();
     put(host, &engine, &key_of(5), b"newest");
-    erase(host, &engine, &numbers(0, KEYS));
+    delete_range(host, &engine, &numbers(0, KEYS));
     let after = engine.snapshot();
     for _ in 0..2 {
         let count = |snapshot: &dyn crate::Snapshot| collect(snapshot, &KeyRange::all()).len();
@@ -200,7 +200,7 @@ fn many_ranges<H: Host>(host: &mut H) {
     for round in 0..3 {
         fill(host, &engine, round);
         for number in (0..KEYS).filter(|number| number % 2 == round % 2) {
-            erase(host, &engine, &numbers(number, number + 1));
+            delete_range(host, &engine, &numbers(number, number + 1));
         }
         expect_keys::<H>(&engine, (0..KEYS).filter(|number| number % 2 != round % 2));
         settle(host, &engine);
@@ -223,7 +223,7 @@ fn survive<H: Host>(host: &mut H) {
         if round & 1 > 0 {
             settle(host, &engine);
         }
-        erase(host, &engine, &numbers(50, 350));
+        delete_range(host, &engine, &numbers(50, 350));
         put(host, &engine, &key_of(60), b"again");
         if round & 2 > 0 {
             settle(host, &engine);

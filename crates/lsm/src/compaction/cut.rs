@@ -26,7 +26,7 @@ use argosy_base::{KeyRange, SegmentNumber};
 
 use super::plan::index_places;
 use crate::edit::{Edit, LevelSegment, Place, RunId, UNCOUNTED};
-use crate::memtable::erased::{bound_bytes, left_of};
+use crate::memtable::range_tombstones::{bound_bytes, left_of};
 use crate::names::Form;
 use crate::read::passing_reader;
 use crate::version::{Run, Version};

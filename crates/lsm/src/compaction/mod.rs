@@ -3,7 +3,7 @@
 //! Reading order: [`why`] (the reasons to merge, and which goes first), [`pick`](mod@pick) (which part of which level,
 //! a pure function of a shape and a [`policy`]), [`whole`] (the papers' way: whole levels, as trees), `pack` (where
 //! there is little room), [`plan`] (what it reads and takes away), [`build`] (from a sorted source to finished
-//! segments, in bounded steps), `references` (which pointers come and go with that), [`cut`] (removed ranges),
+//! segments, in bounded steps), `references` (which pointers come and go with that), [`cut`] (range tombstones),
 //! [`uncounted`] (pointers of what was cut off), [`medium`] and [`values`] (where the values of medium pairs go).
 
 pub(crate) mod below;

@@ -10,7 +10,7 @@ use crate::compaction::policy::{Growth, L1Policy, Packing, PartLimits, Place};
 use crate::compaction::whole::pick_whole;
 
 /// An owned segment of a script: `from-to:bytes`, `#number` where it matters, `!` with tombstones, `~`
-/// where it is of a tree, `=bytes` at the end of what it points to in the medium log, `%` where removed ranges left
+/// where it is of a tree, `=bytes` at the end of what it points to in the medium log, `%` where range tombstones left
 /// little of it.
 struct Given {
     in_tree: bool,

@@ -79,7 +79,7 @@ pub struct Packing {
 pub struct Policy {
     /// Keys of several runs of L1 that are to become one: merges pass over what lies below them.
     pub gather: Option<KeyRange>,
-    /// Segments of which ranges that were removed left little.
+    /// Segments of which range tombstones left little.
     pub sparse: BTreeSet<SegmentNumber>,
     /// What a merge is for.
     pub aim: Aim,

@@ -1,6 +1,6 @@
-//! Counts the pointers in parts of level segments that removed ranges cut off unread.
+//! Counts the pointers in parts of level segments that range tombstones cut off unread.
 //!
-//! A removed range takes keys out of levels without reading them ([`cut`](super::cut)), so nobody knows
+//! A range tombstone takes keys out of levels without reading them ([`cut`](super::cut)), so nobody knows
 //! then into which log segments their entries point. The parts stay in the version as
 //! [uncounted](crate::version::Version::uncounted): no reader sees them, and what they point to stays. Later,
 //! one segment at a time, [`edit_of`] reads the leaves, and one edit lets the parts go and drops their

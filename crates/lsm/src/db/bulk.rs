@@ -504,9 +504,11 @@ struct Concerned {
 /// Calls `then` under the writer lock if no memtable has anything in `range`.
 fn clear(lsm: &Lsm, range: &KeyRange, then: impl FnOnce(&mut Writer)) -> Result<(), Concerned> {
     let concerns = |table: &Arc<Memtable>| {
-        let erasures = table.erasures();
-        let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
-        erased.iter().any(|erased| erased.overlaps(range))
+        let range_tombstones = table.range_tombstones();
+        let deleted = range_tombstones
+            .as_ref()
+            .map_or(&[][..], |tombstones| tombstones.union());
+        deleted.iter().any(|deleted| deleted.overlaps(range))
             || MemtableSource::new(table, Lsn(u64::MAX), range)
                 .key()
                 .is_some()

@@ -196,14 +196,14 @@ impl Looked {
         };
         // What earlier operations of the batch leave behind, where they take effect: value and expiry.
         let mut overlay: BTreeMap<&[u8], Left<'_>> = BTreeMap::new();
-        let mut erased: Vec<KeyRange> = Vec::new();
+        let mut deleted: Vec<KeyRange> = Vec::new();
         for (op, binding) in batch.ops().zip(bindings) {
             if let Some(range) = op.range() {
                 overlay.retain(|key, _| !range.contains(key));
-                erased.push(range);
+                deleted.push(range);
             }
             // The first key of the range among them: nothing is told of a range.
-            let removed = erased.iter().any(|range| range.contains(op.key()));
+            let removed = deleted.iter().any(|range| range.contains(op.key()));
             let nothing: Option<&Left<'_>> = removed.then_some(&None);
             let earlier = overlay.get(op.key()).or(nothing);
             let earlier = earlier.filter(|_| failed_on.is_none());

@@ -11,7 +11,7 @@ use argosy_base::{KeyRange, Lsn};
 use argosy_engine::long::{RESERVED, is_reserved, parts};
 
 use crate::memtable::Memtable;
-use crate::memtable::erased::{Erasures, left_of, union};
+use crate::memtable::range_tombstones::{RangeTombstones, left_of, union};
 use crate::merge::Source;
 use crate::names::LevelError;
 use crate::read::scan::Begun;
@@ -29,14 +29,16 @@ const EVERY: Lsn = Lsn(u64::MAX);
 /// several times; one that a range removed is counted until a merge where its segment has others too. Parts of long
 /// values are not counted.
 pub(super) fn estimate(view: &ReadView, reading: &Reading) -> u64 {
-    let erased = Erasures::of(view.memtables.iter().map(Arc::as_ref), EVERY);
-    let ranges = erased.as_ref().map_or(&[][..], |erased| erased.union());
+    let tombstones = RangeTombstones::of(view.memtables.iter().map(Arc::as_ref), EVERY);
+    let ranges = tombstones
+        .as_ref()
+        .map_or(&[][..], |tombstones| tombstones.union());
     let parts = parts();
     let gone = union(ranges.iter().chain([&parts]));
     let mut left = COUNTED_MAX;
     let mut count = 0;
     for table in &view.memtables {
-        let shadowed = shadowed(table, erased.as_deref(), &mut left);
+        let shadowed = shadowed(table, tombstones.as_deref(), &mut left);
         count += (table.len() as u64).saturating_sub(shadowed);
     }
     for (place, (_, run)) in view.version.runs().enumerate() {
@@ -92,16 +94,17 @@ fn entries_of(
 }
 
 /// How many entries of `table` are of parts, or shadowed by a range.
-fn shadowed(table: &Memtable, erased: Option<&Erasures>, left: &mut u64) -> u64 {
+fn shadowed(table: &Memtable, tombstones: Option<&RangeTombstones>, left: &mut u64) -> u64 {
     let mut cursor = table.cursor();
-    match erased {
+    match tombstones {
         Some(_) => cursor.seek_to_first(),
         None => cursor.seek(&RESERVED, EVERY),
     }
     let mut count = 0;
     while let Some((key, lsn, _)) = cursor.entry().filter(|_| *left > 0) {
-        let newer = |erased: &Erasures| erased.newest(key, Some(lsn), EVERY).is_some();
-        count += u64::from(is_reserved(key) || erased.is_some_and(newer));
+        let newer =
+            |tombstones: &RangeTombstones| tombstones.newest(key, Some(lsn), EVERY).is_some();
+        count += u64::from(is_reserved(key) || tombstones.is_some_and(newer));
         *left -= 1;
         cursor.advance();
     }

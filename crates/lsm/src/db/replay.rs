@@ -11,7 +11,7 @@ use argosy_log::Replayed;
 
 use super::time::ToldTime;
 use crate::memtable::Memtable;
-use crate::memtable::erased::bound_bytes;
+use crate::memtable::range_tombstones::bound_bytes;
 use crate::names::Entry;
 use crate::settings::Settings;
 use crate::work::frozen::Frozen;
@@ -49,7 +49,7 @@ impl Tables {
                 };
                 self.last = replayed.lsn;
             }
-            (None, Some(range)) => self.erase(&range, replayed.lsn),
+            (None, Some(range)) => self.delete_range(&range, replayed.lsn),
             (None, None) => self.insert(replayed.key, replayed.lsn, Entry::of(replayed)),
         }
     }
@@ -58,7 +58,7 @@ impl Tables {
     ///
     /// # Panics
     /// As [`insert`](Self::insert).
-    pub fn erase(&mut self, range: &KeyRange, lsn: Lsn) {
+    pub fn delete_range(&mut self, range: &KeyRange, lsn: Lsn) {
         assert!(self.last < lsn, "a history is replayed in order");
         let takes = |table: &Memtable| table.takes_ranges(1, bound_bytes(range));
         if self.open.as_ref().is_some_and(|table| !takes(table)) {
@@ -67,7 +67,7 @@ impl Tables {
         let table = self
             .open
             .get_or_insert_with(|| Memtable::new(self.table_bytes));
-        table.erase(range, lsn);
+        table.delete_range(range, lsn);
         self.last = lsn;
     }
 

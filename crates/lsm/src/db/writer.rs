@@ -28,7 +28,7 @@ use super::spares::Spares;
 use super::time::ToldTime;
 use crate::edit::{LogPoint, LogSegment};
 use crate::memtable::Memtable;
-use crate::memtable::erased::bound_bytes;
+use crate::memtable::range_tombstones::bound_bytes;
 use crate::names::Entry;
 use crate::names::logs::{LARGE_LOG, LOGS, Logs, RECOVERY_LOG};
 use crate::settings::{Mutants, Placement, Settings};
@@ -254,7 +254,7 @@ impl Writer {
             let GroupOp { op, log } = appended.op;
             touched.logs[log.index()] = true;
             match op.range() {
-                Some(range) => active.erase(&range, appended.lsn),
+                Some(range) => active.delete_range(&range, appended.lsn),
                 None => active.insert(op.key(), appended.lsn, entry_of(&op, log, appended.at)),
             }
         };

@@ -30,7 +30,7 @@ use crate::read::tree_cursor::{Path, TreeCursor, Way};
 use crate::settings::Settings;
 use crate::version::{LevelEntry, Run, RunTree, Version};
 
-/// Parts that removed ranges cut off, as part of a region.
+/// Parts that range tombstones cut off, as part of a region.
 const UNCOUNTED: &str = "uncounted";
 
 /// What a region's verification found.

@@ -13,15 +13,15 @@
 //!
 //! The arena's capacity bounds the table, together with the tree's nodes (I9); writers ask
 //! [`Memtable::fits`] first. Large values are not here but in the large log, with a pointer in their
-//! place. Ranges of keys that are removed stand beside the tree ([`erased`]); an entry that one shadows is
+//! place. Range tombstones stand beside the tree ([`range_tombstones`]); an entry that one shadows is
 //! still there for cursors.
 
 pub mod allocated;
 #[expect(unsafe_code, reason = "entries are reached by address; see the file")]
 mod arena;
 mod down;
-pub(crate) mod erased;
 mod nodes;
+pub(crate) mod range_tombstones;
 mod sync;
 mod tree;
 
@@ -35,8 +35,8 @@ use argosy_base::{KeyRange, Lsn, Moment, Pointer};
 use crate::names::Entry;
 use arena::{Address, Arena, ArenaEntry, Parts};
 pub use down::DownCursor;
-pub use erased::Erasures;
 use nodes::Target;
+pub use range_tombstones::RangeTombstones;
 use tree::{OutOfDate, Spot, Tree};
 
 /// Bytes that stand in the place of a value in the large log.
@@ -64,7 +64,7 @@ pub struct Memtable {
     core: Arc<Core>,
     capacity: usize,
     entries: AtomicUsize,
-    erased: erased::Erased,
+    range_tombstones: range_tombstones::RangeTombstoneList,
 }
 
 impl Memtable {
@@ -83,7 +83,7 @@ impl Memtable {
             capacity,
             core: Arc::new(Core { arena, tree }),
             entries: AtomicUsize::new(0),
-            erased: erased::Erased::default(),
+            range_tombstones: range_tombstones::RangeTombstoneList::default(),
         }
     }
 
@@ -155,32 +155,32 @@ impl Memtable {
     ///
     /// # Panics
     /// When an earlier one has not a lower LSN.
-    pub fn erase(&self, range: &KeyRange, lsn: Lsn) {
-        self.erased.add(range, lsn);
+    pub fn delete_range(&self, range: &KeyRange, lsn: Lsn) {
+        self.range_tombstones.add(range, lsn);
     }
 
     /// Whether `count` more ranges with `bytes` of bounds may be removed here.
     #[must_use]
     pub(crate) fn takes_ranges(&self, count: usize, bytes: usize) -> bool {
-        self.erased.takes(count, bytes)
+        self.range_tombstones.takes(count, bytes)
     }
 
-    /// The ranges that were removed; `None` where there are none.
+    /// The range tombstones; `None` where there are none.
     #[must_use]
-    pub fn erasures(&self) -> Option<Arc<Erasures>> {
-        self.erased.all()
+    pub fn range_tombstones(&self) -> Option<Arc<RangeTombstones>> {
+        self.range_tombstones.all()
     }
 
-    /// The newest entry of `key` at or below `lsn_max`; a tombstone where a range was removed since.
+    /// The newest entry of `key` at or below `lsn_max`; a tombstone where a range tombstone shadows it.
     #[inline]
     #[must_use]
     pub fn get(&self, key: &[u8], lsn_max: Lsn) -> Option<(Lsn, Entry<'_>)> {
         let found = self.entry(key, lsn_max);
-        if self.erased.is_empty() {
+        if self.range_tombstones.is_empty() {
             return found;
         }
         let lsn = found.as_ref().map(|(lsn, _)| *lsn);
-        match self.erased.newest(key, lsn, lsn_max) {
+        match self.range_tombstones.newest(key, lsn, lsn_max) {
             Some(lsn) => Some((lsn, Entry::Tombstone)),
             None => found,
         }
@@ -200,10 +200,10 @@ impl Memtable {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// Whether there is nothing: no entry, and no range that was removed.
+    /// Whether there is nothing: no entry, and no range tombstone.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.has_no_entries() && self.erased.is_empty()
+        self.has_no_entries() && self.range_tombstones.is_empty()
     }
 
     fn has_no_entries(&self) -> bool {
@@ -219,7 +219,9 @@ impl Memtable {
     /// Bytes of memory allocated: grows with what is used, by a chunk at a time.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.core.arena.memory_bytes() + self.core.tree.memory_bytes() + self.erased.memory_bytes()
+        self.core.arena.memory_bytes()
+            + self.core.tree.memory_bytes()
+            + self.range_tombstones.memory_bytes()
     }
 
     /// What all keys begin with, for a table of keys like these. For the writer.
@@ -398,6 +400,6 @@ fn pointer_of(value: &[u8]) -> Entry<'static> {
 }
 
 #[cfg(test)]
-mod erased_tests;
+mod range_tombstones_tests;
 #[cfg(test)]
 mod tests;

@@ -43,7 +43,7 @@ use argosy_log::LogWindows;
 use crate::addresses::Addressing;
 use crate::cache::NodeCache;
 use crate::damage::Damages;
-use crate::memtable::{Erasures, Memtable};
+use crate::memtable::{Memtable, RangeTombstones};
 use crate::merge::{Merge, Source};
 use crate::names::{Entry, OwnedEntry};
 use crate::segments::fetch::Fetch;
@@ -226,13 +226,13 @@ impl ReadView {
         let runs = begun(&self.version, range);
         if !range.is_empty() {
             warm::<DOWN>(&runs, range, expected, reading);
-            let erased = Erasures::of(self.memtables.iter().map(Arc::as_ref), lsn);
+            let tombstones = RangeTombstones::of(self.memtables.iter().map(Arc::as_ref), lsn);
             for table in &self.memtables {
-                let erased = erased.clone();
+                let tombstones = tombstones.clone();
                 sources.push(if DOWN {
-                    Box::new(MemtableDownSource::without(table, lsn, range, erased))
+                    Box::new(MemtableDownSource::without(table, lsn, range, tombstones))
                 } else {
-                    Box::new(MemtableSource::without(table, lsn, range, erased))
+                    Box::new(MemtableSource::without(table, lsn, range, tombstones))
                 });
             }
             for run in &runs {
@@ -243,8 +243,13 @@ impl ReadView {
                     resolve: resolve.clone(),
                     counts: false,
                 };
-                let run =
-                    RunSource::<DOWN>::in_range(how, &self.version, run, range, erased.as_ref())?;
+                let run = RunSource::<DOWN>::in_range(
+                    how,
+                    &self.version,
+                    run,
+                    range,
+                    tombstones.as_ref(),
+                )?;
                 sources.push(Box::new(run));
             }
         }

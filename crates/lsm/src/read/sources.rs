@@ -1,8 +1,8 @@
 //! What compactions and scans read from: memtables and runs, as sorted sources for a merge.
 //!
 //! A [`MemtableSource`] shows of each key the newest entry at or below an LSN, and so does a
-//! [`MemtableDownSource`], from the highest key down; unless a range of keys that was removed since shadows
-//! it. Of runs, which are older than all of these, only what is left between the ranges is read.
+//! [`MemtableDownSource`], from the highest key down; unless a range tombstone that came since shadows
+//! it. Of runs, which are older than all of these, only what is left between the tombstones' ranges is read.
 //!
 //! A [`RunSource`] goes through the pieces of a run one after the other, either way, and opens each when the
 //! one before has ended, so that a run of any length costs one cursor. Pieces of a tree are reached through
@@ -19,7 +19,7 @@ use super::scan::Begun;
 use super::tree_cursor::{Path, TreeCursor, Way};
 use super::{leaf_home, passing_reader, reader};
 use crate::cache::NodeCache;
-use crate::memtable::{DownCursor, Erasures, Memtable, MemtableCursor};
+use crate::memtable::{DownCursor, Memtable, MemtableCursor, RangeTombstones};
 use crate::merge::Source;
 use crate::names::{Entry, Form, LevelError, SegmentName};
 use crate::segments::StoredSegment;
@@ -35,8 +35,8 @@ pub(crate) struct MemtableSource {
     /// The present key, kept to recognise its older entries.
     key: Vec<u8>,
     ended: bool,
-    /// What shadows entries.
-    erased: Option<Arc<Erasures>>,
+    /// Which range tombstones shadow entries.
+    tombstones: Option<Arc<RangeTombstones>>,
 }
 
 impl MemtableSource {
@@ -46,13 +46,13 @@ impl MemtableSource {
         Self::without(table, lsn_max, range, None)
     }
 
-    /// The same, without those that `erased` shadows, all of which the reader sees.
+    /// The same, without those that `tombstones` shadow, all of which the reader sees.
     #[must_use]
     pub(crate) fn without(
         table: &Arc<Memtable>,
         lsn_max: Lsn,
         range: &KeyRange,
-        erased: Option<Arc<Erasures>>,
+        tombstones: Option<Arc<RangeTombstones>>,
     ) -> Self {
         let mut cursor = table.cursor();
         if range.from.is_empty() {
@@ -66,7 +66,7 @@ impl MemtableSource {
             to: range.to.clone(),
             key: Vec::new(),
             ended: range.is_empty(),
-            erased,
+            tombstones,
         };
         source.settle();
         source
@@ -82,7 +82,7 @@ impl MemtableSource {
                 }
                 self.key.clear();
                 self.key.extend_from_slice(key);
-                if !is_shadowed(self.erased.as_deref(), key, lsn) {
+                if !is_shadowed(self.tombstones.as_deref(), key, lsn) {
                     return;
                 }
             }
@@ -114,30 +114,30 @@ impl Source for MemtableSource {
     }
 }
 
-/// Whether one of `erased` shadows the entry of `key` with this LSN.
+/// Whether one of `tombstones` shadows the entry of `key` with this LSN.
 #[inline]
-fn is_shadowed(erased: Option<&Erasures>, key: &[u8], lsn: Lsn) -> bool {
-    erased.is_some_and(|erased| erased.newest(key, Some(lsn), Lsn(u64::MAX)).is_some())
+fn is_shadowed(tombstones: Option<&RangeTombstones>, key: &[u8], lsn: Lsn) -> bool {
+    tombstones.is_some_and(|tombstones| tombstones.newest(key, Some(lsn), Lsn(u64::MAX)).is_some())
 }
 
 /// The newest entries of a memtable at or below an LSN, from the highest key down.
 pub(crate) struct MemtableDownSource {
     cursor: DownCursor,
-    /// What shadows entries.
-    erased: Option<Arc<Erasures>>,
+    /// Which range tombstones shadow entries.
+    tombstones: Option<Arc<RangeTombstones>>,
     /// The lowest key that belongs.
     from: Vec<u8>,
 }
 
 impl MemtableDownSource {
-    /// The entries of `table` in `range`, as of `lsn_max`, without those that `erased` shadows, all of which
+    /// The entries of `table` in `range`, as of `lsn_max`, without those that `tombstones` shadow, all of which
     /// the reader sees.
     #[must_use]
     pub(crate) fn without(
         table: &Memtable,
         lsn_max: Lsn,
         range: &KeyRange,
-        erased: Option<Arc<Erasures>>,
+        tombstones: Option<Arc<RangeTombstones>>,
     ) -> Self {
         let mut cursor = table.down(lsn_max);
         if let Some(to) = &range.to {
@@ -146,7 +146,7 @@ impl MemtableDownSource {
         let from = range.from.clone();
         let mut source = Self {
             cursor,
-            erased,
+            tombstones,
             from,
         };
         source.step();
@@ -156,9 +156,9 @@ impl MemtableDownSource {
     /// Goes to the next entry that is seen.
     fn step(&mut self) {
         self.cursor.advance();
-        while self.erased.is_some()
+        while self.tombstones.is_some()
             && let (Some((key, _)), Some(lsn)) = (self.present(), self.cursor.lsn())
-            && is_shadowed(self.erased.as_deref(), key, lsn)
+            && is_shadowed(self.tombstones.as_deref(), key, lsn)
         {
             self.cursor.advance();
         }
@@ -296,7 +296,7 @@ enum Pieces {
         left: Range<usize>,
         range: KeyRange,
         /// What shadows all of their keys that it has.
-        erased: Option<Arc<Erasures>>,
+        tombstones: Option<Arc<RangeTombstones>>,
         /// Parts of the last segment that are left between these.
         parts: VecDeque<Input>,
     },
@@ -313,7 +313,7 @@ impl Pieces {
                 run,
                 left,
                 range,
-                erased,
+                tombstones,
                 parts,
             } => loop {
                 let part = match DOWN {
@@ -330,9 +330,9 @@ impl Pieces {
                     entry: entry.clone(),
                     range,
                 };
-                match erased {
+                match tombstones {
                     None => return Some(input(range)),
-                    Some(erased) => parts.extend(erased.left_of(&range).map(input)),
+                    Some(tombstones) => parts.extend(tombstones.left_of(&range).map(input)),
                 }
             },
         }
@@ -386,7 +386,7 @@ impl<const DOWN: bool> RunSource<DOWN> {
         Self::through(reading, input.tree, pieces)
     }
 
-    /// The entries of `range` in a run of `version` that nothing of `erased` shadows, on this source's way.
+    /// The entries of `range` in a run of `version` that none of `tombstones` shadows, on this source's way.
     /// Pieces are looked up as they are reached: to begin costs no more in a long range than in a short one.
     ///
     /// # Errors
@@ -396,14 +396,14 @@ impl<const DOWN: bool> RunSource<DOWN> {
         version: &Arc<Version>,
         begun: &Begun<'_>,
         range: &KeyRange,
-        erased: Option<&Arc<Erasures>>,
+        tombstones: Option<&Arc<RangeTombstones>>,
     ) -> Result<Self, LevelError> {
         let pieces = Pieces::OfRun {
             version: Arc::clone(version),
             run: begun.place,
             left: begun.pieces.clone(),
             range: range.clone(),
-            erased: erased.cloned(),
+            tombstones: tombstones.cloned(),
             parts: VecDeque::new(),
         };
         Self::through(reading, begun.run.tree.clone(), pieces)

@@ -7,7 +7,7 @@ use argosy_base::{Lsn, Moment, Pointer};
 use argosy_log::{Binding, Replayed};
 
 use crate::memtable::Memtable;
-use crate::memtable::erased::bound_bytes;
+use crate::memtable::range_tombstones::bound_bytes;
 use crate::names::Entry;
 use crate::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use crate::settings::Settings;
@@ -60,7 +60,7 @@ impl Tables {
             return;
         }
         match &range {
-            Some(range) => self.active.erase(range, replayed.lsn),
+            Some(range) => self.active.delete_range(range, replayed.lsn),
             None => self
                 .active
                 .insert(replayed.key, replayed.lsn, Entry::of(replayed)),

@@ -317,7 +317,7 @@ impl Version {
         self.medium.segments().values().chain(levels).chain(rest)
     }
 
-    /// Parts of level segments that removed ranges cut off, by segment: nobody read them, so the pointers
+    /// Parts of level segments that range tombstones cut off, by segment: nobody read them, so the pointers
     /// in them still count. No reader sees them. They go by an edit that drops their pointers.
     #[must_use]
     pub const fn uncounted(&self) -> &Map<SegmentNumber, Uncounted> {

@@ -16,7 +16,7 @@ use argosy_device::{FormatOptions, MemoryDevice, Purpose, Store, StoreSettings};
 use super::*;
 use crate::compaction::cut::Cut;
 use crate::edit::{LogPoint, MEDIUM_LOG, Place};
-use crate::memtable::erased::{left_of, union};
+use crate::memtable::range_tombstones::{left_of, union};
 use crate::names::logs::{LARGE_LOG, RECOVERY_LOG};
 use crate::names::{Form, Tree};
 
@@ -309,7 +309,7 @@ struct Model {
     /// The pointer of a level segment, as long as it counts: into which large-log segment it leads, and
     /// its key.
     refs: BTreeMap<u64, Pointed>,
-    /// Level segments of which a removed range cut parts off, and the large-log segment to which a pointer
+    /// Level segments of which a range tombstone cut parts off, and the large-log segment to which a pointer
     /// in these leads.
     uncounted: BTreeMap<u64, Option<u64>>,
     /// What the edit in the making drops, by large-log segment.

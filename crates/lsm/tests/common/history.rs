@@ -23,7 +23,7 @@ pub(crate) type Bound = BTreeMap<Vec<u8>, (Vec<u8>, Option<Moment>)>;
 pub(crate) enum Did {
     Put(Vec<u8>, Vec<u8>, Option<Moment>),
     Gone(Vec<u8>),
-    Erased(KeyRange),
+    DeletedRange(KeyRange),
 }
 
 impl Did {
@@ -35,7 +35,7 @@ impl Did {
             Self::Gone(key) => {
                 bound.remove(key);
             }
-            Self::Erased(range) => bound.retain(|key, _| !range.contains(key)),
+            Self::DeletedRange(range) => bound.retain(|key, _| !range.contains(key)),
         }
     }
 }

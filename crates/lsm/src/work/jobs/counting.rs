@@ -1,4 +1,4 @@
-//! What removed ranges cut off: a job that counts its pointers.
+//! What range tombstones cut off: a job that counts its pointers.
 //!
 //! One segment at a time, whenever no merge is under way: the edit lets the parts go and drops their pointers
 //! ([`uncounted`]), so that log segments to which nothing else points go with it.
@@ -16,7 +16,7 @@ use crate::work::site::Site;
 use crate::work::stats::Counts;
 use crate::work::trim::{LastLsns, trim};
 
-/// What ranges that were removed have left of segments.
+/// What range tombstones have left of segments.
 #[derive(Default)]
 pub(super) struct Remains {
     /// Segments of which little is left, since the region was opened.
@@ -31,7 +31,7 @@ impl Remains {
         self.uncountable.clear();
     }
 
-    /// Counts the pointers of a segment of which a removed range cut parts off. What is damaged stays as it
+    /// Counts the pointers of a segment of which a range tombstone cut parts off. What is damaged stays as it
     /// is: it keeps the log segments that it points to.
     pub(super) fn count(
         &mut self,

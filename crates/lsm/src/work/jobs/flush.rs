@@ -35,7 +35,7 @@ pub(crate) struct Flush {
     /// The region's time when it was frozen.
     time: Moment,
     /// The keys that it removes from all older runs.
-    erased: Vec<KeyRange>,
+    deleted: Vec<KeyRange>,
 }
 
 impl Flush {
@@ -47,7 +47,7 @@ impl Flush {
 
     /// Whether it is finished, and waits to take keys out of the runs.
     pub(super) fn is_to_cut(&self) -> bool {
-        !self.erased.is_empty() && self.build.is_done()
+        !self.deleted.is_empty() && self.build.is_done()
     }
 }
 
@@ -60,13 +60,15 @@ impl Jobs {
             return false;
         }
         let all = KeyRange::all();
-        let erasures = frozen.table.erasures();
-        let erased = erasures.as_ref().map_or(&[][..], |erased| erased.union());
-        let erased = match site.settings.mutants.drop_ranges() {
+        let range_tombstones = frozen.table.range_tombstones();
+        let deleted = range_tombstones
+            .as_ref()
+            .map_or(&[][..], |tombstones| tombstones.union());
+        let deleted = match site.settings.mutants.drop_ranges() {
             true => Vec::new(),
-            false => erased.to_vec(),
+            false => deleted.to_vec(),
         };
-        let source = MemtableSource::without(&frozen.table, frozen.last, &all, erasures);
+        let source = MemtableSource::without(&frozen.table, frozen.last, &all, range_tombstones);
         let below = Below::new(site.storage.head(), 1, &all);
         let pointers = site.settings.addresses.of_flush();
         let target = site.target(1, self.run_shape(site, true), pointers);
@@ -79,7 +81,7 @@ impl Jobs {
             large: frozen.large,
             unsealed: frozen.unsealed.clone(),
             time: frozen.time,
-            erased,
+            deleted,
         });
         true
     }
@@ -111,7 +113,7 @@ impl Jobs {
             }
             Stepped::Done if flush.is_to_cut() && self.compaction.is_some() => Ok(Made::Nothing),
             Stepped::Done => {
-                let cut = Cut::new(site.storage.head(), &flush.erased);
+                let cut = Cut::new(site.storage.head(), &flush.deleted);
                 match self.shorten(&cut, site, now)? {
                     Made::Nothing => Ok(Made::Flushed(self.flush_edit(site, &cut)?)),
                     made => Ok(made),

@@ -1,7 +1,7 @@
 //! What jobs do about damage ([`damage`](crate::damage)).
 //!
 //! A merge that ends there is given up with all that it counted, so that what it would have dropped counts as before,
-//! and the next merges pass over the segment: its pointers keep what they lead to. What removed ranges cut off of it
+//! and the next merges pass over the segment: its pointers keep what they lead to. What range tombstones cut off of it
 //! stays uncounted. Once a segment may be whole again all of that is tried again.
 
 use argosy_base::KeyRange;

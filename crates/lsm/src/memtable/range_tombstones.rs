@@ -1,4 +1,4 @@
-//! The ranges of keys that a memtable removes, beside its tree.
+//! The range tombstones of a memtable, beside its tree: ranges of keys that it deletes.
 //!
 //! ```text
 //! tree      (key, LSN) -> entry            delete range [from, to) at LSN n
@@ -6,15 +6,15 @@
 //!                                            older memtables, and in all levels
 //! ```
 //!
-//! - A reader at LSN n does not see ranges of higher LSNs. To one that asks for a key, a range that shadows
-//!   what the key is bound to looks like a tombstone with the range's LSN.
+//! - A reader at LSN n does not see those of higher LSNs. To one that asks for a key, one that shadows
+//!   what the key is bound to looks like a tombstone of the key with its LSN.
 //! - There are few: a memtable that has [`RANGES_MAX`], or bounds of [`RANGE_BYTES_MAX`] bytes, takes no
 //!   more and is frozen instead. So they are a list, which is replaced by a longer one for each range
 //!   that comes. Most keys are in none of them; their union, made by the first reader that needs it, tells.
-//! - Levels know nothing of ranges. The edit that makes a run of a memtable takes the keys of its ranges
+//! - Levels know nothing of them. The edit that makes a run of a memtable takes the keys of its ranges
 //!   away from all runs that are there ([`cut`](crate::compaction::cut)).
 //!
-//! A memtable without ranges costs its readers one look at a counter.
+//! A memtable without any costs its readers one look at a counter.
 
 use std::sync::{Arc, OnceLock};
 
@@ -29,9 +29,9 @@ pub(crate) const RANGES_MAX: usize = BATCH_RANGES_MAX;
 /// Most bytes of their bounds.
 pub(crate) const RANGE_BYTES_MAX: usize = 64 << 10;
 
-/// A range of keys that was removed.
+/// A range of keys that was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Erasure {
+pub(crate) struct RangeTombstone {
     /// The keys.
     pub range: KeyRange,
     /// When.
@@ -40,13 +40,13 @@ pub(crate) struct Erasure {
 
 /// Some of them; at least one.
 #[derive(Clone, Debug, Default)]
-pub struct Erasures {
+pub struct RangeTombstones {
     /// By rising LSN.
-    list: Vec<Arc<Erasure>>,
+    list: Vec<Arc<RangeTombstone>>,
     union: OnceLock<Vec<KeyRange>>,
 }
 
-impl Erasures {
+impl RangeTombstones {
     /// Those of `tables`, the newest table first, up to `lsn_max`; `None` where there are none.
     #[must_use]
     pub fn of<'a>(
@@ -55,7 +55,7 @@ impl Erasures {
     ) -> Option<Arc<Self>> {
         let mut list = Vec::new();
         for table in tables.rev() {
-            if let Some(own) = table.erasures() {
+            if let Some(own) = table.range_tombstones() {
                 let seen = own.list.partition_point(|one| one.lsn <= lsn_max);
                 list.extend_from_slice(&own.list[..seen]);
             }
@@ -141,14 +141,14 @@ pub(crate) fn left_of(
     left.into_iter().filter(|range| !range.is_empty())
 }
 
-/// The ranges that a memtable removes.
+/// The range tombstones of a memtable.
 #[derive(Debug, Default)]
-pub(super) struct Erased {
+pub(super) struct RangeTombstoneList {
     /// How many. Stored (release) behind the list, so that whoever knows of one finds it.
     count: AtomicUsize,
     /// Bytes of their bounds.
     bytes: AtomicUsize,
-    list: ArcSwapOption<Erasures>,
+    list: ArcSwapOption<RangeTombstones>,
 }
 
 /// Bytes of the bounds of `range`.
@@ -156,7 +156,7 @@ pub(crate) fn bound_bytes(range: &KeyRange) -> usize {
     range.from.len() + range.to.as_ref().map_or(0, Vec::len)
 }
 
-impl Erased {
+impl RangeTombstoneList {
     /// Whether there is none.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
@@ -167,7 +167,7 @@ impl Erased {
     pub(super) fn memory_bytes(&self) -> usize {
         let count = self.count.load(Ordering::Relaxed);
         // Once in the list and, at worst, once in the union.
-        2 * (count * size_of::<Erasure>() + self.bytes.load(Ordering::Relaxed))
+        2 * (count * size_of::<RangeTombstone>() + self.bytes.load(Ordering::Relaxed))
     }
 
     /// Whether `count` more with `bytes` of bounds are taken. One that has none takes a whole batch.
@@ -183,26 +183,27 @@ impl Erased {
         let mut list = before.map_or_else(Vec::new, |before| before.list.clone());
         let rises = list.last().is_none_or(|last| last.lsn < lsn);
         assert!(rises, "ranges are removed in the order of the history");
-        list.push(Arc::new(Erasure {
+        list.push(Arc::new(RangeTombstone {
             range: range.clone(),
             lsn,
         }));
         let count = list.len();
         let union = OnceLock::new();
-        self.list.store(Some(Arc::new(Erasures { list, union })));
+        self.list
+            .store(Some(Arc::new(RangeTombstones { list, union })));
         self.bytes.fetch_add(bound_bytes(range), Ordering::Relaxed);
         self.count.store(count, Ordering::Release);
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> Option<Arc<Erasures>> {
+    pub(super) fn all(&self) -> Option<Arc<RangeTombstones>> {
         match self.is_empty() {
             true => None,
             false => self.list.load_full(),
         }
     }
 
-    /// [`Erasures::newest`] of them.
+    /// [`RangeTombstones::newest`] of them.
     #[cold]
     pub(super) fn newest(&self, key: &[u8], above: Option<Lsn>, lsn_max: Lsn) -> Option<Lsn> {
         let list = self.list.load();

@@ -3,7 +3,7 @@
 use argosy_base::{KeyRange, Lsn};
 use proptest::prelude::*;
 
-use super::erased::*;
+use super::range_tombstones::*;
 use crate::memtable::Memtable;
 use crate::names::Entry;
 
@@ -42,9 +42,9 @@ proptest! {
 fn a_range_shadows_what_is_older_from_those_who_see_it() {
     let table = Memtable::new(1 << 20);
     table.insert(b"b", Lsn(1), Entry::Inline(b"1"));
-    table.erase(&range(b'a', Some(b'c')), Lsn(2));
+    table.delete_range(&range(b'a', Some(b'c')), Lsn(2));
     table.insert(b"b", Lsn(3), Entry::Inline(b"3"));
-    table.erase(&range(b'b', None), Lsn(4));
+    table.delete_range(&range(b'b', None), Lsn(4));
     let value = |lsn| table.get(b"b", Lsn(lsn));
     assert_eq!(value(1), Some((Lsn(1), Entry::Inline(b"1"))));
     assert_eq!(value(2), Some((Lsn(2), Entry::Tombstone)));
@@ -62,13 +62,13 @@ fn a_memtable_takes_a_bounded_number_of_ranges_but_a_whole_batch() {
     assert!(table.is_empty() && table.takes_ranges(RANGES_MAX, 1 << 20));
     for lsn in 1..=RANGES_MAX as u64 {
         assert!(table.takes_ranges(1, 2));
-        table.erase(&range(1, Some(2)), Lsn(lsn));
+        table.delete_range(&range(1, Some(2)), Lsn(lsn));
     }
     assert!(!table.is_empty() && !table.takes_ranges(1, 2) && table.takes_ranges(0, 0));
-    let erasures = table.erasures().expect("there are some");
-    assert_eq!(erasures.union(), [range(1, Some(2))]);
+    let range_tombstones = table.range_tombstones().expect("there are some");
+    assert_eq!(range_tombstones.union(), [range(1, Some(2))]);
     let long = Memtable::new(1 << 20);
-    long.erase(&KeyRange::new(vec![7; 4096], None), Lsn(1));
+    long.delete_range(&KeyRange::new(vec![7; 4096], None), Lsn(1));
     assert!(!long.takes_ranges(1, RANGE_BYTES_MAX - 4095));
     assert!(long.takes_ranges(1, RANGE_BYTES_MAX - 4096));
 }
