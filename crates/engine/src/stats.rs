@@ -13,13 +13,13 @@ pub struct LevelStats {
     pub runs: usize,
     /// Runs that have a tree across their segments.
     pub trees: usize,
-    /// Segments, including index segments of trees. A segment in several pieces counts once.
+    /// Segments, including index segments of trees. A segment with several bounds counts once.
     pub segments: usize,
     /// Index segments of trees.
     pub index_segments: usize,
     /// Bytes of all these segments.
     pub bytes: u64,
-    /// Entries in them, including those that are clipped.
+    /// Entries in them, including those out of bounds.
     pub entries: u64,
 }
 

@@ -9,7 +9,7 @@
 //! edit    := format: u8 (7)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
 //!            [follows] [own_mark] [time]
 //!            list(place)                      -- level segments removed
-//!            list(place range)                -- level segments clipped
+//!            list(place range)                -- new bounds of level segments
 //!            list(level: u8  run  segment)    -- level segments added
 //!            list(log: u8  ordinal number epoch base_lsn  0 | end+1)   -- log segments added
 //!            list(log: u8  number end)        -- log segments sealed
@@ -103,15 +103,15 @@ pub struct LevelSegment {
     pub len: u32,
     /// Checksum of all `len` bytes, with identity `Kind::Segment`, region, number, epoch, offset 0.
     pub checksum: u32,
-    /// Entries, tombstones included, clipped or not.
+    /// Entries, tombstones included, within bounds or not.
     pub entries: u32,
-    /// Tombstones, clipped or not.
+    /// Tombstones, within bounds or not.
     pub tombstones: u32,
     /// The keys for which the segment is asked. What it holds beside them is dead.
     pub range: KeyRange,
-    /// Bytes of keys and values in the large log that its entries point to, clipped or not.
+    /// Bytes of keys and values in the large log that its entries point to, within bounds or not.
     pub large_bytes: u64,
-    /// Bytes of keys and values in the medium log that its entries point to, clipped or not.
+    /// Bytes of keys and values in the medium log that its entries point to, within bounds or not.
     pub medium_bytes: u64,
     /// What it is. An index segment of a tree stands for no key: its range is that of its separators,
     /// and it has no entries. The keys of a medium segment are those of its values.
@@ -119,7 +119,7 @@ pub struct LevelSegment {
 }
 
 impl LevelSegment {
-    /// Whether any of its entries, clipped or not, points into a log.
+    /// Whether any of its entries, within bounds or not, points into a log.
     #[must_use]
     pub const fn points_into_logs(&self) -> bool {
         self.large_bytes > 0 || self.medium_bytes > 0
@@ -185,11 +185,11 @@ pub struct Edit {
     pub checkpoint: bool,
     /// Which numbers of the version it raises.
     pub numbers: EditNumbers,
-    /// Level segments that no longer belong to the version, with all their pieces.
+    /// Level segments that no longer belong to the version, with all their bounds.
     pub removed: Vec<Place>,
     /// Level segments that stand for fewer keys from now on: for those of the range, or of all the
     /// ranges where a segment is named several times because its middle was consumed.
-    pub clipped: Vec<(Place, KeyRange)>,
+    pub bounds: Vec<(Place, KeyRange)>,
     /// Level segments that belong to the version from now on. One that is removed at another
     /// place by the same edit is moved.
     pub added: Vec<(u8, RunId, LevelSegment)>,
@@ -236,7 +236,7 @@ impl Edit {
             put_varint(&mut out, number);
         }
         put_list(&mut out, &self.removed, |out, place| put_place(out, *place));
-        put_list(&mut out, &self.clipped, |out, (place, range)| {
+        put_list(&mut out, &self.bounds, |out, (place, range)| {
             put_place(out, *place);
             put_range(out, range);
         });
@@ -324,7 +324,7 @@ impl Edit {
                 time,
             },
             removed: get_list(&mut from, get_place)?,
-            clipped: get_list(&mut from, |from| Ok((get_place(from)?, get_range(from)?)))?,
+            bounds: get_list(&mut from, |from| Ok((get_place(from)?, get_range(from)?)))?,
             added: get_list(&mut from, |from| {
                 let (level, run) = (get_level(from)?, RunId(from.varint()?));
                 let segment = get_segment(from)?;

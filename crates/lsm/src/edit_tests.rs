@@ -106,7 +106,7 @@ prop_compose! {
         (mark, own_mark) in (prop::option::of(number()), prop::option::of(number())),
         follows in prop::option::of(any::<u64>()),
         removed in prop::collection::vec(place(), 0..4),
-        clipped in prop::collection::vec((place(), range()), 0..4),
+        bounds in prop::collection::vec((place(), range()), 0..4),
         added in prop::collection::vec((1..=LEVELS_MAX, any::<u64>(), level_segment()), 0..4),
         logs_added in prop::collection::vec(log_segment(), 0..4),
         logs_sealed in prop::collection::vec(point(), 0..4),
@@ -144,7 +144,7 @@ prop_compose! {
                 time: time.map(Moment),
             },
             removed,
-            clipped,
+            bounds,
             added,
             logs: LogChanges {
                 added: logs_added,
@@ -209,7 +209,7 @@ fn sample() -> Edit {
             ..EditNumbers::default()
         },
         removed: vec![place(7)],
-        clipped: vec![(place(8), KeyRange::new("b", None))],
+        bounds: vec![(place(8), KeyRange::new("b", None))],
         added: vec![(
             2,
             RunId(0),
@@ -262,7 +262,7 @@ fn the_bytes_never_change() {
     let expected: &[u8] = &[
         7, 10, 5, 1, 10, 64, // format, flags, seq, epoch, replay_from, mark
         1, 1, 3, 7, // removed
-        1, 1, 3, 8, 1, b'b', 0, // clipped
+        1, 1, 3, 8, 1, b'b', 0, // bounds
         1, 2, 0, 9, 1, 0x80, 0x20, 0xcd, 0xab, 0, 0, 10, 1, 100, 0, 1, b'a', 1, 1, b'c',
         0, // added
         1, 1, 2, 5, 1, 11, 0, // logs added
@@ -318,7 +318,7 @@ fn tree_sample() -> Edit {
 #[test]
 fn the_bytes_of_trees_never_change() {
     let expected: &[u8] = &[
-        7, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, clipped
+        7, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, bounds
         2, 1, 4, 8, 1, 0x80, 0x20, 7, 0, 0, 0, 1, 0, 0, 0, 1, b'a', 1, 1, b'c', 1, // leaves
         1, 4, 9, 1, 0x80, 0x20, 7, 0, 0, 0, 0, 0, 0, 0, 1, b'a', 1, 1, b'c', 3, // index
         0, 0, 0, 0, // logs
@@ -338,7 +338,7 @@ fn the_bytes_of_trees_never_change() {
 fn an_edit_reads_well() {
     let text = "edit 5 epoch 1 replay 10 mark 64\n  \
         - L1.3:7\n  \
-        clip L1.3:8 [b, end)\n  \
+        bounds L1.3:8 [b, end)\n  \
         + L2.0:9 [a, c) epoch 1 len 4096 sum 0xabcd entries 10 tombstones 1 large 100\n  \
         + recovery#2:5 epoch 1 base 11\n  \
         seal recovery:3@4000\n  \

@@ -18,17 +18,20 @@ use crate::version::{LevelEntry, Version};
 pub fn recount(version: &Version) -> Result<Vec<Miscount>, LevelError> {
     let runs = version.runs().flat_map(|(_, run)| &run.segments);
     let parts = version.uncounted().values().flat_map(|rest| &rest.parts);
-    let mut pieces: BTreeMap<SegmentNumber, Vec<&LevelEntry>> = BTreeMap::new();
+    let mut by_number: BTreeMap<SegmentNumber, Vec<&LevelEntry>> = BTreeMap::new();
     for entry in runs.chain(parts) {
         let has_leaves = matches!(entry.segment.form, Form::SelfContained | Form::Leaves);
         if has_leaves && entry.segment.points_into_logs() {
-            pieces.entry(entry.segment.number).or_default().push(entry);
+            by_number
+                .entry(entry.segment.number)
+                .or_default()
+                .push(entry);
         }
     }
     let mut found = BTreeMap::new();
-    for pieces in pieces.values() {
-        let ranges: Vec<&KeyRange> = pieces.iter().map(|piece| &piece.segment.range).collect();
-        count(version, pieces[0], &ranges, &mut found)?;
+    for entries in by_number.values() {
+        let ranges: Vec<&KeyRange> = entries.iter().map(|entry| &entry.segment.range).collect();
+        count(version, entries[0], &ranges, &mut found)?;
     }
     let counted = version.log_uses();
     let numbers: BTreeSet<_> = counted.keys().chain(found.keys()).copied().collect();

@@ -182,7 +182,7 @@ pub(crate) fn faults_of(version: &Version, entry: &LevelEntry, bytes: &Buffer) -
             _ => None,
         };
         let keys = match keys {
-            Some(keys) => clipped(&keys, &all()),
+            Some(keys) => trimmed(&keys, &all()),
             None => all(),
         };
         Found(kind, fault, keys)
@@ -208,7 +208,7 @@ fn keys_around(name: SegmentName, bytes: &Buffer, fault: &Fault) -> Option<KeyRa
     ))
 }
 
-fn clipped(keys: &KeyRange, to: &[KeyRange]) -> Vec<KeyRange> {
+fn trimmed(keys: &KeyRange, to: &[KeyRange]) -> Vec<KeyRange> {
     let both = to.iter().map(|range| range.intersection(keys));
     both.filter(|range| !range.is_empty()).collect()
 }

@@ -74,7 +74,7 @@ argosy_base::mutants! {
         /// Pointers that a merge dropped are dropped again by the next one, if it was given up.
         count_twice,
         /// Where a range tombstone cut a part off a segment, pointers outside of the part are dropped, too.
-        count_clipped,
+        count_out_of_bounds,
         /// A pointer of a memtable counts as added although it is not written.
         count_unwritten,
         /// Merges leave out what they found damaged, and consume it all the same.
@@ -284,7 +284,7 @@ impl Settings {
     /// - the flush of one memtable: its bytes, an eighth for indexes and filters, and the segment
     ///   that is not full at the end, here and in the medium log;
     /// - a merge of the few segments that it reads on a full device, and as many that are left
-    ///   clipped until the next merge has consumed the rest of them.
+    ///   trimmed until the next merge has consumed the rest of them.
     ///
     /// The other half are the log segments that opening takes, those that deletes take, a manifest
     /// that has grown, and the checkpoint that begins it anew.

@@ -128,7 +128,7 @@ fn a_large_range_frees_its_segments_without_a_merge() {
     }
 }
 
-/// Ranges inside of segments: the rest of these is merged once it is little, or lies in many pieces.
+/// Ranges inside of segments: the rest of these is merged once it is little, or has many bounds.
 #[test]
 fn small_ranges_give_their_space_back_in_merges() {
     let mut machine = Machine::new(tiny(), 2048, 6);

@@ -47,14 +47,14 @@ enum Kind {
     FlushOfNothing,
     /// It took away segments, or a part of some, or of a tree.
     CutSegment,
-    CutPiece,
+    CutBounds,
     CutTree,
     /// Segments of L1, of a level below, and a tree, went down as they were.
     MoveFromL1,
     MoveBelow,
     MoveTree,
     /// A merge left a part of an input, wrote nothing, wrote a tree.
-    LeftPiece,
+    LeftBounds,
     WroteNothing,
     WroteTree,
     /// Why it was begun: L1 was full, or a level below.
@@ -69,7 +69,7 @@ enum Kind {
     Pack,
     /// The medium log was too long.
     Drain,
-    /// A segment lay in pieces, or little of it was left.
+    /// A segment had several bounds, or little of it was left.
     Loose,
     /// Dead values were looked for, in the level above the last, or in any.
     Lower,
@@ -112,7 +112,7 @@ fn kinds(before: &Version, after: &Version, why: Kind) -> BTreeSet<Kind> {
             .filter_map(|(number, was)| Some((was, new.get(number)?)))
     };
     let moved: Vec<_> = both().filter(|(was, is)| was.0 != is.0).collect();
-    let clipped: Vec<_> = both()
+    let trimmed: Vec<_> = both()
         .filter(|(was, is)| was.0 == is.0 && was.1 != is.1)
         .collect();
     let mut kinds = BTreeSet::from([Kind::Depth(after.deepest())]);
@@ -122,9 +122,9 @@ fn kinds(before: &Version, after: &Version, why: Kind) -> BTreeSet<Kind> {
             false => Kind::Flush,
         });
         kinds.extend((!gone.is_empty()).then_some(Kind::CutSegment));
-        kinds.extend(clipped.iter().map(|(was, _)| match was.2 {
+        kinds.extend(trimmed.iter().map(|(was, _)| match was.2 {
             Form::Leaves => Kind::CutTree,
-            _ => Kind::CutPiece,
+            _ => Kind::CutBounds,
         }));
     } else if !moved.is_empty() {
         kinds.extend(moved.iter().map(|(was, _)| match was {
@@ -132,16 +132,16 @@ fn kinds(before: &Version, after: &Version, why: Kind) -> BTreeSet<Kind> {
             (1, _, _) => Kind::MoveFromL1,
             _ => Kind::MoveBelow,
         }));
-    } else if !gone.is_empty() || !clipped.is_empty() {
+    } else if !gone.is_empty() || !trimmed.is_empty() {
         // Only packing takes nothing but segments of the last level.
         let last = before.deepest();
         let within = gone.iter().all(|number| old[*number].0 == last)
-            && clipped.iter().all(|(was, _)| was.0 == last);
+            && trimmed.iter().all(|(was, _)| was.0 == last);
         kinds.insert(match why {
             Kind::Space if within => Kind::Pack,
             why => why,
         });
-        kinds.extend((!clipped.is_empty()).then_some(Kind::LeftPiece));
+        kinds.extend((!trimmed.is_empty()).then_some(Kind::LeftBounds));
         kinds.extend(fresh.is_empty().then_some(Kind::WroteNothing));
         let tree = fresh.iter().any(|(_, is)| is.2 == Form::Leaves);
         kinds.extend(tree.then_some(Kind::WroteTree));
@@ -445,7 +445,7 @@ fn after_merges_until_nothing_is_left() {
     rig.flush();
     rig.compact();
     assert_eq!(rig.engine().version().deepest(), 0);
-    let merges = [Kind::FullL1, Kind::FullBelow, Kind::LeftPiece];
+    let merges = [Kind::FullL1, Kind::FullBelow, Kind::LeftBounds];
     rig.saw_all(&merges);
     rig.saw_all(&[Kind::Asked, Kind::WroteNothing]);
 }
@@ -466,7 +466,7 @@ fn after_ranges_are_removed() {
     rig.saw_all(&[
         Kind::FlushOfNothing,
         Kind::CutSegment,
-        Kind::CutPiece,
+        Kind::CutBounds,
         Kind::Loose,
     ]);
 }

@@ -7,14 +7,14 @@
 //! ```
 //!
 //! Nothing is read and nothing is written: a segment all of whose keys are in the ranges goes, and the
-//! others stand for what is left of theirs, in several pieces if need be, as where a merge consumed a part
+//! others stand for what is left of theirs, with several bounds if need be, as where a merge consumed a part
 //! ([`plan`](super::plan)). So a level never has to know of a range, nor does a reader of it; and the
 //! space of what went is free with the edit. Where a segment points into logs, what is cut off of it stays
 //! until its pointers are counted ([`uncounted`](super::uncounted)).
 //!
-//! An edit names all pieces of each segment that it cuts, those of earlier cuts included, so it grows with each flush
+//! An edit names all bounds of each segment that it cuts, those of earlier cuts included, so it grows with each flush
 //! that cuts the same segments. If its bounds take more than [`CUT_BYTES_MAX`], the flush waits until merges have made
-//! fewer pieces and runs. At the end of that each level is one run of segments in one piece. The bounds of a
+//! fewer bounds and runs. At the end of that each level is one run of segments with one range. The bounds of a
 //! memtable's ranges take little more than one batch, 1 MiB, and an edit names each of them twice a run: a few MiB.
 //!
 //! Invariants: what the version binds outside of the ranges stays, and nothing inside does. Whoever made a
@@ -31,7 +31,7 @@ use crate::names::Form;
 use crate::read::passing_reader;
 use crate::version::{Run, Version};
 
-/// Bytes of bounds that an edit names before merges make fewer pieces: an eighth of the longest edit that another
+/// Bytes of bounds that an edit names before merges make them fewer: an eighth of the longest edit that another
 /// member takes.
 pub(crate) const CUT_BYTES_MAX: usize = 8 << 20;
 
@@ -48,8 +48,8 @@ pub(crate) struct Cut {
     removed: Vec<Place>,
     /// Parts that are cut off, with pointers that nobody has counted.
     uncounted: Vec<LevelSegment>,
-    /// What is left of the others, all pieces of a segment together.
-    clipped: Vec<(Place, KeyRange)>,
+    /// What is left of the others, all bounds of a segment together.
+    bounds: Vec<(Place, KeyRange)>,
     /// Index segments of trees that go.
     index: Vec<Place>,
 }
@@ -77,27 +77,29 @@ impl Cut {
             return;
         }
         let before = self.removed.len();
-        // Other segments may have come between the pieces of one.
-        let mut pieces: BTreeMap<_, Vec<&LevelSegment>> = BTreeMap::new();
+        // Other segments may have come between the bounds of one.
+        let mut trimmed: BTreeMap<_, Vec<&LevelSegment>> = BTreeMap::new();
         for number in touched {
-            let own = run.pieces(number).map(|entry| &*entry.segment);
-            pieces.insert(number, own.collect());
+            let own = run.entries_of(number).map(|entry| &*entry.segment);
+            trimmed.insert(number, own.collect());
         }
-        for pieces in pieces.values() {
-            let segment = pieces[0];
+        for entries in trimmed.values() {
+            let segment = entries[0];
             let place = Place {
                 level,
                 run: run.id,
                 number: segment.number,
             };
-            let left = pieces.iter().flat_map(|piece| left_of(&piece.range, union));
-            let clipped = self.clipped.len();
-            self.clipped.extend(left.map(|range| (place, range)));
-            if self.clipped.len() == clipped {
+            let left = entries
+                .iter()
+                .flat_map(|entry| left_of(&entry.range, union));
+            let before = self.bounds.len();
+            self.bounds.extend(left.map(|range| (place, range)));
+            if self.bounds.len() == before {
                 self.removed.push(place);
             }
             if segment.points_into_logs() {
-                let parts = pieces.iter().flat_map(|piece| parts_in(piece, union));
+                let parts = entries.iter().flat_map(|entry| parts_in(entry, union));
                 self.uncounted.extend(parts);
             }
         }
@@ -119,7 +121,7 @@ impl Cut {
     pub(crate) fn note_sparse(&self, version: &Version, sparse: &mut BTreeSet<SegmentNumber>) {
         let most = SPARSE_STEP.min(SPARSE_MAX.saturating_sub(sparse.len()));
         let same = |a: &(Place, KeyRange), b: &(Place, KeyRange)| a.0 == b.0;
-        let segments = self.clipped.chunk_by(same).take(most);
+        let segments = self.bounds.chunk_by(same).take(most);
         sparse.extend(segments.filter_map(|left| {
             let number = left[0].0.number;
             let entry = version.level_segment(number)?;
@@ -129,30 +131,30 @@ impl Cut {
         }));
     }
 
-    /// Bytes of the bounds of all pieces.
+    /// Bytes of all bounds.
     #[must_use]
     pub(crate) fn bytes(&self) -> usize {
-        let clipped = self.clipped.iter().map(|(_, range)| range);
+        let bounds = self.bounds.iter().map(|(_, range)| range);
         let uncounted = self.uncounted.iter().map(|part| &part.range);
-        clipped.chain(uncounted).map(bound_bytes).sum()
+        bounds.chain(uncounted).map(bound_bytes).sum()
     }
 
-    /// Writes removals and clips into `edit`.
+    /// Writes removals and new bounds into `edit`.
     pub(crate) fn take_away(&self, edit: &mut Edit) {
         edit.removed.extend(self.removed.iter().chain(&self.index));
-        edit.clipped.extend_from_slice(&self.clipped);
+        edit.bounds.extend_from_slice(&self.bounds);
         let uncounted = self.uncounted.iter().cloned();
         edit.added
             .extend(uncounted.map(|part| (UNCOUNTED, RunId(0), part)));
     }
 }
 
-/// The parts of `piece` that lie in `union`.
-fn parts_in(piece: &LevelSegment, union: &[KeyRange]) -> impl Iterator<Item = LevelSegment> {
-    let parts = union.iter().map(|range| piece.range.intersection(range));
+/// The parts of `segment` that lie in `union`.
+fn parts_in(segment: &LevelSegment, union: &[KeyRange]) -> impl Iterator<Item = LevelSegment> {
+    let parts = union.iter().map(|range| segment.range.intersection(range));
     let parts = parts.filter(|part| !part.is_empty());
     parts.map(|range| LevelSegment {
         range,
-        ..piece.clone()
+        ..segment.clone()
     })
 }

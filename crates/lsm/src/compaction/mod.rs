@@ -7,13 +7,13 @@
 //! [`uncounted`] (pointers of what was cut off), [`medium`] and [`values`] (where the values of medium pairs go).
 
 pub(crate) mod below;
+pub(crate) mod bounded;
 pub(crate) mod build;
 pub(crate) mod cut;
 mod growing;
 pub(crate) mod medium;
 mod pack;
 pub mod pick;
-pub(crate) mod pieces;
 pub mod plan;
 pub mod policy;
 mod references;
@@ -23,7 +23,7 @@ pub(crate) mod values;
 pub(crate) mod whole;
 pub(crate) mod why;
 
+pub use bounded::Levels;
 pub use pick::pick;
-pub use pieces::Levels;
 pub use policy::{Choice, Picked, Policy};
 pub use why::Why;

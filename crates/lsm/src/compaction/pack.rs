@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use argosy_base::KeyRange;
 
-use super::pieces::Pieces;
+use super::bounded::BoundedRun;
 
 /// What packing a part of L1 comes to.
 struct Packed {
@@ -28,7 +28,7 @@ struct Packed {
 /// and at most seven eighths of those that it frees.
 #[must_use]
 pub(super) fn packed_l1(
-    runs: &[Pieces<'_>],
+    runs: &[BoundedRun<'_>],
     segment_bytes: u64,
     most: usize,
     behind: &[u8],
@@ -36,10 +36,10 @@ pub(super) fn packed_l1(
     if segment_bytes == 0 || runs.len() < 2 {
         return None;
     }
-    let pieces = || runs.iter().flat_map(|run| run.range(0..run.len()));
-    let starts = pieces().map(|piece| piece.range.from.as_slice().max(behind));
+    let bounded = || runs.iter().flat_map(|run| run.range(0..run.len()));
+    let starts = bounded().map(|bounded| bounded.range.from.as_slice().max(behind));
     let starts: BTreeSet<&[u8]> = starts.collect();
-    let ends = pieces().filter_map(|piece| piece.range.to.as_deref());
+    let ends = bounded().filter_map(|bounded| bounded.range.to.as_deref());
     let ends: BTreeSet<&[u8]> = ends.collect();
     let best_from = |from: &[u8]| {
         let ends = ends.iter().filter(|end| **end > from);
@@ -54,7 +54,7 @@ pub(super) fn packed_l1(
 }
 
 impl Packed {
-    fn of(runs: &[Pieces<'_>], segment_bytes: u64, range: KeyRange) -> Self {
+    fn of(runs: &[BoundedRun<'_>], segment_bytes: u64, range: KeyRange) -> Self {
         let (mut holding, mut freed, mut live) = (0, 0, 0);
         for run in runs {
             let places = run.overlapping(&range);

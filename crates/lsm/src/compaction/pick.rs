@@ -8,10 +8,10 @@
 //!    everywhere, no level is full.
 //! 3. In a level the part begins with the oldest segment (in L1: with the first segment
 //!    of the oldest run) and takes its neighbours to the right until the input reaches
-//!    `part_bytes`. Parts thereby walk through a level from left to right, and what a part clipped
+//!    `part_bytes`. Parts thereby walk through a level from left to right, and what a part trimmed
 //!    is the beginning of the next one.
 //! 4. The part is widened to the bounds of the segments that it overlaps below, so that those are
-//!    consumed whole and only the upper level is clipped.
+//!    consumed whole and only the upper level is trimmed.
 //! 5. Segments that overlap nothing are moved instead: only the manifest changes.
 //! 6. What points into the medium log is merged from the lowest level but one if that has any: into the last level,
 //!    where values are in place.
@@ -27,12 +27,12 @@ use std::collections::BTreeSet;
 
 use argosy_base::KeyRange;
 
+use super::bounded::{BoundedRun, Levels};
 use super::pack::packed_l1;
-use super::pieces::{Levels, Pieces};
 use super::policy::{Aim, At, Choice, Picked, Policy};
 use super::why::Why;
 use crate::edit::LEVELS_MAX;
-use crate::version::PIECES_MAX;
+use crate::version::BOUNDS_MAX;
 
 /// Most segments that one move takes down: bounds the edit.
 const MOVES_MAX: usize = 64;
@@ -105,11 +105,11 @@ fn wasteful(shape: &Levels<'_>, policy: &Policy) -> Option<u8> {
 /// Once none is wasteful, everything lies in one level and nothing in it is shadowed.
 fn is_wasteful(shape: &Levels<'_>, level: u8) -> bool {
     let own = shape.runs(level);
-    let holds = |runs: &[Pieces<'_>]| runs.iter().any(|run| !run.is_empty());
+    let holds = |runs: &[BoundedRun<'_>]| runs.iter().any(|run| !run.is_empty());
     let deeper = shape.levels.get(usize::from(level)..).unwrap_or(&[]);
     holds(own)
         && (own.iter().filter(|run| !run.is_empty()).count() > 1
-            || own.iter().any(Pieces::holds_tombstones)
+            || own.iter().any(BoundedRun::holds_tombstones)
             || deeper.iter().any(|runs| holds(runs)))
 }
 
@@ -119,7 +119,7 @@ fn is_wasteful(shape: &Levels<'_>, level: u8) -> bool {
 fn drained(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     let most = policy.drain?;
     let last = u8::try_from(shape.levels.len()).expect("there are few levels");
-    let holds = |level: &u8| shape.runs(*level).iter().any(Pieces::points_to_medium);
+    let holds = |level: &u8| shape.runs(*level).iter().any(BoundedRun::points_to_medium);
     let above = (1..last).rev().find(holds);
     let level = above.or_else(|| (1..=last).find(holds))?;
     let range = if level == last && last > 1 {
@@ -149,12 +149,12 @@ fn lowered(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     })
 }
 
-/// All pieces of a segment of which there are too many, or of which too little is left: of the last level, merged
-/// from the level above into itself. Other segments may have come between the pieces: where these are too many, some
-/// pieces, and at least one.
+/// All bounds of a segment of which there are too many, or of which too little is left: of the last level, merged
+/// from the level above into itself. Other segments may have come between the bounds: where these are too many, some
+/// bounds, and at least one.
 fn loose(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
-    let pieces_max = match policy.aim {
-        Aim::Levels => PIECES_MAX,
+    let bounds_max = match policy.aim {
+        Aim::Levels => BOUNDS_MAX,
         Aim::ShortCut => 2,
     };
     for (level, runs) in (1u8..).zip(&shape.levels) {
@@ -166,7 +166,7 @@ fn loose(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
         };
         let behind = policy.behind(upper).unwrap_or_default();
         for run in runs {
-            let Some(first) = run.first_loose(behind, pieces_max, &policy.sparse) else {
+            let Some(first) = run.first_loose(behind, bounds_max, &policy.sparse) else {
                 continue;
             };
             let last = last_of(run, first, policy.part.segments_max);
@@ -181,15 +181,17 @@ fn loose(shape: &Levels<'_>, policy: &Policy) -> Option<(u8, KeyRange)> {
     None
 }
 
-/// The last piece of the segment of which `first` is one, but of `most` segments at most, or one.
-fn last_of(run: &Pieces<'_>, first: usize, most: usize) -> usize {
+/// The last of the segment of which `first` is one, but of `most` segments at most, or one.
+fn last_of(run: &BoundedRun<'_>, first: usize, most: usize) -> usize {
     let number = run.get(first).number;
     let mut met = BTreeSet::new();
-    let near = run.range(first..run.len()).take_while(|piece| {
-        met.insert(piece.number);
+    let near = run.range(first..run.len()).take_while(|bounded| {
+        met.insert(bounded.number);
         met.len() <= most.max(1)
     });
-    let own = near.enumerate().filter(|(_, piece)| piece.number == number);
+    let own = near
+        .enumerate()
+        .filter(|(_, bounded)| bounded.number == number);
     first + own.last().map_or(0, |(behind, _)| behind)
 }
 
@@ -201,9 +203,9 @@ fn fits(shape: &Levels<'_>, level: u8, range: KeyRange, most: u64) -> Option<(u8
 /// Bytes that a merge of `range` from `level` into the level below would write, at most.
 fn output_bytes(shape: &Levels<'_>, level: u8, range: &KeyRange) -> u64 {
     let both = [shape.runs(level), shape.runs(level + 1)];
-    let pieces = both.iter().flat_map(|runs| runs.iter());
-    let pieces = pieces.flat_map(|run| run.within(range));
-    pieces.map(|piece| piece.bytes + piece.medium).sum()
+    let bounded = both.iter().flat_map(|runs| runs.iter());
+    let bounded = bounded.flat_map(|run| run.within(range));
+    bounded.map(|bounded| bounded.bytes + bounded.medium).sum()
 }
 
 /// Neighbours of the lowest level that would need seven eighths of the segments that they have, at
@@ -270,7 +272,7 @@ pub fn score(shape: &Levels<'_>, policy: &Policy, level: u8) -> u64 {
         let is_due = is_wanted && runs.len() > 1;
         return if is_due { by_runs.max(100) } else { by_runs };
     }
-    let bytes: u64 = runs.iter().map(Pieces::bytes).sum();
+    let bytes: u64 = runs.iter().map(BoundedRun::bytes).sum();
     let target = target_bytes(policy, level);
     // Exactly at its target a level is full, not over it.
     if bytes <= target {
@@ -286,13 +288,13 @@ pub fn score(shape: &Levels<'_>, policy: &Policy, level: u8) -> u64 {
 pub(crate) fn l1_price(shape: &Levels<'_>) -> Option<u64> {
     let both = [shape.runs(1), shape.runs(2)];
     let all = both.iter().flat_map(|runs| runs.iter());
-    (both[0].len() > 1).then(|| all.map(Pieces::bytes).sum())
+    (both[0].len() > 1).then(|| all.map(BoundedRun::bytes).sum())
 }
 
 /// How many runs of L1, as large as those that it has, hold a fourth of what L2 does. `None` where L1 is empty.
 #[must_use]
 pub(crate) fn l1_runs_worth_merging(shape: &Levels<'_>) -> Option<u64> {
-    let bytes = |level| shape.runs(level).iter().map(Pieces::bytes).sum::<u64>();
+    let bytes = |level| shape.runs(level).iter().map(BoundedRun::bytes).sum::<u64>();
     let count = shape.runs(1).len() as u64;
     (bytes(2) / 4 * count).checked_div(bytes(1))
 }
@@ -311,7 +313,7 @@ pub fn input_bytes(shape: &Levels<'_>, level: u8, range: &KeyRange) -> u64 {
     both.iter()
         .flat_map(|runs| runs.iter())
         .flat_map(|run| run.within(range))
-        .map(|piece| piece.bytes)
+        .map(|bounded| bounded.bytes)
         .sum()
 }
 
@@ -325,27 +327,27 @@ fn moves(shape: &Levels<'_>, policy: &Policy, level: u8) -> Vec<At> {
         return Vec::new();
     };
     let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);
-    let bottom = deeper.iter().flatten().all(Pieces::is_empty);
+    let bottom = deeper.iter().flatten().all(BoundedRun::is_empty);
     let mut found = Vec::new();
     // Only from the oldest run: what a segment of a newer one shadows may be in an older one. And
     // only from its front, so that what stays is merged in order.
     for index in 0..own[run].len() {
-        let piece = own[run].get(index);
+        let bounded = own[run].get(index);
         let alone = shape
             .runs(level + 1)
             .iter()
-            .all(|other| other.overlapping(piece.range).is_empty());
+            .all(|other| other.overlapping(bounded.range).is_empty());
         // A segment whose middle was consumed is there several times, and moves only as a whole.
-        let in_pieces = piece.siblings > 1;
+        let has_siblings = bounded.siblings > 1;
         if !alone
-            || in_pieces
-            || piece.in_tree
-            || (bottom && (piece.tombstones || piece.medium > 0))
+            || has_siblings
+            || bounded.in_tree
+            || (bottom && (bounded.tombstones || bounded.medium > 0))
             || found.len() == MOVES_MAX
         {
             break;
         }
-        found.push(At { run, piece: index });
+        found.push(At { run, place: index });
     }
     found
 }
@@ -421,13 +423,13 @@ fn narrowed(shape: &Levels<'_>, level: u8, range: KeyRange, segments_max: usize)
     let within = |level| shape.runs(level).iter().flat_map(|run| run.within(&range));
     let below = || within(level + 1);
     let starts = within(level).chain(below());
-    let starts = starts.map(|piece| &piece.range.from);
-    let ends = below().filter_map(|piece| piece.range.to.as_ref());
+    let starts = starts.map(|bounded| &bounded.range.from);
+    let ends = below().filter_map(|bounded| bounded.range.to.as_ref());
     let inside = |at: &&Vec<u8>| range.from < **at && range.to.as_ref().is_none_or(|to| *at < to);
     let cuts_none = |at: &&Vec<u8>| {
-        below().all(|piece| {
-            let ended = piece.range.to.as_ref().is_some_and(|to| to <= *at);
-            piece.range.from >= **at || ended
+        below().all(|bounded| {
+            let ended = bounded.range.to.as_ref().is_some_and(|to| to <= *at);
+            bounded.range.from >= **at || ended
         })
     };
     let mut cuts: Vec<_> = starts
@@ -439,7 +441,7 @@ fn narrowed(shape: &Levels<'_>, level: u8, range: KeyRange, segments_max: usize)
         .runs(level)
         .iter()
         .filter_map(|run| run.within(&range).next());
-    let first = own.map(|piece| &piece.range.from).min();
+    let first = own.map(|bounded| &bounded.range.from).min();
     cuts.retain(|at| first.is_some_and(|first| first < *at));
     cuts.sort_unstable();
     cuts.dedup();
@@ -451,23 +453,23 @@ fn narrowed(shape: &Levels<'_>, level: u8, range: KeyRange, segments_max: usize)
     }
 }
 
-/// Segments that a merge of `range` from `level` into the level below would read, those in several pieces by
-/// the pieces.
+/// Segments that a merge of `range` from `level` into the level below would read, those with several bounds by
+/// the bounds.
 fn segments(shape: &Levels<'_>, level: u8, range: &KeyRange) -> usize {
     let both = [shape.runs(level), shape.runs(level + 1)];
-    let pieces = both.iter().flat_map(|runs| runs.iter());
-    let pieces = pieces.flat_map(|run| run.within(range));
-    let parts: usize = pieces
-        .map(|piece| WHOLE.div_ceil(piece.siblings as usize))
+    let bounded = both.iter().flat_map(|runs| runs.iter());
+    let bounded = bounded.flat_map(|run| run.within(range));
+    let parts: usize = bounded
+        .map(|bounded| WHOLE.div_ceil(bounded.siblings as usize))
         .sum();
     parts.div_ceil(WHOLE)
 }
 
-/// What a segment counts, to be divided by its pieces.
+/// What a segment counts, to be divided by its bounds.
 const WHOLE: usize = 5040;
 
 /// From the start of segment `first` of a run to the start of the one behind `last`.
-fn reach(run: &Pieces<'_>, first: usize, last: usize) -> KeyRange {
+fn reach(run: &BoundedRun<'_>, first: usize, last: usize) -> KeyRange {
     let to = match last + 1 < run.len() {
         true => Some(run.get(last + 1).range.from.clone()),
         false => run.get(last).range.to.clone(),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use argosy_base::{KeyRange, SegmentNumber};
 
 use super::*;
-use crate::compaction::pieces::MergePiece;
+use crate::compaction::bounded::Bounded;
 use crate::compaction::policy::{Growth, L1Policy, Packing, PartLimits, Place};
 use crate::compaction::whole::pick_whole;
 
@@ -56,7 +56,7 @@ fn given(word: &str, number: u64) -> Given {
     }
 }
 
-/// How many pieces of the segment called `number` there are in `run`.
+/// How many bounds the segment called `number` has in `run`.
 fn of_segment(run: &[Given], number: u64) -> u32 {
     let own = run.iter().filter(|given| given.number == number);
     u32::try_from(own.count()).unwrap()
@@ -85,8 +85,8 @@ fn parse(input: &str) -> Vec<Vec<Vec<Given>>> {
         .collect()
 }
 
-fn piece_of<'g>(run: &[Given], given: &'g Given) -> MergePiece<'g> {
-    MergePiece {
+fn piece_of<'g>(run: &[Given], given: &'g Given) -> Bounded<'g> {
+    Bounded {
         range: &given.range,
         bytes: given.bytes,
         number: given.number,
@@ -97,13 +97,13 @@ fn piece_of<'g>(run: &[Given], given: &'g Given) -> MergePiece<'g> {
     }
 }
 
-fn pieces_of(run: &[Given]) -> Pieces<'_> {
-    Pieces::given(run.iter().map(|given| piece_of(run, given)).collect())
+fn bounded_of(run: &[Given]) -> BoundedRun<'_> {
+    BoundedRun::given(run.iter().map(|given| piece_of(run, given)).collect())
 }
 
 fn shape_of(given: &[Vec<Vec<Given>>]) -> Levels<'_> {
     let levels = given.iter();
-    let levels = levels.map(|runs| runs.iter().map(|run| pieces_of(run)).collect());
+    let levels = levels.map(|runs| runs.iter().map(|run| bounded_of(run)).collect());
     Levels {
         levels: levels.collect(),
     }
@@ -192,8 +192,8 @@ fn describe(shape: &Levels<'_>, policy: &Policy, picked: Option<&Picked>) -> Str
         Some(Choice::Move { level, segments }) => {
             write!(out, "move L{level}").unwrap();
             for at in segments {
-                let piece = shape.levels[usize::from(*level) - 1][at.run].get(at.piece);
-                write!(out, " {}", piece.range).unwrap();
+                let bounded = shape.levels[usize::from(*level) - 1][at.run].get(at.place);
+                write!(out, " {}", bounded.range).unwrap();
             }
             out.push('\n');
         }
@@ -218,7 +218,7 @@ fn overlapping_below(
         .unwrap_or_default();
     let found: Vec<_> = below
         .iter()
-        .flat_map(|run| run.within(range).map(|piece| piece.range.clone()))
+        .flat_map(|run| run.within(range).map(|bounded| bounded.range.clone()))
         .collect();
     found.into_iter()
 }

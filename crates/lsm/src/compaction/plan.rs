@@ -4,18 +4,18 @@
 //! on top, and there is one compaction at a time. Steps:
 //!
 //! 1. [`shape`] shows a version to [`pick`](super::pick::pick).
-//! 2. [`MergePlan::new`] collects the pieces of the chosen part, and what is left of each segment that
+//! 2. [`MergePlan::new`] collects the segments of the chosen part, and what is left of each segment that
 //!    is only partly consumed.
-//! 3. [`MergePlan::take_away`] writes the removals and clips into the edit that adds the outputs.
+//! 3. [`MergePlan::take_away`] writes the removals and new bounds into the edit that adds the outputs.
 //!
 //! Invariant: what a segment stands for after the edit is what it stood for before, without the
-//! part. Nothing is lost between a clip and the outputs, and no key is in both.
+//! part. Nothing is lost between new bounds and the outputs, and no key is in both.
 
 use std::collections::BTreeSet;
 
 use argosy_base::KeyRange;
 
-use super::pieces::{Levels, Pieces};
+use super::bounded::{BoundedRun, Levels};
 use super::policy::At;
 use crate::damage::Shut;
 use crate::edit::{Edit, LevelSegment, Place, RunId};
@@ -31,7 +31,7 @@ const GATHERED_MAX: usize = 32;
 #[must_use]
 pub fn shape<'v>(version: &'v Version, shut: &Shut) -> Levels<'v> {
     let levels = version.levels().iter().map(|level| {
-        let runs = level.runs.iter().map(|run| Pieces::open(run, shut));
+        let runs = level.runs.iter().map(|run| BoundedRun::open(run, shut));
         runs.filter(|run| shut.is_empty() || !run.is_empty())
             .collect()
     });
@@ -69,8 +69,8 @@ pub struct MergePlan {
     pub inputs: Vec<RunInput>,
     /// Segments that are consumed whole.
     removed: Vec<Place>,
-    /// What is left of the others, all pieces of a segment together.
-    clipped: Vec<(Place, KeyRange)>,
+    /// What is left of the others, all bounds of a segment together.
+    bounds: Vec<(Place, KeyRange)>,
 }
 
 impl MergePlan {
@@ -82,7 +82,7 @@ impl MergePlan {
             run: RunId(0),
             inputs: Vec::new(),
             removed: Vec::new(),
-            clipped: Vec::new(),
+            bounds: Vec::new(),
         };
         for number in [level, level + 1] {
             let runs = version.level(number).map_or(&[][..], |level| &level.runs);
@@ -137,7 +137,7 @@ impl MergePlan {
             run: runs[0].id,
             inputs: Vec::new(),
             removed: Vec::new(),
-            clipped: Vec::new(),
+            bounds: Vec::new(),
         };
         for run in runs.iter().rev() {
             plan.consume(1, run, range);
@@ -150,12 +150,12 @@ impl MergePlan {
         if touched.len() == 0 {
             return;
         }
-        let pieces_read = touched.clone().map(|entry| Input {
+        let inputs = touched.clone().map(|entry| Input {
             entry: entry.clone(),
             range: entry.segment.range.intersection(range),
         });
         self.inputs.push(RunInput {
-            pieces: pieces_read.collect(),
+            inputs: inputs.collect(),
             tree: run.tree.clone(),
         });
         let removed_before = self.removed.len();
@@ -171,13 +171,13 @@ impl MergePlan {
                 number,
             };
             let left: Vec<_> = run
-                .pieces(number)
-                .flat_map(|piece| without(&piece.segment.range, range))
+                .entries_of(number)
+                .flat_map(|entry| without(&entry.segment.range, range))
                 .collect();
             if left.is_empty() {
                 self.removed.push(place);
             } else {
-                self.clipped
+                self.bounds
                     .extend(left.into_iter().map(|range| (place, range)));
             }
         }
@@ -197,14 +197,14 @@ impl MergePlan {
     /// Bytes of the segments that are read from.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let inputs = self.inputs.iter().flat_map(|run| &run.pieces);
+        let inputs = self.inputs.iter().flat_map(|run| &run.inputs);
         inputs.map(|input| u64::from(input.entry.segment.len)).sum()
     }
 
     /// The keys from the first to the last of what is read.
     #[must_use]
     pub fn keys(&self) -> KeyRange {
-        let inputs = self.inputs.iter().flat_map(|run| &run.pieces);
+        let inputs = self.inputs.iter().flat_map(|run| &run.inputs);
         let from = inputs.clone().map(|input| &input.range.from).min();
         let open = inputs.clone().any(|input| input.range.to.is_none());
         let to = inputs.filter_map(|input| input.range.to.as_ref()).max();
@@ -214,10 +214,10 @@ impl MergePlan {
         }
     }
 
-    /// Bytes of pairs that they point to in the medium log, clipped or not.
+    /// Bytes of pairs that they point to in the medium log, within bounds or not.
     #[must_use]
     pub fn medium_bytes(&self) -> u64 {
-        let inputs = self.inputs.iter().flat_map(|run| &run.pieces);
+        let inputs = self.inputs.iter().flat_map(|run| &run.inputs);
         inputs.map(|input| input.entry.segment.medium_bytes).sum()
     }
 
@@ -227,10 +227,10 @@ impl MergePlan {
         shut.has_medium() && self.medium_bytes() > 0
     }
 
-    /// Writes removals and clips into `edit`.
+    /// Writes removals and new bounds into `edit`.
     pub(crate) fn take_away(&self, edit: &mut Edit) {
         edit.removed.extend_from_slice(&self.removed);
-        edit.clipped.extend_from_slice(&self.clipped);
+        edit.bounds.extend_from_slice(&self.bounds);
     }
 }
 
@@ -266,13 +266,13 @@ pub(crate) fn move_down(version: &Version, level: u8, segments: &[At], edit: &mu
     let mut seen = BTreeSet::new();
     for at in segments {
         let run = &runs[at.run];
-        let segment = &run.segments[at.piece].segment;
+        let segment = &run.segments[at.place].segment;
         let place = Place {
             level,
             run: run.id,
             number: segment.number,
         };
-        // The pieces of a segment go together.
+        // The bounds of a segment go together.
         if seen.insert(place) {
             edit.removed.push(place);
         }

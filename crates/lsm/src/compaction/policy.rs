@@ -12,7 +12,7 @@ use crate::edit::LEVELS_MAX;
 pub enum Aim {
     /// Levels that are as large as they should be.
     Levels,
-    /// Fewer runs, and segments in one piece, so that an edit that cuts them is short.
+    /// Fewer runs, and segments with one range, so that an edit that cuts them is short.
     ShortCut,
 }
 
@@ -118,7 +118,7 @@ pub struct At {
     /// Index of the run in its level.
     pub run: usize,
     /// Index of the segment in the run.
-    pub piece: usize,
+    pub place: usize,
 }
 
 /// What to do next, and why.

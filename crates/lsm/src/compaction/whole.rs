@@ -15,8 +15,8 @@
 
 use argosy_base::KeyRange;
 
+use super::bounded::{BoundedRun, Levels};
 use super::pick::{level_for, pick};
-use super::pieces::{Levels, Pieces};
 use super::policy::{At, Choice, Picked, Policy};
 use super::target::RunShape;
 use super::why::Why;
@@ -64,7 +64,7 @@ pub(crate) fn pick_whole(shape: &Levels<'_>, policy: &Policy) -> Option<Picked> 
         runs(level)
             .into_iter()
             .flatten()
-            .map(Pieces::len)
+            .map(BoundedRun::len)
             .sum::<usize>()
     };
     let segments = count(level) + count(level + 1);
@@ -72,7 +72,7 @@ pub(crate) fn pick_whole(shape: &Levels<'_>, policy: &Policy) -> Option<Picked> 
         && count(level + 1) == 0
         && may_sink(shape, level, run)
     {
-        let all = (0..run.len()).map(|piece| At { run: 0, piece });
+        let all = (0..run.len()).map(|place| At { run: 0, place });
         let segments = all.collect();
         let choice = Choice::Move { level, segments };
         return Some(Picked { why, choice });
@@ -87,9 +87,9 @@ pub(crate) fn pick_whole(shape: &Levels<'_>, policy: &Policy) -> Option<Picked> 
 
 /// Whether a run of `level` may go where nothing is: a merge would drop no tombstone of it, and put no
 /// medium value in place.
-fn may_sink(shape: &Levels<'_>, level: u8, run: &Pieces<'_>) -> bool {
+fn may_sink(shape: &Levels<'_>, level: u8, run: &BoundedRun<'_>) -> bool {
     let deeper = shape.levels.get(usize::from(level) + 1..).unwrap_or(&[]);
-    let bottom = deeper.iter().flatten().all(Pieces::is_empty);
+    let bottom = deeper.iter().flatten().all(BoundedRun::is_empty);
     !bottom || !(run.holds_tombstones() || run.points_to_medium())
 }
 

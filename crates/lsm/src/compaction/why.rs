@@ -9,7 +9,7 @@
 //! | [`Medium`](Why::Medium) | `drain` | a level points into the medium log | a part of it goes down |
 //! | [`Lower`](Why::Lower) | `lowers` | there are two levels below L1 | a part of the upper one goes down |
 //! | [`Short`](Why::Short) | `reclaim` | the lowest level has short neighbours | they become fewer |
-//! | [`Cut`](Why::Cut) | nobody, or `sparse` | a segment is in many pieces, or little of it is left | it is made anew |
+//! | [`Cut`](Why::Cut) | nobody, or `sparse` | a segment has many bounds, or little of it is left | it is made anew |
 //!
 //! The second column names fields of [`Policy`](super::policy::Policy). A full device sets `reclaim`, `drain` and
 //! `pack_first`. Garbage collection sets `reclaim` and `drain`, or `lowers`. A request for one level sets `reclaim`.
@@ -38,8 +38,8 @@ pub enum Why {
     Lower,
     /// Space is to become free and nothing is shadowed any more: short neighbours in the lowest level are packed.
     Short,
-    /// Range deletions have cut a segment into many pieces, or have left little of it. Its space becomes free with its
-    /// last piece.
+    /// Range deletions have left a segment many bounds, or little of it. Its space becomes free with the
+    /// last of its bounds.
     Cut,
 }
 

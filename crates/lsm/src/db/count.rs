@@ -45,7 +45,7 @@ pub(super) fn estimate(view: &ReadView, reading: &Reading) -> u64 {
         let mut seen = BTreeSet::new();
         for entry in &run.segments {
             let segment = &entry.segment;
-            // Of a segment in pieces all have to be gone.
+            // Of a segment with several bounds all have to be gone.
             let is_gone = left_of(&segment.range, &gone).next().is_none();
             if is_gone || !seen.insert(segment.number) {
                 continue;
@@ -56,7 +56,7 @@ pub(super) fn estimate(view: &ReadView, reading: &Reading) -> u64 {
             let begun = Begun {
                 run,
                 place,
-                pieces: run.places_overlapping(&others),
+                places: run.places_overlapping(&others),
             };
             let others = entries_of(reading, &view.version, &begun, &others, &mut left);
             count += keys.saturating_sub(others.unwrap_or(0));

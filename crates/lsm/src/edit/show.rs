@@ -107,8 +107,8 @@ impl fmt::Display for Edit {
         for place in &self.removed {
             write!(f, "\n  - {place}")?;
         }
-        for (place, range) in &self.clipped {
-            write!(f, "\n  clip {place} {range}")?;
+        for (place, range) in &self.bounds {
+            write!(f, "\n  bounds {place} {range}")?;
         }
         for (level, run, segment) in &self.added {
             write!(f, "\n  + {}:{segment}", Home(*level, *run))?;

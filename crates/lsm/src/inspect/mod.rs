@@ -313,7 +313,7 @@ pub fn owners(regions: &[InspectedRegion]) -> BTreeMap<DeviceSegment, Vec<Owner>
             for entry in run.entries() {
                 let owner = Owner::Level(id, level, run.id, entry.segment.number);
                 let list = owners.entry(entry.stored.place()).or_default();
-                // A segment whose middle was consumed is named once for each piece.
+                // A segment whose middle was consumed is named once for each of its bounds.
                 if !list.contains(&owner) {
                     list.push(owner);
                 }

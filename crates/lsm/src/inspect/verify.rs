@@ -268,13 +268,14 @@ impl Verifier<'_> {
         let (version, number) = (self.version, name.number);
         let mut lost = 0u64;
         let recounted = &mut self.recounted;
-        let seen: Vec<_> = run.into_iter().flat_map(|run| run.pieces(number)).collect();
+        let seen = run.into_iter().flat_map(|run| run.entries_of(number));
+        let seen: Vec<_> = seen.collect();
         let cut_off = version.uncounted().get(&number);
         let cut_off = cut_off.map_or(&[][..], |rest| &rest.parts);
         let visit = |key: &[u8], entry: Entry<'_>| {
             let (at, value_len) = entry.pointer()?;
-            let holds = |piece: &LevelEntry| piece.segment.range.contains(key);
-            let is_seen = seen.iter().any(|piece| holds(piece));
+            let holds = |entry: &LevelEntry| entry.segment.range.contains(key);
+            let is_seen = seen.iter().any(|entry| holds(entry));
             if !is_seen && !cut_off.iter().any(holds) {
                 // It was consumed: it leads anywhere.
                 return None;

@@ -387,16 +387,16 @@ pub(crate) struct Begun<'v> {
     /// Its place among the version's runs.
     pub(crate) place: usize,
     /// The places of its segments that have keys of the range; not empty.
-    pub(crate) pieces: Range<usize>,
+    pub(crate) places: Range<usize>,
 }
 
 impl<'v> Begun<'v> {
     /// The segment in which it begins.
     fn first<const DOWN: bool>(&self) -> &'v LevelEntry {
         let at = if DOWN {
-            self.pieces.end - 1
+            self.places.end - 1
         } else {
-            self.pieces.start
+            self.places.start
         };
         &self.run.segments[at]
     }
@@ -412,9 +412,9 @@ pub(crate) fn begun<'v>(version: &'v Version, range: &KeyRange) -> Vec<Begun<'v>
     let runs = version.runs().enumerate().map(|(place, (_, run))| Begun {
         run,
         place,
-        pieces: run.places_overlapping(range),
+        places: run.places_overlapping(range),
     });
-    runs.filter(|begun| !begun.pieces.is_empty()).collect()
+    runs.filter(|begun| !begun.places.is_empty()).collect()
 }
 
 /// Puts the leaves in which a scan of `range` begins in `runs` into the cache, and those behind them that it
@@ -436,8 +436,8 @@ pub(crate) fn warm<const DOWN: bool>(
         let Ok(segment) = reader(entry, reading.region, &reading.cache, Fetch::Device) else {
             continue;
         };
-        let piece = entry.segment.range.intersection(range);
-        if let Some(leaves) = missing::<DOWN>(&segment, &piece, share, &reading.cache) {
+        let bounds = entry.segment.range.intersection(range);
+        if let Some(leaves) = missing::<DOWN>(&segment, &bounds, share, &reading.cache) {
             let span = segment.leaf_span(leaves.start).start..segment.leaf_span(leaves.end - 1).end;
             let part = together.want(&entry.stored, span);
             let segment = segment.into_owned();
@@ -463,18 +463,18 @@ pub(crate) fn warm<const DOWN: bool>(
         .fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// The leaves of `segment` in which a scan of `piece` begins that takes `share` pairs of it: those from the
+/// The leaves of `segment` in which a scan of `bounds` begins that takes `share` pairs of it: those from the
 /// first to the last that are not in `cache`.
 fn missing<const DOWN: bool>(
     segment: &SegmentReader,
-    piece: &KeyRange,
+    bounds: &KeyRange,
     share: usize,
     cache: &NodeCache,
 ) -> Option<Range<usize>> {
     let near = if DOWN {
-        piece.to.as_deref()
+        bounds.to.as_deref()
     } else {
-        Some(&*piece.from)
+        Some(&*bounds.from)
     };
     let first = segment.first_leaf::<DOWN>(near)?;
     let has = |leaf| cache.has(CacheKey::leaf(segment.name(), leaf));

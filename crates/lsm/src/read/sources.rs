@@ -4,9 +4,9 @@
 //! [`MemtableDownSource`], from the highest key down; unless a range tombstone that came since shadows
 //! it. Of runs, which are older than all of these, only what is left between the tombstones' ranges is read.
 //!
-//! A [`RunSource`] goes through the pieces of a run one after the other, either way, and opens each when the
-//! one before has ended, so that a run of any length costs one cursor. Pieces of a tree are reached through
-//! its index nodes; those that lead to one piece are kept for the next.
+//! A [`RunSource`] goes through the segments of a run, within their bounds, one after the other, either way. It opens
+//! each when the one before has ended, so that a run of any length costs one cursor. Those of a tree are reached
+//! through its index nodes; those that lead to one segment are kept for the next.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -188,7 +188,7 @@ impl Source for MemtableDownSource {
     }
 }
 
-/// A piece of a run that a merge reads.
+/// A segment of a run, within its bounds or less, that a merge reads.
 #[derive(Clone, Debug)]
 pub struct Input {
     /// The segment.
@@ -197,21 +197,21 @@ pub struct Input {
     pub range: KeyRange,
 }
 
-/// What a merge reads of a run: pieces in key order, and the tree that leads to some of them.
+/// What a merge reads of a run: segments in key order, and the tree that leads to some of them.
 #[derive(Clone, Debug)]
 pub struct RunInput {
     /// At least one.
-    pub pieces: Vec<Input>,
+    pub inputs: Vec<Input>,
     /// The run's tree, where it has one.
     pub tree: Option<Arc<RunTree>>,
 }
 
 impl RunInput {
-    /// Bytes of the segments that the pieces are of.
+    /// Bytes of the segments.
     pub(crate) fn bytes(&self) -> u64 {
-        let lengths = self.pieces.iter();
+        let lengths = self.inputs.iter();
         lengths
-            .map(|piece| u64::from(piece.entry.segment.len))
+            .map(|input| u64::from(input.entry.segment.len))
             .sum()
     }
 }
@@ -235,13 +235,13 @@ pub(crate) struct RunReading {
     pub counts: bool,
 }
 
-/// A position in a piece: in a self-contained segment, or in a tree.
-enum PieceCursor<const DOWN: bool> {
+/// A position in an input: in a self-contained segment, or in a tree.
+enum InputCursor<const DOWN: bool> {
     Alone(LevelCursor<Arc<StoredSegment>, DOWN>),
     Tree(TreeCursor<Arc<RunTree>, Arc<StoredSegment>, DOWN>),
 }
 
-impl<const DOWN: bool> PieceCursor<DOWN> {
+impl<const DOWN: bool> InputCursor<DOWN> {
     fn name(&self) -> SegmentName {
         match self {
             Self::Alone(cursor) => cursor.name(),
@@ -259,7 +259,7 @@ impl<const DOWN: bool> PieceCursor<DOWN> {
     }
 }
 
-impl<const DOWN: bool> Source for PieceCursor<DOWN> {
+impl<const DOWN: bool> Source for InputCursor<DOWN> {
     #[inline]
     fn key(&self) -> Option<&[u8]> {
         match self {
@@ -285,8 +285,8 @@ impl<const DOWN: bool> Source for PieceCursor<DOWN> {
     }
 }
 
-/// Pieces of a run, in key order.
-enum Pieces {
+/// Inputs of a run, in key order.
+enum Inputs {
     Listed(std::vec::IntoIter<Input>),
     /// Of the run at place `run` of a version's runs what is in `range`; `left` are the places of its
     /// segments to come.
@@ -302,12 +302,12 @@ enum Pieces {
     },
 }
 
-impl Pieces {
-    /// Takes the first piece, or the last.
+impl Inputs {
+    /// Takes the first one, or the last.
     fn next<const DOWN: bool>(&mut self) -> Option<Input> {
         match self {
-            Self::Listed(pieces) if DOWN => pieces.next_back(),
-            Self::Listed(pieces) => pieces.next(),
+            Self::Listed(inputs) if DOWN => inputs.next_back(),
+            Self::Listed(inputs) => inputs.next(),
             Self::OfRun {
                 version,
                 run,
@@ -339,27 +339,27 @@ impl Pieces {
     }
 }
 
-/// What comes after the present piece.
+/// What comes after the present input.
 enum Upcoming {
     /// Nobody has looked.
     Unknown,
     /// There is none.
     Nothing,
-    /// This piece. A read of its first leaves may have begun.
-    Piece(Input, Option<Opened>),
+    /// This input. A read of its first leaves may have begun.
+    Input(Input, Option<Opened>),
 }
 
-/// The entries of some pieces of a run: in order, or with the parameter
+/// The entries of some inputs of a run: in order, or with the parameter
 /// [`DOWN`](crate::level::stand::DOWN) from the highest key down.
 pub(crate) struct RunSource<const DOWN: bool = false> {
     reading: RunReading,
     tree: Option<Arc<RunTree>>,
-    /// The way to the last piece of the tree.
+    /// The way to the last input of the tree.
     path: Path,
-    /// What comes after the present piece, and after that.
+    /// What comes after the present input, and after that.
     upcoming: Upcoming,
-    pieces: Pieces,
-    cursor: Option<PieceCursor<DOWN>>,
+    inputs: Inputs,
+    cursor: Option<InputCursor<DOWN>>,
     /// The present entry's pointer, if it was resolved.
     resolved: Option<Pointer>,
     /// Bytes of keys and values behind shadowed pointers, by their high bits: for a merge, which drops them.
@@ -367,27 +367,27 @@ pub(crate) struct RunSource<const DOWN: bool = false> {
 }
 
 impl RunSource {
-    /// The entries of the pieces of `input`, in order.
+    /// The entries of `input`, in order.
     ///
     /// # Errors
-    /// When the first piece cannot be read.
+    /// When the first segment cannot be read.
     pub(crate) fn new(reading: RunReading, input: RunInput) -> Result<Self, LevelError> {
         Self::either_way(reading, input)
     }
 }
 
 impl<const DOWN: bool> RunSource<DOWN> {
-    /// The entries of the pieces of `input`, which are in order, on this source's way.
+    /// The entries of `input`, which are in order, on this source's way.
     ///
     /// # Errors
-    /// When the first piece on that way cannot be read.
+    /// When the first segment on that way cannot be read.
     pub(crate) fn either_way(reading: RunReading, input: RunInput) -> Result<Self, LevelError> {
-        let pieces = Pieces::Listed(input.pieces.into_iter());
-        Self::through(reading, input.tree, pieces)
+        let inputs = Inputs::Listed(input.inputs.into_iter());
+        Self::through(reading, input.tree, inputs)
     }
 
     /// The entries of `range` in a run of `version` that none of `tombstones` shadows, on this source's way.
-    /// Pieces are looked up as they are reached: to begin costs no more in a long range than in a short one.
+    /// Segments are looked up as they are reached: to begin costs no more in a long range than in a short one.
     ///
     /// # Errors
     /// As [`either_way`](Self::either_way).
@@ -398,28 +398,28 @@ impl<const DOWN: bool> RunSource<DOWN> {
         range: &KeyRange,
         tombstones: Option<&Arc<RangeTombstones>>,
     ) -> Result<Self, LevelError> {
-        let pieces = Pieces::OfRun {
+        let inputs = Inputs::OfRun {
             version: Arc::clone(version),
             run: begun.place,
-            left: begun.pieces.clone(),
+            left: begun.places.clone(),
             range: range.clone(),
             tombstones: tombstones.cloned(),
             parts: VecDeque::new(),
         };
-        Self::through(reading, begun.run.tree.clone(), pieces)
+        Self::through(reading, begun.run.tree.clone(), inputs)
     }
 
     fn through(
         reading: RunReading,
         tree: Option<Arc<RunTree>>,
-        pieces: Pieces,
+        inputs: Inputs,
     ) -> Result<Self, LevelError> {
         let mut source = Self {
             reading,
             tree,
             path: Path::default(),
             upcoming: Upcoming::Unknown,
-            pieces,
+            inputs,
             cursor: None,
             resolved: None,
             shadowed: BTreeMap::new(),
@@ -445,21 +445,21 @@ impl<const DOWN: bool> RunSource<DOWN> {
         Ok(())
     }
 
-    /// Opens pieces until one has an entry.
+    /// Opens inputs until one has an entry.
     fn open_next(&mut self) -> Result<(), LevelError> {
         loop {
-            if let Some(PieceCursor::Tree(cursor)) = self.cursor.take() {
+            if let Some(InputCursor::Tree(cursor)) = self.cursor.take() {
                 self.path = cursor.into_path();
             }
-            let (piece, opened) = match std::mem::replace(&mut self.upcoming, Upcoming::Unknown) {
-                Upcoming::Unknown => match self.pieces.next::<DOWN>() {
-                    Some(piece) => (piece, None),
+            let (input, opened) = match std::mem::replace(&mut self.upcoming, Upcoming::Unknown) {
+                Upcoming::Unknown => match self.inputs.next::<DOWN>() {
+                    Some(input) => (input, None),
                     None => break,
                 },
                 Upcoming::Nothing => break,
-                Upcoming::Piece(piece, opened) => (piece, opened),
+                Upcoming::Input(input, opened) => (input, opened),
             };
-            let cursor = self.open(&piece, opened)?;
+            let cursor = self.open(&input, opened)?;
             let has_entry = cursor.key().is_some();
             self.cursor = Some(cursor);
             if has_entry {
@@ -469,27 +469,27 @@ impl<const DOWN: bool> RunSource<DOWN> {
         Ok(())
     }
 
-    /// Begins to read the next piece: the present one's last leaves are on their way. Its reader has to be in memory.
+    /// Begins to read the next input: the present one's last leaves are on their way. Its reader has to be in memory.
     #[cold]
     fn look_ahead(&mut self) {
-        let Some(piece) = self.pieces.next::<DOWN>() else {
+        let Some(input) = self.inputs.next::<DOWN>() else {
             self.upcoming = Upcoming::Nothing;
             return;
         };
-        let reader = piece.entry.stored.pinned_reader();
-        let alone = reader.filter(|_| piece.entry.segment.form == Form::SelfContained);
+        let reader = input.entry.stored.pinned_reader();
+        let alone = reader.filter(|_| input.entry.segment.form == Form::SelfContained);
         let opened = alone.map(|reader| {
-            let (reader, stored) = (Arc::clone(reader), &piece.entry.stored);
-            Opened::begin(reader, stored, &piece.range, self.reading.ahead)
+            let (reader, stored) = (Arc::clone(reader), &input.entry.stored);
+            Opened::begin(reader, stored, &input.range, self.reading.ahead)
         });
-        self.upcoming = Upcoming::Piece(piece, opened);
+        self.upcoming = Upcoming::Input(input, opened);
     }
 
     fn open(
         &mut self,
-        piece: &Input,
+        input: &Input,
         opened: Option<Opened>,
-    ) -> Result<PieceCursor<DOWN>, LevelError> {
+    ) -> Result<InputCursor<DOWN>, LevelError> {
         let RunReading {
             region,
             ahead,
@@ -497,29 +497,29 @@ impl<const DOWN: bool> RunSource<DOWN> {
             ..
         } = &self.reading;
         let cache = cache.clone();
-        if piece.entry.segment.form == Form::Leaves {
+        if input.entry.segment.form == Form::Leaves {
             let tree = self.tree.as_deref();
-            let home = leaf_home(&piece.entry, tree, *region, Arc::clone(&piece.entry.stored))?;
+            let home = leaf_home(&input.entry, tree, *region, Arc::clone(&input.entry.stored))?;
             let segments = self
                 .tree
                 .clone()
                 .ok_or_else(|| home.name.corrupt(0, NO_TREE))?;
             let path = std::mem::take(&mut self.path);
             let way = Way { segments, path };
-            let cursor = TreeCursor::either_way(way, home, cache, &piece.range, *ahead)?;
-            return Ok(PieceCursor::Tree(cursor));
+            let cursor = TreeCursor::either_way(way, home, cache, &input.range, *ahead)?;
+            return Ok(InputCursor::Tree(cursor));
         }
         let opened = match (opened, &cache) {
             (Some(opened), _) => opened,
             (None, Some(cache)) => {
-                let reader = reader(&piece.entry, *region, cache, Fetch::Device)?;
+                let reader = reader(&input.entry, *region, cache, Fetch::Device)?;
                 Opened::of(reader.into_owned())
             }
-            (None, None) => Opened::of(passing_reader(&piece.entry, *region)?),
+            (None, None) => Opened::of(passing_reader(&input.entry, *region)?),
         };
-        let source = Arc::clone(&piece.entry.stored);
-        let cursor = LevelCursor::opened(opened, source, cache, &piece.range, *ahead)?;
-        Ok(PieceCursor::Alone(cursor))
+        let source = Arc::clone(&input.entry.stored);
+        let cursor = LevelCursor::opened(opened, source, cache, &input.range, *ahead)?;
+        Ok(InputCursor::Alone(cursor))
     }
 }
 

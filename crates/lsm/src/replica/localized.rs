@@ -34,7 +34,7 @@ pub(super) fn localized(edit: Edit, storage: &Storage, logs: &Logs) -> Edit {
                 ..edit.numbers
             },
             removed: Vec::new(),
-            clipped: Vec::new(),
+            bounds: Vec::new(),
             added: Vec::new(),
             trees: Vec::new(),
             references: Vec::new(),

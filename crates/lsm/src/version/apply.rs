@@ -92,11 +92,11 @@ pub(super) struct Step<'a> {
     pub(super) next: Version,
     /// The levels that changed: bit n for level n.
     touched: u32,
-    /// What the edit added so far: where, and the first piece of it.
+    /// What the edit added so far: where, and the first entry of it.
     pub(super) placed: BTreeMap<SegmentNumber, ((u8, RunId), Arc<LevelSegment>)>,
     /// The segments of which parts become uncounted.
     pub(super) cut: BTreeMap<SegmentNumber, CutOff>,
-    /// The pieces of segments that are removed or clipped, until they are.
+    /// The entries of segments that are removed or trimmed, until they are.
     taken: BTreeMap<Place, Vec<LevelEntry>>,
     /// A segment that begins before the one in front of it ends.
     overlap: Option<SegmentNumber>,
@@ -137,12 +137,12 @@ impl Step<'_> {
         for place in &self.edit.removed {
             self.remove(*place)?;
         }
-        let mut clips: BTreeMap<Place, Vec<&KeyRange>> = BTreeMap::new();
-        for (place, range) in &self.edit.clipped {
-            clips.entry(*place).or_default().push(range);
+        let mut bounds: BTreeMap<Place, Vec<&KeyRange>> = BTreeMap::new();
+        for (place, range) in &self.edit.bounds {
+            bounds.entry(*place).or_default().push(range);
         }
-        for (place, ranges) in clips {
-            self.clip(place, &ranges)?;
+        for (place, ranges) in bounds {
+            self.set_bounds(place, &ranges)?;
         }
         self.drop_trees()?;
         for (level, run, tree) in &self.edit.trees {
@@ -164,22 +164,22 @@ impl Step<'_> {
         Ok(Arc::make_mut(&mut self.next.levels[usize::from(level) - 1]))
     }
 
-    /// The pieces of the segment at `place`, which are out of their run; there is at least one.
-    fn take_pieces(&mut self, place: Place) -> Result<Vec<LevelEntry>, EditError> {
+    /// The entries of the segment at `place`, which are out of their run; there is at least one.
+    fn take_entries(&mut self, place: Place) -> Result<Vec<LevelEntry>, EditError> {
         let error = self.unfit("no such segment at this place", place.number);
-        let pieces = self.taken.remove(&place).ok_or(error)?;
+        let entries = self.taken.remove(&place).ok_or(error)?;
         if let Some(cut) = self.cut.get_mut(&place.number) {
-            let ranges = pieces.iter().map(|piece| piece.segment.range.clone());
+            let ranges = entries.iter().map(|entry| entry.segment.range.clone());
             cut.before.extend(ranges);
         }
-        Ok(pieces)
+        Ok(entries)
     }
 
-    /// Takes what is removed or clipped out of the runs.
+    /// Takes what is removed or trimmed out of the runs.
     fn take_all(&mut self) -> Result<(), EditError> {
-        let clipped = self.edit.clipped.iter().map(|(place, _)| place);
+        let trimmed = self.edit.bounds.iter().map(|(place, _)| place);
         let mut named: BTreeMap<(u8, RunId), BTreeSet<SegmentNumber>> = BTreeMap::new();
-        for place in self.edit.removed.iter().chain(clipped) {
+        for place in self.edit.removed.iter().chain(trimmed) {
             if !matches!(place.level, MEDIUM_LOG | UNCOUNTED) {
                 let run = (place.level, place.run);
                 named.entry(run).or_default().insert(place.number);
@@ -193,7 +193,7 @@ impl Step<'_> {
                 let place = Place { level, run, number };
                 (place, found.take(number))
             });
-            let taken: Vec<_> = taken.filter(|(_, pieces)| !pieces.is_empty()).collect();
+            let taken: Vec<_> = taken.filter(|(_, entries)| !entries.is_empty()).collect();
             self.taken.extend(taken);
         }
         Ok(())
@@ -221,7 +221,7 @@ impl Step<'_> {
             self.leave(place.number);
             return Ok(());
         }
-        self.take_pieces(place)?;
+        self.take_entries(place)?;
         if let Some(rest) = self.next.uncounted.get(&place.number) {
             let rest = Uncounted {
                 in_level: false,
@@ -234,22 +234,22 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Puts a piece for each of `ranges` in the place of those that are at `place`.
-    fn clip(&mut self, place: Place, ranges: &[&KeyRange]) -> Result<(), EditError> {
-        let pieces = self.take_pieces(place)?;
+    /// Puts an entry for each of `ranges` in the place of those that are at `place`.
+    fn set_bounds(&mut self, place: Place, ranges: &[&KeyRange]) -> Result<(), EditError> {
+        let entries = self.take_entries(place)?;
         for range in ranges {
-            let holds = |piece: &&LevelEntry| piece.segment.range.intersection(range) == **range;
-            let whole = pieces.iter().find(holds).filter(|_| !range.is_empty());
-            let error = self.unfit("a clip is not part of what it clips", place.number);
+            let holds = |entry: &&LevelEntry| entry.segment.range.intersection(range) == **range;
+            let whole = entries.iter().find(holds).filter(|_| !range.is_empty());
+            let error = self.unfit("new bounds are not within the old ones", place.number);
             let whole = whole.ok_or(error)?;
             let mut segment = LevelSegment::clone(&whole.segment);
             segment.range = KeyRange::clone(range);
             whole.stored.cut();
-            let piece = LevelEntry {
+            let entry = LevelEntry {
                 segment: Arc::new(segment),
                 stored: Arc::clone(&whole.stored),
             };
-            self.insert(place.level, place.run, piece)?;
+            self.insert(place.level, place.run, entry)?;
         }
         Ok(())
     }
@@ -309,10 +309,10 @@ impl Step<'_> {
         self.ensure(fits, "a new run is not the newest", number)?;
         let stored = match self.placed.get(&number) {
             Some((place, first)) => {
-                let mut piece = segment.clone();
-                piece.range = first.range.clone();
-                let same = *place == (level, run) && piece == **first;
-                self.ensure(same, "pieces of a segment differ", number)?;
+                let mut trimmed = segment.clone();
+                trimmed.range = first.range.clone();
+                let same = *place == (level, run) && trimmed == **first;
+                self.ensure(same, "entries of a segment differ", number)?;
                 self.next.table.get(&number).cloned()
             }
             None => None,

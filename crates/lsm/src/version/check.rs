@@ -148,15 +148,15 @@ fn tails_last(version: &Version) -> bool {
     })
 }
 
-/// The pieces of a segment that was clipped in its middle all lie in one run.
+/// The bounds of a segment that lost its middle all lie in one run.
 fn table_exact(version: &Version) -> bool {
     let mut named = BTreeMap::new();
     let runs_once = all_runs(version).all(|run| {
-        let pieces: BTreeMap<_, _> = run
+        let entries: BTreeMap<_, _> = run
             .entries()
             .map(|entry| (entry.segment.number, &entry.stored))
             .collect();
-        pieces
+        entries
             .into_iter()
             .all(|(number, stored)| named.insert(number, stored).is_none())
     });

@@ -136,7 +136,7 @@ impl Step<'_> {
         Ok(stored)
     }
 
-    /// Keeps a part of a level segment that the edit removes or clips, or that a checkpoint states, until
+    /// Keeps a part of a level segment that the edit removes or trims, or that a checkpoint states, until
     /// its pointers are counted.
     pub(super) fn add_uncounted(&mut self, segment: &LevelSegment) -> Result<(), EditError> {
         let number = segment.number;
@@ -154,15 +154,15 @@ impl Step<'_> {
         let twice = parts.any(|part| part.segment.range.overlaps(range));
         self.ensure(!twice, "a part is cut off twice", number)?;
         let before = before.map(|rest| (rest.in_level, Arc::clone(&rest.parts[0].stored)));
-        let clipped = || {
+        let trimmed = || {
             self.edit
-                .clipped
+                .bounds
                 .iter()
                 .any(|(place, _)| place.number == number)
         };
         let (in_level, stored) = match before {
             Some(before) => before,
-            None if self.placed.contains_key(&number) || clipped() => {
+            None if self.placed.contains_key(&number) || trimmed() => {
                 let stored = self.next.stored(number).cloned();
                 (true, stored.ok_or(self.unfit("it is in no level", number))?)
             }

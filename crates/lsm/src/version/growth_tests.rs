@@ -142,7 +142,7 @@ impl Bench {
         });
         let mut left = segment(0, first + 10, 1000).range;
         left.from = segment(0, 2 * (first + 10) + 1, 500).range.from;
-        edit.clipped = vec![(place(first + 10), left)];
+        edit.bounds = vec![(place(first + 10), left)];
         edit.added = (0..21)
             .map(|n| {
                 let new = segment(3 * MANY + n, 2 * first + n, 500);

@@ -3,7 +3,7 @@
 use argosy_base::SegmentNumber;
 
 use super::LevelEntry;
-use super::memory::piece_bytes;
+use super::memory::entry_bytes;
 use crate::shared::Map;
 
 /// See the module documentation.
@@ -35,7 +35,7 @@ impl MediumLog {
 
     /// Adds a segment that is not there.
     pub(super) fn insert(&mut self, entry: LevelEntry) {
-        self.memory += piece_bytes(&entry.segment);
+        self.memory += entry_bytes(&entry.segment);
         self.bytes += u64::from(entry.segment.len);
         self.segments.insert(entry.segment.number, entry);
     }
@@ -45,7 +45,7 @@ impl MediumLog {
         let Some(removed) = self.segments.remove(&number) else {
             return false;
         };
-        self.memory -= piece_bytes(&removed.segment);
+        self.memory -= entry_bytes(&removed.segment);
         self.bytes -= u64::from(removed.segment.len);
         true
     }

@@ -20,8 +20,8 @@ use crate::shared::slot_bytes;
 /// Counts of an [`Arc`].
 const COUNTS: usize = 2 * size_of::<usize>();
 
-/// Of a level segment's piece: itself, and its places in the lists of its run.
-const PIECE: usize = COUNTS
+/// Of an entry of a level segment: itself, and its places in the lists of its run.
+const ENTRY: usize = COUNTS
     + size_of::<LevelSegment>()
     + slot_bytes::<LevelEntry>()
     + size_of::<u64>()
@@ -36,7 +36,7 @@ const REFERENCED: usize = slot_bytes::<(SegmentNumber, LogUse)>();
 
 /// Of a level segment of which parts are uncounted: one part with keys of some length, as most have.
 const UNCOUNTED: usize =
-    PIECE + slot_bytes::<(SegmentNumber, Uncounted)>() + size_of::<LevelEntry>() + 64;
+    ENTRY + slot_bytes::<(SegmentNumber, Uncounted)>() + size_of::<LevelEntry>() + 64;
 
 /// What collecting keeps of a segment of the large log (`work/settled.rs`): in a map and a set, whose nodes are
 /// three quarters full.
@@ -45,13 +45,13 @@ const SETTLED: usize = (5 + 2) * size_of::<u64>() * 4 / 3;
 /// What it keeps of a level segment above the lowest run (`work/shadowed.rs`).
 const SHADOWED: usize = 28 * size_of::<u64>() * 4 / 3;
 
-/// Bytes of a piece.
-pub(super) const fn piece_bytes(segment: &LevelSegment) -> usize {
+/// Bytes of an entry of a level segment.
+pub(super) const fn entry_bytes(segment: &LevelSegment) -> usize {
     let to = match &segment.range.to {
         Some(to) => to.len(),
         None => 0,
     };
-    PIECE + segment.range.from.len() + to
+    ENTRY + segment.range.from.len() + to
 }
 
 impl Version {

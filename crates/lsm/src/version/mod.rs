@@ -9,7 +9,7 @@
 //! and what it names may not exist. It then works as follows:
 //!
 //! 1. numbers that only rise are raised;
-//! 2. level segments are removed, clipped, added; runs stay sorted and empty ones vanish. A tree goes
+//! 2. level segments are removed, trimmed, added; runs stay sorted and empty ones vanish. A tree goes
 //!    with the last of its leaf segments, and its index segments with it;
 //!    Segments of the medium log are added and removed beside them;
 //! 3. pointers that came into the levels and left them are counted, by log segment ([`LogUse`]);
@@ -68,7 +68,7 @@ pub use check::Violation;
 pub use counts::LogUse;
 pub(crate) use memory::VersionCharge;
 pub use memory::held_bytes;
-pub(crate) use run::PIECES_MAX;
+pub(crate) use run::BOUNDS_MAX;
 pub use run::{Level, Run};
 pub use trees::RunTree;
 
@@ -328,7 +328,7 @@ impl Version {
     /// its uncounted parts.
     #[must_use]
     pub(crate) fn counted_ranges(&self, number: SegmentNumber) -> Vec<&KeyRange> {
-        let levels = self.runs().flat_map(|(_, run)| run.pieces(number));
+        let levels = self.runs().flat_map(|(_, run)| run.entries_of(number));
         let parts = self.uncounted.get(&number).into_iter();
         let own = levels.chain(parts.flat_map(|rest| &rest.parts));
         own.map(|entry| &entry.segment.range).collect()
@@ -423,7 +423,7 @@ impl Version {
     }
 
     /// The level segment `number`, if it belongs to the version, index segments of trees among them: its
-    /// first piece, where it was clipped into several; an uncounted part, where nothing else is left of it.
+    /// first entry, where it has several bounds; an uncounted part, where nothing else is left of it.
     #[must_use]
     pub(crate) fn level_segment(&self, number: SegmentNumber) -> Option<&LevelEntry> {
         let found = self.runs().find_map(|(_, run)| run.entry(number));

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use argosy_base::range::Starts;
 use argosy_base::{KeyRange, SegmentNumber};
 
-use super::memory::piece_bytes;
+use super::memory::entry_bytes;
 use super::{LevelEntry, RunTree};
 use crate::edit::{LevelSegment, RunId};
 use crate::names::Form;
 use crate::shared::{Entry, Iter, List, Map};
 
-/// Pieces of a segment at which it is merged, although its level is not full.
-pub(crate) const PIECES_MAX: u32 = 16;
+/// Bounds of a segment at which it is merged, although its level is not full.
+pub(crate) const BOUNDS_MAX: u32 = 16;
 
 impl Entry for LevelEntry {
     type Key = Arc<LevelSegment>;
@@ -28,7 +28,7 @@ impl Entry for LevelEntry {
     }
 }
 
-/// A piece of a segment, to be found by the segment's number.
+/// A segment within one of its bounds, to be found by the segment's number.
 #[derive(Clone, Debug)]
 struct Numbered(Arc<LevelSegment>);
 
@@ -57,19 +57,19 @@ pub struct Run {
     /// The tree over those of them that are leaf segments of one. There is one as long as there
     /// are such segments.
     pub tree: Option<Arc<RunTree>>,
-    /// The same pieces by number, and those of a segment by range.
+    /// The same entries by number, and those of a segment by range.
     numbers: List<Numbered>,
     /// How many of them are leaf segments of the tree.
     leaves: usize,
     /// Bytes of all segments with pairs, each counted once.
     bytes: u64,
-    /// Bytes of memory that its pieces take.
+    /// Bytes of memory that its entries take.
     memory: usize,
-    /// How many pieces are of segments with tombstones.
+    /// How many entries are of segments with tombstones.
     tombstoned: usize,
     /// How many are of segments that point into the medium log.
     to_medium: usize,
-    /// Segments in so many pieces that they are to be merged.
+    /// Segments with so many bounds that they are to be merged.
     crumbled: Map<SegmentNumber, ()>,
 }
 
@@ -125,59 +125,59 @@ impl Run {
         first..behind.max(first)
     }
 
-    /// The places in `numbers` of the pieces of segment `number`.
+    /// The places in `numbers` of the entries of segment `number`.
     fn named(&self, number: SegmentNumber) -> Range<usize> {
         let first = self.numbers.partition_point(|other| other.number < number);
         let behind = self.numbers.partition_point(|other| other.number <= number);
         first..behind
     }
 
-    /// The place in `segments` of `piece`, which is one of the run's.
-    fn place_of(&self, piece: &LevelSegment) -> usize {
-        let from = &piece.range.from;
+    /// The place in `segments` of `segment`, which is one of the run's.
+    fn place_of(&self, segment: &LevelSegment) -> usize {
+        let from = &segment.range.from;
         let first = self
             .segments
             .partition_point(|other| other.range.from < *from);
         // While an edit is applied that does not fit, others may begin there, too.
         let mut others = first..self.segments.len();
-        let found = others.find(|at| self.segments[*at].segment.number == piece.number);
-        found.expect("both lists have the same pieces")
+        let found = others.find(|at| self.segments[*at].segment.number == segment.number);
+        found.expect("both lists have the same entries")
     }
 
-    /// How many pieces segment `number` has here.
+    /// How many bounds segment `number` has here.
     #[must_use]
-    pub(crate) fn pieces_count(&self, number: SegmentNumber) -> usize {
+    pub(crate) fn bounds_count(&self, number: SegmentNumber) -> usize {
         self.named(number).len()
     }
 
-    /// The pieces of segment `number`, in key order.
-    pub fn pieces(&self, number: SegmentNumber) -> impl Iterator<Item = &LevelEntry> {
+    /// The entries of segment `number`, one for each of its bounds, in key order.
+    pub fn entries_of(&self, number: SegmentNumber) -> impl Iterator<Item = &LevelEntry> {
         let named = self.numbers.range(self.named(number));
-        named.map(|piece| &self.segments[self.place_of(&piece.0)])
+        named.map(|entry| &self.segments[self.place_of(&entry.0)])
     }
 
-    /// The place in `segments` of the first piece of segment `number`.
+    /// The place in `segments` of the first entry of segment `number`.
     #[must_use]
     pub(crate) fn place_of_first(&self, number: SegmentNumber) -> Option<usize> {
         let first = self.numbers.range(self.named(number)).next()?;
         Some(self.place_of(&first.0))
     }
 
-    /// The first piece of the segment with the lowest number, of those with pairs.
+    /// The first entry of the segment with the lowest number, of those with pairs.
     #[must_use]
     pub fn oldest(&self) -> Option<&LevelEntry> {
         let oldest = self.numbers.first()?;
         Some(&self.segments[self.place_of(&oldest.0)])
     }
 
-    /// Segment `number`, index segments of the tree among them: its first piece.
+    /// Segment `number`, index segments of the tree among them: its first entry.
     #[must_use]
     pub fn entry(&self, number: SegmentNumber) -> Option<&LevelEntry> {
-        let piece = self.pieces(number).next();
-        piece.or_else(|| self.tree.as_ref()?.index_segment(number))
+        let entry = self.entries_of(number).next();
+        entry.or_else(|| self.tree.as_ref()?.index_segment(number))
     }
 
-    /// Its segments, those in several pieces once: where their first piece is.
+    /// Its segments, those with several bounds once: where the first of these are.
     pub(crate) fn whole_segments(&self) -> impl Iterator<Item = &LevelEntry> {
         let is_first = |entry: &&LevelEntry| {
             let number = entry.segment.number;
@@ -189,13 +189,13 @@ impl Run {
         self.segments.iter().filter(is_first).chain(self.index())
     }
 
-    /// The places in `segments` of the pieces of segment `number`, which rise.
+    /// The places in `segments` of the entries of segment `number`, which rise.
     pub(crate) fn places_of(&self, number: SegmentNumber) -> impl Iterator<Item = usize> {
         let named = self.numbers.range(self.named(number));
-        named.map(|piece| self.place_of(&piece.0))
+        named.map(|entry| self.place_of(&entry.0))
     }
 
-    /// Segments in `PIECES_MAX` pieces or more.
+    /// Segments with `BOUNDS_MAX` bounds or more.
     pub(crate) fn crumbled(&self) -> impl Iterator<Item = SegmentNumber> {
         self.crumbled.keys().copied()
     }
@@ -228,7 +228,7 @@ impl Run {
     /// Bytes of memory that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
         let index = self.index().iter();
-        let index: usize = index.map(|entry| piece_bytes(&entry.segment)).sum();
+        let index: usize = index.map(|entry| entry_bytes(&entry.segment)).sum();
         self.memory + index
     }
 
@@ -263,7 +263,7 @@ impl Run {
             self.bytes += u64::from(segment.len);
         }
         self.leaves += usize::from(segment.form == Form::Leaves);
-        self.memory += piece_bytes(&segment);
+        self.memory += entry_bytes(&segment);
         self.tombstoned += usize::from(segment.tombstones > 0);
         self.to_medium += usize::from(segment.medium_bytes > 0);
         let number = segment.number;
@@ -271,21 +271,21 @@ impl Run {
             (other.number, &other.range.from) < (segment.number, &segment.range.from)
         });
         self.numbers.insert(named, Numbered(segment));
-        if self.pieces_count(number) >= PIECES_MAX as usize {
+        if self.bounds_count(number) >= BOUNDS_MAX as usize {
             self.crumbled.insert(number, ());
         }
         overlap
     }
 
-    /// Takes the pieces of segment `number` out.
+    /// Takes the entries of segment `number` out.
     pub(super) fn take(&mut self, number: SegmentNumber) -> Vec<LevelEntry> {
         let named = self.named(number);
         let mut taken = Vec::with_capacity(named.len());
         for _ in named.clone() {
-            let piece = self.numbers.remove(named.start);
-            let entry = self.segments.remove(self.place_of(&piece.0));
+            let named = self.numbers.remove(named.start);
+            let entry = self.segments.remove(self.place_of(&named.0));
             self.leaves -= usize::from(entry.segment.form == Form::Leaves);
-            self.memory -= piece_bytes(&entry.segment);
+            self.memory -= entry_bytes(&entry.segment);
             self.tombstoned -= usize::from(entry.segment.tombstones > 0);
             self.to_medium -= usize::from(entry.segment.medium_bytes > 0);
             taken.push(entry);
@@ -296,27 +296,36 @@ impl Run {
         taken
     }
 
-    /// Whether what is kept beside the pieces is what they say.
+    /// Whether what is kept beside the entries is what they say.
     pub(super) fn is_counted(&self) -> bool {
-        let mut pieces: Vec<_> = self.segments.iter().map(|entry| &entry.segment).collect();
-        let leaves = pieces.iter().filter(|piece| piece.form == Form::Leaves);
+        let mut segments: Vec<_> = self.segments.iter().map(|entry| &entry.segment).collect();
+        let leaves = segments
+            .iter()
+            .filter(|segment| segment.form == Form::Leaves);
         let leaves = leaves.count();
-        let memory: usize = pieces.iter().map(|piece| piece_bytes(piece)).sum();
-        pieces.sort_by_key(|piece| (piece.number, &piece.range.from));
-        let mut numbers = self.numbers.iter().map(|piece| &piece.0);
-        let named = numbers.len() == pieces.len()
-            && pieces.iter().all(|piece| {
+        let memory: usize = segments.iter().map(|segment| entry_bytes(segment)).sum();
+        segments.sort_by_key(|segment| (segment.number, &segment.range.from));
+        let mut numbers = self.numbers.iter().map(|segment| &segment.0);
+        let named = numbers.len() == segments.len()
+            && segments.iter().all(|segment| {
                 let number = numbers.next();
-                number.is_some_and(|number| Arc::ptr_eq(number, piece))
+                number.is_some_and(|number| Arc::ptr_eq(number, segment))
             });
-        let tombstoned = pieces.iter().filter(|piece| piece.tombstones > 0).count();
-        let to_medium = pieces.iter().filter(|piece| piece.medium_bytes > 0).count();
-        pieces.dedup_by_key(|piece| piece.number);
-        let many =
-            |piece: &&&Arc<LevelSegment>| self.pieces_count(piece.number) >= PIECES_MAX as usize;
-        let crumbled = pieces.iter().filter(many).map(|piece| piece.number);
+        let tombstoned = segments
+            .iter()
+            .filter(|segment| segment.tombstones > 0)
+            .count();
+        let to_medium = segments
+            .iter()
+            .filter(|segment| segment.medium_bytes > 0)
+            .count();
+        segments.dedup_by_key(|segment| segment.number);
+        let many = |segment: &&&Arc<LevelSegment>| {
+            self.bounds_count(segment.number) >= BOUNDS_MAX as usize
+        };
+        let crumbled = segments.iter().filter(many).map(|segment| segment.number);
         let crumbles = crumbled.eq(self.crumbled());
-        let bytes: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
+        let bytes: u64 = segments.iter().map(|segment| u64::from(segment.len)).sum();
         let kinds = (tombstoned, to_medium) == (self.tombstoned, self.to_medium);
         named
             && crumbles

@@ -189,8 +189,8 @@ fn parse_edit(next: EditSeq, text: &str) -> Edit {
                 let number = SegmentNumber(number.parse().unwrap());
                 edit.logs.removed.push((log, number));
             }
-            ["clip", place, ref range @ ..] => {
-                edit.clipped.push((parse_place(place), parse_range(range)));
+            ["bounds", place, ref range @ ..] => {
+                edit.bounds.push((parse_place(place), parse_range(range)));
             }
             ["+", place, ref rest @ ..] if place.starts_with(['L', 'm', 'u']) => {
                 let place = parse_place(place);
@@ -295,11 +295,11 @@ impl Random {
     }
 }
 
-/// What a version should be, in the plainest form: pieces of level segments, and chains.
+/// What a version should be, in the plainest form: level segments by their bounds, and chains.
 #[derive(Default)]
 struct Model {
     /// (level, run, from, to, number)
-    pieces: Vec<(u8, u64, u64, u64, u64)>,
+    bounded: Vec<(u8, u64, u64, u64, u64)>,
     /// Of the large log: (ordinal, number, sealed).
     chain: Vec<(u64, u64, bool)>,
     /// The index segments of runs that are trees, by (level, run), and their leaf segments.
@@ -413,9 +413,9 @@ impl Model {
 
     /// Takes away the index of every tree that has no leaves any more.
     fn fell_trees(&mut self, edit: &mut Edit) {
-        let pieces = &self.pieces;
+        let bounded = &self.bounded;
         let gone = |(level, run): &(u8, u64), leaves: &[u64]| {
-            !pieces
+            !bounded
                 .iter()
                 .any(|p| (p.0, p.1) == (*level, *run) && leaves.contains(&p.4))
         };
@@ -438,8 +438,8 @@ impl Model {
         while at < KEYS && random.below(8) > 0 {
             let to = at + 1 + random.below(KEYS / 4);
             let segment = self.segment(at, to);
-            let piece = (1, self.next_run, at, to, segment.number.0);
-            self.pieces.push(piece);
+            let one = (1, self.next_run, at, to, segment.number.0);
+            self.bounded.push(one);
             edit.added.push((1, RunId(self.next_run), segment));
             at = to + random.below(2);
         }
@@ -454,16 +454,16 @@ impl Model {
         let mut from = random.below(KEYS);
         let mut to = from + 1 + random.below(KEYS / 3);
         // What overlaps below is consumed whole.
-        for (_, _, low, high, _) in self.pieces.iter().filter(|p| p.0 == level + 1) {
+        for (_, _, low, high, _) in self.bounded.iter().filter(|p| p.0 == level + 1) {
             if *low < to && from < *high {
                 (from, to) = (from.min(*low), to.max(*high));
             }
         }
-        let mut pieces = Vec::new();
-        for piece in std::mem::take(&mut self.pieces) {
-            let (l, run, low, high, number) = piece;
+        let mut bounded = Vec::new();
+        for one in std::mem::take(&mut self.bounded) {
+            let (l, run, low, high, number) = one;
             if !(l == level || l == level + 1) || high <= from || to <= low {
-                pieces.push(piece);
+                bounded.push(one);
                 continue;
             }
             let read = low.max(from)..high.min(to);
@@ -475,7 +475,7 @@ impl Model {
             }
             for (low, high) in [(low, high.min(from)), (low.max(to), high)] {
                 if low < high {
-                    pieces.push((l, run, low, high, number));
+                    bounded.push((l, run, low, high, number));
                 }
             }
             let place = |number| Place {
@@ -487,20 +487,21 @@ impl Model {
                 edit.removed.push(place(number));
             }
         }
-        self.pieces = pieces;
-        // Whatever has a piece left is clipped instead, to all of its pieces.
+        self.bounded = bounded;
+        // Whatever has bounds left is trimmed to these instead.
         edit.removed.retain(|place| {
-            let left = self.pieces.iter().filter(|p| p.4 == place.number.0);
-            let before = edit.clipped.len();
+            let left = self.bounded.iter().filter(|p| p.4 == place.number.0);
+            let before = edit.bounds.len();
             for (_, _, low, high, _) in left {
                 let range = KeyRange::new(key(*low), Some(key(*high)));
-                edit.clipped.push((*place, range));
+                edit.bounds.push((*place, range));
             }
-            edit.clipped.len() == before
+            edit.bounds.len() == before
         });
         self.fell_trees(edit);
         let segment = self.segment(from, to);
-        self.pieces.push((level + 1, 0, from, to, segment.number.0));
+        self.bounded
+            .push((level + 1, 0, from, to, segment.number.0));
         edit.added.push((level + 1, RunId(0), segment));
         // A run has one tree at most.
         if random.below(2) == 0 && !self.trees.contains_key(&(level + 1, 0)) {
@@ -517,14 +518,14 @@ impl Model {
         });
         let union = union(ranges.collect::<Vec<_>>().iter());
         Cut::new(version, &union).take_away(edit);
-        let pieces = std::mem::take(&mut self.pieces);
-        for (level, run, low, high, number) in pieces {
+        let bounded = std::mem::take(&mut self.bounded);
+        for (level, run, low, high, number) in bounded {
             let left = left_of(&KeyRange::new(key(low), Some(key(high))), &union);
             let number_of =
                 |key: Vec<u8>| std::str::from_utf8(&key).unwrap().parse::<u64>().unwrap();
             let left = left.map(|left| (number_of(left.from), number_of(left.to.unwrap())));
             let left = left.map(|(low, high)| (level, run, low, high, number));
-            self.pieces.extend(left);
+            self.bounded.extend(left);
         }
         for (level, _, segment) in &edit.added {
             assert_eq!(*level, UNCOUNTED);
@@ -575,19 +576,19 @@ impl Model {
 
     fn check(&self, version: &Version) {
         assert_eq!(version.check(), Ok(()));
-        let mut pieces = Vec::new();
+        let mut bounded = Vec::new();
         for (level, run) in version.runs() {
             for entry in &run.segments {
                 let range = &entry.segment.range;
                 let parse = |key: &[u8]| std::str::from_utf8(key).unwrap().parse().unwrap();
                 let (from, to) = (parse(&range.from), parse(range.to.as_ref().unwrap()));
-                pieces.push((level, run.id.0, from, to, entry.segment.number.0));
+                bounded.push((level, run.id.0, from, to, entry.segment.number.0));
             }
         }
-        pieces.sort_unstable();
-        let mut expected = self.pieces.clone();
+        bounded.sort_unstable();
+        let mut expected = self.bounded.clone();
         expected.sort_unstable();
-        assert_eq!(pieces, expected);
+        assert_eq!(bounded, expected);
         let trees = version.runs().filter_map(|(level, run)| {
             let tree = run.tree.as_ref()?;
             Some(((level, run.id.0), tree.tree.root.segment().0))

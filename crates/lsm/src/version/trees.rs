@@ -115,7 +115,7 @@ impl Run {
             _ => false,
         });
         let holds_root = match height {
-            0 => self.pieces(root.segment()).next(),
+            0 => self.entries_of(root.segment()).next(),
             _ => of.index_segment(root.segment()),
         };
         let is_there = holds_root.is_some_and(|entry| {

@@ -64,12 +64,12 @@ fn points_to(
         resolve: Some(Arc::clone(before)),
         counts: false,
     };
-    let piece = Input {
+    let input = Input {
         entry: entry.clone(),
         range: KeyRange::new(key, Some(successor(key))),
     };
     let input = RunInput {
-        pieces: vec![piece],
+        inputs: vec![input],
         tree: run.tree.clone(),
     };
     let source = RunSource::new(reading, input)?;

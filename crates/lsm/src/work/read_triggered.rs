@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::SegmentNumber;
 
+use crate::compaction::bounded::Levels;
 use crate::compaction::pick::l1_runs_worth_merging;
-use crate::compaction::pieces::Levels;
 use crate::edit::RunId;
 use crate::read::FilterCounts;
 use crate::settings::Settings;

@@ -32,15 +32,15 @@ const PLACES: usize = 4;
 #[derive(Clone, Debug)]
 struct Known {
     /// For which keys it stood.
-    pieces: Pieces,
+    bounds: BoundsSum,
     /// The share of its entries for which it stood, in parts of [`ShadowEstimate::ALL`].
     stands: u64,
     /// The share of those that shadow an older one.
     shadows: u64,
 }
 
-/// For which keys the pieces of a segment stand: a checksum of their ranges.
-type Pieces = u64;
+/// The bounds of a segment: a checksum of their ranges.
+type BoundsSum = u64;
 
 /// What is shadowed in a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ type InRun = (u8, RunId);
 struct Listed {
     run: InRun,
     /// For which keys it stands.
-    pieces: Pieces,
+    bounds: BoundsSum,
     /// What it adds to the sums of its run.
     sums: Sums,
 }
@@ -148,7 +148,7 @@ impl ShadowEstimate {
         let looked = look_at(version, &runs, place, &span, reading);
         let (stands, shadows) = looked.unwrap_or((Self::ALL, Self::ALL));
         let known = Known {
-            pieces: span.pieces,
+            bounds: span.bounds,
             stands,
             shadows,
         };
@@ -167,9 +167,9 @@ impl ShadowEstimate {
             return;
         }
         let gone = edit.removed.iter();
-        let clipped = edit.clipped.iter().map(|(place, _)| place);
+        let trimmed = edit.bounds.iter().map(|(place, _)| place);
         let places = gone
-            .chain(clipped)
+            .chain(trimmed)
             .map(|place| ((place.level, place.run), place.number));
         let added = edit.added.iter();
         let added = added.map(|(level, run, segment)| ((*level, *run), segment.number));
@@ -232,7 +232,7 @@ impl ShadowEstimate {
             return;
         };
         let known = self.known.get(&number);
-        if known.is_none_or(|known| known.pieces != span.pieces) {
+        if known.is_none_or(|known| known.bounds != span.bounds) {
             self.unknown.insert((place, number));
         }
         let (stands, shadows) = self.known(entry);
@@ -241,7 +241,7 @@ impl ShadowEstimate {
         of_run.each(&sums, |all, own| all + own);
         let listed = Listed {
             run: place,
-            pieces: span.pieces,
+            bounds: span.bounds,
             sums,
         };
         self.listed.insert(number, listed);
@@ -339,19 +339,19 @@ fn lowest(version: &Version) -> Option<InRun> {
 /// Where a segment lies in a run.
 #[derive(Debug)]
 struct Span {
-    /// Its first piece.
+    /// Its first entry.
     first: usize,
     /// For which keys these stand.
-    pieces: Pieces,
+    bounds: BoundsSum,
     /// From where to where they reach.
     keys: KeyRange,
 }
 
 /// Where segment `number` lies in `run`, if it has pairs there.
 fn span(run: &Run, number: SegmentNumber) -> Option<Span> {
-    let mut pieces = run.pieces(number).map(|piece| &piece.segment.range);
-    let first = pieces.next()?;
-    let sum = |sum: Pieces, range: &KeyRange| {
+    let mut ranges = run.entries_of(number).map(|entry| &entry.segment.range);
+    let first = ranges.next()?;
+    let sum = |sum: BoundsSum, range: &KeyRange| {
         let of = |key: &[u8], seed| xxh3_64_with_seed(key, seed);
         of(
             range.to.as_deref().unwrap_or_default(),
@@ -360,11 +360,11 @@ fn span(run: &Run, number: SegmentNumber) -> Option<Span> {
     };
     let mut span = Span {
         first: run.place_of_first(number)?,
-        pieces: sum(0, first),
+        bounds: sum(0, first),
         keys: first.clone(),
     };
-    for range in pieces {
-        span.pieces = sum(span.pieces, range);
+    for range in ranges {
+        span.bounds = sum(span.bounds, range);
         span.keys.to.clone_from(&range.to);
     }
     Some(span)
@@ -386,14 +386,14 @@ fn look_at(
     let (mut asked, mut held) = (0_u64, 0);
     for from in places(first, &span.keys, reading)? {
         let range = KeyRange::new(from, span.keys.to.clone());
-        let mut pieces = run.places_overlapping(&range);
-        pieces.end = pieces.end.min(pieces.start + 1);
-        let own = run.segments.range(pieces.clone());
-        // Between its pieces there may be others.
+        let mut places = run.places_overlapping(&range);
+        places.end = places.end.min(places.start + 1);
+        let own = run.segments.range(places.clone());
+        // Between its bounds there may be others.
         if own.map(|entry| entry.segment.number).ne([number]) {
             continue;
         }
-        let begun = Begun { run, place, pieces };
+        let begun = Begun { run, place, places };
         let mut keys =
             RunSource::<false>::in_range(of_runs(reading), version, &begun, &range, None)?;
         for _ in 0..KEYS / PLACES {
@@ -468,8 +468,8 @@ fn places(
 /// The share of its entries for which the segment of `entry` stands in `run`.
 fn stands(run: &Run, entry: &LevelEntry, reading: &Reading) -> Result<u64, LevelError> {
     let segment = reader(entry, reading.region, &reading.cache, Fetch::Device)?;
-    let pieces = run.pieces(entry.segment.number);
-    let leaves = pieces.map(|piece| segment.leaves_in(&piece.segment.range));
+    let entries = run.entries_of(entry.segment.number);
+    let leaves = entries.map(|entry| segment.leaves_in(&entry.segment.range));
     let (held, all) = (leaves.sum::<usize>() as u64, segment.leaves() as u64);
     // Of a tree the index lies elsewhere.
     let share = (held * ShadowEstimate::ALL).checked_div(all);

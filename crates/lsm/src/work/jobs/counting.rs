@@ -47,7 +47,7 @@ impl Remains {
             return Ok(None);
         };
         let mut edit = site.storage.next_edit(site.epoch);
-        let beyond = site.settings.mutants.count_clipped();
+        let beyond = site.settings.mutants.count_out_of_bounds();
         if let Err(error) = uncounted::edit_of(&head, *number, beyond, &mut edit) {
             let error = error.into();
             if site.storage.damages().note(&head, &error).is_none() {

@@ -166,8 +166,8 @@ impl Jobs {
             false => level,
         };
         let below = Below::new(head, deeper, &range);
-        let mut read = plan.inputs.iter().flat_map(|run| &run.pieces);
-        let whole = !read.any(|piece| is_cut(&piece.entry));
+        let mut read = plan.inputs.iter().flat_map(|run| &run.inputs);
+        let whole = !read.any(|input| is_cut(&input.entry));
         // A part becomes part of a run, and a run has one tree at most.
         let shape = self.run_shape(site, range == KeyRange::all() && plan.target > level);
         let pointers = site.settings.addresses.of_compaction();
@@ -248,7 +248,7 @@ impl Jobs {
             whole,
             end,
         } = self.compaction.as_mut().expect("it is done");
-        let read: usize = plan.inputs.iter().map(|run| run.pieces.len()).sum();
+        let read: usize = plan.inputs.iter().map(|run| run.inputs.len()).sum();
         if why.packs() && *whole && build.outputs().len() >= read {
             self.space.won_nothing(end.clone());
         }
@@ -330,7 +330,7 @@ impl Jobs {
         Ok(Made::Progress)
     }
 
-    /// Begins a merge where an edit with `cut` would name too many pieces of segments, if there is any merge that
+    /// Begins a merge where an edit with `cut` would name too many bounds of segments, if there is any merge that
     /// makes fewer.
     pub(super) fn shorten(
         &mut self,

@@ -6,7 +6,7 @@
 
 use argosy_base::KeyRange;
 
-use crate::compaction::pieces::Levels;
+use crate::compaction::bounded::Levels;
 use crate::compaction::plan::MergePlan;
 use crate::damage::Shut;
 use crate::work::site::Site;
@@ -21,7 +21,7 @@ pub(crate) fn open_part(shape: &Levels<'_>, level: u8, range: KeyRange, shut: &S
         let runs = shape.runs(level).iter();
         let firsts = runs.filter_map(|run| run.within(&range).next());
         firsts
-            .map(|piece| piece.range.from.clone().max(range.from.clone()))
+            .map(|bounded| bounded.range.from.clone().max(range.from.clone()))
             .min()
     });
     let first = firsts.into_iter().next();
@@ -44,8 +44,8 @@ pub(crate) fn lose_damaged(site: &Site<'_>, plan: &mut MergePlan) {
     let damaged = site.storage.damages().list();
     let is_damaged = |number| damaged.iter().any(|known| known.number == number);
     for run in &mut plan.inputs {
-        run.pieces
-            .retain(|piece| !is_damaged(piece.entry.segment.number));
+        run.inputs
+            .retain(|input| !is_damaged(input.entry.segment.number));
     }
-    plan.inputs.retain(|run| !run.pieces.is_empty());
+    plan.inputs.retain(|run| !run.inputs.is_empty());
 }

@@ -13,16 +13,16 @@ use argosy_base::{KeyRange, SegmentNumber};
 use super::plan::live_bytes;
 use crate::damage::Shut;
 use crate::names::Form;
-use crate::version::{LevelEntry, PIECES_MAX, Run};
+use crate::version::{BOUNDS_MAX, LevelEntry, Run};
 
-/// One segment of a level, as far as picking is concerned.
+/// A segment of a level within one of its bounds, as far as picking is concerned.
 #[derive(Clone, Copy, Debug)]
-pub struct MergePiece<'a> {
+pub struct Bounded<'a> {
     /// The keys that it stands for.
     pub range: &'a KeyRange,
-    /// Its bytes; of a segment in several pieces, its share of them.
+    /// Its bytes; of a segment with several bounds, its share of them.
     pub bytes: u64,
-    /// How many pieces of its segment there are in the run, itself among them.
+    /// How many bounds its segment has in the run, its own among them.
     pub siblings: u32,
     /// How old it is: its number, since numbers only rise.
     pub number: u64,
@@ -36,7 +36,7 @@ pub struct MergePiece<'a> {
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
-pub struct Pieces<'a>(Source<'a>);
+pub struct BoundedRun<'a>(Source<'a>);
 
 #[derive(Clone, Debug)]
 enum Source<'a> {
@@ -44,18 +44,18 @@ enum Source<'a> {
     Parts(Vec<Part<'a>>),
 }
 
-/// A part of a piece.
+/// A part of such a segment.
 #[derive(Clone, Debug)]
 struct Part<'a> {
     range: KeyRange,
-    /// What [`Pieces::live`] answers.
+    /// What [`BoundedRun::live`] answers.
     live: u64,
     /// All else that it has.
-    piece: MergePiece<'a>,
+    bounded: Bounded<'a>,
 }
 
 /// The sorted runs of a level, oldest first, each sorted by range.
-pub(crate) type Runs<'a> = Vec<Pieces<'a>>;
+pub(crate) type Runs<'a> = Vec<BoundedRun<'a>>;
 
 /// All levels of a version; the first is L1.
 #[derive(Clone, Debug, Default)]
@@ -67,25 +67,25 @@ pub struct Levels<'a> {
 impl<'a> Levels<'a> {
     /// The runs of `level`. Level 0, like any other that is not there, has none.
     #[must_use]
-    pub fn runs(&self, level: u8) -> &[Pieces<'a>] {
+    pub fn runs(&self, level: u8) -> &[BoundedRun<'a>] {
         let index = usize::from(level).checked_sub(1);
         let runs = index.and_then(|index| self.levels.get(index));
         runs.map_or(&[], Vec::as_slice)
     }
 }
 
-/// Pieces of a run side by side.
+/// Segments of a run side by side.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbours {
     /// The place of the last one.
     pub last: usize,
     /// Bytes that they have for keys for which they stand.
     pub live: u64,
-    /// Segments that have all their pieces among these.
+    /// Segments that have all their bounds among these.
     pub freed: u64,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> BoundedRun<'a> {
     /// Those of `run`, without the keys that merges pass over. Goes through all of the run where there are some.
     #[must_use]
     pub fn open(run: &'a Run, shut: &Shut) -> Self {
@@ -95,31 +95,35 @@ impl<'a> Pieces<'a> {
         }
         let mut parts = Vec::with_capacity(run.segments.len());
         for entry in &run.segments {
-            let mut piece = piece(run, entry);
-            let open = shut.open_parts(piece.range);
-            if open.first() != Some(piece.range) {
-                // What is shut is one more piece, without which the segment stays.
-                piece = piece_of(entry, piece.siblings + 1);
+            let mut bounded = bounded(run, entry);
+            let open = shut.open_parts(bounded.range);
+            if open.first() != Some(bounded.range) {
+                // What is shut has bounds of its own, without which the segment stays.
+                bounded = bounded_of(entry, bounded.siblings + 1);
             }
             if shut.has_medium() {
                 // Which medium segments what is read points to is known only when it is.
-                piece.medium = 0;
+                bounded.medium = 0;
             }
-            let live = live_bytes(entry).unwrap_or(piece.bytes);
-            parts.extend(open.into_iter().map(|range| Part { range, live, piece }));
+            let live = live_bytes(entry).unwrap_or(bounded.bytes);
+            parts.extend(open.into_iter().map(|range| Part {
+                range,
+                live,
+                bounded,
+            }));
         }
         Self(Source::Parts(parts))
     }
 
     /// These, sorted by range.
     #[cfg(test)]
-    pub(crate) fn given(pieces: Vec<MergePiece<'a>>) -> Self {
-        let part = |piece: MergePiece<'a>| Part {
-            range: piece.range.clone(),
-            live: piece.bytes,
-            piece,
+    pub(crate) fn given(bounded: Vec<Bounded<'a>>) -> Self {
+        let part = |bounded: Bounded<'a>| Part {
+            range: bounded.range.clone(),
+            live: bounded.bytes,
+            bounded,
         };
-        Self(Source::Parts(pieces.into_iter().map(part).collect()))
+        Self(Source::Parts(bounded.into_iter().map(part).collect()))
     }
 
     /// How many there are.
@@ -139,24 +143,24 @@ impl<'a> Pieces<'a> {
 
     /// The one at `place`, which there is.
     #[must_use]
-    pub fn get(&self, place: usize) -> MergePiece<'_> {
+    pub fn get(&self, place: usize) -> Bounded<'_> {
         match &self.0 {
-            Source::Run(run) => piece(run, &run.segments[place]),
+            Source::Run(run) => bounded(run, &run.segments[place]),
             Source::Parts(parts) => parts[place].get(),
         }
     }
 
-    /// The pieces from `first` on, of `most` segments, or two.
+    /// Those from `first` on, of `most` segments, or two.
     #[must_use]
     pub fn neighbours(&self, first: usize, most: usize) -> Neighbours {
         let mut missing: BTreeMap<u64, u32> = BTreeMap::new();
         let (mut last, mut live) = (first, 0);
         for place in first..self.len() {
-            let piece = self.get(place);
-            if missing.len() == most.max(2) && !missing.contains_key(&piece.number) {
+            let bounded = self.get(place);
+            if missing.len() == most.max(2) && !missing.contains_key(&bounded.number) {
                 break;
             }
-            let missing = missing.entry(piece.number).or_insert(piece.siblings);
+            let missing = missing.entry(bounded.number).or_insert(bounded.siblings);
             *missing = missing.saturating_sub(1);
             (last, live) = (place, live + self.live(place));
         }
@@ -164,18 +168,18 @@ impl<'a> Pieces<'a> {
         Neighbours { last, live, freed }
     }
 
-    /// How many segments have all their pieces in `range`.
+    /// How many segments have all their bounds in `range`.
     #[must_use]
     pub(crate) fn freed_without(&self, range: &KeyRange) -> usize {
-        let ends = |piece: &MergePiece<'_>| match (&range.to, &piece.range.to) {
+        let ends = |bounded: &Bounded<'_>| match (&range.to, &bounded.range.to) {
             (Some(to), Some(end)) => end <= to,
             (to, _) => to.is_none(),
         };
-        let pieces = self.within(range);
-        let inside = pieces.filter(|piece| piece.range.from >= range.from && ends(piece));
+        let bounded = self.within(range);
+        let inside = bounded.filter(|bounded| bounded.range.from >= range.from && ends(bounded));
         let mut missing: BTreeMap<u64, u32> = BTreeMap::new();
-        for piece in inside {
-            let missing = missing.entry(piece.number).or_insert(piece.siblings);
+        for bounded in inside {
+            let missing = missing.entry(bounded.number).or_insert(bounded.siblings);
             *missing = missing.saturating_sub(1);
         }
         missing.values().filter(|missing| **missing == 0).count()
@@ -194,7 +198,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Those at `places`.
-    pub fn range(&self, places: Range<usize>) -> impl Iterator<Item = MergePiece<'_>> {
+    pub fn range(&self, places: Range<usize>) -> impl Iterator<Item = Bounded<'_>> {
         places.map(|place| self.get(place))
     }
 
@@ -213,7 +217,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Those that have keys in `range`.
-    pub fn within(&self, range: &KeyRange) -> impl Iterator<Item = MergePiece<'_>> {
+    pub fn within(&self, range: &KeyRange) -> impl Iterator<Item = Bounded<'_>> {
         self.range(self.overlapping(range))
     }
 
@@ -230,7 +234,9 @@ impl<'a> Pieces<'a> {
     pub fn oldest(&self) -> Option<usize> {
         match &self.0 {
             Source::Run(run) => run.place_of_first(run.oldest()?.segment.number),
-            Source::Parts(parts) => (0..parts.len()).min_by_key(|place| parts[*place].piece.number),
+            Source::Parts(parts) => {
+                (0..parts.len()).min_by_key(|place| parts[*place].bounded.number)
+            }
         }
     }
 
@@ -239,7 +245,7 @@ impl<'a> Pieces<'a> {
     pub fn bytes(&self) -> u64 {
         match &self.0 {
             Source::Run(run) => run.pairs_bytes(),
-            Source::Parts(parts) => parts.iter().map(|part| part.piece.bytes).sum(),
+            Source::Parts(parts) => parts.iter().map(|part| part.bounded.bytes).sum(),
         }
     }
 
@@ -248,7 +254,7 @@ impl<'a> Pieces<'a> {
     pub(crate) fn holds_tombstones(&self) -> bool {
         match &self.0 {
             Source::Run(run) => run.holds_tombstones(),
-            Source::Parts(parts) => parts.iter().any(|part| part.piece.tombstones),
+            Source::Parts(parts) => parts.iter().any(|part| part.bounded.tombstones),
         }
     }
 
@@ -257,7 +263,7 @@ impl<'a> Pieces<'a> {
     pub(crate) fn points_to_medium(&self) -> bool {
         match &self.0 {
             Source::Run(run) => run.points_to_medium(),
-            Source::Parts(parts) => parts.iter().any(|part| part.piece.medium > 0),
+            Source::Parts(parts) => parts.iter().any(|part| part.bounded.medium > 0),
         }
     }
 
@@ -269,18 +275,18 @@ impl<'a> Pieces<'a> {
         found.then(|| places.find(|place| self.get(*place).medium > 0))?
     }
 
-    /// The first place of one that begins at `key` or behind it, and is in `sparse` or one of at least `pieces_min` of
-    /// its segment. Goes through them where `pieces_min` is below `PIECES_MAX`, or some keys are passed over.
+    /// The first place of one that begins at `key` or behind it, and is in `sparse` or one of at least `bounds_min` of
+    /// its segment. Goes through them where `bounds_min` is below `BOUNDS_MAX`, or some keys are passed over.
     #[must_use]
     pub(crate) fn first_loose(
         &self,
         key: &[u8],
-        pieces_min: u32,
+        bounds_min: u32,
         sparse: &BTreeSet<SegmentNumber>,
     ) -> Option<usize> {
         let begins = |range: &KeyRange| range.from.as_slice() >= key;
         if let Source::Run(run) = &self.0
-            && pieces_min >= PIECES_MAX
+            && bounds_min >= BOUNDS_MAX
         {
             let numbers = sparse.iter().copied().chain(run.crumbled());
             let firsts = numbers.filter_map(|number| {
@@ -289,33 +295,33 @@ impl<'a> Pieces<'a> {
             });
             return firsts.min();
         }
-        let is_loose = |piece: &MergePiece<'_>| {
-            piece.siblings >= pieces_min || sparse.contains(&SegmentNumber(piece.number))
+        let is_loose = |bounded: &Bounded<'_>| {
+            bounded.siblings >= bounds_min || sparse.contains(&SegmentNumber(bounded.number))
         };
         let mut all = self.range(0..self.len());
-        all.position(|piece| begins(piece.range) && is_loose(&piece))
+        all.position(|bounded| begins(bounded.range) && is_loose(&bounded))
     }
 }
 
 impl Part<'_> {
-    const fn get(&self) -> MergePiece<'_> {
-        MergePiece {
+    const fn get(&self) -> Bounded<'_> {
+        Bounded {
             range: &self.range,
-            ..self.piece
+            ..self.bounded
         }
     }
 }
 
-/// The piece of `run` that `entry` is.
-fn piece<'a>(run: &Run, entry: &'a LevelEntry) -> MergePiece<'a> {
-    let siblings = run.pieces_count(entry.segment.number);
-    piece_of(entry, u32::try_from(siblings).unwrap_or(u32::MAX))
+/// What `entry` of `run` is.
+fn bounded<'a>(run: &Run, entry: &'a LevelEntry) -> Bounded<'a> {
+    let siblings = run.bounds_count(entry.segment.number);
+    bounded_of(entry, u32::try_from(siblings).unwrap_or(u32::MAX))
 }
 
-/// One of the `siblings` pieces of its segment, which share its bytes.
-fn piece_of(entry: &LevelEntry, siblings: u32) -> MergePiece<'_> {
+/// What `entry` is within one of the `siblings` bounds of its segment, which share its bytes.
+fn bounded_of(entry: &LevelEntry, siblings: u32) -> Bounded<'_> {
     let segment = &entry.segment;
-    MergePiece {
+    Bounded {
         range: &segment.range,
         bytes: u64::from(segment.len.div_ceil(siblings)),
         siblings,
