@@ -308,7 +308,7 @@ impl Db {
     ///
     /// What was written before it ends is shadowed by the pairs. If others keep writing into the range, nothing
     /// is ingested; and what they write at the very end wins.
-    /// [`Condition::Version`](crate::Condition::Version) does not notice ingested pairs. Pairs have at most
+    /// [`Condition::Version`] does not notice ingested pairs. Pairs have at most
     /// 32 KiB.
     ///
     /// ```
