@@ -13,12 +13,14 @@
 mod basics;
 mod changes;
 pub mod group;
+mod machine;
 mod model;
 mod random;
 mod ranges;
 mod reopening;
 pub mod toy;
 
+pub use machine::Machine;
 pub use random::Mixture;
 
 use std::collections::BTreeMap;

@@ -7,19 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Clock, Direction, Epoch, Instant, KeyRange, Lsn, Moment, RegionId, ServerId};
-use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, Store as Segments, StoreSettings};
-use argosy_engine::conformance::{self, FullHost, Host, group, toy};
+use argosy_base::{Clock, Direction, Epoch, Instant, KeyRange, Lsn, Moment};
+use argosy_device::Crash;
+use argosy_engine::conformance::{self, FullHost, Host, Machine, group, toy};
 use argosy_engine::stats::Stats;
 use argosy_engine::{
-    CopyOf, Engine, EngineError, Found, LogSlots, LogSurvivors, Progress, Reach, Service,
-    Settings as _, Snapshot, Store, Stored, Survivors, Wanted, Windows, WriteBatch, WriteOptions,
-    Written,
+    EngineError, Found, Progress, Reach, Service, Snapshot, Store, Stored, Wanted, WriteBatch,
+    WriteOptions, Written,
 };
-use argosy_memory::SharedMemory;
-
-const REGION: RegionId = RegionId(7);
 
 /// Nanoseconds that a step takes.
 const STEP_NANOS: u64 = 20_000_000;
@@ -41,29 +36,17 @@ impl Clock for Wall {
     }
 }
 
-/// A machine with a device in memory, and the windows of a process on it.
-struct Machine {
-    engine: Arc<dyn Engine>,
-    device: Arc<MemoryDevice>,
-    windows: Windows,
+/// A machine with a clock.
+struct Clocked {
+    machine: Machine,
     wall: Arc<Wall>,
     now: u64,
 }
 
-impl Machine {
+impl Clocked {
     fn new(settings: toy::Settings, seed: u64) -> Self {
-        let device = MemoryDevice::eager(256 * SEGMENT_SIZE as u64, seed);
-        let options = FormatOptions {
-            device_id: 1,
-            cluster_id: 1,
-            server: ServerId(1),
-            created_by: "test".to_owned(),
-        };
-        Segments::format(&device, &options).unwrap();
         Self {
-            engine: settings.start(),
-            device: Arc::new(device),
-            windows: Windows::new(),
+            machine: Machine::new(&settings, seed),
             wall: Arc::default(),
             now: 0,
         }
@@ -71,47 +54,15 @@ impl Machine {
 
     fn end(&mut self, engine: Opened, crash: Crash) {
         drop(engine);
-        self.device = Arc::new(self.device.crash(crash));
-        if crash == Crash::PowerLoss {
-            self.windows.clear();
-        }
+        self.machine.end(crash);
     }
 }
 
-impl Host for Machine {
+impl Host for Clocked {
     type Engine = Opened;
 
     fn open(&mut self) -> Opened {
-        let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(&self.device);
-        let store = Segments::open(device, &StoreSettings::default()).unwrap();
-        let left = |spec: &argosy_engine::LogSpec| LogSurvivors {
-            log: spec.id,
-            slots: match self.windows.iter().find(|left| left.log == spec.id) {
-                Some(left) => left.slots.iter().cloned().map(Some).collect(),
-                None => vec![None; spec.slots],
-            },
-        };
-        let left: Survivors = self.engine.logs().iter().map(left).collect();
-        let fresh = |spec: &argosy_engine::LogSpec| LogSlots {
-            log: spec.id,
-            slots: (0..spec.slots)
-                .map(|_| Arc::new(SharedMemory::anonymous(spec.slot_bytes)))
-                .collect(),
-        };
-        self.windows = self.engine.logs().iter().map(fresh).collect();
-        let known = store.region(REGION).is_some();
-        if !known {
-            store.finish_recovery();
-        }
-        let copy = CopyOf {
-            store: &store,
-            region: REGION,
-            own_levels: None,
-        };
-        let copy = self.engine.open(&copy, self.windows.clone(), left).unwrap();
-        if known {
-            store.finish_recovery();
-        }
+        let copy = self.machine.open();
         let service = Service {
             epoch: Epoch(1),
             clock: Some(Arc::<Wall>::clone(&self.wall)),
@@ -139,7 +90,7 @@ impl Host for Machine {
     }
 }
 
-impl FullHost for Machine {
+impl FullHost for Clocked {
     fn set_time(&mut self, now: Moment) {
         self.wall.0.store(now.0, Ordering::Relaxed);
     }
@@ -254,7 +205,7 @@ fn one_engine() {
     let mut seed = 0;
     let make = || {
         seed += 1;
-        Machine::new(toy::Settings::default(), seed)
+        Clocked::new(toy::Settings::default(), seed)
     };
     conformance::run(make, 6000, 11);
 }
@@ -274,7 +225,7 @@ fn key_of(number: u64) -> Vec<u8> {
 fn what_is_durable_survives_a_loss_of_power() {
     let mut lost = 0;
     for seed in 0..40 {
-        let mut machine = Machine::new(tiny(), seed);
+        let mut machine = Clocked::new(tiny(), seed);
         let mut engine = machine.open();
         let mut written = 0_u64;
         for _ in 0..6 {
@@ -339,7 +290,7 @@ fn the_suite_finds_planted_mistakes() {
                 mutants: settings.mutants,
                 ..toy::Settings::default()
             };
-            conformance::run(|| Machine::new(settings, 1), 2000, 11);
+            conformance::run(|| Clocked::new(settings, 1), 2000, 11);
         });
     }
 }

@@ -9,7 +9,6 @@
 //! last one that was confirmed; without power, the last one that was durable everywhere.
 
 mod courier;
-mod machine;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 use argosy_base::{EditSeq, Epoch, FlushRange, Instant, KeyRange, LogId, Lsn};
 use argosy_device::Crash;
 
-use super::machine::Machine;
 use super::{Pairs, value_of};
-use crate::conformance::{Choices, STEPS_MAX, collect};
+use crate::conformance::{Choices, Machine, STEPS_MAX, collect};
 use crate::source::{LogPlace, Next, Piece};
 use crate::{
     CopyEvent, EditNotice, EngineError, Follower, LogEnd, Observer, Pin, PinnedCheckpoint,

@@ -1,4 +1,4 @@
-//! What a member has beside its copy: an engine, a device, and the memory of its windows.
+//! What an engine under test has beside its copy: a device in memory, and the memory of its windows.
 
 use std::sync::Arc;
 
@@ -9,22 +9,26 @@ use argosy_memory::SharedMemory;
 
 use crate::{CopyOf, Engine, Follower, LogSlots, LogSurvivors, Settings, Survivors, Windows};
 
-/// The region of the group.
-pub(super) const REGION: RegionId = RegionId(5);
+/// The region.
+const REGION: RegionId = RegionId(5);
 
 /// Segments of a device: enough that none is ever full.
 const SEGMENTS: u64 = 1024;
 
 /// See the module documentation.
-pub(super) struct Machine {
+pub struct Machine {
     engine: Arc<dyn Engine>,
     device: Arc<MemoryDevice>,
     windows: Windows,
 }
 
 impl Machine {
-    /// A machine with an empty device.
-    pub(super) fn new(settings: &dyn Settings, seed: u64) -> Self {
+    /// A machine with an empty device, on which an engine of `settings` is started.
+    ///
+    /// # Panics
+    /// When the device cannot be formatted.
+    #[must_use]
+    pub fn new(settings: &dyn Settings, seed: u64) -> Self {
         let device = MemoryDevice::eager(SEGMENTS * SEGMENT_SIZE as u64, seed);
         let options = FormatOptions {
             device_id: 1,
@@ -40,13 +44,14 @@ impl Machine {
         }
     }
 
-    /// The memory in which the primary writes.
-    pub(super) const fn windows(&self) -> &Windows {
+    /// The memory of the windows, in which a primary writes.
+    #[must_use]
+    pub const fn windows(&self) -> &Windows {
         &self.windows
     }
 
     /// New windows in place of the old ones.
-    pub(super) fn renew_windows(&mut self) -> Windows {
+    pub fn renew_windows(&mut self) -> Windows {
         let slots = |spec: &crate::LogSpec| LogSlots {
             log: spec.id,
             slots: (0..spec.slots)
@@ -58,7 +63,11 @@ impl Machine {
     }
 
     /// Opens the copy on what the process before left.
-    pub(super) fn open(&mut self) -> Box<dyn Follower> {
+    ///
+    /// # Panics
+    /// When it does not open.
+    #[must_use]
+    pub fn open(&mut self) -> Box<dyn Follower> {
         let old = std::mem::take(&mut self.windows);
         let survivors = |spec: &crate::LogSpec| LogSurvivors {
             log: spec.id,
@@ -88,7 +97,7 @@ impl Machine {
     }
 
     /// Ends the process. Where it is killed, windows survive, and what the device was told.
-    pub(super) fn end(&mut self, crash: Crash) {
+    pub fn end(&mut self, crash: Crash) {
         self.device = Arc::new(self.device.crash(crash));
         if crash == Crash::PowerLoss {
             self.windows.clear();
