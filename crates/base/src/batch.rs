@@ -462,6 +462,20 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// Whether a write of it with `options` has to know what its keys are bound to: then it tells whether they were.
+    #[must_use]
+    pub fn depends_on_values(&self, options: WriteOptions) -> bool {
+        options.condition != Condition::Always
+            || options.return_previous
+            || self.changes().is_some()
+            || self.guarded().is_some()
+            || self.ops().any(|op| match op {
+                Op::Put { expiry, .. } => expiry == Expiry::Keep,
+                Op::Delete { .. } => true,
+                Op::DeleteRange { .. } => false,
+            })
+    }
+
     /// How many operations there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -139,7 +139,7 @@ impl Looked {
         options: WriteOptions,
         reach: Reach,
     ) -> Result<Option<Self>, EngineError> {
-        if !has_to_look(batch, options) {
+        if !batch.depends_on_values(options) {
             return Ok(None);
         }
         let view = lsm.shown.view_to_keep();
@@ -264,19 +264,6 @@ impl Looked {
         }
         Ok((bindings, guard))
     }
-}
-
-/// Whether a write has to know what its keys are bound to.
-fn has_to_look(batch: &WriteBatch, options: WriteOptions) -> bool {
-    options.condition != Condition::Always
-        || options.return_previous
-        || batch.changes().is_some()
-        || batch.guarded().is_some()
-        || batch.ops().any(|op| match op {
-            Op::Put { expiry, .. } => expiry == Expiry::Keep,
-            Op::Delete { .. } => true,
-            Op::DeleteRange { .. } => false,
-        })
 }
 
 /// Whether the values matter that its keys are bound to.

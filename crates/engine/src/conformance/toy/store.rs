@@ -57,7 +57,7 @@ pub(super) struct State {
     pub(super) table: Table,
     /// Every other member has applied the edits up to this one.
     pub(super) everywhere: EditSeq,
-    /// The edits that brought images, until they are everywhere: what each replaces.
+    /// What the last image takes the place of, until its edit is everywhere.
     pub(super) replaced: Option<Replaced>,
     /// A write found no room.
     pub(super) wants_room: bool,

@@ -8,7 +8,7 @@ use argosy_base::{Changed, Condition, Guard, KeyRange, Moment, Op, Was};
 use super::map::Seen;
 use super::record::Record;
 use super::store::{State, ToyStore};
-use crate::{EngineError, Expiry, WaitFor, WriteBatch, WriteOptions, Written};
+use crate::{EngineError, WaitFor, WriteBatch, WriteOptions, Written};
 
 /// Does what `batch` asks for, if its condition and its guard hold.
 pub(super) fn write(
@@ -75,7 +75,7 @@ pub(super) fn write(
     if options.return_previous {
         written.previous = outcome.previous;
     }
-    if looks(batch, options) {
+    if batch.depends_on_values(options) {
         written.existed = outcome.existed;
     }
     Ok(written)
@@ -95,19 +95,6 @@ fn expire(
         Some(expiry) => store.tell_time(state, expiry, now),
         None => Ok(()),
     }
-}
-
-/// Whether the write tells what keys were bound to.
-fn looks(batch: &WriteBatch, options: WriteOptions) -> bool {
-    options.condition != Condition::Always
-        || options.return_previous
-        || batch.changes().is_some()
-        || batch.guarded().is_some()
-        || batch.ops().any(|op| match op {
-            Op::Put { expiry, .. } => expiry == Expiry::Keep,
-            Op::Delete { .. } => true,
-            Op::DeleteRange { .. } => false,
-        })
 }
 
 /// Whether the condition holds of every key. A range is no key.
