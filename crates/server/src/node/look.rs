@@ -4,9 +4,9 @@ use argosy_engine::{EngineError, Found, Outline, Reach};
 
 use super::gate::Reveals;
 use super::open::OpenRegion;
-use super::refuse::{failed, overloaded};
+use super::refuse::failed;
 use super::serving::Serving;
-use super::waiting::{Entry, Queued, Shown};
+use super::waiting::{Queued, Shown};
 use crate::service::{Begun, ReplyTo, Response};
 
 /// What is wanted of a key.
@@ -91,7 +91,11 @@ fn outline_of(engine: &Serving, outline: Outline, reach: Reach) -> Shown {
 impl Look<'_> {
     /// Looks the key up in `open`, in which it lies, within its reach.
     pub(super) fn answer(self, open: &OpenRegion<'_>, reply: ReplyTo) -> Begun {
-        if let Some(waits) = self.wait_behind_writes(open, &reply) {
+        let queued = || Queued::Get {
+            key: self.key.to_vec(),
+            tell: self.tell,
+        };
+        if let Some(waits) = open.wait_behind_writes([self.key], queued, &reply) {
             return waits.into();
         }
         match self.tell.of(open.engine, self.key, self.reach) {
@@ -99,27 +103,5 @@ impl Look<'_> {
             Err(EngineError::NotInMemory) => Begun::NeedsDevice,
             Err(error) => Begun::Answered(failed(&error)),
         }
-    }
-
-    /// Where writes of the key wait for room: queues the read behind them.
-    fn wait_behind_writes(
-        self,
-        open: &OpenRegion<'_>,
-        reply: &ReplyTo,
-    ) -> Option<Option<Response>> {
-        let mut waiting = open.region.waiting();
-        if !waiting.is_queueing() || !waiting.writes(self.key) {
-            return None;
-        }
-        let entry = Entry {
-            request: Queued::Get {
-                key: self.key.to_vec(),
-                tell: self.tell,
-            },
-            reply: reply.clone(),
-            deadline: open.context.deadline(),
-        };
-        let queued = waiting.queue(entry);
-        Some(queued.err().map(|_| overloaded(open.region)))
     }
 }

@@ -13,11 +13,11 @@ use argosy_engine::{EngineError, Found, Reach, WaitFor, Wanted};
 
 use super::look::{reveals, value_of};
 use super::open::OpenRegion;
-use super::refuse::{failed, overloaded};
+use super::refuse::failed;
 use super::router::Router;
 use super::serve::PAGE_BYTES_MAX;
 use super::serving::Serving;
-use super::waiting::{Entry, Queued, Shown};
+use super::waiting::{Queued, Shown};
 use crate::service::{Begun, Failure, KeyList, ReplySink, ReplyTo, Request, Response, SnapshotId};
 
 /// What is asked of several keys.
@@ -87,7 +87,11 @@ impl ManyKeys<'_> {
         if let Some(key) = self.keys.iter().next() {
             open.region.uses().reads(key, open.context.now());
         }
-        if let Some(waits) = self.wait_behind_writes(open, &reply) {
+        let queued = || Queued::GetMany {
+            keys: self.keys.clone(),
+            wanted: self.wanted,
+        };
+        if let Some(waits) = open.wait_behind_writes(self.keys.iter(), queued, &reply) {
             return waits.into();
         }
         match look_up(open.engine, self.keys, self.wanted, self.reach) {
@@ -108,28 +112,6 @@ impl ManyKeys<'_> {
             Ok(values) => Response::Values(values),
             Err(error) => failed(&error),
         }
-    }
-
-    /// Where writes of one of the keys wait for room: queues the read behind them.
-    fn wait_behind_writes(
-        self,
-        open: &OpenRegion<'_>,
-        reply: &ReplyTo,
-    ) -> Option<Option<Response>> {
-        let mut waiting = open.region.waiting();
-        if !waiting.is_queueing() || !self.keys.iter().any(|key| waiting.writes(key)) {
-            return None;
-        }
-        let entry = Entry {
-            request: Queued::GetMany {
-                keys: self.keys.clone(),
-                wanted: self.wanted,
-            },
-            reply: reply.clone(),
-            deadline: open.context.deadline(),
-        };
-        let queued = waiting.queue(entry);
-        Some(queued.err().map(|_| overloaded(open.region)))
     }
 }
 

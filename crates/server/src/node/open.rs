@@ -11,11 +11,11 @@ use super::local::LocalRegion;
 use super::look::{Look, Tell};
 use super::many::ManyKeys;
 use super::page::{page, rest_of};
-use super::refuse::{failed, too_many_answers};
+use super::refuse::{failed, overloaded, too_many_answers};
 use super::region::Region;
 use super::serving::Serving;
 use super::snapshots::Leasing;
-use super::waiting::{Shown, Unkept};
+use super::waiting::{Entry, Queued, Shown, Unkept};
 use super::write::Write;
 use crate::service::{Begun, Paging, ReplyTo, Request, Response};
 
@@ -68,6 +68,26 @@ impl<'a> OpenRegion<'a> {
             }
             Request::Maintain { what } => self.region.maintained().begin(self, what, reply).into(),
         }
+    }
+
+    /// Where writes of one of `keys` wait for room: queues the read of them, which is `queued`, behind these. Returns
+    /// the answer where there is no room in the queue.
+    pub(super) fn wait_behind_writes<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        queued: impl FnOnce() -> Queued,
+        reply: &ReplyTo,
+    ) -> Option<Option<Response>> {
+        let mut waiting = self.region.waiting();
+        if !waiting.is_queueing() || !keys.into_iter().any(|key| waiting.writes(key)) {
+            return None;
+        }
+        let entry = Entry {
+            request: queued(),
+            reply: reply.clone(),
+            deadline: self.context.deadline(),
+        };
+        Some(waiting.queue(entry).err().map(|_| overloaded(self.region)))
     }
 
     /// A page of what is committed. Where that is less than was once acknowledged, since the region
