@@ -54,7 +54,7 @@ pub struct MemoryUse {
     pub pinned_bytes: u64,
     /// Buffers of merges, flushes, reads and logs, in use or kept for the next.
     pub buffers_bytes: u64,
-    /// How much the parts differed from what was resident, as a share of the latter.
+    /// The difference between the sum of the parts and the resident memory, as a share of the resident memory.
     #[serde(flatten)]
     pub difference: MemoryDifference,
     /// How often it was looked.

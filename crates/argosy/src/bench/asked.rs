@@ -1,4 +1,4 @@
-//! What is asked of the bench, or what it measures where nothing is said.
+//! The options of the bench, and their defaults.
 
 use argosy_base::AddressMode;
 use argosy_bench::{Mix, PairSizes, Transport, Workload};
@@ -10,7 +10,7 @@ use crate::cluster::layout::{Primaries, Replication};
 use crate::config::{CompactionName, PlacementName};
 use crate::units::Size;
 
-/// What is loaded and asked.
+/// The load: workloads, sizes of pairs, operations.
 #[derive(Args, Clone, Debug)]
 pub(super) struct LoadArgs {
     /// Workloads: load-a, run-a, run-b, run-c, run-d, run-e, run-f, run-g [default: load-a,run-a,run-c]
@@ -39,7 +39,7 @@ pub(super) struct LoadArgs {
     pub(super) ops: Option<u64>,
 }
 
-/// What is compared.
+/// The systems to compare.
 #[derive(Args, Clone, Debug)]
 pub(super) struct SystemArgs {
     /// Where values lie

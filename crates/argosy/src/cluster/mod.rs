@@ -287,8 +287,8 @@ impl Cluster {
     /// Waits until every server is ready. `pause` waits for that long at most, and says whether to stop waiting.
     ///
     /// # Errors
-    /// A server ended, or has been silent for too long; [`CommandFailure::Unreachable`] where `pause` says so, with
-    /// what was waited for.
+    /// A server ended, or has been silent for too long; [`CommandFailure::Unreachable`] where `pause` says so; it
+    /// names the first server that is not ready, and why.
     pub(crate) fn wait_ready(
         &mut self,
         mut pause: impl FnMut(Duration) -> Result<bool, CommandFailure>,

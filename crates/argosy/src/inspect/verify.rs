@@ -52,7 +52,7 @@ struct Report<'a> {
     notes: &'a [String],
 }
 
-/// What was looked at.
+/// How much was checked.
 #[derive(Serialize)]
 struct CheckedView {
     level_segments: u64,
