@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{DeviceSegment, Instant, KeyRange, SegmentNumber};
-use argosy_device::{DeviceError, OpKind};
+use argosy_device::{DeviceError, OpKind, Waker};
 use argosy_engine::EngineError;
 pub use argosy_engine::damage::DamagedSegment;
 pub use argosy_engine::stats::DamageStats;
@@ -64,11 +64,29 @@ pub struct Damages {
     l1_shut: AtomicUsize,
     /// A segment was repaired since the last step.
     any_repaired: AtomicBool,
+    /// Wakes the background of the region for what becomes known.
+    waker: Mutex<Option<Waker>>,
 }
 
 impl Damages {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whom to wake from now on when something becomes known.
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+    }
+
+    fn wake(&self) {
+        let waker = self
+            .waker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(waker) = waker {
+            waker();
+        }
     }
 
     /// Whether nothing is known to be damaged.
@@ -155,6 +173,8 @@ impl Damages {
         state.known.insert(number, known);
         self.found.fetch_add(1, Ordering::Relaxed);
         self.count.store(state.known.len(), Ordering::Release);
+        drop(state);
+        self.wake();
         true
     }
 
@@ -201,6 +221,8 @@ impl Damages {
             self.any_repaired.store(true, Ordering::Release);
         }
         self.count.store(state.known.len(), Ordering::Release);
+        drop(state);
+        self.wake();
     }
 
     /// Time passes. Returns whether merges may try again what they passed over.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::{EditSeq, Instant, Lsn, SegmentNumber};
-use argosy_engine::{EngineError, LogEnd, Progress};
+use argosy_engine::{EngineError, LogEnd, Progress, Store as _};
 
 use super::Lsm;
 use super::asked::FullCompaction;
@@ -69,6 +69,8 @@ pub(super) struct Background {
     effects: VecDeque<Effect>,
     /// Bytes worked off that writers were paid for.
     paid_bytes: u64,
+    /// What reads had done at the last step.
+    reads: u64,
 }
 
 impl Effect {
@@ -104,6 +106,7 @@ impl Background {
             upkeep,
             effects: VecDeque::new(),
             paid_bytes: 0,
+            reads: 0,
         }
     }
 
@@ -148,12 +151,31 @@ impl Background {
         let pending = self.pending() + usize::from(lsm.bulk.waits());
         lsm.steps.set_pending(pending);
         self.ask_for_log(lsm);
+        let device = pending > 0 || logs.device || !self.storage.is_idle();
+        let rests = self.rests(lsm) && !device;
         Ok(Progress {
             made,
-            device: pending > 0 || logs.device || !self.storage.is_idle(),
-            // What goes by time alone is looked at as often: room, and memtables of snapshots that are closed.
-            idle_for: logs.idle_for.or(Some(lsm.settings.flush_interval)),
+            device,
+            idle_for: logs
+                .idle_for
+                .or((!rests).then_some(lsm.settings.flush_interval)),
         })
+    }
+
+    /// Whether there is nothing to do before somebody wakes the region: no work, no damage that is tried again, no room
+    /// that may come, no memtable of a snapshot that may be closed, and nothing was read since the last step. From then
+    /// on reads wake it.
+    fn rests(&mut self, lsm: &Lsm) -> bool {
+        let reads = lsm.reading.filters.all();
+        let was_read = std::mem::replace(&mut self.reads, reads) != reads;
+        let works = lsm.background_pending() > 0 || lsm.asked.is_pending();
+        let is_full = self.storage.store().room().is_full() || self.jobs.space.is_full();
+        let looks = !self.storage.damages().is_empty() || lsm.shown.pins_any();
+        let rests = !was_read && !works && !is_full && !looks;
+        if rests {
+            lsm.reading.filters.rouser.rest();
+        }
+        rests
     }
 
     /// Steps of collecting that are due.

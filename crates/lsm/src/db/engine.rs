@@ -186,7 +186,11 @@ impl Store for Lsm {
         let stepped = self
             .steps
             .with_background(|background| background.step(self, now))?;
-        Ok(stepped.unwrap_or_default())
+        // Another thread is at it: what it leaves to be done is looked for afterwards.
+        Ok(stepped.unwrap_or(Progress {
+            idle_for: Some(self.settings.flush_interval),
+            ..Progress::default()
+        }))
     }
 
     fn step_logs(&self, now: Instant) -> Result<Progress, EngineError> {

@@ -86,6 +86,10 @@ impl LogWork {
         !self.is_awaited.swap(is_awaited, Ordering::AcqRel) && is_awaited
     }
 
+    fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Acquire)
+    }
+
     /// Has the next step flush all that was appended.
     pub(super) fn ask_flush(&self) {
         self.flush_asked.store(true, Ordering::Release);
@@ -117,11 +121,15 @@ impl LogWork {
     pub(super) fn step(&self, lsm: &Lsm, now: Instant) -> Result<Progress, EngineError> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
-            Err(TryLockError::WouldBlock) => return Ok(Progress::default()),
+            Err(TryLockError::WouldBlock) => {
+                return Ok(Progress {
+                    idle_for: Some(lsm.settings.flush_interval),
+                    ..Progress::default()
+                });
+            }
             Err(TryLockError::Poisoned(_)) => return Err(EngineError::Closed(PANICKED)),
         };
-        let asked = self.flush_asked.swap(false, Ordering::AcqRel)
-            || self.is_awaited.load(Ordering::Acquire);
+        let asked = self.flush_asked.swap(false, Ordering::AcqRel) || self.is_awaited();
         let made = state.step(lsm, &self.store, asked, now)?;
         let due = state.next_flush.filter(|_| !lsm.windows.are_at_rest());
         let due = due.map(|at| at.since(now));
@@ -170,7 +178,9 @@ impl State {
         made |= mark_as_asked(lsm);
         made |= self.submit(lsm);
         let (done, moved) = self.flusher.step(store)?;
-        flushed(lsm, &done);
+        if flushed(lsm, &done) {
+            lsm.wake();
+        }
         Ok(made || moved)
     }
 
@@ -207,10 +217,11 @@ impl State {
     }
 }
 
-/// Has the writer know that `done` is durable here.
-fn flushed(lsm: &Lsm, done: &[FlushRange]) {
+/// Has the writer know that `done` is durable here. Returns whether the background may have waited for that: a segment
+/// may be sealed, or a memtable's flush ends.
+fn flushed(lsm: &Lsm, done: &[FlushRange]) -> bool {
     if done.is_empty() {
-        return;
+        return false;
     }
     let mut writer = lsm.lock();
     for range in done {
@@ -221,4 +232,6 @@ fn flushed(lsm: &Lsm, done: &[FlushRange]) {
         }
     }
     writer.note_durable();
+    let has_ended = writer.ended().next().is_some();
+    has_ended || lsm.steps.logs().is_awaited()
 }

@@ -245,6 +245,8 @@ impl Lsm {
 
     /// Whom to wake when [`Store::step`](argosy_engine::Store::step) has something new to do. Set once.
     pub fn set_waker(&self, waker: Waker) {
+        self.reading.filters.rouser.set_waker(Arc::clone(&waker));
+        self.reading.damages.set_waker(Arc::clone(&waker));
         self.steps.set_waker(waker);
     }
 

@@ -40,6 +40,11 @@ impl PinnedTables {
         self.count.store(tables.len(), Ordering::Release);
     }
 
+    /// Whether there were any at the last count, or have come since.
+    pub(super) fn are_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
     /// Bytes of those that are left and that somebody still sees, where the region's own memtables are `own`. Counts
     /// them anew, and has the cache give way to them.
     pub(super) fn settle(&self, own: &[Arc<Memtable>]) -> usize {

@@ -92,6 +92,11 @@ impl Shown {
         self.pinned.add(table);
     }
 
+    /// Whether readers pin memtables, as of the last count.
+    pub(super) fn pins_any(&self) -> bool {
+        self.pinned.are_any()
+    }
+
     /// Counts anew the memtables that readers pin, and has the cache give way to that.
     pub(super) fn settle_pinned(&self) {
         self.pinned.settle(&self.view.load().memtables);

@@ -18,13 +18,14 @@
 //!
 //! Reading order: this file, [`readers`] and [`nodes`] (segments and their nodes through the cache), `search` (one key
 //! in the levels), `values`, [`many`] (several keys); [`cursor`], [`tree_cursor`], [`sources`], [`scan`], [`snapshot`];
-//! `ttl` (what has expired).
+//! `ttl` (what has expired); `rouser` (whom reads wake).
 
 pub(crate) mod cursor;
 pub(crate) mod many;
 pub mod medium;
 pub(crate) mod nodes;
 pub(crate) mod readers;
+mod rouser;
 pub(crate) mod scan;
 mod search;
 pub mod snapshot;
@@ -50,6 +51,7 @@ use crate::segments::fetch::Fetch;
 use crate::version::Version;
 pub use cursor::{LevelCursor, ReadAhead};
 pub(crate) use readers::{leaf_home, passing_reader, reader};
+pub use rouser::Rouser;
 use scan::{RangeMerge, RangeScan, begun, warm};
 use search::Search;
 use sources::{MemtableDownSource, MemtableSource, RunReading, RunSource};
@@ -84,16 +86,38 @@ pub struct FilterCounts {
     pub fetched_bytes: AtomicU64,
     /// Values that were looked for in the medium log.
     pub followed: AtomicU64,
+    /// Wakes the background for what is counted.
+    pub(crate) rouser: Rouser,
 }
 
 impl FilterCounts {
     /// Counts what they did for one get.
     #[inline]
     pub(crate) fn count(&self, spared: u64, misled: u64) {
-        for (counter, n) in [(&self.spared, spared), (&self.misled, misled)] {
-            if n > 0 {
-                counter.fetch_add(n, Ordering::Relaxed);
-            }
+        self.add(&self.spared, spared);
+        self.add(&self.misled, misled);
+    }
+
+    /// Counts so many runs in which a scan began.
+    pub(crate) fn count_entered(&self, runs: u64) {
+        self.add(&self.entered, runs);
+    }
+
+    /// Counts so many bytes of leaves that came from the device for scans.
+    pub(crate) fn count_fetched(&self, bytes: u64) {
+        self.add(&self.fetched_bytes, bytes);
+    }
+
+    /// Counts a value that was looked for in the medium log.
+    pub(crate) fn count_followed(&self) {
+        self.add(&self.followed, 1);
+    }
+
+    #[inline]
+    fn add(&self, counter: &AtomicU64, n: u64) {
+        if n > 0 {
+            counter.fetch_add(n, Ordering::Relaxed);
+            self.rouser.note_read();
         }
     }
 }
@@ -253,8 +277,7 @@ impl ReadView {
                 sources.push(Box::new(run));
             }
         }
-        let entered = &reading.filters.entered;
-        entered.fetch_add(runs.len() as u64, Ordering::Relaxed);
+        reading.filters.count_entered(runs.len() as u64);
         Ok(Merge::either_way(sources))
     }
 }

@@ -17,7 +17,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use argosy_base::{KeyRange, Lsn, Pointer, SegmentNumber};
 use argosy_engine::{EngineError, Scan};
@@ -329,11 +328,7 @@ impl Batch<'_> {
         let record = medium::record_len(wanted.value_len as usize);
         let read = self.together.part(page.part, at.offset(), record)?;
         let (_, medium) = self.view.medium_value(wanted)?;
-        // Relaxed: nothing is ordered by it.
-        self.reading
-            .filters
-            .followed
-            .fetch_add(1, Ordering::Relaxed);
+        self.reading.filters.count_followed();
         let value = match read.bytes {
             Ok(record) => medium::value_in(medium.name, at.offset(), wanted.key, record),
             Err(error) => Err(LevelError::Device(error.clone())),
@@ -456,11 +451,7 @@ pub(crate) fn warm<const DOWN: bool>(
         .iter()
         .map(|leaves| leaves.keep(&together, &reading.cache))
         .sum();
-    // Relaxed: nothing is ordered by it.
-    reading
-        .filters
-        .fetched_bytes
-        .fetch_add(bytes, Ordering::Relaxed);
+    reading.filters.count_fetched(bytes);
 }
 
 /// The leaves of `segment` in which a scan of `bounds` begins that takes `share` pairs of it: those from the

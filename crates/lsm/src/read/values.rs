@@ -1,7 +1,5 @@
 //! Values that lie in a log: out of its windows, the cache, what stayed when a window was flushed, or the device.
 
-use std::sync::atomic::Ordering;
-
 use argosy_base::{Pointer, SegmentNumber};
 use argosy_device::Buffer;
 use argosy_engine::EngineError;
@@ -84,7 +82,7 @@ impl ReadView {
         match self.medium_value(wanted) {
             Some((_, medium)) => {
                 let value = medium.cached(&reading.cache)?;
-                reading.filters.followed.fetch_add(1, Ordering::Relaxed);
+                reading.filters.count_followed();
                 Some(value)
             }
             None => self.cached_large_value(wanted, reading),
@@ -137,7 +135,7 @@ impl ReadView {
                 fetch,
             };
             let value = medium.read(&source, Some(&reading.cache))?;
-            reading.filters.followed.fetch_add(1, Ordering::Relaxed);
+            reading.filters.count_followed();
             return Ok(value);
         }
         if let Some(value) = self.cached_large_value(wanted, reading) {

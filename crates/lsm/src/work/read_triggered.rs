@@ -182,6 +182,11 @@ impl ReadTriggered {
 }
 
 impl FilterCounts {
+    /// A number that rises with everything that may trigger a merge.
+    pub(crate) fn all(&self) -> u64 {
+        self.looks() + self.followed.load(Ordering::Relaxed)
+    }
+
     /// Everything that reads did in runs which did not have what they sought.
     fn looks(&self) -> u64 {
         use std::sync::atomic::Ordering::Relaxed;

@@ -428,6 +428,8 @@ mod gate_tests;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
+mod idle_tests;
+#[cfg(test)]
 mod parts_tests;
 #[cfg(test)]
 mod planted_tests;

@@ -332,8 +332,8 @@ impl DeviceCare {
         let store = &context.world.store;
         let full = store.room().is_full();
         let was_full = self.look_whether_full(full);
-        if was_full && !full {
-            // Others wait for the room.
+        if was_full != full {
+            // Others wait for the room; or have to turn writers away, those at rest, too.
             context.regions.steppers().wake_all();
         }
         if was_full || !full {

@@ -218,6 +218,9 @@ pub(super) struct Steppers {
     schedule: Mutex<Schedule>,
     /// Wakes a thread of a crew that sleeps.
     wakers: Wakers,
+    /// How often a region, or its logs, was taken.
+    #[cfg(test)]
+    region_steps: std::sync::atomic::AtomicU64,
 }
 
 /// What wakes the threads of a node that sleep.
@@ -253,6 +256,8 @@ impl Steppers {
         let steppers = Arc::new(Self {
             schedule: Mutex::new(Schedule::new(regions)),
             wakers: world.wakers.clone(),
+            #[cfg(test)]
+            region_steps: Default::default(),
         });
         world.store.set_waker({
             let steppers = Arc::clone(&steppers);
@@ -306,6 +311,11 @@ impl Steppers {
         let work = schedule.take(crew);
         let more = schedule.is_ready(crew);
         drop(schedule);
+        #[cfg(test)]
+        self.region_steps.fetch_add(
+            u64::from(work.is_some_and(|work| work != Work::Chores)),
+            std::sync::atomic::Ordering::Relaxed,
+        );
         if more {
             self.wakers.wake(crew);
         }
@@ -325,6 +335,21 @@ impl Steppers {
             true => Some(now),
             false => schedule.queue(crew).due.first().map(|(at, _)| *at),
         }
+    }
+
+    /// How often a region, or its logs, was taken.
+    #[cfg(test)]
+    pub(super) fn region_steps(&self) -> u64 {
+        self.region_steps.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// When a region, or its logs, is due the next time, if nobody wakes any.
+    #[cfg(test)]
+    pub(super) fn region_due(&self) -> Option<Instant> {
+        let schedule = self.schedule();
+        let due = schedule.queues.iter().flat_map(|queue| &queue.due);
+        let due = due.filter(|(_, work)| *work != Work::Chores);
+        due.map(|(at, _)| *at).min()
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
