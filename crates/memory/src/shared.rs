@@ -141,6 +141,8 @@ pub struct SharedMemory {
     disowned: AtomicBool,
     /// The payload has no memory: see [`release`](Self::release).
     released: AtomicBool,
+    /// There is no memory for the payload: see [`set_scarce`](Self::set_scarce).
+    scarce: AtomicBool,
 }
 
 // SAFETY: the bytes are reached through raw copies and atomics only, by design from many threads.
@@ -165,6 +167,7 @@ impl SharedMemory {
             backing: Backing::Anonymous(layout),
             disowned: AtomicBool::new(false),
             released: AtomicBool::new(false),
+            scarce: AtomicBool::new(false),
         };
         memory.initialise(Stamp::default());
         memory
@@ -275,6 +278,7 @@ impl SharedMemory {
             backing: Backing::File { file, path },
             disowned: AtomicBool::new(false),
             released: AtomicBool::new(false),
+            scarce: AtomicBool::new(false),
         })
     }
 

@@ -14,6 +14,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::limits::BLOCK_SIZE;
@@ -68,6 +69,13 @@ impl SharedMemory {
         if self.disowned.load(Ordering::Relaxed) || self.is_allocated() {
             return Ok(());
         }
+        if self.scarce.load(Ordering::Relaxed) {
+            return Err(MemoryError::Refused {
+                what: "find room in",
+                path: "memory".to_owned(),
+                source: Arc::new(io::ErrorKind::StorageFull.into()),
+            });
+        }
         match &self.backing {
             // What was written meanwhile is lost, as it would be in a file's memory.
             Backing::Anonymous(_) => self.fill_zero(0..self.len),
@@ -80,6 +88,11 @@ impl SharedMemory {
         }
         self.released.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// While it is `scarce`, there is no memory for a payload that was released. For tests.
+    pub fn set_scarce(&self, scarce: bool) {
+        self.scarce.store(scarce, Ordering::Relaxed);
     }
 
     /// Whether the payload has its memory.

@@ -288,6 +288,22 @@ impl Pair {
         self.nodes[0].flush();
     }
 
+    /// Whether what [`put`](Self::put) wrote for `key` is there.
+    pub(super) fn has(&mut self, region: usize, key: u64) -> bool {
+        let sink: Arc<dyn ReplySink> = Arc::clone(&self.answers) as _;
+        let key = format!("{}{key:08}0", ["a", "z"][region]);
+        let key = key.as_bytes();
+        self.asked += 1;
+        let reply = ReplyTo::new(&sink, self.asked);
+        let begun = self.nodes[0].call(Request::Get { key }, Reach::Device, reply);
+        let answer = begun.answered().or_else(|| {
+            self.run(10);
+            let answers = std::mem::take(&mut *self.answers.0.lock().expect("no panic"));
+            answers.into_iter().map(|(_, answer)| answer).next()
+        });
+        matches!(answer, Some(Response::Value(Some(_))))
+    }
+
     /// How many writes were acknowledged since this was asked last, of how many answers.
     pub(super) fn acknowledged(&self) -> (usize, usize) {
         let answers = std::mem::take(&mut *self.answers.0.lock().expect("no panic"));

@@ -170,5 +170,7 @@ impl Follower {
             at: context.now() + pause,
             pause: Some(pause),
         });
+        // A message brought it here as a rule: the next step of the region learns when it is due.
+        context.wake(self.region);
     }
 }

@@ -98,6 +98,74 @@ fn a_group_rests_and_is_woken_by_a_write() {
     }
 }
 
+/// There is memory for the windows of `server` that rest, or none.
+fn set_scarce(pair: &Pair, server: usize, scarce: bool) {
+    let memories = pair.windows[server].inner.memories();
+    memories
+        .iter()
+        .for_each(|(_, memory)| memory.set_scarce(scarce));
+}
+
+/// Longest time after which a backup asks for memory again, in milliseconds.
+const AGAIN: u64 = 2000;
+
+/// A write wakes a region whose backup finds no memory for its windows. It is not confirmed as long as that is so; who
+/// waits is told at the deadline that it may have been done, and who comes when the primary's own windows are full that
+/// it was not. Nothing is lost, and everything goes on once there is memory.
+#[test]
+fn a_backup_without_memory_for_windows_holds_writes_up_and_loses_none() {
+    for replication in [Replication::SendIndex, Replication::BuildIndex] {
+        let mut pair = Pair::with(replication, SimSettings::default(), soon(64 << 10));
+        pair.open();
+        pair.run(200);
+        let deadline = u64::try_from(pair.settings.deadline.as_millis()).expect("it is short");
+        set_scarce(&pair, 1, true);
+
+        // There is memory before anyone asks again: nobody notices.
+        pair.put(0, 1);
+        pair.run(deadline / 2);
+        assert_eq!(pair.acknowledged(), (0, 0), "the backup has no memory");
+        set_scarce(&pair, 1, false);
+        pair.run(deadline);
+        let (confirmed, answers) = pair.acknowledged();
+        assert_eq!(answers, 1, "it is told by the deadline");
+        pair.run(AGAIN);
+        pair.put(0, 2);
+        pair.run(20);
+        assert_eq!(pair.acknowledged(), (1, 1), "{confirmed} before");
+
+        // There is none for long: whoever writes is told, and memory of the primary is bounded.
+        pair.run(200);
+        let slots = 2 * pair.settings.engine.start().logs()[0].slots;
+        assert_eq!(released(&pair, 1), (2 * slots, 0), "it rests again");
+        set_scarce(&pair, 1, true);
+        let mut told = 0;
+        for key in 0..400 {
+            pair.put(0, 10 + key);
+            if key % 50 == 0 {
+                pair.run(5);
+            }
+            told += 1;
+        }
+        pair.run(2 * deadline);
+        assert_eq!(pair.acknowledged(), (0, told), "none is confirmed");
+        assert_eq!(pair.nodes[0].inspect().counts().links_lost, 0);
+
+        set_scarce(&pair, 1, false);
+        pair.run(AGAIN + 200);
+        pair.put(0, 1000);
+        pair.run(50);
+        assert_eq!(pair.acknowledged(), (1, 1), "it goes on");
+        // What was written at first and confirmed is there on both, whoever is killed.
+        pair.restart(0);
+        pair.restart(1);
+        pair.open();
+        for key in [1, 2, 1000] {
+            assert!(pair.has(0, key), "{key} is lost");
+        }
+    }
+}
+
 /// A directory in shared memory, where there is any, that is removed at the end.
 struct Directory(PathBuf);
 
