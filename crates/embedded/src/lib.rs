@@ -47,8 +47,9 @@
 //! put by itself, not in a batch.
 //!
 //! Reading order: `builder` and `place` (opening), `db` (reads, and the store as a whole) and `shared`, `write`,
-//! `scan`, `long` (values in parts), `checkpoint`, `ingest`, `stepper` (the background thread), `pace` (what it and
-//! callers tell each other), `error`. [`machine`] says how much memory there is.
+//! `scan`, `long` (values in parts), `checkpoint`, `ingest`, `stepper` (the background thread), `logs` (the thread that
+//! makes logs durable), `pace` (what they and callers tell each other), `error`. [`machine`] says how much memory there
+//! is.
 
 #![forbid(unsafe_code)]
 
@@ -56,6 +57,7 @@ mod builder;
 mod checkpoint;
 mod db;
 mod error;
+mod logs;
 mod long;
 pub mod machine;
 mod pace;

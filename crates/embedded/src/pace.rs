@@ -1,10 +1,11 @@
-//! What the background thread of a store ([`stepper`](super::stepper)) and the callers tell each other.
+//! What the threads of a store and the callers tell each other: the background thread ([`stepper`](super::stepper)),
+//! and the one that makes logs durable ([`logs`](super::logs)).
 //!
-//! Callers ring for the thread, which sleeps while there is nothing to do, and wait for it in two cases,
-//! both counted in `waiting`, so that it tells nobody where nobody asks: for *room*, when the engine is busy,
-//! and for *durability*. The latter is group commit: one flush is under way at a time, whoever writes
-//! meanwhile is made durable by the next one, all with one sync. Who asks for a flush of everything waits for the mark
-//! behind it, too.
+//! Callers ring for the threads, which sleep while there is nothing to do, and wait for them in two cases,
+//! both counted in `waiting`, so that they tell nobody where nobody asks: for *room*, when the engine is busy,
+//! and for *durability*. The latter is group commit, by the thread of the logs alone: one flush is under way at a
+//! time, whoever writes meanwhile is made durable by the next one, all with one sync. Who asks for a flush of
+//! everything waits for the mark behind it, too.
 
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ const RESTS_MIN: u64 = 2;
 struct Bell {
     rung: Mutex<bool>,
     changed: Condvar,
+    /// Whoever sleeps here waits for the device, too.
+    at_device: AtomicBool,
 }
 
 impl Bell {
@@ -35,6 +38,24 @@ impl Bell {
         if !*rung {
             *rung = true;
             self.changed.notify_one();
+        }
+    }
+
+    /// The device has done something. Rings for who waits for that.
+    fn device_done(&self) {
+        // Pairs with the fence in `await_device`: either the thread sees what the device has done, or this sees that
+        // the thread waits for it.
+        fence(Ordering::SeqCst);
+        if self.at_device.load(Ordering::Relaxed) {
+            self.ring();
+        }
+    }
+
+    /// From now on the device rings, or does not. To be called in front of a look at what it has done.
+    fn await_device(&self, awaits: bool) {
+        self.at_device.store(awaits, Ordering::Relaxed);
+        if awaits {
+            fence(Ordering::SeqCst);
         }
     }
 
@@ -56,7 +77,7 @@ impl Bell {
     }
 }
 
-/// What the background thread tells those who wait.
+/// What the threads tell those who wait.
 #[derive(Debug, Default)]
 struct Told {
     /// Rises with everything that is told.
@@ -106,6 +127,8 @@ impl Reached {
 pub(crate) struct Pace {
     /// There is work for the background thread.
     work: Bell,
+    /// There is work for the thread of the logs.
+    log_work: Bell,
     told: Mutex<Told>,
     changed: Condvar,
     /// How many callers wait.
@@ -114,9 +137,9 @@ pub(crate) struct Pace {
     durable: Reached,
     /// The highest LSN that is durable and that a mark on the device declares durable.
     marked: Reached,
-    /// How many turns of the thread in a row have found nothing to do.
+    /// How many turns of the background thread in a row have found nothing to do.
     rests: AtomicU64,
-    /// The thread sleeps until somebody rings.
+    /// The background thread sleeps until somebody rings.
     asleep: AtomicBool,
     stopping: AtomicBool,
     /// There will be no more steps.
@@ -140,12 +163,45 @@ impl Drop for Waiting<'_> {
 }
 
 impl Pace {
-    /// Rings for the background thread.
+    /// Rings for both threads.
     pub(crate) fn ring(&self) {
+        self.log_work.ring();
         self.work.ring();
     }
 
-    /// Something was written: wakes the thread, if it sleeps for long.
+    /// Rings for the thread of the logs.
+    pub(crate) fn ring_logs(&self) {
+        self.log_work.ring();
+    }
+
+    /// The device has done something: rings for the threads that wait for it.
+    pub(crate) fn device_done(&self) {
+        self.log_work.device_done();
+        self.work.device_done();
+    }
+
+    /// For the background thread: from now on the device rings for it, or does not. What it has done before has to be
+    /// looked at afterwards.
+    pub(crate) fn await_device(&self, awaits: bool) {
+        self.work.await_device(awaits);
+    }
+
+    /// The same for the thread of the logs.
+    pub(crate) fn await_device_for_logs(&self, awaits: bool) {
+        self.log_work.await_device(awaits);
+    }
+
+    /// For the thread of the logs: sleeps until somebody rings, and at most for `timeout`.
+    pub(crate) fn sleep_logs(&self, timeout: Option<Duration>) {
+        match timeout {
+            None => self.log_work.wait_long(),
+            Some(timeout) => {
+                self.log_work.wait(timeout);
+            }
+        }
+    }
+
+    /// Something was written: wakes the background thread, if it sleeps for long. The engine rings for the logs.
     #[inline]
     pub(crate) fn wrote(&self) {
         // Pairs with the fence in `sleep_long`: either the thread sees what was written, or this sees that
@@ -159,16 +215,16 @@ impl Pace {
     #[inline]
     pub(crate) fn read(&self) {
         if self.asleep.load(Ordering::Relaxed) {
-            self.ring();
+            self.work.ring();
         }
     }
 
-    /// For the thread: sleeps until somebody rings, and at most for `timeout`. Whether somebody rang.
+    /// For the background thread: sleeps until somebody rings, and at most for `timeout`. Whether somebody rang.
     pub(crate) fn sleep(&self, timeout: Duration) -> bool {
         self.work.wait(timeout)
     }
 
-    /// For the thread: sleeps until something is written or read, or somebody rings, and at most until
+    /// For the background thread: sleeps until something is written or read, or somebody rings, and at most until
     /// `chore_in` has passed; not at all where something `is_settled` no more once callers know that it
     /// sleeps.
     pub(crate) fn sleep_long(&self, chore_in: Option<Duration>, is_settled: impl FnOnce() -> bool) {
@@ -186,13 +242,13 @@ impl Pace {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Has the background thread end.
+    /// Has the threads end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.ring();
     }
 
-    /// Whether the thread is to end.
+    /// Whether the threads are to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -291,7 +347,7 @@ impl Pace {
         let patience = patience.max(SLEEP_MAX);
         let began = clock.now();
         goal.of.wanted.fetch_max(goal.lsn.0, Ordering::AcqRel);
-        self.ring();
+        self.ring_logs();
         let mut told = self.told();
         loop {
             if goal.is_reached() {

@@ -1,7 +1,7 @@
-//! What the clones, snapshots and scans of a store share: the engine, its background thread, and how both end.
+//! What the clones, snapshots and scans of a store share: the engine, its threads, and how these end.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -18,8 +18,8 @@ use argosy_lsm::pins::Pins;
 use crate::builder::Durability;
 use crate::error::{Error, Result};
 use crate::pace::Pace;
-use crate::stepper;
 use crate::unclosed::Unclosed;
+use crate::{logs, stepper};
 
 /// What a store is made of when it has been opened.
 pub(crate) struct Opened {
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) pace: Arc<Pace>,
     pub(crate) scrubber: Arc<Mutex<Scrubber>>,
     pub(crate) long: LongValues,
-    /// The background thread, until the store is closed; then how that went.
+    /// The threads, until the store is closed; then how that went.
     ending: Mutex<Ending>,
     closed: AtomicBool,
     pub(crate) path: PathBuf,
@@ -65,16 +65,15 @@ pub(crate) struct LongValues {
 
 /// How far a store's end has come.
 enum Ending {
-    Running(JoinHandle<()>),
+    Running([JoinHandle<()>; 2]),
     Ended(Result<()>),
 }
 
 impl Shared {
-    /// Starts the background thread.
+    /// Starts the background thread, and that of the logs.
     pub(crate) fn start(opened: Opened) -> Result<Arc<Self>> {
         let pace: Arc<Pace> = Arc::default();
         for_wakes(&opened, &pace);
-        let (engine, stepped) = (Arc::clone(&opened.engine), Arc::clone(&pace));
         let scrubber = Arc::new(Mutex::new(Scrubber::new(opened.scrub)));
         let sweeping: Arc<RwLock<()>> = Arc::default();
         let uses: Arc<Uses> = Arc::default();
@@ -85,10 +84,7 @@ impl Shared {
             store: Arc::clone(&opened.store),
             memory: opened.memory,
         };
-        let thread = std::thread::Builder::new()
-            .name("argosy".to_owned())
-            .spawn(move || stepper::background(&engine, &stepped, &chores))
-            .map_err(|e| Error::system("start a thread for", &opened.path, &e))?;
+        let threads = start_threads(&opened.engine, &opened.path, &pace, chores)?;
         Ok(Arc::new(Self {
             engine: opened.engine,
             pins: opened.pins,
@@ -100,7 +96,7 @@ impl Shared {
                 sweeping,
                 uses,
             },
-            ending: Mutex::new(Ending::Running(thread)),
+            ending: Mutex::new(Ending::Running(threads)),
             closed: AtomicBool::new(false),
             path: opened.path,
             durability: opened.durability,
@@ -160,15 +156,17 @@ impl Shared {
         self.pace.stop();
         // Held to the end: who comes second waits for it, and is told the same.
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
-        let thread = match std::mem::replace(&mut *ending, Ending::Ended(Ok(()))) {
-            Ending::Running(thread) => thread,
+        let threads = match std::mem::replace(&mut *ending, Ending::Ended(Ok(()))) {
+            Ending::Running(threads) => threads,
             Ending::Ended(result) => {
                 *ending = Ending::Ended(result.clone());
                 return result;
             }
         };
-        // A panic of that thread was told to whoever waits; what is left is to stop.
-        let _ = thread.join();
+        // A panic of one of them was told to whoever waits; what is left is to stop.
+        for thread in threads {
+            let _ = thread.join();
+        }
         let closed = self.engine.close();
         if closed.is_ok() {
             Unclosed::remove(&self.path);
@@ -181,14 +179,43 @@ impl Shared {
     }
 }
 
-/// Has the engine and the device ring for the background thread.
-fn for_wakes(opened: &Opened, pace: &Arc<Pace>) {
-    let ringing = || {
-        let pace = Arc::clone(pace);
-        Arc::new(move || pace.ring())
+/// What a thread of a store does.
+type ThreadBody = Box<dyn FnOnce(&Lsm, &Pace) + Send>;
+
+/// Starts the background thread, and that of the logs.
+fn start_threads(
+    engine: &Arc<Lsm>,
+    path: &Path,
+    pace: &Arc<Pace>,
+    chores: stepper::Chores,
+) -> Result<[JoinHandle<()>; 2]> {
+    let start = |name: &str, body: ThreadBody| {
+        let (engine, pace) = (Arc::clone(engine), Arc::clone(pace));
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        thread
+            .spawn(move || body(&engine, &pace))
+            .map_err(|e| Error::system("start a thread for", path, &e))
     };
-    opened.engine.set_waker(ringing());
-    opened.store.set_waker(ringing());
+    let logs = start("argosy-logs", Box::new(logs::make_durable))?;
+    let body = move |engine: &Lsm, pace: &Pace| stepper::background(engine, pace, &chores);
+    match start("argosy", Box::new(body)) {
+        Ok(background) => Ok([logs, background]),
+        Err(error) => {
+            pace.stop();
+            let _ = logs.join();
+            Err(error)
+        }
+    }
+}
+
+/// Has the engine and the device ring for the threads.
+fn for_wakes(opened: &Opened, pace: &Arc<Pace>) {
+    let of_engine = Arc::clone(pace);
+    opened.engine.set_waker(Arc::new(move || of_engine.ring()));
+    let of_device = Arc::clone(pace);
+    opened
+        .store
+        .set_waker(Arc::new(move || of_device.device_done()));
 }
 
 impl Drop for Shared {

@@ -1,6 +1,7 @@
 //! The background thread of a store.
 //!
-//! It steps the engine for as long as a step makes progress. Between two steps it reads a segment for the scrubber
+//! It steps the engine for as long as a step makes progress; the logs are made durable by another
+//! ([`logs`](super::logs)). Between two steps it reads a segment for the scrubber
 //! when one is due, whether the engine has more to do or not: by time, no more than the scrubber's rate. When nothing
 //! is left it sleeps:
 //!
@@ -11,7 +12,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
-use argosy_base::{Clock, Instant, Lsn};
+use argosy_base::{Clock, Instant};
 use argosy_device::{Store, SystemClock};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::scrub::Scrubber;
@@ -23,9 +24,21 @@ use crate::pace::{Pace, SLEEP_MAX};
 /// Longest sleep while nothing is under way, but something may come due.
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// Tells those who wait that the thread has failed or panicked. Where it was told to stop, whoever told it
+/// Tells those who wait that a thread has failed or panicked. Where it was told to stop, whoever told it
 /// has the last word.
-struct Ending<'a>(&'a Pace, Result<(), EngineError>);
+pub(crate) struct Ending<'a>(&'a Pace, Result<(), EngineError>);
+
+impl<'a> Ending<'a> {
+    /// That of a thread which has `panicked`, unless there is [another](Self::is).
+    pub(crate) const fn new(pace: &'a Pace, panicked: EngineError) -> Self {
+        Self(pace, Err(panicked))
+    }
+
+    /// The thread has ended so.
+    pub(crate) fn is(&mut self, ended: Result<(), EngineError>) {
+        self.1 = ended;
+    }
+}
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
@@ -60,8 +73,8 @@ impl std::fmt::Debug for Resident {
 /// The background thread: steps `engine` until it is told to stop, or a step fails.
 pub(crate) fn background(engine: &Lsm, pace: &Pace, chores: &Chores) {
     let panicked = EngineError::Closed("the background thread panicked");
-    let mut ending = Ending(pace, Err(panicked));
-    ending.1 = Stepper::new(engine, pace, chores, SystemClock.now()).run();
+    let mut ending = Ending::new(pace, panicked);
+    ending.is(Stepper::new(engine, pace, chores, SystemClock.now()).run());
 }
 
 /// Whether a quarter of the device is left, or less.
@@ -82,10 +95,6 @@ struct Stepper<'a> {
     pace: &'a Pace,
     chores: &'a Chores,
     sweeper: Sweeper,
-    /// The last flush that was asked for covers everything up to here.
-    asked: Lsn,
-    /// The same for the last one with a mark behind it.
-    asked_mark: Lsn,
     /// A whole sleep has passed in which nobody rang.
     quiet: bool,
     /// When it was last looked what is resident, and where the device is.
@@ -99,8 +108,6 @@ impl<'a> Stepper<'a> {
             pace,
             chores,
             sweeper: Sweeper::new(SweepPace::alone(), Arc::clone(&chores.uses)),
-            asked: Lsn(0),
-            asked_mark: Lsn(0),
             quiet: false,
             looked: now,
         }
@@ -119,9 +126,8 @@ impl<'a> Stepper<'a> {
     /// One step of the engine, and of the chores that are due. Returns how long there is nothing to do, if there
     /// is not.
     fn turn(&mut self, now: Instant) -> Result<Option<Rest>, EngineError> {
-        self.begin_flush();
+        self.pace.await_device(true);
         let progress = self.engine.step(now)?;
-        self.end_flush();
         self.look_around(now);
         // Not only when the engine rests: one that is written all the time never does.
         let scrub_in = self.scrub(now);
@@ -130,8 +136,13 @@ impl<'a> Stepper<'a> {
         if progress.made | self.chores.store.give_back_freed(now) {
             self.quiet = false;
             self.pace.note_progress();
+            if self.pace.wanted_mark() > self.pace.marked() {
+                // A mark counts once the edit is committed that names its segment.
+                self.pace.ring_logs();
+            }
             return Ok(None);
         }
+        self.pace.await_device(progress.device);
         let most = match self.engine.background_pending() {
             0 => REST_MAX,
             _ => SLEEP_MAX,
@@ -144,37 +155,6 @@ impl<'a> Stepper<'a> {
             timeout: progress.idle_for.unwrap_or(most).min(most),
             chore_in,
         }))
-    }
-
-    /// Begins a flush of what somebody waits for, unless one is under way: what is written while one
-    /// is goes with the next.
-    fn begin_flush(&mut self) {
-        let durable = self.pace.durable();
-        if self.pace.wanted() > durable && self.asked.0 <= durable {
-            self.asked = self.engine.last_lsn();
-            self.engine.flush_now();
-        }
-        let marked = self.pace.marked();
-        if self.pace.wanted_mark() > marked && self.asked_mark.0 <= marked {
-            self.asked_mark = self.engine.last_lsn();
-            self.engine.flush_and_mark();
-        }
-    }
-
-    fn end_flush(&self) {
-        if self.pace.wanted_mark() > self.pace.marked() {
-            let marked = self.engine.marked_lsn();
-            if marked.0 > self.pace.marked() {
-                self.pace.note_marked(marked);
-            }
-        }
-        if self.pace.wanted() <= self.pace.durable() {
-            return;
-        }
-        let durable = self.engine.durable_lsn();
-        if durable.0 > self.pace.durable() {
-            self.pace.note_durable(durable);
-        }
     }
 
     /// Now and then looks whether the device is still in its place, and what is resident.
@@ -234,4 +214,4 @@ impl<'a> Stepper<'a> {
 
 #[cfg(test)]
 #[path = "stepper_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -10,7 +10,7 @@ use argosy_memory::AnonymousWindows;
 
 use super::*;
 
-fn tiny() -> Settings {
+pub(crate) fn tiny() -> Settings {
     Settings {
         l0_bytes: 16 << 10,
         l0_log_bytes: 256 << 10,

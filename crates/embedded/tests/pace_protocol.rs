@@ -1,4 +1,4 @@
-//! What a store's background thread and its callers tell each other, in every order that the memory model
+//! What a store's threads and its callers tell each other, in every order that the memory model
 //! allows: nobody sleeps for good.
 //!
 //! `pace.rs` is compiled here once more, over the atomics, locks and conditions of the model checker `loom`
@@ -143,16 +143,82 @@ fn a_thread_that_goes_to_sleep_sees_both_writes() {
     every_write_is_seen(2);
 }
 
-/// The background thread as its callers see it: makes durable what is wanted, and sleeps in between.
+/// The thread of the logs as its callers see it: makes durable what is wanted, and sleeps in between.
 fn make_durable(pace: &Pace, up_to: u64) {
     while pace.durable() < up_to {
         let wanted = pace.wanted();
         if wanted > pace.durable() {
             pace.note_durable(Lsn(wanted));
         } else {
-            pace.sleep_long(None, || pace.wanted() <= pace.durable());
+            pace.sleep_logs(None);
         }
     }
+}
+
+/// The background thread is at a merge, and does nothing for who waits for durability: who makes the logs durable
+/// sleeps until the device has done what it was asked.
+#[test]
+fn the_device_wakes_the_thread_of_the_logs() {
+    model(|| {
+        let pace = Arc::new(Pace::default());
+        // What the device has done orders nothing here.
+        let synced = Arc::new(AtomicU64::new(0));
+        loom::thread::spawn({
+            let (pace, synced) = (Arc::clone(&pace), Arc::clone(&synced));
+            move || {
+                synced.store(1, Ordering::Relaxed);
+                pace.device_done();
+            }
+        });
+        let caller = loom::thread::spawn({
+            let pace = Arc::clone(&pace);
+            move || pace.until_durable(Lsn(1), Duration::ZERO, || false)
+        });
+        while pace.durable() < 1 {
+            pace.await_device_for_logs(true);
+            let is_synced = synced.load(Ordering::Relaxed) == 1;
+            if is_synced {
+                pace.await_device_for_logs(false);
+            }
+            if is_synced && pace.wanted() > 0 {
+                pace.note_durable(Lsn(1));
+            } else {
+                pace.sleep_logs(None);
+            }
+        }
+        let waited = caller.join().expect("it is told");
+        waited.expect("it is made durable");
+    });
+}
+
+/// Both threads wait for the device.
+#[test]
+fn the_device_wakes_both_threads() {
+    model(|| {
+        let pace = Arc::new(Pace::default());
+        let ended = Arc::new(AtomicU64::new(0));
+        let logs = loom::thread::spawn({
+            let (pace, ended) = (Arc::clone(&pace), Arc::clone(&ended));
+            move || {
+                pace.await_device_for_logs(true);
+                while ended.load(Ordering::Relaxed) == 0 {
+                    pace.sleep_logs(None);
+                }
+            }
+        });
+        loom::thread::spawn({
+            let (pace, ended) = (Arc::clone(&pace), Arc::clone(&ended));
+            move || {
+                ended.store(1, Ordering::Relaxed);
+                pace.device_done();
+            }
+        });
+        pace.await_device(true);
+        while ended.load(Ordering::Relaxed) == 0 {
+            pace.sleep(Duration::MAX);
+        }
+        logs.join().expect("it is woken");
+    });
 }
 
 /// Callers who wait, each for another LSN, are told, and what they are told is so.
@@ -188,18 +254,27 @@ fn whoever_waits_is_told_that_it_has_ended() {
     });
 }
 
-/// The thread is told to stop on its way to a long sleep.
+/// The threads are told to stop on their way to a long sleep.
 #[test]
-fn a_thread_that_goes_to_sleep_hears_that_it_is_to_stop() {
+fn threads_that_go_to_sleep_hear_that_they_are_to_stop() {
     model(|| {
         let pace = Arc::new(Pace::default());
         loom::thread::spawn({
             let pace = Arc::clone(&pace);
             move || pace.stop()
         });
+        let logs = loom::thread::spawn({
+            let pace = Arc::clone(&pace);
+            move || {
+                while !pace.is_stopping() {
+                    pace.sleep_logs(None);
+                }
+            }
+        });
         while !pace.is_stopping() {
             pace.sleep_long(None, || true);
         }
+        logs.join().expect("it hears of it");
     });
 }
 
