@@ -364,7 +364,7 @@ fn other_regions_go_on_beside_a_failed_copy() {
         assert!(backup.iter().any(told), "{backup:?}");
         let status = pair.nodes[0].reports().status(Default::default());
         let region = &status.regions[0];
-        assert_eq!(region.state, "degraded");
+        assert_eq!(region.role.state, "degraded");
         assert_eq!(region.backups[0].state, "failed");
         let page = crate::report::metrics::page(&status, &[]);
         assert!(
@@ -372,7 +372,7 @@ fn other_regions_go_on_beside_a_failed_copy() {
             "{page}"
         );
         let copy = &pair.nodes[1].reports().status(Default::default()).regions[0];
-        assert_eq!((copy.role, copy.state), ("backup", "failed"));
+        assert_eq!((copy.role.role, copy.role.state), ("backup", "failed"));
         if round == 0 {
             let lost = pair.nodes[0].inspect().counts().links_lost;
             pair.nodes[0].link(ServerId(1)).reset("the test wants it");

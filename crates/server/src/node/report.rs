@@ -15,10 +15,12 @@ use super::{scrubbing, snapshots};
 use crate::activity::{Activity, Place};
 use crate::report::gather::{CLIENTS, REASONS, reason_name};
 use crate::report::status::{
-    BackupStatus, CacheKind, CacheStatus, ClusterStatus, DeviceStatus, EngineStatus, KeyStatus,
-    LevelStatus, LinkStatus, LogStatus, MemoryPart, MemoryStatus, PeerStatus, ProcessStatus,
-    RegionStatus, ReplicationStatus, SCHEMA, ScrubStatus, SentStatus, ServerStatus, SnapshotStatus,
-    StallStatus, Status, WorkStatus,
+    BackupStatus, CacheKind, CacheStatus, ClusterStatus, CompactionStatus, DeviceIo, DeviceSpace,
+    DeviceStatus, EngineStatus, FilterStatus, GcStatus, GroupStatus, KeyStatus, LevelStatus,
+    LinkStatus, LogStatus, MediumLogStatus, MemoryPart, MemoryStatus, MemtableStatus, PeerStatus,
+    PositionStatus, ProcessStatus, RegionStatus, ReplicationStatus, ResourceStatus, RoleStatus,
+    SCHEMA, ScrubStatus, SentStatus, ServerStatus, SnapshotStatus, StallStatus, Status,
+    TrafficStatus, WaitingStatus, WorkStatus,
 };
 
 /// What a node tells of itself.
@@ -71,14 +73,18 @@ impl Reports<'_> {
                 background_pending: self.background_pending(),
             },
             cluster: self.cluster_status(),
-            process,
-            work: self.work_status(&regions),
-            memory: self.memory_status(),
-            device: self.device_status(),
-            scrub: self.scrub_status(),
-            links: self.link_status(),
-            transports: Vec::new(),
-            native: None,
+            resources: ResourceStatus {
+                process,
+                work: self.work_status(&regions),
+                memory: self.memory_status(),
+                device: self.device_status(),
+                scrub: self.scrub_status(),
+            },
+            traffic: TrafficStatus {
+                links: self.link_status(),
+                transports: Vec::new(),
+                native: None,
+            },
             regions,
             replication: self.replication_status(),
             snapshots: self.snapshot_status(),
@@ -105,8 +111,8 @@ impl Reports<'_> {
     fn work_status(&self, regions: &[RegionStatus]) -> Vec<WorkStatus> {
         let ledger = &self.context.world.ledger;
         let of_regions = regions.iter().zip(self.context.regions.iter());
-        let places =
-            of_regions.map(|(status, region)| (region.place(), Some(status.id), status.role));
+        let places = of_regions
+            .map(|(status, region)| (region.place(), Some(status.group.id), status.role.role));
         let everywhere = places.chain([(Place::NONE, None, "none")]);
         everywhere
             // A ledger that knows no regions charges all of them to no place.
@@ -173,19 +179,23 @@ impl Reports<'_> {
         let (room, counters) = (store.room(), store.device().counters());
         let bytes = |segments: u32| u64::from(segments) * SEGMENT_SIZE as u64;
         DeviceStatus {
-            bytes: store.device().len(),
-            used_bytes: bytes(store.used()),
-            free_bytes: bytes(room.free),
-            reserve_bytes: bytes(room.reserve),
+            space: DeviceSpace {
+                bytes: store.device().len(),
+                used_bytes: bytes(store.used()),
+                free_bytes: bytes(room.free),
+                reserve_bytes: bytes(room.reserve),
+            },
             full: room.is_full(),
             failed: store.failure().is_some(),
-            read_bytes_total: counters.read_bytes,
-            write_bytes_total: counters.write_bytes,
-            syncs_total: counters.syncs,
-            io: store.device().io_method().name(),
-            ring_reads_total: counters.ring_reads,
-            fixed_reads_total: counters.fixed_reads,
-            discards_total: counters.discards,
+            io: DeviceIo {
+                read_bytes_total: counters.read_bytes,
+                write_bytes_total: counters.write_bytes,
+                syncs_total: counters.syncs,
+                io: store.device().io_method().name(),
+                ring_reads_total: counters.ring_reads,
+                fixed_reads_total: counters.fixed_reads,
+                discards_total: counters.discards,
+            },
         }
     }
 
@@ -255,12 +265,14 @@ impl Reports<'_> {
             .zip(stats)
             .map(|(engine, stats)| engine_status(&stats, engine.durable_lsn(), region));
         RegionStatus {
-            id: region.id().0,
-            from: KeyStatus::of(&region.range().from),
-            to: region.range().to.as_deref().map(KeyStatus::of),
-            epoch: view.epoch.0,
-            primary: view.primary.0,
-            members: view.members().iter().map(|id| id.0).collect(),
+            group: GroupStatus {
+                id: region.id().0,
+                from: KeyStatus::of(&region.range().from),
+                to: region.range().to.as_deref().map(KeyStatus::of),
+                epoch: view.epoch.0,
+                primary: view.primary.0,
+                members: view.members().iter().map(|id| id.0).collect(),
+            },
             engine: engine_status,
             ..described
         }
@@ -273,35 +285,36 @@ impl Reports<'_> {
         match &*region.driver() {
             Driver::Primary(driver) => {
                 let (state, why) = primary_state(driver, region, &self.context);
-                (status.role, status.state, status.waits_for) = ("primary", state, why);
-                status.edit = driver.edit().0;
+                (status.role.role, status.role.state, status.role.waits_for) =
+                    ("primary", state, why);
+                status.at.edit = driver.edit().0;
                 if let (Some(engine), Some(stats)) = (&engine, stats) {
-                    status.commit_lsn = Gate::committed(engine).0;
-                    status.last_lsn = engine.last_lsn().0;
-                    status.digest = digest(engine.stored().digest());
+                    status.at.commit_lsn = Gate::committed(engine).0;
+                    status.at.last_lsn = engine.last_lsn().0;
+                    status.at.digest = digest(engine.stored().digest());
                     status.levels = stats.levels.iter().map(level_status).collect();
                     status.logs = stats.logs.iter().map(log_status).collect();
                 }
-                let last = Lsn(status.last_lsn);
+                let last = Lsn(status.at.last_lsn);
                 status.backups = backups(driver.machine(), last, driver.edit());
             }
             Driver::Backup(copy) => {
                 let at = copy.position();
                 let stored = copy.replica().stored();
-                status.role = "backup";
-                status.state = copy.failed().map_or("following", |_| "failed");
-                status.waits_for = copy.failed().map(str::to_owned);
-                (status.commit_lsn, status.last_lsn) = (at.lsn.0, at.lsn.0);
-                status.edit = at.edit.0;
-                status.digest = digest(stored.digest());
+                status.role.role = "backup";
+                status.role.state = copy.failed().map_or("following", |_| "failed");
+                status.role.waits_for = copy.failed().map(str::to_owned);
+                (status.at.commit_lsn, status.at.last_lsn) = (at.lsn.0, at.lsn.0);
+                status.at.edit = at.edit.0;
+                status.at.digest = digest(stored.digest());
                 status.levels = stored.levels().iter().map(level_status).collect();
                 status.logs = stored.logs().iter().map(log_status).collect();
             }
             Driver::AtDevice(what) => {
-                (status.role, status.state) = self.context.at_device(region);
-                status.waits_for = Some((*what).into());
+                (status.role.role, status.role.state) = self.context.at_device(region);
+                status.role.waits_for = Some((*what).into());
             }
-            Driver::Failed(copy) => status.waits_for = Some(copy.why.clone()),
+            Driver::Failed(copy) => status.role.waits_for = Some(copy.why.clone()),
         }
         status
     }
@@ -328,19 +341,25 @@ pub(super) fn primary_state(
 /// What is told of a copy of which nothing is known.
 fn nothing() -> RegionStatus {
     RegionStatus {
-        id: 0,
-        from: KeyStatus::of(b""),
-        to: None,
-        epoch: 0,
-        primary: 0,
-        members: Vec::new(),
-        role: "member",
-        state: "failed",
-        waits_for: None,
-        commit_lsn: 0,
-        last_lsn: 0,
-        edit: 0,
-        digest: digest(0),
+        group: GroupStatus {
+            id: 0,
+            from: KeyStatus::of(b""),
+            to: None,
+            epoch: 0,
+            primary: 0,
+            members: Vec::new(),
+        },
+        role: RoleStatus {
+            role: "member",
+            state: "failed",
+            waits_for: None,
+        },
+        at: PositionStatus {
+            commit_lsn: 0,
+            last_lsn: 0,
+            edit: 0,
+            digest: digest(0),
+        },
         backups: Vec::new(),
         levels: Vec::new(),
         logs: Vec::new(),
@@ -401,39 +420,51 @@ fn engine_status(stats: &Stats, durable: Lsn, region: &Region) -> EngineStatus {
     ];
     let stalls = REASONS.into_iter().zip(counts);
     EngineStatus {
-        memtable_bytes: stats.memtable_bytes,
-        memtable_entries: stats.memtable_entries,
-        memtables_frozen: stats.memtables_frozen,
+        memtables: MemtableStatus {
+            memtable_bytes: stats.memtable_bytes,
+            memtable_entries: stats.memtable_entries,
+            memtables_frozen: stats.memtables_frozen,
+        },
         durable_lsn: durable.0,
-        compaction_debt_bytes: stats.compaction_debt_bytes,
-        flushes_total: stats.flushes,
-        compactions_total: stats.compactions,
-        moves_total: stats.moves,
-        compaction_read_bytes_total: stats.compaction_read_bytes,
-        compaction_write_bytes_total: stats.segment_write_bytes,
+        compactions: CompactionStatus {
+            compaction_debt_bytes: stats.compaction_debt_bytes,
+            flushes_total: stats.flushes,
+            compactions_total: stats.compactions,
+            moves_total: stats.moves,
+            compaction_read_bytes_total: stats.compaction_read_bytes,
+            compaction_write_bytes_total: stats.segment_write_bytes,
+        },
         log_write_bytes_total: stats.log_write_bytes,
         recovery_cut_records: stats.cut_records,
         allocated_bytes: stats.allocated_bytes,
         live_bytes: stats.live_bytes,
-        medium_log_segments: stats.medium_log_segments,
-        medium_log_refs_bytes: stats.medium_log_refs,
-        medium_written_total: stats.medium_written,
-        medium_placed_total: stats.medium_placed,
-        medium_freed_segments_total: stats.medium_freed,
-        gc_debt_bytes: stats.gc_debt_bytes,
-        gc_segments_total: stats.gc_segments,
-        gc_read_bytes_total: stats.gc_read_bytes,
-        gc_moved_bytes_total: stats.gc_moved_bytes,
-        gc_lost_total: stats.gc_lost,
+        medium_log: MediumLogStatus {
+            medium_log_segments: stats.medium_log_segments,
+            medium_log_refs_bytes: stats.medium_log_refs,
+            medium_written_total: stats.medium_written,
+            medium_placed_total: stats.medium_placed,
+            medium_freed_segments_total: stats.medium_freed,
+        },
+        gc: GcStatus {
+            gc_debt_bytes: stats.gc_debt_bytes,
+            gc_segments_total: stats.gc_segments,
+            gc_read_bytes_total: stats.gc_read_bytes,
+            gc_moved_bytes_total: stats.gc_moved_bytes,
+            gc_lost_total: stats.gc_lost,
+        },
         edits_total: stats.edits,
-        filter_spared_total: stats.filter_spared,
-        filter_misled_total: stats.filter_misled,
-        filter_bytes: stats.filter_bytes,
-        answers_waiting: answers,
-        writes_waiting: writes,
-        writes_wait_for: busy.filter(|_| writes > 0).map(reason_name),
-        write_stalls_total: stalls
-            .map(|(reason, count)| StallStatus { reason, count })
-            .collect(),
+        filters: FilterStatus {
+            filter_spared_total: stats.filter_spared,
+            filter_misled_total: stats.filter_misled,
+            filter_bytes: stats.filter_bytes,
+        },
+        waiting: WaitingStatus {
+            answers_waiting: answers,
+            writes_waiting: writes,
+            writes_wait_for: busy.filter(|_| writes > 0).map(reason_name),
+            write_stalls_total: stalls
+                .map(|(reason, count)| StallStatus { reason, count })
+                .collect(),
+        },
     }
 }

@@ -5,15 +5,15 @@ use super::metrics::sum_of;
 use super::status::Status;
 
 pub(super) fn device(page: &mut Families, status: &Status) {
-    let device = &status.device;
+    let device = &status.resources.device;
     let mut bytes = page.gauge(
         "argosy_device_bytes",
         "The device: in use, kept for deletes and compactions, free for writers.",
     );
-    let reserve = device.reserve_bytes.min(device.free_bytes);
-    bytes.count(&[("kind", "used")], device.used_bytes);
+    let reserve = device.space.reserve_bytes.min(device.space.free_bytes);
+    bytes.count(&[("kind", "used")], device.space.used_bytes);
     bytes.count(&[("kind", "reserve")], reserve);
-    bytes.count(&[("kind", "free")], device.free_bytes - reserve);
+    bytes.count(&[("kind", "free")], device.space.free_bytes - reserve);
     page.gauge(
         "argosy_device_full",
         "1 while the device has no room for new data.",
@@ -26,26 +26,26 @@ pub(super) fn device(page: &mut Families, status: &Status) {
     )
     .is(f64::from(u8::from(device.failed)));
     page.counter("argosy_device_syncs_total", "Syncs of the device.")
-        .count(&[], device.syncs_total);
+        .count(&[], device.io.syncs_total);
     page.counter(
         "argosy_device_discards_total",
         "Segments that were freed and whose space was given back to the file system, in the background.",
     )
-    .count(&[], device.discards_total);
+    .count(&[], device.io.discards_total);
     let reads =
         "Reads of the device through io_uring, into memory that was registered with it or not.";
     let mut reads = page.counter("argosy_device_ring_reads_total", reads);
-    let fixed = device.fixed_reads_total;
+    let fixed = device.io.fixed_reads_total;
     reads.count(&[("memory", "registered")], fixed);
     reads.count(
         &[("memory", "other")],
-        device.ring_reads_total.saturating_sub(fixed),
+        device.io.ring_reads_total.saturating_sub(fixed),
     );
     scrub(page, status);
 }
 
 fn scrub(page: &mut Families, status: &Status) {
-    let scrub = &status.scrub;
+    let scrub = &status.resources.scrub;
     for (name, help, count) in [
         (
             "argosy_scrub_read_bytes_total",

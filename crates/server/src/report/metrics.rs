@@ -69,7 +69,7 @@ fn server(page: &mut Families, status: &Status) {
 }
 
 fn process(page: &mut Families, status: &Status) {
-    let process = &status.process;
+    let process = &status.resources.process;
     page.counter(
         "process_cpu_seconds_total",
         "CPU of all threads, as the system counts it.",
@@ -109,12 +109,12 @@ fn clients(page: &mut Families, status: &Status, transports: &[(&'static str, &M
         ),
     ];
     let mut open = page.gauge("argosy_connections", "Connections that are open.");
-    for transport in &status.transports {
+    for transport in &status.traffic.transports {
         open.count(&[("transport", transport.transport)], transport.connections);
     }
     for (name, help, of) in counters {
         let mut family = page.counter(name, help);
-        for transport in &status.transports {
+        for transport in &status.traffic.transports {
             family.count(&[("transport", transport.transport)], of(transport));
         }
     }
@@ -122,7 +122,7 @@ fn clients(page: &mut Families, status: &Status, transports: &[(&'static str, &M
         "argosy_requests_total",
         "Answers to clients, errors included.",
     );
-    for transport in &status.transports {
+    for transport in &status.traffic.transports {
         for request in &transport.requests_total {
             let labels = [
                 ("transport", transport.transport),
@@ -145,7 +145,7 @@ fn clients(page: &mut Families, status: &Status, transports: &[(&'static str, &M
 }
 
 fn native(page: &mut Families, status: &Status) {
-    let Some(native) = &status.native else {
+    let Some(native) = &status.traffic.native else {
         return;
     };
     for (name, help, count) in [
@@ -201,6 +201,7 @@ fn work(page: &mut Families, status: &Status) {
                 let same =
                     |work: &&super::status::WorkStatus| work.role == role && work.activity == name;
                 let sum = status
+                    .resources
                     .work
                     .iter()
                     .filter(same)
@@ -213,7 +214,7 @@ fn work(page: &mut Families, status: &Status) {
 }
 
 fn memory(page: &mut Families, status: &Status) {
-    let memory = &status.memory;
+    let memory = &status.resources.memory;
     let mut bytes = page.gauge("argosy_memory_bytes", "What each part of the budget takes.");
     for part in &memory.components {
         bytes.count(&[("component", part.component)], part.bytes);
@@ -257,9 +258,18 @@ fn engines(page: &mut Families, status: &Status) {
         "argosy_compactions_total",
         "Memtables flushed, parts of levels merged, segments moved down as they were.",
     );
-    compactions.count(&[("kind", "flush")], sum(|engine| engine.flushes_total));
-    compactions.count(&[("kind", "merge")], sum(|engine| engine.compactions_total));
-    compactions.count(&[("kind", "move")], sum(|engine| engine.moves_total));
+    compactions.count(
+        &[("kind", "flush")],
+        sum(|engine| engine.compactions.flushes_total),
+    );
+    compactions.count(
+        &[("kind", "merge")],
+        sum(|engine| engine.compactions.compactions_total),
+    );
+    compactions.count(
+        &[("kind", "move")],
+        sum(|engine| engine.compactions.moves_total),
+    );
     engine_counters(page, status);
     medium_log(page, status);
     recovery(page, status);
@@ -284,12 +294,12 @@ fn engine_counters(page: &mut Families, status: &Status) {
         (
             "argosy_compaction_read_bytes_total",
             "Bytes of segments that compactions read.",
-            |engine| engine.compaction_read_bytes_total,
+            |engine| engine.compactions.compaction_read_bytes_total,
         ),
         (
             "argosy_compaction_write_bytes_total",
             "Bytes of segments that flushes and compactions wrote.",
-            |engine| engine.compaction_write_bytes_total,
+            |engine| engine.compactions.compaction_write_bytes_total,
         ),
         ("argosy_edits_total", "Version edits committed.", |engine| {
             engine.edits_total
@@ -297,12 +307,12 @@ fn engine_counters(page: &mut Families, status: &Status) {
         (
             "argosy_filter_useful_total",
             "Segments that a filter spared a get.",
-            |engine| engine.filter_spared_total,
+            |engine| engine.filters.filter_spared_total,
         ),
         (
             "argosy_filter_false_positive_total",
             "Segments that a get read in vain.",
-            |engine| engine.filter_misled_total,
+            |engine| engine.filters.filter_misled_total,
         ),
     ];
     for (name, help, of) in counters {
@@ -316,23 +326,27 @@ fn medium_log(page: &mut Families, status: &Status) {
         "argosy_medium_values_total",
         "Medium values that flushes put into the medium log, and that merges put in place.",
     );
-    let written = sum_of(status, |engine| engine.medium_written_total);
+    let written = sum_of(status, |engine| engine.medium_log.medium_written_total);
     values.count(&[("to", "medium_log")], written);
-    let placed = sum_of(status, |engine| engine.medium_placed_total);
+    let placed = sum_of(status, |engine| engine.medium_log.medium_placed_total);
     values.count(&[("to", "leaves")], placed);
-    let freed = sum_of(status, |engine| engine.medium_freed_segments_total);
+    let freed = sum_of(status, |engine| {
+        engine.medium_log.medium_freed_segments_total
+    });
     page.counter(
         "argosy_medium_freed_segments_total",
         "Segments of the medium log that merges freed.",
     )
     .count(&[], freed);
-    let segments = sum_of(status, |engine| engine.medium_log_segments as u64);
+    let segments = sum_of(status, |engine| {
+        engine.medium_log.medium_log_segments as u64
+    });
     page.gauge(
         "argosy_medium_log_bytes",
         "Bytes of the medium log's segments, of the regions that are served here.",
     )
     .count(&[], segments * SEGMENT_SIZE as u64);
-    let refs = sum_of(status, |engine| engine.medium_log_refs_bytes);
+    let refs = sum_of(status, |engine| engine.medium_log.medium_log_refs_bytes);
     page.gauge(
         "argosy_medium_log_referenced_bytes",
         "Of these, bytes of pairs that levels point to.",
@@ -346,22 +360,22 @@ fn collecting(page: &mut Families, status: &Status) {
         (
             "argosy_vlog_gc_segments_total",
             "Segments of the large log out of which everything that lived was moved.",
-            |engine| engine.gc_segments_total,
+            |engine| engine.gc.gc_segments_total,
         ),
         (
             "argosy_vlog_gc_read_bytes_total",
             "Bytes of the large log that were read to be collected.",
-            |engine| engine.gc_read_bytes_total,
+            |engine| engine.gc.gc_read_bytes_total,
         ),
         (
             "argosy_vlog_gc_moved_bytes_total",
             "Bytes of pairs that were moved out of segments that were collected.",
-            |engine| engine.gc_moved_bytes_total,
+            |engine| engine.gc.gc_moved_bytes_total,
         ),
         (
             "argosy_vlog_gc_lost_total",
             "Values that were not moved because their keys had been written meanwhile.",
-            |engine| engine.gc_lost_total,
+            |engine| engine.gc.gc_lost_total,
         ),
     ];
     for (name, help, of) in counters {
@@ -371,7 +385,7 @@ fn collecting(page: &mut Families, status: &Status) {
         "argosy_vlog_gc_debt_bytes",
         "Bytes of the large log that no level points to, of the regions that are served here.",
     )
-    .count(&[], sum_of(status, |engine| engine.gc_debt_bytes));
+    .count(&[], sum_of(status, |engine| engine.gc.gc_debt_bytes));
     let allocated = sum_of(status, |engine| engine.allocated_bytes);
     let live = sum_of(status, |engine| engine.live_bytes);
     let mut bytes = page.gauge(
@@ -395,22 +409,22 @@ fn engine_gauges(page: &mut Families, status: &Status) {
         (
             "argosy_filter_bytes",
             "Bytes of filters in memory; part of component cache.",
-            |engine| engine.filter_bytes,
+            |engine| engine.filters.filter_bytes,
         ),
         (
             "argosy_compaction_pending_bytes",
             "Bytes that levels hold above what starts a compaction.",
-            |engine| engine.compaction_debt_bytes,
+            |engine| engine.compactions.compaction_debt_bytes,
         ),
         (
             "argosy_memtables_frozen",
             "Memtables that wait to be flushed.",
-            |engine| engine.memtables_frozen as u64,
+            |engine| engine.memtables.memtables_frozen as u64,
         ),
         (
             "argosy_answers_waiting",
             "Answers that wait until every member has the write.",
-            |engine| engine.answers_waiting as u64,
+            |engine| engine.waiting.answers_waiting as u64,
         ),
     ];
     for (name, help, of) in gauges {
@@ -434,8 +448,8 @@ fn stalls(page: &mut Families, status: &Status) {
     );
     for reason in super::gather::REASONS {
         let engines = status.regions.iter().filter_map(|r| r.engine.as_ref());
-        let for_it = engines.filter(|engine| engine.writes_wait_for == Some(reason));
-        let count: usize = for_it.map(|engine| engine.writes_waiting).sum();
+        let for_it = engines.filter(|engine| engine.waiting.writes_wait_for == Some(reason));
+        let count: usize = for_it.map(|engine| engine.waiting.writes_waiting).sum();
         waiting.count(&[("reason", reason)], count as u64);
     }
 }
@@ -443,7 +457,7 @@ fn stalls(page: &mut Families, status: &Status) {
 /// How often a write of `region` found no room because of `reason`.
 pub(super) fn stalls_of(region: &RegionStatus, reason: &str) -> u64 {
     let engine = region.engine.iter();
-    let stalls = engine.flat_map(|engine| &engine.write_stalls_total);
+    let stalls = engine.flat_map(|engine| &engine.waiting.write_stalls_total);
     let same = stalls.filter(|stall| stall.reason == reason);
     same.map(|stall| stall.count).sum()
 }
@@ -485,7 +499,7 @@ fn levels(page: &mut Families, status: &Status) {
 fn replication(page: &mut Families, status: &Status) {
     let mut regions = page.gauge("argosy_regions", "Regions that this server is a member of.");
     for (role, state) in STATES {
-        let same = |region: &&RegionStatus| region.role == role && region.state == state;
+        let same = |region: &&RegionStatus| region.role.role == role && region.role.state == state;
         let count = status.regions.iter().filter(same).count();
         regions.count(&[("role", role), ("state", state)], count as u64);
     }
@@ -543,7 +557,7 @@ fn links(page: &mut Families, status: &Status) {
         "argosy_link_up",
         "1 while messages can be sent to the peer.",
     );
-    for link in &status.links {
+    for link in &status.traffic.links {
         let is_up = u8::from(link.open && !link.silent);
         up.with(&[("peer", &link.peer.to_string())], f64::from(is_up));
     }
@@ -551,7 +565,7 @@ fn links(page: &mut Families, status: &Status) {
         "argosy_shipped_bytes_total",
         "Bytes written into the memory of other servers, by what they were.",
     );
-    for link in &status.links {
+    for link in &status.traffic.links {
         for sent in &link.sent_bytes_total {
             let labels = [("peer", &*link.peer.to_string()), ("kind", sent.kind)];
             shipped.count(&labels, sent.bytes);
@@ -561,7 +575,7 @@ fn links(page: &mut Families, status: &Status) {
         "argosy_longest_message_bytes",
         "Bytes of the longest message that was sent to the peer, shipped segments aside.",
     );
-    for link in &status.links {
+    for link in &status.traffic.links {
         let bytes = link.longest_message_bytes;
         longest.count(&[("peer", &link.peer.to_string())], bytes);
     }
@@ -588,7 +602,7 @@ fn lags(page: &mut Families, status: &Status) {
     ];
     for (name, help, of) in lags {
         let mut family = page.gauge(name, help);
-        for link in &status.links {
+        for link in &status.traffic.links {
             let backups = status.regions.iter().flat_map(|region| &region.backups);
             let most = backups
                 .filter(|backup| backup.server == link.peer)

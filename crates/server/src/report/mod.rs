@@ -53,19 +53,19 @@ impl Reporter {
     #[must_use]
     pub fn status(&self) -> Status {
         let mut status = self.node.reports().status(process::process(self.started));
-        status.transports = vec![self.resp_status()];
+        status.traffic.transports = vec![self.resp_status()];
         if let Some(front) = self.node.native() {
-            status.transports.push(native_transport(front));
-            status.native = Some(native_status(front));
+            status.traffic.transports.push(native_transport(front));
+            status.traffic.native = Some(native_status(front));
         }
         // Relaxed: a number for people.
         let clients = self.resp.memory_bytes.load(Ordering::Relaxed) as u64;
-        for part in &mut status.memory.components {
+        for part in &mut status.resources.memory.components {
             if part.component == gather::CLIENTS {
                 part.bytes = clients;
             }
         }
-        status.memory.bytes += clients;
+        status.resources.memory.bytes += clients;
         status
     }
 

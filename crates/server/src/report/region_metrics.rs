@@ -14,9 +14,9 @@ pub(super) fn page(status: &Status) -> String {
     );
     for region in &status.regions {
         let labels = [
-            ("region", &*region.id.to_string()),
-            ("role", region.role),
-            ("state", region.state),
+            ("region", &*region.group.id.to_string()),
+            ("role", region.role.role),
+            ("state", region.role.state),
         ];
         states.with(&labels, 1.0);
     }
@@ -40,7 +40,7 @@ pub(super) fn page(status: &Status) -> String {
     ];
     for (name, help, of) in work {
         let mut family = page.counter(name, help);
-        for work in &status.work {
+        for work in &status.resources.work {
             if let Some(region) = work.region {
                 let labels = [
                     ("region", &*region.to_string()),
@@ -62,20 +62,20 @@ fn region_gauges(page: &mut Families, status: &Status) {
         (
             "argosy_region_epoch",
             "The number of the group's configuration.",
-            |r| r.epoch.into(),
+            |r| r.group.epoch.into(),
         ),
         (
             "argosy_region_commit_lsn",
             "Up to here this member knows the history to be committed.",
-            |r| r.commit_lsn,
+            |r| r.at.commit_lsn,
         ),
         ("argosy_region_last_lsn", "The last write here.", |r| {
-            r.last_lsn
+            r.at.last_lsn
         }),
         (
             "argosy_region_edit",
             "The last version edit that is applied here.",
-            |r| r.edit,
+            |r| r.at.edit,
         ),
         (
             "argosy_region_compaction_pending_bytes",
@@ -83,7 +83,7 @@ fn region_gauges(page: &mut Families, status: &Status) {
             |r| {
                 r.engine
                     .as_ref()
-                    .map_or(0, |engine| engine.compaction_debt_bytes)
+                    .map_or(0, |engine| engine.compactions.compaction_debt_bytes)
             },
         ),
         (
@@ -92,14 +92,14 @@ fn region_gauges(page: &mut Families, status: &Status) {
             |r| {
                 r.engine
                     .as_ref()
-                    .map_or(0, |engine| engine.memtable_bytes as u64)
+                    .map_or(0, |engine| engine.memtables.memtable_bytes as u64)
             },
         ),
     ];
     for (name, help, of) in gauges {
         let mut family = page.gauge(name, help);
         for region in &status.regions {
-            family.count(&[("region", &region.id.to_string())], of(region));
+            family.count(&[("region", &region.group.id.to_string())], of(region));
         }
     }
 }
@@ -109,7 +109,7 @@ fn region_parts(page: &mut Families, status: &Status) {
     for region in &status.regions {
         for level in &region.levels {
             let labels = [
-                ("region", &*region.id.to_string()),
+                ("region", &*region.group.id.to_string()),
                 ("level", &*level.level.to_string()),
             ];
             levels.count(&labels, level.bytes);
@@ -121,7 +121,7 @@ fn region_parts(page: &mut Families, status: &Status) {
     );
     for region in &status.regions {
         for log in &region.logs {
-            let labels = [("region", &*region.id.to_string()), ("log", log.log)];
+            let labels = [("region", &*region.group.id.to_string()), ("log", log.log)];
             dead.count(&labels, log.dead_bytes);
         }
     }
@@ -132,7 +132,7 @@ fn region_parts(page: &mut Families, status: &Status) {
     for region in &status.regions {
         for backup in &region.backups {
             let labels = [
-                ("region", &*region.id.to_string()),
+                ("region", &*region.group.id.to_string()),
                 ("peer", &*backup.server.to_string()),
             ];
             lag.count(&labels, backup.lsn_lag);
@@ -148,7 +148,10 @@ fn region_parts(page: &mut Families, status: &Status) {
         .filter(|region| region.engine.is_some())
     {
         for reason in super::gather::REASONS {
-            let labels = [("region", &*region.id.to_string()), ("reason", reason)];
+            let labels = [
+                ("region", &*region.group.id.to_string()),
+                ("reason", reason),
+            ];
             stalls.count(&labels, stalls_of(region, reason));
         }
     }

@@ -4,6 +4,8 @@
 //! Sizes are in bytes and times in seconds. What ends in `_total` only rises while the server runs.
 //! Numbers are taken one after the other, while the server goes on: they need not agree to the last
 //! digit.
+//!
+//! What belongs together is a struct of its own here; in the document its fields stand beside the others.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,6 +26,23 @@ pub struct Status {
     pub server: ServerStatus,
     /// The cluster, as the region map names it.
     pub cluster: ClusterStatus,
+    /// What the server uses: its process, its memory and its device.
+    #[serde(flatten)]
+    pub resources: ResourceStatus,
+    /// Where messages and requests come in.
+    #[serde(flatten)]
+    pub traffic: TrafficStatus,
+    /// The regions that this server is a member of.
+    pub regions: Vec<RegionStatus>,
+    /// What replication has done.
+    pub replication: ReplicationStatus,
+    /// Snapshots that clients keep open.
+    pub snapshots: SnapshotStatus,
+}
+
+/// What the server uses: its process, its memory and its device.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResourceStatus {
     /// The process, as the system counts.
     pub process: ProcessStatus,
     /// CPU and device bytes by what they were used for.
@@ -34,18 +53,17 @@ pub struct Status {
     pub device: DeviceStatus,
     /// What scrubbing has read, and found.
     pub scrub: ScrubStatus,
+}
+
+/// Where messages and requests come in.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrafficStatus {
     /// Links to the other servers.
     pub links: Vec<LinkStatus>,
     /// Where clients come in.
     pub transports: Vec<TransportStatus>,
     /// The front end of native clients, where there is one.
     pub native: Option<NativeStatus>,
-    /// The regions that this server is a member of.
-    pub regions: Vec<RegionStatus>,
-    /// What replication has done.
-    pub replication: ReplicationStatus,
-    /// Snapshots that clients keep open.
-    pub snapshots: SnapshotStatus,
 }
 
 /// Snapshots that clients keep open, of the regions that are served here.
@@ -190,6 +208,21 @@ pub struct CacheKind {
 /// The device.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DeviceStatus {
+    /// The room on a device.
+    #[serde(flatten)]
+    pub space: DeviceSpace,
+    /// Whether there is no room for new data.
+    pub full: bool,
+    /// Whether a write or a sync has failed, so that none is done any more.
+    pub failed: bool,
+    /// What a device was asked for.
+    #[serde(flatten)]
+    pub io: DeviceIo,
+}
+
+/// The room on a device.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DeviceSpace {
     /// Its size.
     pub bytes: u64,
     /// Segments in use.
@@ -198,10 +231,11 @@ pub struct DeviceStatus {
     pub free_bytes: u64,
     /// What is kept for deletes and compactions.
     pub reserve_bytes: u64,
-    /// Whether there is no room for new data.
-    pub full: bool,
-    /// Whether a write or a sync has failed, so that none is done any more.
-    pub failed: bool,
+}
+
+/// What a device was asked for.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DeviceIo {
     /// Bytes read.
     pub read_bytes_total: u64,
     /// Bytes written.
@@ -337,6 +371,28 @@ pub struct ReplicationStatus {
 /// A region of this server.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionStatus {
+    /// What the region map says of a region.
+    #[serde(flatten)]
+    pub group: GroupStatus,
+    /// What a server is to a region.
+    #[serde(flatten)]
+    pub role: RoleStatus,
+    /// Where a copy stands.
+    #[serde(flatten)]
+    pub at: PositionStatus,
+    /// On the primary: its backups.
+    pub backups: Vec<BackupStatus>,
+    /// L1 first.
+    pub levels: Vec<LevelStatus>,
+    /// `recovery` and `large`.
+    pub logs: Vec<LogStatus>,
+    /// On a primary that is open: what its engine does.
+    pub engine: Option<EngineStatus>,
+}
+
+/// What the region map says of a region.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupStatus {
     /// Its number.
     pub id: u32,
     /// Its first key.
@@ -349,12 +405,22 @@ pub struct RegionStatus {
     pub primary: u32,
     /// All that hold a copy.
     pub members: Vec<u32>,
+}
+
+/// What a server is to a region.
+#[derive(Clone, Debug, Serialize)]
+pub struct RoleStatus {
     /// `primary`, `backup`, or `member` where the copy cannot be used.
     pub role: &'static str,
     /// `opening`, `serving`, `degraded`, `following` or `failed`.
     pub state: &'static str,
     /// Why it is not `serving` or `following`.
     pub waits_for: Option<String>,
+}
+
+/// Where a copy stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct PositionStatus {
     /// Up to here this member knows the history to be committed.
     pub commit_lsn: u64,
     /// The last write here.
@@ -363,14 +429,6 @@ pub struct RegionStatus {
     pub edit: u64,
     /// What levels that edit left: equal on members at the same edit.
     pub digest: String,
-    /// On the primary: its backups.
-    pub backups: Vec<BackupStatus>,
-    /// L1 first.
-    pub levels: Vec<LevelStatus>,
-    /// `recovery` and `large`.
-    pub logs: Vec<LogStatus>,
-    /// On a primary that is open: what its engine does.
-    pub engine: Option<EngineStatus>,
 }
 
 /// A key.
@@ -441,14 +499,52 @@ pub struct LogStatus {
 /// An engine.
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineStatus {
+    /// What an engine has in memory.
+    #[serde(flatten)]
+    pub memtables: MemtableStatus,
+    /// Everything up to here is durable on every member.
+    pub durable_lsn: u64,
+    /// Flushes and compactions.
+    #[serde(flatten)]
+    pub compactions: CompactionStatus,
+    /// Bytes of logs written to the device.
+    pub log_write_bytes_total: u64,
+    /// Whole records behind the end of the history that was found when the region was opened: they count for nothing.
+    pub recovery_cut_records: u64,
+    /// Bytes of all segments of the region's logs and levels.
+    pub allocated_bytes: u64,
+    /// Bytes of pairs that live, at least, as far as the levels know.
+    pub live_bytes: u64,
+    /// The medium log.
+    #[serde(flatten)]
+    pub medium_log: MediumLogStatus,
+    /// Collecting what is dead in the large log.
+    #[serde(flatten)]
+    pub gc: GcStatus,
+    /// Version edits committed.
+    pub edits_total: u64,
+    /// The filters of levels.
+    #[serde(flatten)]
+    pub filters: FilterStatus,
+    /// Answers and requests that wait.
+    #[serde(flatten)]
+    pub waiting: WaitingStatus,
+}
+
+/// What an engine has in memory.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MemtableStatus {
     /// Bytes of memory of all memtables.
     pub memtable_bytes: usize,
     /// Their entries.
     pub memtable_entries: usize,
     /// Memtables that wait to be flushed.
     pub memtables_frozen: usize,
-    /// Everything up to here is durable on every member.
-    pub durable_lsn: u64,
+}
+
+/// Flushes and compactions.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CompactionStatus {
     /// Bytes that levels hold above what starts a compaction.
     pub compaction_debt_bytes: u64,
     /// Memtables that became runs.
@@ -461,14 +557,11 @@ pub struct EngineStatus {
     pub compaction_read_bytes_total: u64,
     /// Bytes of segments that flushes and compactions wrote.
     pub compaction_write_bytes_total: u64,
-    /// Bytes of logs written to the device.
-    pub log_write_bytes_total: u64,
-    /// Whole records behind the end of the history that was found when the region was opened: they count for nothing.
-    pub recovery_cut_records: u64,
-    /// Bytes of all segments of the region's logs and levels.
-    pub allocated_bytes: u64,
-    /// Bytes of pairs that live, at least, as far as the levels know.
-    pub live_bytes: u64,
+}
+
+/// The medium log.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MediumLogStatus {
     /// Segments of the medium log that exist.
     pub medium_log_segments: usize,
     /// Bytes of pairs that levels point to in them.
@@ -479,6 +572,11 @@ pub struct EngineStatus {
     pub medium_placed_total: u64,
     /// Segments of it that merges freed.
     pub medium_freed_segments_total: u64,
+}
+
+/// Collecting what is dead in the large log.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct GcStatus {
     /// Bytes of the large log that no level points to: what collecting could give back.
     pub gc_debt_bytes: u64,
     /// Segments of the large log out of which everything that lived was moved.
@@ -489,14 +587,22 @@ pub struct EngineStatus {
     pub gc_moved_bytes_total: u64,
     /// Values that were not moved because their keys had been written meanwhile.
     pub gc_lost_total: u64,
-    /// Version edits committed.
-    pub edits_total: u64,
+}
+
+/// The filters of levels.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FilterStatus {
     /// Segments that a filter spared a get.
     pub filter_spared_total: u64,
     /// Segments that a get read in vain.
     pub filter_misled_total: u64,
     /// Bytes of the cache that filters take.
     pub filter_bytes: u64,
+}
+
+/// Answers and requests that wait.
+#[derive(Clone, Debug, Serialize)]
+pub struct WaitingStatus {
     /// Answers that wait for the commit LSN.
     pub answers_waiting: usize,
     /// Requests that wait for room.
@@ -515,4 +621,38 @@ pub struct StallStatus {
     pub reason: &'static str,
     /// How often.
     pub count: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_do_not_show_in_the_document() {
+        let device = DeviceStatus {
+            space: DeviceSpace {
+                bytes: 1,
+                used_bytes: 2,
+                free_bytes: 3,
+                reserve_bytes: 4,
+            },
+            full: false,
+            failed: true,
+            io: DeviceIo {
+                read_bytes_total: 5,
+                write_bytes_total: 6,
+                syncs_total: 7,
+                io: "plain",
+                ring_reads_total: 8,
+                fixed_reads_total: 9,
+                discards_total: 10,
+            },
+        };
+        let json = serde_json::to_string(&device).expect("plain data becomes JSON");
+        let expected = r#"{"bytes":1,"used_bytes":2,"free_bytes":3,"reserve_bytes":4,"full":false,"failed":true,"#
+            .to_owned()
+            + r#""read_bytes_total":5,"write_bytes_total":6,"syncs_total":7,"io":"plain","ring_reads_total":8,"#
+            + r#""fixed_reads_total":9,"discards_total":10}"#;
+        assert_eq!(json, expected);
+    }
 }
