@@ -11,7 +11,9 @@ use argosy_base::limits::SEGMENT_SIZE;
 use argosy_coordinator::ClusterMap;
 use argosy_device::{SystemClock, random};
 use argosy_memory::make_directory;
-use argosy_server::runtime::{RunningServer, ServerOptions, StartError};
+use argosy_server::runtime::{
+    DeviceOptions, RunningServer, ServerOptions, Sockets, StartError, ThreadOptions,
+};
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
@@ -107,25 +109,31 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
     let coordinator = coordinator.clone();
     let options = ServerOptions {
         id,
-        device: config.server.data_dir.join("device"),
-        new_device,
-        record_device: Box::new(move |device| record_device(&coordinator, id, device)),
-        device_bytes: config.storage.device_bytes.0,
-        device_id: random::number().map_err(CommandFailure::no_random)?,
+        device: DeviceOptions {
+            path: config.server.data_dir.join("device"),
+            is_new: new_device,
+            record: Box::new(move |device| record_device(&coordinator, id, device)),
+            bytes: config.storage.device_bytes.0,
+            id: random::number().map_err(CommandFailure::no_random)?,
+            reserve_segments: reserve_segments(config, &map, &engine)?,
+        },
         random: random::number().map_err(CommandFailure::no_random)?,
         shared_memory: config.fabric.shm_dir.clone(),
-        reserve_segments: reserve_segments(config, &map, &engine)?,
         node,
-        resp: bind(config.resp.addr)?,
-        resp_threads: RESP_THREADS,
-        native_threads: config.native.threads,
-        workers: config.native.workers,
-        tasks_max: config.native.queue,
-        native_spin: config.native.spin.0,
-        admin: bind(config.admin.addr)?,
-        steppers: config.storage.background_threads,
-        spin: SPIN,
-        collect: frugal::collect,
+        sockets: Sockets {
+            resp: bind(config.resp.addr)?,
+            admin: bind(config.admin.addr)?,
+        },
+        threads: ThreadOptions {
+            resp: RESP_THREADS,
+            native: config.native.threads,
+            native_spin: config.native.spin.0,
+            workers: config.native.workers,
+            tasks_max: config.native.queue,
+            steppers: config.storage.background_threads,
+            spin: SPIN,
+            collect: frugal::collect,
+        },
         clock: Arc::new(SystemClock),
         map,
     };

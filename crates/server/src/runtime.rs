@@ -55,49 +55,68 @@ pub struct ServerOptions {
     pub id: ServerId,
     /// Which servers and regions there are.
     pub map: ClusterMap,
-    /// The device: a file or a raw block device.
-    pub device: PathBuf,
-    /// The device is one that the region map does not name: one is made where there is none. Otherwise only the
-    /// device that the map names is opened ([`ownership`](crate::ownership)).
-    pub new_device: bool,
-    /// Puts the id of a device that is new into the region map.
-    pub record_device: RecordDevice,
-    /// Bytes of a device file that is made.
-    pub device_bytes: u64,
-    /// A random number that names a device that is made.
-    pub device_id: u128,
+    /// The device.
+    pub device: DeviceOptions,
     /// A random number that no server was started with before.
     pub random: u128,
     /// The directory, on tmpfs, under which all servers of this host keep their shared memory.
     pub shared_memory: PathBuf,
-    /// Segments that are kept for manifests and for compactions that free space.
-    pub reserve_segments: u32,
     /// The node's.
     pub node: NodeSettings,
-    /// Where Redis clients connect; bound already.
+    /// Where clients, and those who watch, come in.
+    pub sockets: Sockets,
+    /// How many threads do what.
+    pub threads: ThreadOptions,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Which device a server uses, and how it is made where there is none.
+pub struct DeviceOptions {
+    /// A file or a raw block device.
+    pub path: PathBuf,
+    /// It is one that the region map does not name: one is made where there is none. Otherwise only the device that
+    /// the map names is opened ([`ownership`](crate::ownership)).
+    pub is_new: bool,
+    /// Puts the id of one that is new into the region map.
+    pub record: RecordDevice,
+    /// Bytes of a file that is made.
+    pub bytes: u64,
+    /// A random number that names one that is made.
+    pub id: u128,
+    /// Segments that are kept for manifests and for compactions that free space.
+    pub reserve_segments: u32,
+}
+
+/// Sockets of a server, bound already.
+pub struct Sockets {
+    /// Where Redis clients connect.
     pub resp: TcpListener,
-    /// Threads that serve them.
-    pub resp_threads: NonZeroUsize,
-    /// Threads that serve native clients; 0 for none.
-    pub native_threads: usize,
-    /// How long they look for requests before they sleep.
+    /// Where health is asked for.
+    pub admin: TcpListener,
+}
+
+/// The threads of a server. See the module documentation.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadOptions {
+    /// Those that serve Redis clients.
+    pub resp: NonZeroUsize,
+    /// Those that serve native clients; 0 for none.
+    pub native: usize,
+    /// How long these look for requests before they sleep.
     pub native_spin: Duration,
-    /// Threads that carry out what needs the device of what clients and other servers ask. With 0 those do that read
+    /// Those that carry out what needs the device of what clients and other servers ask. With 0 those do that read
     /// the requests.
     pub workers: usize,
     /// Most requests that wait for one of these.
     pub tasks_max: usize,
-    /// Where health is asked for; bound already.
-    pub admin: TcpListener,
-    /// Threads that step regions in the background.
+    /// Those that step regions in the background.
     pub steppers: NonZeroUsize,
     /// How long the fabric thread looks for work before it parks.
     pub spin: Duration,
     /// Has the program's allocator look for what other threads have freed of the one that calls, and give it
     /// back: called once a second by each thread that serves.
     pub collect: fn(),
-    /// Time.
-    pub clock: Arc<dyn Clock>,
 }
 
 /// Why a server did not start.
@@ -183,6 +202,7 @@ impl RunningServer {
         let store = store::open_store(&mut options, &ledger)?;
         let incarnation = store.incarnation();
         let shared_memory = shared_memory(&options)?;
+        let threading = options.threads;
         let (windows, windows_lock) = open_windows(&options, &shared_memory, &store)?;
         let fabric = ShmFabric::open(&shared_memory, options.id, incarnation)?;
         let fabric: Arc<dyn Fabric> = Arc::new(fabric);
@@ -195,36 +215,34 @@ impl RunningServer {
             fabric: Arc::clone(&fabric),
             wakers: threads.wakers(),
             resident: crate::report::process::unshared_bytes,
-            collect: options.collect,
+            collect: threading.collect,
         };
         let memory_limit = options.node.memory.limit();
         let native = native_settings(&options, incarnation);
         let node = Node::open(options.id, options.node, world, options.map)
             .map_err(|error| no_room(error, shared_memory.clone()))?;
-        threads.start_fabric(&node, &options.clock, options.spin)?;
-        threads.start_steppers(&node, &options.clock, options.steppers)?;
-        let workers = start_workers(&node, options.workers, options.tasks_max)?;
+        threads.start_fabric(&node, &options.clock, threading.spin)?;
+        threads.start_steppers(&node, &options.clock, threading.steppers)?;
+        let workers = start_workers(&node, threading.workers, threading.tasks_max)?;
         let settings = RespSettings {
             server: options.id,
             incarnation,
             random: options.random,
-            ..RespSettings::within(memory_limit, options.resp_threads.get())
+            ..RespSettings::within(memory_limit, threading.resp.get())
         };
-        let (resp, threads_of_resp) = (options.resp, options.resp_threads);
-        let listener = start_resp(&node, settings, resp, threads_of_resp, &options.clock)?;
+        let Sockets { resp, admin } = options.sockets;
+        let listener = start_resp(&node, settings, resp, threading.resp, &options.clock)?;
         let place = native::Place {
             root: &shared_memory,
         };
-        let native_threads = options.native_threads;
-        let native = start_native(&node, native, native_threads, &place, &options.clock)?;
+        let native = start_native(&node, native, threading.native, &place, &options.clock)?;
         let reporter = Reporter::new(Arc::clone(&node), Arc::clone(listener.front()));
         let told: Arc<dyn StatusSource> = Arc::new(reporter);
-        let admin = Admin::start(options.admin, told, options.clock).map_err(|source| {
-            StartError::System {
+        let admin =
+            Admin::start(admin, told, options.clock).map_err(|source| StartError::System {
                 what: "serve health requests",
                 source,
-            }
-        })?;
+            })?;
         Ok(Self {
             node,
             listener: Some(listener),
@@ -314,7 +332,7 @@ fn native_settings(options: &ServerOptions, incarnation: Incarnation) -> native:
     native::Settings {
         server: options.id,
         incarnation,
-        spin: options.native_spin,
+        spin: options.threads.native_spin,
         memory_bytes_max: options.node.memory.native,
         // Far from those that are drawn for the Redis protocol.
         random: options.random ^ (1 << 127),
@@ -405,7 +423,7 @@ fn no_room(error: OpenError, directory: PathBuf) -> StartError {
 
 /// Where the device lies.
 fn data_directory(options: &ServerOptions) -> &Path {
-    options.device.parent().unwrap_or(Path::new("."))
+    options.device.path.parent().unwrap_or(Path::new("."))
 }
 
 fn open_windows(

@@ -31,14 +31,14 @@ pub(super) fn open_store(
     };
     let (mut device, found) = found(options, &settings)?;
     let known = options.map.device(options.id);
-    let decided = ownership::decide(options.id, known, found, options.new_device);
-    let path = options.device.clone();
+    let decided = ownership::decide(options.id, known, found, options.device.is_new);
+    let path = options.device.path.clone();
     match decided.map_err(|refusal| StartError::NotItsDevice { path, refusal })? {
         Begin::Open => {}
         Begin::Make => {
             let made = make(options, device.take(), &settings)?;
             device = Some(made);
-            record(options, DeviceId(options.device_id))?;
+            record(options, DeviceId(options.device.id))?;
         }
         Begin::Record(id) => record(options, id)?,
     }
@@ -48,7 +48,7 @@ pub(super) fn open_store(
     }
     tracing::info!("device: reads go by {}", device.io_method());
     let settings = StoreSettings {
-        reserve_segments: options.reserve_segments,
+        reserve_segments: options.device.reserve_segments,
     };
     let store = Store::open(Arc::new(device), &settings)?;
     check_regions(&store, options)?;
@@ -63,7 +63,7 @@ fn found(
     options: &ServerOptions,
     settings: &FileSettings,
 ) -> Result<(Option<FileDevice>, FoundDevice), StartError> {
-    let path = &options.device;
+    let path = &options.device.path;
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() && meta.len() == 0 => return Ok((None, FoundDevice::Empty)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -105,10 +105,10 @@ fn make(
 ) -> Result<FileDevice, StartError> {
     let device = match empty {
         Some(device) => device,
-        None => FileDevice::open_or_create(&options.device, options.device_bytes, settings)?,
+        None => FileDevice::open_or_create(&options.device.path, options.device.bytes, settings)?,
     };
     let format = FormatOptions {
-        device_id: options.device_id,
+        device_id: options.device.id,
         cluster_id: options.map.cluster().0,
         server: options.id,
         created_by: concat!("argosy ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -119,8 +119,8 @@ fn make(
 
 /// Puts the id of the device that is there into the region map.
 fn record(options: &mut ServerOptions, device: DeviceId) -> Result<(), StartError> {
-    let (id, path) = (options.id, options.device.display());
-    (options.record_device)(device)?;
+    let (id, path) = (options.id, options.device.path.display());
+    (options.device.record)(device)?;
     match options.map.device(id) {
         None => tracing::info!("device {device} of {id} in {path} is new"),
         Some(earlier) => tracing::warn!(
@@ -148,7 +148,7 @@ fn check_regions(store: &Store, options: &ServerOptions) -> Result<(), StartErro
                  restore the region map that this device was written under",
                 options.id,
             );
-            return Err(unusable(&options.device, what));
+            return Err(unusable(&options.device.path, what));
         }
     }
     Ok(())
