@@ -20,6 +20,7 @@
 mod adopt;
 mod arriving;
 mod assembling;
+mod attachments;
 mod background;
 mod calls;
 mod context;
@@ -85,6 +86,7 @@ mod watch;
 mod whole;
 mod windows;
 mod write;
+mod written;
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;

@@ -10,15 +10,16 @@
 //! 3. completed ships raise the commit LSN; where the logs rest, the backups' windows do, too,
 //! 4. finished segments go into free landing slots, and edits behind them ([`offering`](super::offering)).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, FlushRange, Lsn, PerLog, Position, RegionId, SegmentPart, ServerId};
-use argosy_engine::{LogEnd, Source};
+use argosy_base::{EditSeq, FlushRange, Lsn, Position, RegionId, SegmentPart, ServerId};
+use argosy_engine::Source;
 use argosy_replication::Primary;
 use argosy_replication::primary::{Action, Event, OwnCopy};
 use argosy_wire::message::Message;
 
+use super::attachments::Attachments;
 use super::context::Context;
 use super::counters::Counted;
 use super::follower::Follower;
@@ -31,6 +32,7 @@ use super::sending::Wanted;
 use super::serving::Serving;
 use super::shipper::{Attachment, Sent, ShipError, send_segment};
 use super::whole::WholeMark;
+use super::written::Written;
 use crate::activity::Activity;
 
 pub(super) enum Stage {
@@ -61,22 +63,11 @@ pub(crate) struct PrimaryDriver {
     pub(super) actions: Vec<Action>,
     pub(super) stage: Stage,
     pub(super) outbox: Arc<Outbox>,
-    /// How far each log is written, and the highest LSN in it; taken together from the outbox.
-    ends: PerLog<LogEnd>,
-    pub(super) last: Lsn,
-    attached: BTreeMap<ServerId, Attachment>,
-    /// The last ship to each backup, attached or not.
-    ships: BTreeMap<ServerId, u64>,
+    /// How far the logs are written.
+    pub(super) written: Written,
+    attachments: Attachments,
     /// Edits and checkpoints that backups are given.
     offering: Offering,
-    /// Who has been sent the oldest segment of the outbox.
-    shipped_to: BTreeSet<ServerId>,
-    /// Bytes of the log written to backups while they were attached earlier.
-    log_bytes: BTreeMap<ServerId, u64>,
-    /// Backups build their own levels, from the logs alone.
-    builds: bool,
-    /// Backups are to be told once this is committed: they were asked to flush it before.
-    owed: Option<Lsn>,
     /// What is to be done in the background.
     pub(super) due: Due,
     /// The own copy was refilled by this process.
@@ -116,15 +107,9 @@ impl PrimaryDriver {
             actions,
             stage,
             outbox: Arc::new(Outbox::new(!builds)),
-            ends: PerLog::default(),
-            last: Lsn(0),
-            attached: BTreeMap::new(),
-            ships: BTreeMap::new(),
+            written: Written::new(builds),
+            attachments: Attachments::default(),
             offering: Offering::new(region),
-            shipped_to: BTreeSet::new(),
-            log_bytes: BTreeMap::new(),
-            builds,
-            owed: None,
             due: Due::Nothing,
             was_refilled: false,
             mark: None,
@@ -160,11 +145,7 @@ impl PrimaryDriver {
 
     /// Bytes of the log written to each backup.
     pub(crate) fn log_bytes(&self) -> BTreeMap<ServerId, u64> {
-        let mut bytes = self.log_bytes.clone();
-        for (member, attachment) in &self.attached {
-            *bytes.entry(*member).or_default() += attachment.bytes_written();
-        }
-        bytes
+        self.attachments.log_bytes()
     }
 
     /// Bytes of edits that are still to be sent, to all members together.
@@ -275,16 +256,13 @@ impl PrimaryDriver {
         }
         let news = self.outbox.take();
         made |= !news.is_empty();
-        for (log, end) in news.ends.iter() {
-            self.ends.insert(log, *end);
-        }
-        self.last = news.last.unwrap_or(self.last);
+        self.written.note(&news);
         for flush in &news.flushes {
             let range = *flush;
             self.machine.step(Event::Flush { range }, &mut self.actions);
         }
         self.act(context);
-        let held_up = self.attached.values().any(Attachment::goes_on);
+        let held_up = self.attachments.goes_on();
         let appended = held_up || news.last.is_some() || !news.flushes.is_empty();
         let span = appended.then(|| context.ledger().during(Activity::LogReplication));
         if appended {
@@ -317,20 +295,19 @@ impl PrimaryDriver {
         opens
             || !self.actions.is_empty()
             || self.offering.has_more()
-            || self.attached.values().any(Attachment::is_under_way)
+            || self.attachments.is_under_way()
             || self.outbox.segment().is_some()
     }
 
     /// Writes everything appended to every attached backup.
     fn ship_all(&mut self, context: &Context<'_>) {
-        let members: Vec<ServerId> = self.attached.keys().copied().collect();
-        for member in members {
+        for member in self.attachments.members() {
             self.ship(member, context);
         }
     }
 
     fn ship(&mut self, member: ServerId, context: &Context<'_>) {
-        let Some(attachment) = self.attached.get_mut(&member) else {
+        let Some(attachment) = self.attachments.get_mut(member) else {
             return;
         };
         let Some(source) = self.stage.source() else {
@@ -341,12 +318,12 @@ impl PrimaryDriver {
                 .machine
                 .step(Event::Wanted { member }, &mut self.actions);
         }
-        let last = self.last;
-        match attachment.ship(context.fabric(), source, &self.ends) {
+        let last = self.written.last();
+        match attachment.ship(context.fabric(), source, self.written.ends()) {
             // The fabric takes no more for now.
             Ok(None) => {}
             Ok(Some(ship)) => {
-                self.ships.insert(member, ship);
+                self.attachments.shipped(member, ship);
                 self.machine
                     .step(Event::Shipped { member, ship, last }, &mut self.actions);
             }
@@ -362,7 +339,7 @@ impl PrimaryDriver {
     /// Has the backups' windows rest where the own logs do.
     fn rest(&mut self, context: &Context<'_>) {
         let rests = self.stage.source().is_some_and(Source::is_at_rest);
-        if rests && !self.attached.is_empty() {
+        if rests && !self.attachments.is_empty() {
             self.machine.step(Event::LogsRest, &mut self.actions);
             self.act(context);
         }
@@ -370,9 +347,8 @@ impl PrimaryDriver {
 
     fn poll_ships(&mut self, context: &Context<'_>) -> bool {
         let mut made = false;
-        let members: Vec<ServerId> = self.attached.keys().copied().collect();
-        for member in members {
-            let Some(attachment) = self.attached.get_mut(&member) else {
+        for member in self.attachments.members() {
+            let Some(attachment) = self.attachments.get_mut(member) else {
                 continue;
             };
             match attachment.poll() {
@@ -386,7 +362,7 @@ impl PrimaryDriver {
             }
         }
         self.act(context);
-        made || self.attached.values().any(Attachment::goes_on)
+        made || self.attachments.goes_on()
     }
 
     /// Ships the oldest finished segment to every backup that takes segments and has a free slot.
@@ -396,7 +372,7 @@ impl PrimaryDriver {
         };
         let wanting: Vec<ServerId> = context
             .backups(self.region)
-            .filter(|id| self.machine.takes_segments(*id) && !self.shipped_to.contains(id))
+            .filter(|id| self.machine.takes_segments(*id) && !self.attachments.has_segment(*id))
             .collect();
         let mut made = false;
         let mut waiting = false;
@@ -405,7 +381,7 @@ impl PrimaryDriver {
             match send_segment(&segment, self.region, member, attempt, context) {
                 Sent::Yes => {
                     context.count(Counted::Shipments);
-                    self.shipped_to.insert(member);
+                    self.attachments.sent_segment(member);
                     made = true;
                 }
                 Sent::NoRoom => waiting = true,
@@ -414,7 +390,7 @@ impl PrimaryDriver {
             }
         }
         if !waiting {
-            self.shipped_to.clear();
+            self.attachments.begin_segment();
             self.outbox.shipped();
             made = true;
         }
@@ -515,28 +491,25 @@ impl PrimaryDriver {
     }
 
     fn attach(&mut self, member: ServerId, position: &Position, context: &Context<'_>) {
-        let ship = self.ships.get(&member).copied().unwrap_or(0);
+        let ship = self.attachments.last_ship(member);
         let logs = context.memory.engine().logs();
         let attachment = Attachment::new(self.region, member, logs, position, ship);
-        // None is left, unless a mistake is planted.
-        self.attached.entry(member).or_insert(attachment);
+        self.attachments.attach(member, attachment);
         self.ship(member, context);
         context.ask_to_compact(self.region, member);
     }
 
     fn detach(&mut self, member: ServerId, context: &Context<'_>) {
-        if !context.settings.mutants.keep_attachment()
-            && let Some(attachment) = self.attached.remove(&member)
-        {
-            *self.log_bytes.entry(member).or_default() += attachment.bytes_written();
+        if !context.settings.mutants.keep_attachment() {
+            self.attachments.detach(member);
         }
         self.offering.forget(member);
-        self.shipped_to.remove(&member);
+        self.attachments.lost_segment(member);
     }
 
     fn flush_message(&mut self, attempt: u64, range: FlushRange) -> Message<'static> {
         let commit = self.machine.commit();
-        self.owed = (commit < self.last).then_some(self.last).or(self.owed);
+        self.written.flush_at(commit);
         Message::Flush {
             attempt,
             range,
@@ -546,12 +519,11 @@ impl PrimaryDriver {
 
     /// Backups that build levels wait for what they flushed to be committed.
     fn tell_commit(&mut self, commit: Lsn, context: &Context<'_>) {
-        if !self.builds || self.owed.is_none_or(|owed| owed > commit) {
+        if !self.written.take_owed(commit) {
             return;
         }
-        self.owed = None;
-        for member in self.attached.keys() {
-            context.send(*member, self.region, &Message::Commit { commit });
+        for member in self.attachments.members() {
+            context.send(member, self.region, &Message::Commit { commit });
         }
     }
 

@@ -124,7 +124,7 @@ impl PrimaryDriver {
                     lsn,
                     ..Position::default()
                 };
-                self.last = lsn;
+                self.written.opened_at(lsn);
                 context.count(Counted::Promotions);
                 if let Some(cut) = cut {
                     let kept = match cut.kept {
