@@ -37,7 +37,7 @@ pub(crate) fn page(status: &Status, transports: &[(&'static str, &Meter)]) -> St
     memory(&mut page, status);
     device(&mut page, status);
     engines(&mut page, status);
-    levels(&mut page, status);
+    super::level_metrics::levels(&mut page, status);
     replication(&mut page, status);
     super::snapshots::families(&mut page, status);
     page.text()
@@ -460,40 +460,6 @@ pub(super) fn stalls_of(region: &RegionStatus, reason: &str) -> u64 {
     let stalls = engine.flat_map(|engine| &engine.waiting.write_stalls_total);
     let same = stalls.filter(|stall| stall.reason == reason);
     same.map(|stall| stall.count).sum()
-}
-
-fn levels(page: &mut Families, status: &Status) {
-    let all = || status.regions.iter().flat_map(|region| &region.levels);
-    let deepest = all().map(|level| level.level).max().unwrap_or(0);
-    let mut bytes = page.gauge(
-        "argosy_level_bytes",
-        "Bytes of segments, by level, of all copies here.",
-    );
-    for level in 1..=deepest.max(1) {
-        let sum = all().filter(|l| l.level == level).map(|l| l.bytes).sum();
-        bytes.count(&[("level", &level.to_string())], sum);
-    }
-    type Of = fn(&super::status::LogStatus) -> u64;
-    let families: [(&str, &str, Of); 2] = [
-        (
-            "argosy_log_bytes",
-            "Bytes of records in sealed log segments, of all copies here.",
-            |log| log.bytes,
-        ),
-        (
-            "argosy_log_dead_bytes",
-            "Of these, bytes that no level points to: what is to be collected as garbage.",
-            |log| log.dead_bytes,
-        ),
-    ];
-    for (name, help, of) in families {
-        let mut family = page.gauge(name, help);
-        for log in ["recovery", "large"] {
-            let logs = status.regions.iter().flat_map(|region| &region.logs);
-            let sum = logs.filter(|l| l.log == log).map(of).sum();
-            family.count(&[("log", log)], sum);
-        }
-    }
 }
 
 fn replication(page: &mut Families, status: &Status) {

@@ -10,6 +10,7 @@ pub mod status;
 mod device_metrics;
 mod families;
 pub(crate) mod gather;
+mod level_metrics;
 pub(crate) mod metrics;
 pub(crate) mod process;
 mod region_metrics;
