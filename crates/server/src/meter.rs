@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use argosy_base::Instant;
+use argosy_wire::api::Target;
 
 use crate::service::{Failure, Request};
 
@@ -108,12 +109,12 @@ impl Op {
     /// That of `request`.
     #[must_use]
     pub const fn of(request: &Request<'_>) -> Self {
-        match request {
-            Request::Get { .. } | Request::GetVersion { .. } | Request::Expiry { .. } => Self::Get,
-            Request::GetMany { .. } => Self::GetMany,
-            Request::Write { .. } | Request::Ingest { .. } => Self::Write,
-            Request::Scan { .. } => Self::Scan,
-            Request::Count | Request::Snapshot { .. } | Request::Maintain { .. } => Self::Count,
+        match request.target() {
+            Target::Key(_) => Self::Get,
+            Target::Keys { .. } => Self::GetMany,
+            Target::Batch { .. } => Self::Write,
+            Target::Range { .. } => Self::Scan,
+            Target::Regions | Target::Leases { .. } => Self::Count,
         }
     }
 }

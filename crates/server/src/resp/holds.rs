@@ -9,6 +9,7 @@
 //! So a client's reads see its writes before them, and none behind them. Commands about the connection never wait.
 
 use argosy_base::checksum::extend;
+use argosy_wire::api::Target;
 use argosy_wire::resp::Args;
 
 use super::command;
@@ -59,11 +60,9 @@ impl Holding {
             Begun::Sent => true,
             Begun::NeedsDevice => false,
         };
-        let keys = match request {
-            Request::Get { key } | Request::GetVersion { key } | Request::Expiry { key } => {
-                vec![extend(0, key)]
-            }
-            Request::GetMany { keys, .. } => keys.iter().map(|key| extend(0, key)).collect(),
+        let keys = match request.target() {
+            Target::Key(key) => vec![extend(0, key)],
+            Target::Keys { keys, .. } => keys.iter().map(|key| extend(0, key)).collect(),
             _ if writes => return Self::Nothing,
             _ => return Self::All,
         };

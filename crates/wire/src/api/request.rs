@@ -1,14 +1,40 @@
-//! Requests. The grammar is that of [`super`].
+//! Requests: what they are, where they go, how they travel, and how they are kept. A further one is added here, and
+//! where it is carried out.
+//!
+//! ```text
+//! request  := 1 key                                             get
+//!           | 2 when  previous: u8  change  count op*           write
+//!           | 3 from to? pairs_max bytes_max how: u8  number    scan: 1 keys only, 2 from the end down
+//!           | 4                                                 count
+//!           | 5 key                                             expiry
+//!           | 6 bytes_max?  count key*  number                  several keys; whether they are bound, where
+//!                                                               no most bytes of values are said
+//!           | 7 what: u8  number  millis                        snapshot: 1 open, 2 renew, 3 close
+//!           | 8 key                                             get, with the version
+//!           | 9 count (key value)*                              ingest
+//!           | 10 what: u8                                       maintain: 1 flush, 2 compact
+//! when     := 0 | 1 | 2 | 3 value | 4 lsn                       always, absent, present, equals, version
+//! change   := 0 | kind: u8  number                              none, or of the one operation, a put
+//! op       := 0 key | 1 key value                               delete, put
+//!           | 2 key value  how: u8  number                      put until: 1 kept, 2 at, 3 after
+//!           | 3 key value                                       delete all keys from key on and below
+//!                                                               value, which is empty for no bound
+//!           | 4 key                                             nothing, but key has to be bound
+//! ```
+//!
+//! The number at the end of a scan and behind several keys is the snapshot that they are read from, and 0
+//! for none. What is not explained here is explained in [`super`].
 
 use alloc::vec::Vec;
-use core::fmt;
 use core::time::Duration;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::{BatchError, Direction, KeyList, KeyRange, Wanted, WriteBatch, WriteOptions};
 
-use super::{Scratch, count, flag, option, put_option, write};
+use super::{
+    Lease, Maintenance, Paging, Scratch, SnapshotId, count, flag, option, put_option, write,
+};
 
 /// One request. Borrows from the caller, so that an answer at once copies nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,65 +103,68 @@ pub enum Request<'a> {
     },
 }
 
-/// What is to be done with regions as a whole.
+/// A request without what it borrows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Maintenance {
-    /// Make everything that was written before durable on every member.
-    Flush,
-    /// Merge everything into one level, on every member, and drop what is overwritten or deleted.
-    Compact,
+pub enum Plan {
+    /// [`Request::Get`] of the key.
+    Get,
+    /// [`Request::GetVersion`] of the key.
+    GetVersion,
+    /// [`Request::Expiry`] of the key.
+    Expiry,
+    /// [`Request::GetMany`] of the keys, now or in a snapshot.
+    GetMany(Wanted, Option<SnapshotId>),
+    /// [`Request::Snapshot`]: open one, or renew or close this one.
+    Snapshot(Option<SnapshotId>, Lease),
+    /// [`Request::Write`] of the batch.
+    Write(WriteOptions),
+    /// [`Request::Ingest`] of the batch.
+    Ingest,
+    /// [`Request::Scan`] of the range.
+    Scan(Paging),
+    /// [`Request::Count`].
+    Count,
+    /// [`Request::Maintain`].
+    Maintain(Maintenance),
 }
 
-/// How a page of a range is to be.
+/// Whom a request is for, and so which way it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Paging {
-    /// From which end of the range.
-    pub direction: Direction,
-    /// Most pairs to return.
-    pub pairs_max: usize,
-    /// Stop behind the pair that brings keys and values to this many bytes.
-    pub bytes_max: usize,
-    /// Leave the values out: they are returned empty.
-    pub keys_only: bool,
-    /// As of which snapshot; `None`: now.
-    pub at: Option<SnapshotId>,
-}
-
-/// The number of a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SnapshotId(pub u64);
-
-impl fmt::Display for SnapshotId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl SnapshotId {
-    /// The snapshot that is displayed as `text`.
-    #[must_use]
-    pub fn parse(text: &[u8]) -> Option<Self> {
-        let text = core::str::from_utf8(text).ok()?;
-        let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = u64::from_str_radix(text, 16).ok();
-        number.filter(|_| digits).map(Self)
-    }
-}
-
-/// What is to become of a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lease {
-    /// It is opened, for so long.
-    Open(Duration),
-    /// It stays open for so long from now on.
-    Renew(Duration),
-    /// It ends.
-    Close,
-}
-
-impl Lease {
-    /// The longest lease.
-    pub const LONGEST: Duration = Duration::from_secs(3600);
+pub enum Target<'a> {
+    /// It changes nothing, and is about what this key is bound to: the region of the key.
+    Key(&'a [u8]),
+    /// It changes nothing, and is about what these are bound to: their regions, each for its own.
+    Keys {
+        /// The keys.
+        keys: &'a KeyList,
+        /// How much is wanted.
+        wanted: Wanted,
+        /// As of which snapshot; `None`: now.
+        at: Option<SnapshotId>,
+    },
+    /// It writes: the regions of the keys of the batch.
+    Batch {
+        /// What is written.
+        batch: &'a WriteBatch,
+        /// How; `None`: it is ingested.
+        options: Option<WriteOptions>,
+    },
+    /// It reads the regions of the range, one behind the other.
+    Range {
+        /// The range.
+        range: &'a KeyRange,
+        /// How a page of it is to be.
+        paging: Paging,
+    },
+    /// All regions, each for itself.
+    Regions,
+    /// All regions, under one number.
+    Leases {
+        /// That of the snapshot; `None` where the service chooses it.
+        id: Option<SnapshotId>,
+        /// What is to become of it.
+        lease: Lease,
+    },
 }
 
 /// Bits of how a scan is wanted. DO NOT CHANGE THE VALUES.
@@ -164,19 +193,36 @@ pub enum BadRequest {
 }
 
 impl<'a> Request<'a> {
+    /// Whom it is for.
+    #[must_use]
+    pub const fn target(&self) -> Target<'a> {
+        match *self {
+            Self::Get { key } | Self::GetVersion { key } | Self::Expiry { key } => Target::Key(key),
+            Self::GetMany { keys, wanted, at } => Target::Keys { keys, wanted, at },
+            Self::Write { batch, options } => {
+                let options = Some(options);
+                Target::Batch { batch, options }
+            }
+            Self::Ingest { batch } => {
+                let options = None;
+                Target::Batch { batch, options }
+            }
+            Self::Scan { range, paging } => Target::Range { range, paging },
+            Self::Count | Self::Maintain { .. } => Target::Regions,
+            Self::Snapshot { id, lease } => Target::Leases { id, lease },
+        }
+    }
+
     /// Whether it changes nothing, and reads keys that it names.
     #[must_use]
     pub const fn reads_keys(&self) -> bool {
-        matches!(
-            self,
-            Self::Get { .. } | Self::GetVersion { .. } | Self::GetMany { .. } | Self::Expiry { .. }
-        )
+        matches!(self.target(), Target::Key(_) | Target::Keys { .. })
     }
 
     /// Whether it may change what keys are bound to.
     #[must_use]
     pub const fn writes(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Ingest { .. })
+        matches!(self.target(), Target::Batch { .. })
     }
 
     /// Appends the request. What a batch says of guards but that a key is bound stays behind.
@@ -296,6 +342,69 @@ impl<'a> Request<'a> {
         };
         r.finish()?;
         Ok(request)
+    }
+}
+
+impl Scratch {
+    /// Copies what `request` borrows. Returns the rest of it.
+    pub fn keep(&mut self, request: Request<'_>) -> Plan {
+        match request {
+            Request::Get { key } => {
+                self.set_key(key);
+                Plan::Get
+            }
+            Request::GetVersion { key } => {
+                self.set_key(key);
+                Plan::GetVersion
+            }
+            Request::Expiry { key } => {
+                self.set_key(key);
+                Plan::Expiry
+            }
+            Request::GetMany { keys, wanted, at } => {
+                self.keys.clone_from(keys);
+                Plan::GetMany(wanted, at)
+            }
+            Request::Snapshot { id, lease } => Plan::Snapshot(id, lease),
+            Request::Write { batch, options } => {
+                self.batch.clone_from(batch);
+                Plan::Write(options)
+            }
+            Request::Ingest { batch } => {
+                self.batch.clone_from(batch);
+                Plan::Ingest
+            }
+            Request::Scan { range, paging } => {
+                self.range.clone_from(range);
+                Plan::Scan(paging)
+            }
+            Request::Count => Plan::Count,
+            Request::Maintain { what } => Plan::Maintain(what),
+        }
+    }
+
+    /// The request that `plan` makes of it.
+    #[inline]
+    #[must_use]
+    pub fn request(&self, plan: Plan) -> Request<'_> {
+        let Self {
+            key,
+            batch,
+            range,
+            keys,
+        } = self;
+        match plan {
+            Plan::Get => Request::Get { key },
+            Plan::GetVersion => Request::GetVersion { key },
+            Plan::Expiry => Request::Expiry { key },
+            Plan::GetMany(wanted, at) => Request::GetMany { keys, wanted, at },
+            Plan::Snapshot(id, lease) => Request::Snapshot { id, lease },
+            Plan::Write(options) => Request::Write { batch, options },
+            Plan::Ingest => Request::Ingest { batch },
+            Plan::Scan(paging) => Request::Scan { range, paging },
+            Plan::Count => Request::Count,
+            Plan::Maintain(what) => Request::Maintain { what },
+        }
     }
 }
 

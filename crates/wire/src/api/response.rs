@@ -1,4 +1,23 @@
-//! Responses. The grammar is that of [`super`].
+//! Responses.
+//!
+//! ```text
+//! response := 1 value?                                          what a key is bound to
+//!           | 2 applied: u8  count u8*  count value?*  told     written: existed, previous, what a
+//!                                                               change told
+//!           | 3 count (key value)*  next?                       a page of a scan
+//!           | 4 number                                          a count
+//!           | 5 number  number?  number                         the region's time, when a key's pair
+//!                                                               expires, and how long its value is
+//!           | 6 number                                          the region's time, without a pair
+//!           | 7 count value?*                                   what the first of several keys are bound to
+//!           | 8 number?                                         a snapshot, if there is one
+//!           | 9 failure: u8  outcome: u8  text                  failed
+//!           | 10 value?  lsn                                    what a key is bound to, and the version
+//!           | 11                                                done
+//! told     := 0 | 1 number: u64 | 2 value | 3 refusal: u8       none; a number, a value, why not
+//! ```
+//!
+//! What is not explained here is explained in [`super`].
 
 use alloc::vec::Vec;
 

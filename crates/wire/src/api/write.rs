@@ -1,4 +1,4 @@
-//! Writes, as they travel. The grammar is that of [`super`].
+//! Writes, as they travel. The grammar is that of [requests](super::Request).
 
 use alloc::vec::Vec;
 
