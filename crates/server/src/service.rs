@@ -99,7 +99,7 @@ pub type InfoSection = (&'static str, Vec<(String, String)>);
 pub trait Service: Send + Sync {
     /// Carries out `request`. Returns the answer where it is known at once; otherwise it goes to `reply`. Within
     /// [`Reach::Device`] it may block its thread for a device read, and never returns [`Begun::NeedsDevice`].
-    /// A part of an [`Ingest`](Request::Ingest) may do so in any case, where backups build their own levels.
+    /// Of a request for several regions that does not say so, the parts may block it in any case.
     fn call(&self, request: Request<'_>, reach: Reach, reply: ReplyTo) -> Begun;
 
     /// Gets each of `keys`, within [`Reach::Device`], and sends every answer that is known at once to the reply in

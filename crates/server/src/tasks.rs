@@ -13,6 +13,9 @@
 //! client, and is nudged when there is room. Threads that wait for room have an order: nobody's task goes into the
 //! queue before that of the thread that has waited longest, so that a long one finds room, too.
 //!
+//! A thread that moves links and messages must not wait for the device at all: what it has for workers beside plain
+//! requests is an *errand*, a piece of work in the same queue.
+//!
 //! Tasks have no order among them. Whoever needs one keeps back what must not overtake: a native client what it laid
 //! behind a write (`Away`), a RESP session what concerns the same keys (`resp/holds.rs`).
 
@@ -66,20 +69,93 @@ impl Task {
         self.scratch.request(self.plan)
     }
 
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + scratch_bytes(&self.scratch)
+    }
+}
+
+/// What a request keeps that is made of `scratch`.
+pub(crate) fn scratch_bytes(scratch: &Scratch) -> usize {
+    let Scratch {
+        key,
+        batch,
+        range,
+        keys,
+    } = scratch;
+    let ends = range.from.len() + range.to.as_ref().map_or(0, Vec::len);
+    let batch = batch.bytes() + batch.len() * OP_BYTES;
+    key.len() + keys.bytes() + batch + ends
+}
+
+/// Something else for a worker to do. What it answers, it sends itself.
+pub(crate) struct Errand {
+    run: Box<dyn FnOnce() + Send>,
+    bytes: usize,
+}
+
+impl Errand {
+    /// Has a worker do `run`.
+    pub(crate) fn new(run: impl FnOnce() + Send + 'static) -> Self {
+        Self {
+            run: Box::new(run),
+            bytes: size_of::<Self>(),
+        }
+    }
+
+    /// Has a worker carry `request` out by `call`, and send what is answered at once.
+    pub(crate) fn call(
+        request: Request<'_>,
+        reply: ReplyTo,
+        call: impl FnOnce(Request<'_>, ReplyTo) -> Begun + Send + 'static,
+    ) -> Self {
+        let mut scratch = Scratch::default();
+        let plan = scratch.keep(request);
+        let bytes = size_of::<Task>() + scratch_bytes(&scratch);
+        let run = move || {
+            let begun = call(scratch.request(plan), reply.clone());
+            if let Begun::Answered(response) = begun {
+                reply.send(response);
+            }
+        };
+        Self {
+            bytes,
+            ..Self::new(run)
+        }
+    }
+}
+
+/// What lies in the queue.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "almost all are tasks, which are not to cost an allocation more"
+)]
+pub(crate) enum Item {
+    Task(Task),
+    Errand(Errand),
+}
+
+impl From<Task> for Item {
+    fn from(task: Task) -> Self {
+        Self::Task(task)
+    }
+}
+
+impl From<Errand> for Item {
+    fn from(errand: Errand) -> Self {
+        Self::Errand(errand)
+    }
+}
+
+impl Item {
     fn is_get(&self) -> bool {
-        self.plan == Plan::Get
+        matches!(self, Self::Task(task) if task.plan == Plan::Get)
     }
 
     fn bytes(&self) -> usize {
-        let Scratch {
-            key,
-            batch,
-            range,
-            keys,
-        } = &self.scratch;
-        let ends = range.from.len() + range.to.as_ref().map_or(0, Vec::len);
-        let batch = batch.bytes() + batch.len() * OP_BYTES;
-        size_of::<Self>() + key.len() + keys.bytes() + batch + ends
+        match self {
+            Self::Task(task) => task.bytes(),
+            Self::Errand(errand) => errand.bytes,
+        }
     }
 }
 
@@ -105,7 +181,7 @@ pub struct Tasks {
 
 #[derive(Default)]
 struct Queue {
-    tasks: VecDeque<Task>,
+    tasks: VecDeque<Item>,
     bytes: usize,
     /// Threads whose last task found no room, in the order in which they came.
     turns: VecDeque<usize>,
@@ -116,7 +192,7 @@ struct Queue {
 
 impl Queue {
     /// Takes the oldest task, and the gets behind it if it is one.
-    fn take(&mut self, batch: &mut Vec<Task>) {
+    fn take(&mut self, batch: &mut Vec<Item>) {
         while let Some(task) = self.tasks.front()
             && (batch.is_empty() || task.is_get() && batch[0].is_get() && batch.len() < GETS_MAX)
         {
@@ -165,6 +241,18 @@ impl Tasks {
 
     /// Hands a task over. Gives it back where there is no room, or a thread waits for room.
     pub(crate) fn push(&self, task: Task) -> Option<Task> {
+        match self.push_item(task.into()) {
+            Some(Item::Task(task)) => Some(task),
+            _ => None,
+        }
+    }
+
+    /// Hands an errand over. Returns whether there was room.
+    pub(crate) fn send(&self, errand: Errand) -> bool {
+        self.push_item(errand.into()).is_none()
+    }
+
+    fn push_item(&self, task: Item) -> Option<Item> {
         let mut queue = self.lock();
         if !queue.turns.is_empty() || !self.has_room(&queue, &task) {
             drop(queue);
@@ -197,6 +285,18 @@ impl Tasks {
     /// Hands a task of `thread` over. Gives it back where there is no room, or another thread has
     /// waited for room longer: the thread is nudged once it is worth another try.
     pub(crate) fn push_in_turn(&self, thread: usize, task: Task) -> Option<Task> {
+        match self.push_item_in_turn(thread, task.into()) {
+            Some(Item::Task(task)) => Some(task),
+            _ => None,
+        }
+    }
+
+    /// The same of an errand, or of a task. Returns whether it was taken.
+    pub(crate) fn send_in_turn(&self, thread: usize, item: impl Into<Item>) -> bool {
+        self.push_item_in_turn(thread, item.into()).is_none()
+    }
+
+    fn push_item_in_turn(&self, thread: usize, task: Item) -> Option<Item> {
         let mut queue = self.lock();
         let has_turn = queue.turns.front().is_none_or(|first| *first == thread);
         if !has_turn || !self.has_room(&queue, &task) {
@@ -218,12 +318,12 @@ impl Tasks {
         None
     }
 
-    fn has_room(&self, queue: &Queue, task: &Task) -> bool {
+    fn has_room(&self, queue: &Queue, task: &Item) -> bool {
         let is_full = queue.tasks.len() >= self.tasks_max || queue.bytes + task.bytes() > BYTES_MAX;
         !is_full || queue.tasks.is_empty()
     }
 
-    fn add(&self, queue: &mut Queue, task: Task) {
+    fn add(&self, queue: &mut Queue, task: Item) {
         queue.bytes += task.bytes();
         queue.tasks.push_back(task);
         self.pushed.store(true, Ordering::Relaxed);
@@ -309,7 +409,7 @@ impl Tasks {
     }
 
     /// Takes what a worker carries out next, and wakes another worker for the rest.
-    fn take(&self, mut queue: MutexGuard<'_, Queue>, batch: &mut Vec<Task>) {
+    fn take(&self, mut queue: MutexGuard<'_, Queue>, batch: &mut Vec<Item>) {
         queue.take(batch);
         let was_full = !batch.is_empty() && self.full.swap(false, Ordering::Relaxed);
         let wakes = queue.idle > 0 && !queue.tasks.is_empty();
@@ -323,31 +423,42 @@ impl Tasks {
     }
 
     /// Asks, and sends what is answered at once. Leaves `batch` empty.
-    fn carry_out(&self, batch: &mut Vec<Task>, service: &dyn Service) {
+    fn carry_out(&self, batch: &mut Vec<Item>, service: &dyn Service) {
         let count = batch.len();
         if count == 0 {
             return;
         }
         if count == 1
-            && let Some(task) = batch.pop()
+            && let Some(item) = batch.pop()
         {
-            let begun = service.call(task.request(), Reach::Device, task.reply.clone());
-            if let Begun::Answered(response) = begun {
-                task.reply.send(response);
-            }
-            if let Some(away) = task.away {
-                // Whoever sees this sees the write's effect.
-                away.store(false, Ordering::Release);
-                self.nudge();
+            match item {
+                Item::Task(task) => self.carry_out_one(task, service),
+                Item::Errand(errand) => (errand.run)(),
             }
         } else {
-            let keys = KeyList::of(batch.iter().map(|task| task.scratch.key.as_slice()));
-            let replies: Vec<_> = batch.drain(..).map(|task| task.reply).collect();
+            let gets = batch.drain(..).filter_map(|item| match item {
+                Item::Task(task) => Some((task.scratch.key, task.reply)),
+                Item::Errand(_) => None,
+            });
+            let (keys, replies): (Vec<_>, Vec<_>) = gets.unzip();
+            let keys = KeyList::of(keys.iter().map(Vec::as_slice));
             service.get_each(&keys, &replies);
         }
         self.done.fetch_add(count as u64, Ordering::Relaxed);
         self.batches.fetch_add(1, Ordering::Relaxed);
         service.flush();
+    }
+
+    fn carry_out_one(&self, task: Task, service: &dyn Service) {
+        let begun = service.call(task.request(), Reach::Device, task.reply.clone());
+        if let Begun::Answered(response) = begun {
+            task.reply.send(response);
+        }
+        if let Some(away) = task.away {
+            // Whoever sees this sees the write's effect.
+            away.store(false, Ordering::Release);
+            self.nudge();
+        }
     }
 
     /// Has the threads that wait look at their clients again.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::Outcome;
-use argosy_engine::{WriteBatch, WriteOptions};
+use argosy_engine::{Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimSettings;
 
 use super::Mutants;
@@ -50,7 +50,7 @@ fn who_has_waited_for_room_has_no_new_deadline() {
         .set_now(asked + pair.settings.deadline * 4 / 5);
     let context = node.context();
     let local = LocalRegion::new(&context, region);
-    assert!(local.retry_queued() && !region.waiting().is_queueing());
+    assert!(local.retry_queued(Reach::Device).made && !region.waiting().is_queueing());
     node.context().sweep();
     assert!(told.0.lock().expect("no panic").is_empty(), "both wait");
 

@@ -94,7 +94,7 @@ impl Router<'_> {
     }
 
     /// Has each region ingest what lies in it.
-    pub(super) fn ingest_all(&self, batch: &WriteBatch, reply: ReplyTo) -> Begun {
+    pub(super) fn ingest_all(&self, batch: &WriteBatch, reach: Reach, reply: ReplyTo) -> Begun {
         if batch.puts().count() != batch.len() || batch.expires() || batch.is_empty() {
             let odd = "what is ingested is pairs that do not expire".to_owned();
             return Begun::Answered(Response::Failed(Failure::Invalid(odd)));
@@ -109,14 +109,14 @@ impl Router<'_> {
         }
         if parts.len() == 1 {
             let home = parts.keys().next().copied().unwrap_or_default();
-            return self.call_region(home, Request::Ingest { batch }, Reach::Device, reply);
+            return self.call_region(home, Request::Ingest { batch }, reach, reply);
         }
         let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
         let whole: Arc<dyn ReplySink> = WriteParts::new(reply, ops, batch.len());
-        for (token, (region, (batch, _))) in (0..).zip(&parts) {
-            let request = Request::Ingest { batch };
-            self.call_part(*region, request, ReplyTo::new(&whole, token));
-        }
-        Begun::Waits
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|(region, (batch, _))| (*region, Request::Ingest { batch }))
+            .collect();
+        self.call_parts(&parts, reach, &whole)
     }
 }

@@ -27,7 +27,7 @@ use super::region::{Region, engine_of};
 use super::serving::Serving;
 use super::waiting::Shown;
 use super::write::Write;
-use crate::service::{Failure, ReplySink, ReplyTo, Response};
+use crate::service::{Begun, Failure, ReplySink, ReplyTo, Response};
 
 /// Keys and values.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -48,17 +48,19 @@ impl Ingests {
         &self,
         open: &OpenRegion<'_>,
         batch: &WriteBatch,
+        reach: Reach,
         reply: ReplyTo,
-    ) -> Option<Response> {
+    ) -> Begun {
+        let by_log = goes_by_log(open);
+        if by_log && reach == Reach::Memory {
+            return Begun::NeedsDevice;
+        }
         let pairs = batch
             .puts()
             .map(|(key, value)| (key.to_vec(), value.to_vec()));
         let pairs: Pairs = pairs.collect();
-        let copies = open.region.view().members().len();
-        let replication = open.context.views.map().replication();
-        let builds = copies > 1 && replication == Replication::BuildIndex;
-        if builds || open.engine.capabilities().ingest_pair_bytes_max.is_none() {
-            return ingest_by_log(open, batch, &pairs, reply);
+        if by_log {
+            return ingest_by_log(open, batch, &pairs, reply).into();
         }
         // Locked meanwhile, so that nothing is told of the part before it is known whom to tell.
         let mut waiting = self.lock();
@@ -69,9 +71,9 @@ impl Ingests {
                 if let Some((reply, _)) = before {
                     reply.send(engine_is_gone(open.region));
                 }
-                None
+                Begun::Waits
             }
-            Err(error) => Some(refused(&error)),
+            Err(error) => Begun::Answered(refused(&error)),
         }
     }
 
@@ -127,6 +129,15 @@ impl Ingests {
             (reply, Response::Failed(error))
         }));
     }
+}
+
+/// Whether pairs are written as a batch: backups of the region build levels of their own, or its engine does not
+/// ingest.
+fn goes_by_log(open: &OpenRegion<'_>) -> bool {
+    let copies = open.region.view().members().len();
+    let replication = open.context.views.map().replication();
+    let builds = copies > 1 && replication == Replication::BuildIndex;
+    builds || open.engine.capabilities().ingest_pair_bytes_max.is_none()
 }
 
 /// Writes pairs as a batch where nothing is bound in their range.

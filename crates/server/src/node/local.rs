@@ -16,6 +16,7 @@ use super::region::{Driver, Region, engine_of};
 use super::schedule::Left;
 use super::sending::Wanted;
 use super::serving::Serving;
+use super::write::Retried;
 use super::{repairing, scrubbing, sweeping};
 use crate::activity::Activity;
 use crate::service::{Begun, ReplyTo, Request, Response};
@@ -91,9 +92,22 @@ impl<'a> LocalRegion<'a> {
         made
     }
 
-    /// Carries out what waits for room. Returns whether anything was.
-    pub(super) fn retry_queued(&self) -> bool {
-        engine_of(self.region).is_some_and(|engine| self.open(&engine).retry_queued())
+    /// Queues a request of another server behind those of its writes that need the device, or, if it needs that
+    /// itself, for a worker.
+    pub(super) fn queue_of_peer(&self, request: Request<'_>, reply: ReplyTo) -> Begun {
+        let guard = self.region.engine();
+        match &*guard {
+            Some(engine) => self.open(engine).queue_of_peer(request, reply),
+            None => Begun::Answered(self.not_open()),
+        }
+    }
+
+    /// Carries out what waits for room or for the device, as far as `reach` goes.
+    pub(super) fn retry_queued(&self, reach: Reach) -> Retried {
+        let engine = engine_of(self.region);
+        engine.map_or_else(Retried::default, |engine| {
+            self.open(&engine).retry_queued(reach)
+        })
     }
 
     /// Gives up requests that are past their deadline.
@@ -141,7 +155,7 @@ impl<'a> LocalRegion<'a> {
             join(&mut progress, copy.build(now, context));
         }
         progress.made |= self.pump();
-        if region.waiting().is_queueing() && self.retry_queued() {
+        if region.waiting().is_queueing() && self.retry_queued(Reach::Device).made {
             progress.made |= self.pump();
         }
         progress.idle_for = earlier(

@@ -54,6 +54,7 @@ mod open;
 mod opening;
 mod outbox;
 mod page;
+mod peers_calls;
 mod primary;
 mod promoting;
 mod raised;
@@ -302,14 +303,15 @@ impl Node {
         self.telling.set_native(front);
     }
 
-    /// From now on hands other servers' reads that need the device to the workers of `tasks`.
+    /// From now on hands what other servers ask for and needs the device to the workers of `tasks`.
     pub fn set_tasks(&self, tasks: Arc<Tasks>) {
-        self.requests.set_tasks(tasks);
+        let fabric = Arc::clone(&self.world.fabric);
+        self.requests.set_tasks(tasks, self.id, fabric);
     }
 
     /// Where reads go that need the device, if there are workers.
     pub(crate) fn tasks(&self) -> Option<&Arc<Tasks>> {
-        self.requests.tasks()
+        self.requests.workers().map(|workers| &workers.tasks)
     }
 
     /// The front end of native clients, if there is one.
@@ -433,6 +435,8 @@ mod hostile_tests;
 mod idle_tests;
 #[cfg(test)]
 mod parts_tests;
+#[cfg(test)]
+mod peers_calls_tests;
 #[cfg(test)]
 mod planted_tests;
 #[cfg(test)]

@@ -54,6 +54,8 @@ argosy_base::mutants! {
         forget_ring,
         /// A server stays what it is to its regions, whatever it hears of them (breaks I6).
         keep_view,
+        /// The thread that moves links reads the device for what a peer passes on, and holds the links up.
+        read_on_fabric,
         /// A server opens whatever device it finds. Asked by whoever starts a node on a device.
         take_any_device,
     }

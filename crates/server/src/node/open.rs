@@ -52,7 +52,11 @@ impl<'a> OpenRegion<'a> {
             }
             Request::Write { batch, options } => self.write(Write { batch, options }, reach, reply),
             Request::Snapshot { id, lease } => Begun::Answered(Leasing::answer(id, lease, self)),
-            Request::Ingest { batch } => self.region.ingests().begin(self, batch, reply).into(),
+            Request::Ingest { batch } => {
+                let ingests = self.region.ingests();
+                ingests.begin(self, batch, reach, reply)
+            }
+            Request::Scan { .. } if reach == Reach::Memory => Begun::NeedsDevice,
             Request::Scan { range, paging } => {
                 self.context.pump_dirty();
                 self.scan(range, paging, reply).into()

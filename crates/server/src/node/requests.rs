@@ -1,15 +1,17 @@
 //! What a node keeps of requests that belongs to no region: those that are with other servers, what answers hold, the
 //! numbers of snapshots, and the queue of those that need the device.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use argosy_base::Instant;
+use argosy_base::{Instant, ServerId};
+use argosy_fabric::Fabric;
 
 use super::calls::Calls;
 use super::waiting::Allowance;
-use crate::tasks::Tasks;
+use crate::service::{ReplySink, Response};
+use crate::tasks::{Item, Tasks};
 
 /// See the module documentation.
 pub(super) struct Requests {
@@ -19,8 +21,58 @@ pub(super) struct Requests {
     /// When deadlines were last looked at, in nanoseconds.
     swept: AtomicU64,
     snapshots: AtomicU32,
-    /// Where other servers' reads go that need the device, if there are workers.
-    tasks: OnceLock<Arc<Tasks>>,
+    /// Where other servers' requests go that need the device, if there are workers.
+    workers: OnceLock<PeersTasks>,
+}
+
+/// The queue of tasks, for what other servers ask.
+pub(super) struct PeersTasks {
+    pub(super) tasks: Arc<Tasks>,
+    /// As who the fabric's thread waits for room there.
+    turn: usize,
+    /// It does so.
+    waits: AtomicBool,
+}
+
+impl PeersTasks {
+    /// Hands over what a peer has asked for. False where there is no room, or others have waited for it longer: the
+    /// fabric's thread is called once it is worth another try.
+    pub(super) fn send(&self, item: impl Into<Item>) -> bool {
+        let sent = self.tasks.send_in_turn(self.turn, item);
+        if !sent {
+            // Relaxed, as below: of one thread.
+            self.waits.store(true, Ordering::Relaxed);
+        }
+        sent
+    }
+
+    /// A step of the fabric begins. Returns whether something had found no room in the one before.
+    pub(super) fn begin_step(&self) -> bool {
+        self.waits.swap(false, Ordering::Relaxed)
+    }
+
+    /// And ends. Where something `waited` before and nothing does any more, others need not wait behind it.
+    pub(super) fn end_step(&self, waited: bool) {
+        if waited && !self.waits.load(Ordering::Relaxed) {
+            self.tasks.give_up(self.turn);
+        }
+        self.tasks.ring();
+    }
+}
+
+/// Calls the fabric's thread of a server.
+struct FabricBell {
+    fabric: Arc<dyn Fabric>,
+    id: ServerId,
+}
+
+impl ReplySink for FabricBell {
+    /// Nothing is asked under its name.
+    fn deliver(&self, _: u64, _: Response) {}
+
+    fn nudge(&self) {
+        self.fabric.notify(self.id);
+    }
 }
 
 impl Requests {
@@ -31,7 +83,7 @@ impl Requests {
             calls: Mutex::default(),
             swept: AtomicU64::new(0),
             snapshots: AtomicU32::new(0),
-            tasks: OnceLock::new(),
+            workers: OnceLock::new(),
         }
     }
 
@@ -60,14 +112,19 @@ impl Requests {
         self.snapshots.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// From now on other servers' reads that need the device go to the workers of `tasks`.
-    pub(super) fn set_tasks(&self, tasks: Arc<Tasks>) {
+    /// From now on other servers' requests that need the device go to the workers of `tasks`. Server `id` waits for
+    /// room there, if it has to, at its bell in `fabric`.
+    pub(super) fn set_tasks(&self, tasks: Arc<Tasks>, id: ServerId, fabric: Arc<dyn Fabric>) {
         // There is one queue.
-        let _ = self.tasks.set(tasks);
+        let _ = self.workers.set(PeersTasks {
+            turn: tasks.join(Arc::new(FabricBell { fabric, id })),
+            tasks,
+            waits: AtomicBool::new(false),
+        });
     }
 
     /// Where they go, if there are workers.
-    pub(super) fn tasks(&self) -> Option<&Arc<Tasks>> {
-        self.tasks.get()
+    pub(super) fn workers(&self) -> Option<&PeersTasks> {
+        self.workers.get()
     }
 }

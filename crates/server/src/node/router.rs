@@ -6,6 +6,7 @@ use argosy_base::KeyRange;
 use argosy_engine::Reach;
 use argosy_engine::batch::check_key;
 use argosy_engine::long::{self, check_users};
+use argosy_wire::api::Target;
 
 use super::Node;
 use super::context::Context;
@@ -30,8 +31,8 @@ pub(crate) struct Router<'a> {
 impl Router<'_> {
     /// Begins a request of a client.
     pub(super) fn call(&self, request: Request<'_>, reach: Reach, reply: ReplyTo) -> Begun {
-        match request {
-            Request::Get { key } | Request::GetVersion { key } | Request::Expiry { key } => {
+        match request.target() {
+            Target::Key(key) => {
                 if let Err(error) = check_key(key).and_then(|()| check_users(key)) {
                     let error = Failure::Invalid(error.to_string());
                     return Begun::Answered(Response::Failed(error));
@@ -39,7 +40,7 @@ impl Router<'_> {
                 let index = self.context.views.map().index_of(key);
                 self.call_region(index, request, reach, reply)
             }
-            Request::GetMany { keys, wanted, at } => {
+            Target::Keys { keys, wanted, at } => {
                 let asked = ManyKeys {
                     keys,
                     wanted,
@@ -48,24 +49,24 @@ impl Router<'_> {
                 };
                 asked.ask_all(self, reply)
             }
-            Request::Snapshot { id, lease } => {
+            Target::Leases { id, lease } => {
                 let id = id.unwrap_or_else(|| self.context.new_snapshot());
                 Leasing { id, lease }.ask_all(self, reply)
             }
-            Request::Write { batch, options } => {
-                self.write_all(Write { batch, options }, reach, reply)
-            }
-            Request::Maintain { .. } => {
-                let parts = CountParts::new(reply, self.regions(), |_| Response::Done);
+            Target::Batch { batch, options } => match options {
+                Some(options) => self.write_all(Write { batch, options }, reach, reply),
+                None => self.ingest_all(batch, reach, reply),
+            },
+            Target::Regions => {
+                let told: fn(u64) -> Response = match request {
+                    Request::Count => Response::Count,
+                    _ => |_| Response::Done,
+                };
+                let parts = CountParts::new(reply, self.regions(), told);
                 self.call_every(request, &(parts as Arc<dyn ReplySink>));
                 Begun::Waits
             }
-            Request::Count => {
-                let parts = CountParts::new(reply, self.regions(), Response::Count);
-                self.call_every(request, &(parts as Arc<dyn ReplySink>));
-                Begun::Waits
-            }
-            Request::Scan { range, mut paging } => {
+            Target::Range { range, mut paging } => {
                 let range = long::users(range.clone());
                 if range.is_empty() || paging.pairs_max == 0 {
                     return Begun::Answered(Response::Page {
@@ -80,7 +81,6 @@ impl Router<'_> {
                 ScanParts::new(Weak::clone(self.me), reply, range, paging).go_on();
                 Begun::Waits
             }
-            Request::Ingest { batch } => self.ingest_all(batch, reply),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use argosy_base::codec::Malformed;
 use argosy_base::{Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
-use argosy_engine::{Progress, Reach};
+use argosy_engine::Progress;
 use argosy_wire::api::{BadRequest, Request, Scratch, Sender};
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
@@ -16,9 +16,11 @@ use super::Node;
 use super::counters::Counted;
 use super::link::{Admission, LinkEvent, SendError};
 use super::local::LocalRegion;
+use super::peers_calls::PeersCalls;
 use super::reading::Asked;
-use super::region::{Region, send_all};
+use super::region::send_all;
 use super::repairing;
+use super::requests::PeersTasks;
 use crate::activity::Activity;
 use crate::service::{Begun, Failure, ReplySink, ReplyTo, Response};
 
@@ -36,6 +38,8 @@ impl Node {
         self.memory.collect(&self.world);
         let mut made = false;
         let mut payload = Vec::new();
+        let workers = self.requests.workers();
+        let waited = workers.is_some_and(PeersTasks::begin_step);
         let peers: Vec<ServerId> = self.links.peers().collect();
         for peer in &peers {
             made |= self.step_link(*peer, now);
@@ -48,9 +52,6 @@ impl Node {
                 self.receive(*peer, header, &payload);
             }
         }
-        if let Some(tasks) = self.tasks() {
-            tasks.ring();
-        }
         for region in self.regions.take_active() {
             context.await_device(region);
             let local = LocalRegion::new(context, region);
@@ -58,9 +59,12 @@ impl Node {
                 made |= local.handle_held(&mut region.driver());
             }
             made |= local.pump();
-            if region.waiting().is_queueing() && local.retry_queued() {
+            if PeersCalls::of(self).retry_in_memory(&local, region) {
                 made |= local.pump();
             }
+        }
+        if let Some(workers) = workers {
+            workers.end_step(waited);
         }
         made |= context.pump_dirty();
         context.sweep();
@@ -138,7 +142,8 @@ impl Node {
                 Err(error) => self.bad_message(peer, header, &error),
             },
             Message::Call(call) => match self.admit(peer, header, payload) {
-                Admission::Now => self.answer_call(peer, header, call),
+                Admission::Now if self.answer_call(peer, header, call) => {}
+                Admission::Now => self.link(peer).put_call_back(header, payload),
                 Admission::Later => {}
                 Admission::Refused => self.refuse_call(peer, header.request),
             },
@@ -164,15 +169,18 @@ impl Node {
         self.link(peer).next_deferred()
     }
 
-    /// Carries out the calls of `peer` that waited until it had read earlier answers.
+    /// Carries out the calls of `peer` that waited until it had read earlier answers, or workers had room.
     fn answer_deferred(&self, peer: ServerId) -> bool {
         let mut made = false;
         while let Some((header, payload)) = self.next_deferred(peer) {
-            made = true;
             if let Ok(Message::Call(call)) = Message::decode(header.kind, &payload) {
                 self.world.ledger.turn_to(Activity::Request);
-                self.answer_call(peer, header, call);
+                if !self.answer_call(peer, header, call) {
+                    self.link(peer).put_call_back(header, &payload);
+                    return made;
+                }
             }
+            made = true;
         }
         made
     }
@@ -186,43 +194,39 @@ impl Node {
         }
     }
 
-    pub(super) fn answer_call(&self, peer: ServerId, header: Header, call: &[u8]) {
+    /// Carries out a call of `peer`. False where nothing was done, since workers have no room for it.
+    pub(super) fn answer_call(&self, peer: ServerId, header: Header, call: &[u8]) -> bool {
         let Some(sink) = self.links.answerer(peer) else {
-            return;
+            return true;
         };
         let mut scratch = Scratch::default();
         let request = match Request::decode(call, Sender::Server, &mut scratch) {
             Ok(request) => request,
-            Err(BadRequest::Malformed(error)) => return self.bad_message(peer, header, &error),
+            Err(BadRequest::Malformed(error)) => {
+                self.bad_message(peer, header, &error);
+                return true;
+            }
             Err(BadRequest::Limit(error)) => {
                 let error = Failure::Invalid(error.to_string());
-                return sink.deliver(header.request, Response::Failed(error));
+                sink.deliver(header.request, Response::Failed(error));
+                return true;
             }
         };
         let reply = ReplyTo::new(&sink, header.request);
         let begun = match self.regions.get(header.region) {
             Some(region) if region.is_served_by(self.id, header.epoch) => {
                 match self.settings.mutants.passes_early(region, request) {
-                    Some(response) => Begun::Answered(response),
-                    None => self.call_for_peer(region, request, reply.clone()),
+                    Some(response) => Some(Begun::Answered(response)),
+                    None => PeersCalls::of(self).call(region, request, reply.clone()),
                 }
             }
-            _ => Begun::Answered(self.wrong_region(header.region)),
+            _ => Some(Begun::Answered(self.wrong_region(header.region))),
         };
-        if let Begun::Answered(response) = begun {
+        if let Some(Begun::Answered(response)) = begun {
             reply.send(response);
+            return true;
         }
-    }
-
-    /// Carries out a request of another server. Reads of keys that need the device go to the workers. Writes are
-    /// carried out in the order in which they came.
-    fn call_for_peer(&self, region: &Arc<Region>, request: Request<'_>, reply: ReplyTo) -> Begun {
-        let context = &self.context();
-        let call = |reach, reply| LocalRegion::new(context, region).call(request, reach, reply);
-        match self.tasks() {
-            Some(tasks) if request.reads_keys() => tasks.call_or_push(request, reply, call),
-            _ => call(Reach::Device, reply),
-        }
+        begun.is_some()
     }
 
     fn wrong_region(&self, region: RegionId) -> Response {

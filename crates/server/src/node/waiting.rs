@@ -8,6 +8,9 @@
 //!   LSN up to the same deadline. While one waits, later writes of the region queue up behind it, and
 //!   so do reads of the keys that wait, so that each client sees its own writes in order. Deletes on
 //!   a full device are the exception (see `room`).
+//! - A write of another server that needs the device waits in the same queue for a worker, since the thread of the
+//!   fabric reads no device. What comes from other servers meanwhile waits behind it, but for reads of other keys. This
+//!   server's clients write past it, as long as they write other keys and none of their writes waits.
 //!
 //! Both queues are bounded (I8): over the bound a request is refused at once. What answers hold is
 //! part of the server's memory budget (I9): those of all its regions share an [`Allowance`].
@@ -19,15 +22,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use argosy_base::{Instant, Lsn, Outcome};
 use argosy_engine::long::Uses;
 use argosy_engine::{BusyReason, WaitFor, Wanted, WriteBatch, WriteOptions};
+use argosy_wire::api::{Plan, Scratch};
 
 use super::gate::Reveals;
 use super::look::Tell;
-use crate::service::{Failure, KeyList, ReplyTo, Response};
+use crate::service::{Failure, KeyList, ReplyTo, Request, Response};
+use crate::tasks::scratch_bytes;
 
 /// Answers that wait, at most, for one region.
 pub(super) const ANSWERS_MAX: usize = 1 << 16;
 /// Bytes of writes and reads that wait for room, at most, for one region.
 pub(super) const QUEUED_BYTES_MAX: usize = 16 << 20;
+/// Requests that wait, at most, where a write is compared with each of them.
+const LOOKED_AT_MAX: usize = 64;
 
 /// Bytes that answers may hold while they wait, those of all regions of a server together. A quarter
 /// is kept for writes that were applied: theirs are short, and a writer that is refused its answer does
@@ -124,15 +131,28 @@ pub(crate) enum Queued {
     },
     /// A flush of what was written, that which waits in front of it included.
     Flush,
+    /// Something else of another server, which follows what that has written.
+    Other(Plan, Box<Scratch>),
 }
 
 impl Queued {
+    /// `request`, of another server.
+    pub(super) fn of_peer(request: Request<'_>) -> Self {
+        if let Request::Write { batch, options } = request {
+            let batch = batch.clone();
+            return Self::Write { batch, options };
+        }
+        let mut scratch = Box::<Scratch>::default();
+        Self::Other(scratch.keep(request), scratch)
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::Write { batch, .. } => batch.bytes() + 64 * batch.len(),
             Self::Get { key, .. } => key.len() + 64,
             Self::GetMany { keys, .. } => keys.bytes() + 64,
             Self::Flush => 64,
+            Self::Other(_, scratch) => scratch_bytes(scratch) + 64,
         }
     }
 }
@@ -165,6 +185,10 @@ pub(crate) struct Waiting {
     queue_bytes: usize,
     /// A thread carries out the first of the queue.
     in_hand: bool,
+    /// A write of a client waits: no client's write overtakes it, whatever it is about.
+    strict: bool,
+    /// A worker has been asked to carry on with it.
+    asked: bool,
     /// Why the first of the queue found no room when it was last tried.
     pub(crate) busy: Option<BusyReason>,
     /// Is told of parts that are given up.
@@ -180,6 +204,8 @@ impl Waiting {
             queue: VecDeque::new(),
             queue_bytes: 0,
             in_hand: false,
+            strict: false,
+            asked: false,
             busy: None,
             uses,
         }
@@ -227,7 +253,7 @@ impl Waiting {
         }
         batch.ops().any(|op| {
             let read = |entry: &Arc<Entry>| match &entry.request {
-                Queued::Write { .. } | Queued::Flush => false,
+                Queued::Write { .. } | Queued::Flush | Queued::Other(..) => false,
                 Queued::Get { key, .. } => key == op.key(),
                 Queued::GetMany { keys, .. } => keys.iter().any(|key| key == op.key()),
             };
@@ -239,8 +265,38 @@ impl Waiting {
     pub(crate) fn writes(&self, key: &[u8]) -> bool {
         self.queue.iter().any(|entry| match &entry.request {
             Queued::Write { batch, .. } => batch.ops().any(|op| op.concerns(key)),
-            Queued::Get { .. } | Queued::GetMany { .. } | Queued::Flush => false,
+            Queued::Get { .. } | Queued::GetMany { .. } | Queued::Flush | Queued::Other(..) => {
+                false
+            }
         })
+    }
+
+    /// Whether what waits does so for the device alone, and not for room.
+    pub(crate) fn is_for_device(&self) -> bool {
+        self.is_queueing() && !self.strict
+    }
+
+    /// Whether a client may write `batch` before what waits.
+    pub(crate) fn may_overtake(&self, batch: &WriteBatch) -> bool {
+        let short = self.queue.len() <= LOOKED_AT_MAX;
+        self.is_for_device() && short && !self.concerns(batch)
+    }
+
+    /// A worker is about to be asked to carry on. False where one has been, and has not begun.
+    pub(crate) fn ask_worker(&mut self) -> bool {
+        !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// The worker that was asked begins, or is not coming.
+    pub(crate) fn worker_comes(&mut self) {
+        self.asked = false;
+    }
+
+    /// Queues a client's request, which later writes do not overtake. Gives it back where too much waits already.
+    pub(crate) fn queue_write(&mut self, entry: Entry) -> Result<(), ReplyTo> {
+        self.queue(entry)?;
+        self.strict = true;
+        Ok(())
     }
 
     /// Queues a request. Gives it back where too much waits already.
@@ -277,12 +333,19 @@ impl Waiting {
     /// What was [taken in hand](Self::take_in_hand) still finds no room.
     pub(crate) fn found_no_room(&mut self, reason: BusyReason) {
         self.in_hand = false;
+        self.strict = true;
         self.busy = Some(reason);
+    }
+
+    /// What was [taken in hand](Self::take_in_hand) needs the device, which is out of reach.
+    pub(crate) fn needs_device(&mut self) {
+        self.in_hand = false;
     }
 
     fn drop_first(&mut self) -> Option<Arc<Entry>> {
         let entry = self.queue.pop_front()?;
         self.queue_bytes -= entry.request.bytes();
+        self.strict &= self.is_queueing();
         Some(entry)
     }
 

@@ -8,7 +8,7 @@ use super::open::OpenRegion;
 use super::refuse::{failed, not_written, overloaded};
 use super::room::only_deletes;
 use super::waiting::{Entry, Queued, Shown};
-use crate::service::{Begun, ReplyTo, Response, too_slow};
+use crate::service::{Begun, ReplyTo, Request, Response, too_slow};
 
 /// What is written.
 #[derive(Clone, Copy)]
@@ -25,7 +25,8 @@ impl OpenRegion<'_> {
         let overtakes = engine.is_full() && only_deletes(batch);
         let queueing = {
             let waiting = region.waiting();
-            waiting.is_queueing() && (!overtakes || waiting.concerns(batch))
+            let overtakes = overtakes && !waiting.concerns(batch);
+            waiting.is_queueing() && !overtakes && !waiting.may_overtake(batch)
         };
         let result = match queueing {
             true => None,
@@ -52,7 +53,7 @@ impl OpenRegion<'_> {
                     reply,
                     deadline: self.context.deadline(),
                 };
-                let queued = region.waiting().queue(entry);
+                let queued = region.waiting().queue_write(entry);
                 self.context.wake(region.id());
                 queued.err().map(|_| overloaded(region))
             }
@@ -100,57 +101,107 @@ impl OpenRegion<'_> {
         self.show(shown, reply)
     }
 
-    /// Carries out what waits for room, oldest first. What may read the device is done without the lock
-    /// of what waits, which readers take.
-    pub(super) fn retry_queued(&self) -> bool {
-        let Self { region, engine, .. } = *self;
-        let mut made = false;
+    /// Queues a request of another server, for a worker.
+    pub(super) fn queue_of_peer(&self, request: Request<'_>, reply: ReplyTo) -> Begun {
+        let entry = Entry {
+            request: Queued::of_peer(request),
+            reply,
+            deadline: self.context.deadline(),
+        };
+        let queued = self.region.waiting().queue(entry);
+        queued.err().map(|_| overloaded(self.region)).into()
+    }
+
+    /// Carries out what waits for room, or for the device, oldest first. What may read the device is done without the
+    /// lock of what waits, which readers take.
+    pub(super) fn retry_queued(&self, reach: Reach) -> Retried {
+        let mut retried = Retried::default();
         loop {
-            let Some(entry) = region.waiting().take_in_hand(self.context.now()) else {
-                return made;
+            let waiting = self.region.waiting().take_in_hand(self.context.now());
+            let Some(entry) = waiting else {
+                return retried;
             };
-            let reply = entry.reply();
-            let response = match &entry.request {
-                Queued::Write { batch, options } => {
-                    let options = *options;
-                    let written = self.write_noted(Write { batch, options }, Reach::Device);
-                    if let Err(EngineError::Busy(reason)) = written {
-                        region.waiting().found_no_room(reason);
-                        return made;
-                    }
-                    region.waiting().carried_out();
-                    match written {
-                        Ok(written) => self.wrote(written, reply),
-                        Err(error) => Some(not_written(&error)),
-                    }
+            match self.retry(&entry, reach) {
+                Ok(Begun::Answered(response)) => entry.reply.clone().send(response),
+                Ok(_) => {}
+                Err(EngineError::Busy(reason)) => {
+                    self.region.waiting().found_no_room(reason);
+                    return retried;
                 }
-                // A read that had to wait behind a write of its key.
-                Queued::Get { key, tell } => {
-                    let found = tell.of(engine, key, Reach::Device);
-                    region.waiting().carried_out();
-                    match found {
-                        Ok(shown) => self.show(shown, reply),
-                        Err(error) => Some(failed(&error)),
-                    }
+                Err(_) => {
+                    self.region.waiting().needs_device();
+                    retried.needs_device = true;
+                    return retried;
                 }
-                Queued::GetMany { keys, wanted } => {
-                    let found = look_up(engine, keys, *wanted, Reach::Device);
-                    region.waiting().carried_out();
-                    match found {
-                        Ok(found) => self.show(values_of(found, Reach::Device), reply),
-                        Err(error) => Some(failed(&error)),
-                    }
-                }
-                Queued::Flush => {
-                    region.waiting().carried_out();
-                    let maintained = region.maintained();
-                    maintained.begin_flush(self, reply, entry.deadline)
-                }
-            };
-            made = true;
-            if let Some(response) = response {
-                entry.reply.clone().send(response);
             }
+            retried.made = true;
         }
     }
+
+    /// Carries out what was taken in hand. [`EngineError::Busy`] or [`EngineError::NotInMemory`]: nothing was done.
+    fn retry(&self, entry: &Entry, reach: Reach) -> Result<Begun, EngineError> {
+        let Self { region, engine, .. } = *self;
+        let reply = entry.reply();
+        let carried_out = || region.waiting().carried_out();
+        Ok(match &entry.request {
+            Queued::Write { batch, options } => {
+                let options = *options;
+                let written = match self.write_noted(Write { batch, options }, reach) {
+                    Err(error @ (EngineError::Busy(_) | EngineError::NotInMemory)) => {
+                        return Err(error);
+                    }
+                    written => written,
+                };
+                carried_out();
+                match written {
+                    Ok(written) => self.wrote(written, reply).into(),
+                    Err(error) => Begun::Answered(not_written(&error)),
+                }
+            }
+            // A read that had to wait behind a write of its key.
+            Queued::Get { key, tell } => {
+                let shown = tell.of(engine, key, reach);
+                self.show_read(shown, reply)?
+            }
+            Queued::GetMany { keys, wanted } => {
+                let found = look_up(engine, keys, *wanted, reach);
+                self.show_read(found.map(|found| values_of(found, reach)), reply)?
+            }
+            Queued::Flush => {
+                carried_out();
+                let maintained = region.maintained();
+                maintained.begin_flush(self, reply, entry.deadline).into()
+            }
+            Queued::Other(..) if reach == Reach::Memory => return Err(EngineError::NotInMemory),
+            Queued::Other(plan, scratch) => {
+                carried_out();
+                self.call(scratch.request(*plan), reach, reply)
+            }
+        })
+    }
+
+    /// Shows what a read has found that was taken in hand, if the device was not needed.
+    fn show_read(
+        &self,
+        found: Result<Shown, EngineError>,
+        reply: ReplyTo,
+    ) -> Result<Begun, EngineError> {
+        if let Err(error @ EngineError::NotInMemory) = found {
+            return Err(error);
+        }
+        self.region.waiting().carried_out();
+        Ok(match found {
+            Ok(shown) => self.show(shown, reply).into(),
+            Err(error) => Begun::Answered(failed(&error)),
+        })
+    }
+}
+
+/// What became of what waits for room, or for the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Retried {
+    /// Something was carried out.
+    pub(super) made: bool,
+    /// The first that is left needs the device, which was out of reach.
+    pub(super) needs_device: bool,
 }

@@ -513,8 +513,7 @@ fn in_short(response: &Response) -> String {
         }
         Response::Count(count) => format!("about {count}"),
         Response::Done => "done".to_owned(),
-        Response::Snapshot(id) => format!("snapshot {id:?}"),
-        Response::Expiry { at, .. } => format!("expires at {at:?}"),
         Response::Failed(error) => format!("failed: {error}"),
+        other => format!("{other:?}"),
     }
 }

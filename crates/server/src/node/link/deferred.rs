@@ -1,4 +1,4 @@
-//! A peer's calls, while it does not read the answers to earlier ones.
+//! A peer's calls, while it does not read the answers to earlier ones, or the workers have no room for one.
 //!
 //! They wait, in order, until it has read most of what was sent to it, so that answers take bounded
 //! memory here and slow down whoever asked for them, and nobody else. They go with the open link:
@@ -53,6 +53,12 @@ impl Deferred {
         self.bytes += payload.len();
         self.calls.push_back((header, payload.to_vec()));
         Admission::Later
+    }
+
+    /// Keeps a call that was to be carried out, and finds no room at the workers: it is the next again.
+    pub(super) fn put_back(&mut self, header: Header, payload: &[u8]) {
+        self.bytes += payload.len();
+        self.calls.push_front((header, payload.to_vec()));
     }
 
     /// Takes the call that has waited for the longest, once there is room for its answer.

@@ -41,6 +41,13 @@ impl Link {
         }
     }
 
+    /// Has a call of the peer that finds no room at the workers be the next again.
+    pub(crate) fn put_call_back(&mut self, header: Header, payload: &[u8]) {
+        if let State::Open(open) = &mut self.state {
+            open.deferred.put_back(header, payload);
+        }
+    }
+
     /// Bytes of memory that hold messages: those that wait to be sent, and one that arrives in parts.
     pub(crate) fn held_bytes(&self) -> usize {
         let waiting = match &self.state {
