@@ -17,6 +17,7 @@
 pub mod activity;
 pub mod admin;
 mod line_rate;
+mod long;
 mod mailbox;
 pub mod meter;
 pub mod native;

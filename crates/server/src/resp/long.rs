@@ -11,8 +11,8 @@
 //! overwritten, and the key is looked up again. Once a part has been written there is no way back: if another
 //! one is not there, the connection ends. Of long values among others see `many_long`.
 
-use argosy_engine::long::{Head, LongReader, LongWriter, Torn, is_head, may_be_head};
-use argosy_engine::{Condition, Wanted, WriteOptions};
+use argosy_engine::long::{Head, LongWriter, is_head, may_be_head};
+use argosy_engine::{Condition, WriteOptions};
 use argosy_wire::api::{Plan, Scratch};
 
 use super::command;
@@ -21,11 +21,9 @@ use super::reply::{After, Gather, Pending};
 use super::session::{CallToken, Core, Session};
 use super::strings::set_options;
 use super::transactions::refusal_of_long;
+use crate::long::{Came, Reading};
 use crate::meter::MeteredOutcome;
-use crate::service::{KeyList, Response, SnapshotId};
-
-/// How often a value is looked up that is overwritten all the time.
-pub(super) const TRIES_MAX: u8 = 16;
+use crate::service::Response;
 
 /// What becomes of a long value's bytes.
 #[derive(Debug)]
@@ -52,16 +50,8 @@ pub(super) enum Took {
 /// A reply that is a long value.
 #[derive(Debug)]
 pub(super) struct LongGather {
-    pub(super) reader: LongReader,
-    /// The key, for looking it up again.
-    key: Vec<u8>,
-    at: Option<SnapshotId>,
-    /// It was found by a write, and cannot be looked up again.
-    fixed: bool,
-    /// Where the wanted stretch begins and ends, as `GETRANGE` names it; `None`: all is wanted.
-    places: Option<(i64, i64)>,
-    pub(super) looking: bool,
-    pub(super) tries: u8,
+    pub(super) reading: Reading,
+    /// Its beginning has been written.
     pub(super) begun: bool,
     /// What is to be written next.
     pub(super) staged: Vec<u8>,
@@ -70,42 +60,13 @@ pub(super) struct LongGather {
 }
 
 impl LongGather {
-    pub(super) fn new(head: Head, at: Option<SnapshotId>, fixed: bool) -> Self {
+    pub(super) const fn new(reading: Reading) -> Self {
         Self {
-            key: head.key.clone(),
-            reader: LongReader::new(head),
-            at,
-            fixed,
-            places: None,
-            looking: false,
-            tries: 0,
+            reading,
             begun: false,
             staged: Vec::new(),
             torn: false,
         }
-    }
-
-    /// Of what lies between two places, both included, counted from the end where below zero; `None`: nothing.
-    fn of_stretch(head: Head, from: i64, to: i64) -> Option<Self> {
-        let stretch = stretch(head.len, from, to);
-        if stretch.is_empty() {
-            return None;
-        }
-        let mut long = Self::new(head.clone(), None, false);
-        long.reader = LongReader::within(head, &stretch);
-        long.places = Some((from, to));
-        Some(long)
-    }
-
-    /// The call for what comes next.
-    pub(super) fn plan(&self, keys: &mut KeyList) -> Plan {
-        keys.clear();
-        if self.looking {
-            keys.push(&self.key);
-        } else {
-            self.reader.wanted(1).iter().for_each(|key| keys.push(key));
-        }
-        Plan::GetMany(Wanted::Values(1), self.at)
     }
 
     /// Writes what has come.
@@ -114,7 +75,7 @@ impl LongGather {
             return;
         }
         if !std::mem::replace(&mut self.begun, true) {
-            out.extend_from_slice(format!("${}\r\n", self.reader.len()).as_bytes());
+            out.extend_from_slice(format!("${}\r\n", self.reading.len()).as_bytes());
         }
         out.append(&mut self.staged);
     }
@@ -194,16 +155,16 @@ impl Pending {
             self.gather = Gather::Value;
             return After::Nothing;
         };
-        self.gather = Gather::Long(Box::new(LongGather::new(head, at, fixed)));
+        self.gather = Gather::Long(Box::new(LongGather::new(Reading::new(head, at, fixed))));
         After::NextPage
     }
 
     /// Begins with what lies from place `from` to place `to` of a long value.
     fn with_stretch(&mut self, head: Option<Head>, from: i64, to: i64) -> After {
         let head = head.filter(|_| !self.muted);
-        match head.and_then(|head| LongGather::of_stretch(head, from, to)) {
-            Some(long) => {
-                self.gather = Gather::Long(Box::new(long));
+        match head.and_then(|head| Reading::of_stretch(head, from, to)) {
+            Some(reading) => {
+                self.gather = Gather::Long(Box::new(LongGather::new(reading)));
                 After::NextPage
             }
             None => {
@@ -219,48 +180,23 @@ impl Pending {
         let Gather::Long(long) = &mut self.gather else {
             return After::Nothing;
         };
-        let value = told.into_iter().next().flatten();
-        if std::mem::take(&mut long.looking) {
-            let places = long.places;
-            return match value.as_deref().and_then(Head::parse) {
-                Some(head) => {
-                    let tries = long.tries;
-                    let Some((from, to)) = places else {
-                        long.reader = LongReader::new(head);
-                        return After::NextPage;
-                    };
-                    let after = self.with_stretch(Some(head), from, to);
-                    if let Gather::Long(long) = &mut self.gather {
-                        long.tries = tries;
-                    }
-                    after
-                }
-                None => {
-                    self.gather = places.map_or(Gather::Value, |(from, to)| Gather::Part(from, to));
-                    self.answer = Some(Response::Value(value));
-                    After::Nothing
-                }
-            };
-        }
-        match long.reader.take(value.as_deref()) {
-            Ok(()) => {
-                let part = value.unwrap_or_default();
-                long.staged = match long.places {
-                    Some(_) => long.reader.wanted_of(&part).to_vec(),
-                    None => part,
-                };
-                match long.reader.is_done() {
+        match long.reading.take(told.into_iter().next().flatten(), long.begun) {
+            Came::Part(part) => {
+                long.staged = part;
+                match long.reading.is_done() {
                     true => After::Nothing,
                     false => After::NextPage,
                 }
             }
-            Err(_) if long.tear() => After::Nothing,
-            Err(Torn::Missing) if !long.fixed && long.tries < TRIES_MAX => {
-                long.tries += 1;
-                long.looking = true;
-                After::NextPage
+            Came::Nothing => After::NextPage,
+            Came::Instead(value) => {
+                let places = long.reading.places();
+                self.gather = places.map_or(Gather::Value, |(from, to)| Gather::Part(from, to));
+                self.answer = Some(Response::Value(value));
+                After::Nothing
             }
-            Err(torn) => {
+            Came::Torn(_) if long.tear() => After::Nothing,
+            Came::Torn(torn) => {
                 self.fail(format!("TRYAGAIN {torn}"), MeteredOutcome::Invalid);
                 After::Nothing
             }
@@ -433,21 +369,4 @@ impl Session {
         self.core.let_go(front, intake.token);
         true
     }
-}
-
-/// The bytes of `value` between two places, both included, counted from the end where below zero.
-pub(super) fn part(value: &[u8], from: i64, to: i64) -> &[u8] {
-    let stretch = stretch(value.len() as u64, from, to);
-    let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
-    let wanted = value.get(place(stretch.start)..place(stretch.end));
-    wanted.unwrap_or_default()
-}
-
-/// What lies between two places, both included, of `len` bytes.
-fn stretch(len: u64, from: i64, to: i64) -> std::ops::Range<u64> {
-    let end = i64::try_from(len).unwrap_or(i64::MAX);
-    let place = |at: i64| if at < 0 { at.saturating_add(end) } else { at };
-    let from = place(from).max(0).unsigned_abs();
-    let behind = place(to).saturating_add(1).max(0).unsigned_abs();
-    from..behind.min(len)
 }

@@ -11,12 +11,13 @@
 use std::collections::VecDeque;
 
 use argosy_base::limits::LONG_VALUE_BYTES_MAX;
-use argosy_engine::long::{Head, LongReader, Torn};
+use argosy_engine::long::{Head, Torn};
 use argosy_wire::api::Plan;
 use argosy_wire::resp::{Encoder, Protocol};
 
-use super::long::{LongGather, TRIES_MAX};
+use super::long::LongGather;
 use super::reply::{After, Gather, Pending};
+use crate::long::{Came, Reading};
 use crate::meter::MeteredOutcome;
 use crate::service::{KeyList, SnapshotId};
 
@@ -125,7 +126,8 @@ impl ManyGather {
             match piece {
                 Piece::Bytes(mut bytes) => self.ready.append(&mut bytes),
                 Piece::Long(head) => {
-                    self.long = Some(LongGather::new(head, self.at, false));
+                    let reading = Reading::new(head, self.at, false);
+                    self.long = Some(LongGather::new(reading));
                     return;
                 }
             }
@@ -138,7 +140,7 @@ impl ManyGather {
             Piece::Bytes(_) => 0,
             Piece::Long(head) => head.len,
         };
-        let first = self.long.as_ref().map_or(0, |long| long.reader.len());
+        let first = self.long.as_ref().map_or(0, |long| long.reading.len());
         self.pieces.iter().map(len).fold(first, u64::saturating_add)
     }
 
@@ -153,7 +155,7 @@ impl ManyGather {
 
     /// The call for what comes next.
     pub(super) fn plan(&self, keys: &mut KeyList) -> Option<Plan> {
-        self.long.as_ref().map(|long| long.plan(keys))
+        self.long.as_ref().map(|long| long.reading.plan(keys))
     }
 
     /// Writes what has come, from the first part on. `false`: the rest cannot be had.
@@ -178,30 +180,21 @@ impl ManyGather {
         let Some(long) = &mut self.long else {
             return Ok(After::Nothing);
         };
-        if std::mem::take(&mut long.looking) {
-            match value.as_deref().and_then(Head::parse) {
-                Some(head) => long.reader = LongReader::new(head),
-                None => {
-                    Encoder::new(&mut self.ready, self.protocol).bulk_or_null(value.as_deref());
+        match long.reading.take(value, long.begun) {
+            Came::Part(part) => {
+                long.staged = part;
+                long.stream(&mut self.ready);
+                if long.reading.is_done() {
+                    self.ready.extend_from_slice(b"\r\n");
                     self.go_on();
                 }
             }
-        } else {
-            match long.reader.take(value.as_deref()) {
-                Ok(()) => {
-                    long.staged = value.unwrap_or_default();
-                    long.stream(&mut self.ready);
-                    if long.reader.is_done() {
-                        self.ready.extend_from_slice(b"\r\n");
-                        self.go_on();
-                    }
-                }
-                Err(Torn::Missing) if !long.begun && long.tries < TRIES_MAX => {
-                    long.tries += 1;
-                    long.looking = true;
-                }
-                Err(torn) => return Err(torn),
+            Came::Nothing => {}
+            Came::Instead(value) => {
+                Encoder::new(&mut self.ready, self.protocol).bulk_or_null(value.as_deref());
+                self.go_on();
             }
+            Came::Torn(torn) => return Err(torn),
         }
         Ok(match self.long {
             Some(_) => After::NextPage,

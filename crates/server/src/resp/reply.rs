@@ -17,8 +17,9 @@ use super::expiry::Shown;
 use super::front::FrontEnd;
 use super::glob;
 use super::grow::Grow;
-use super::long::{LongGather, part};
+use super::long::LongGather;
 use super::many_long::ManyGather;
+use crate::long::part;
 use crate::meter::MeteredOutcome;
 use crate::service::{KeyList, Paging, Response, SnapshotId};
 
@@ -278,7 +279,7 @@ impl Pending {
                 Some(range.plan())
             }
             Gather::Keys(keys) => Some(keys.plan(&mut scratch.keys)),
-            Gather::Long(long) => Some(long.plan(&mut scratch.keys)),
+            Gather::Long(long) => Some(long.reading.plan(&mut scratch.keys)),
             Gather::Many(many) => many.plan(&mut scratch.keys),
             Gather::LengthOf(key) => {
                 scratch.keys.clear();
