@@ -30,6 +30,19 @@ pub struct Fake {
 
 #[derive(Default)]
 struct State {
+    stored: Stored,
+    counts: Counts,
+    late: bool,
+    held: Vec<(ReplyTo, Response)>,
+    failure: Option<Failure>,
+    cold: usize,
+    at_flush: Option<Box<dyn FnOnce() + Send>>,
+    not_ready: Option<String>,
+}
+
+/// What is bound to what, and when that was written and expires.
+#[derive(Default)]
+struct Stored {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
     snapshots: BTreeMap<SnapshotId, BTreeMap<Vec<u8>, Vec<u8>>>,
     /// When keys were written last.
@@ -37,10 +50,11 @@ struct State {
     writes: u64,
     /// Of pairs that expire.
     expiries: BTreeMap<Vec<u8>, Moment>,
-    late: bool,
-    held: Vec<(ReplyTo, Response)>,
-    failure: Option<Failure>,
-    cold: usize,
+}
+
+/// How often it was called.
+#[derive(Default)]
+struct Counts {
     calls: u64,
     /// The same by connection, as tokens name it.
     calls_by_connection: BTreeMap<u64, u64>,
@@ -48,8 +62,19 @@ struct State {
     /// Calls at the last flush, and the most between two.
     flushed: u64,
     round_max: u64,
-    at_flush: Option<Box<dyn FnOnce() + Send>>,
-    not_ready: Option<String>,
+}
+
+impl Counts {
+    fn called(&mut self, connection: u64) {
+        self.calls += 1;
+        *self.calls_by_connection.entry(connection).or_default() += 1;
+    }
+
+    fn flushed(&mut self) {
+        self.flushes += 1;
+        self.round_max = self.round_max.max(self.calls - self.flushed);
+        self.flushed = self.calls;
+    }
 }
 
 impl Fake {
@@ -66,13 +91,13 @@ impl Fake {
     /// What is stored.
     #[cfg(test)]
     pub fn pairs(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        self.state().pairs.clone()
+        self.state().stored.pairs.clone()
     }
 
     /// Changes what is stored.
     #[cfg(test)]
     pub fn change(&self, change: impl FnOnce(&mut BTreeMap<Vec<u8>, Vec<u8>>)) {
-        change(&mut self.state().pairs);
+        change(&mut self.state().stored.pairs);
     }
 
     /// Calls `action` at the next flush, on the thread that flushes.
@@ -115,26 +140,26 @@ impl Fake {
     /// Snapshots that are open.
     #[must_use]
     pub fn snapshots(&self) -> usize {
-        self.state().snapshots.len()
+        self.state().stored.snapshots.len()
     }
 
     /// Calls and flushes so far.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         let state = self.state();
-        (state.calls, state.flushes)
+        (state.counts.calls, state.counts.flushes)
     }
 
     /// The most calls between two flushes since this was asked last.
     #[cfg(test)]
     pub fn take_round_max(&self) -> u64 {
-        std::mem::take(&mut self.state().round_max)
+        std::mem::take(&mut self.state().counts.round_max)
     }
 
     /// The calls of each connection since this was asked last.
     #[cfg(test)]
     pub fn take_calls_by_connection(&self) -> Vec<u64> {
-        let calls = std::mem::take(&mut self.state().calls_by_connection);
+        let calls = std::mem::take(&mut self.state().counts.calls_by_connection);
         calls.into_values().collect()
     }
 
@@ -158,12 +183,10 @@ impl Service for Fake {
             state.cold -= 1;
             return Begun::NeedsDevice;
         }
-        state.calls += 1;
-        let connection = reply.token >> CallToken::BITS;
-        *state.calls_by_connection.entry(connection).or_default() += 1;
+        state.counts.called(reply.token >> CallToken::BITS);
         let response = match state.failure.take() {
             Some(failure) => Response::Failed(failure),
-            None => state.carry_out(request),
+            None => state.stored.carry_out(request),
         };
         if !state.late {
             return Begun::Answered(response);
@@ -174,9 +197,7 @@ impl Service for Fake {
 
     fn flush(&self) {
         let mut state = self.state();
-        state.flushes += 1;
-        state.round_max = state.round_max.max(state.calls - state.flushed);
-        state.flushed = state.calls;
+        state.counts.flushed();
         let at_flush = state.at_flush.take();
         drop(state);
         if let Some(at_flush) = at_flush {
@@ -185,7 +206,7 @@ impl Service for Fake {
     }
 
     fn info(&self) -> Vec<InfoSection> {
-        let keys = self.state().pairs.len().to_string();
+        let keys = self.state().stored.pairs.len().to_string();
         vec![("argosy", vec![("keys".to_owned(), keys)])]
     }
 
@@ -199,7 +220,7 @@ impl Service for Fake {
     }
 }
 
-impl State {
+impl Stored {
     fn carry_out(&mut self, request: Request<'_>) -> Response {
         match request {
             Request::Get { key } => match check_key(key) {
@@ -214,7 +235,7 @@ impl State {
                 Err(error) => Response::Failed(Failure::Invalid(error.to_string())),
             },
             Request::GetMany { keys, wanted, at } => {
-                self.shown(at, |state| state.get_many(keys, wanted))
+                self.shown(at, |stored| stored.get_many(keys, wanted))
             }
             Request::Snapshot { id, lease } => self.lease(id, lease),
             Request::Expiry { key } => Response::Expiry {
@@ -225,7 +246,7 @@ impl State {
             Request::Write { batch, options } => self.write(batch, options),
             Request::Ingest { batch } => self.ingest(batch),
             Request::Scan { range, paging } => {
-                self.shown(paging.at, |state| state.scan(range, paging))
+                self.shown(paging.at, |stored| stored.scan(range, paging))
             }
             Request::Count => Response::Count(self.pairs.len() as u64),
             Request::Maintain { .. } => Response::Done,

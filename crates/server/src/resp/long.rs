@@ -180,7 +180,10 @@ impl Pending {
         let Gather::Long(long) = &mut self.gather else {
             return After::Nothing;
         };
-        match long.reading.take(told.into_iter().next().flatten(), long.begun) {
+        match long
+            .reading
+            .take(told.into_iter().next().flatten(), long.begun)
+        {
             Came::Part(part) => {
                 long.staged = part;
                 match long.reading.is_done() {

@@ -28,6 +28,79 @@ pub(super) enum Touched {
     Later,
 }
 
+/// What part a connection has in the present round.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Whether it is among those that the round concerns.
+    touched: Touched,
+    /// It takes its turn in this round.
+    is_its: bool,
+    /// It makes its calls in the next round, since this one has made enough.
+    put_off: bool,
+    /// Bytes of its output that count among those made in this round.
+    made: usize,
+}
+
+impl Turn {
+    /// Something has happened to the connection. Returns where it is to be noted, if it is not.
+    pub(super) const fn touch(&mut self, takes_turns: bool) -> Touched {
+        let touched = match (self.touched, takes_turns) {
+            // Who has become small waits for no turn.
+            (Touched::No | Touched::Later, false) => Touched::Now,
+            (Touched::No, true) => Touched::Later,
+            (Touched::Now, _) | (Touched::Later, true) => return Touched::No,
+        };
+        self.touched = touched;
+        touched
+    }
+
+    /// Its turn comes. False where it does not wait for it any more.
+    pub(super) fn begin(&mut self) -> bool {
+        let waits = self.touched == Touched::Later;
+        if waits {
+            (self.touched, self.is_its) = (Touched::Now, true);
+        }
+        waits
+    }
+
+    /// Whether it takes its turn in this round.
+    pub(super) const fn is_its(&self) -> bool {
+        self.is_its
+    }
+
+    /// Whether it makes its calls in the next round.
+    pub(super) const fn is_put_off(&self) -> bool {
+        self.put_off
+    }
+
+    /// It makes them in the next round, or not.
+    pub(super) const fn put_off(&mut self, put_off: bool) {
+        self.put_off = put_off;
+    }
+
+    /// It waits for the next round, or, where it is to be `later`, for its turn in one.
+    pub(super) const fn wait(&mut self, later: bool) {
+        self.is_its = false;
+        if later {
+            self.touched = Touched::Later;
+        }
+    }
+
+    /// It has made so many bytes of output. Returns by how many that is more than before in this round.
+    pub(super) const fn made(&mut self, bytes: usize) -> usize {
+        let more = bytes.saturating_sub(self.made);
+        self.made = bytes;
+        more
+    }
+
+    /// Its round ends.
+    pub(super) const fn end(&mut self) {
+        self.touched = Touched::No;
+        self.is_its = false;
+        self.made = 0;
+    }
+}
+
 /// A connection with its socket.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -38,12 +111,8 @@ pub(super) struct Connection {
     pub interest: epoll::EventFlags,
     /// There may be calls to take in the next round without any event.
     pub again: bool,
-    /// Whether it is among those that a round concerns.
-    pub touched: Touched,
-    /// It takes its turn in this round.
-    pub has_turn: bool,
-    /// It makes its calls in the next round, since this one has made enough.
-    pub put_off: bool,
+    /// What part it has in the present round.
+    pub turn: Turn,
     pub ended: Ended,
     /// It waits until all connections together hold less.
     pub waits: bool,
@@ -51,8 +120,6 @@ pub(super) struct Connection {
     pub is_small: bool,
     /// It was sent much in its last round, and has asked for more: it takes turns as those do that hold much.
     pub goes_on: bool,
-    /// Bytes of its output that count among those made in the present round.
-    pub made: usize,
     /// Bytes read and written.
     pub moved: u64,
     /// When it was looked at last while its client was due.
@@ -89,14 +156,16 @@ impl Connection {
             session,
             interest: epoll::EventFlags::IN,
             again: false,
-            touched: Touched::No,
-            has_turn: false,
+            turn: Turn {
+                touched: Touched::No,
+                is_its: false,
+                put_off: false,
+                made: 0,
+            },
             ended: Ended::No,
             waits: false,
             is_small: true,
             goes_on: false,
-            put_off: false,
-            made: 0,
             moved: 0,
             seen_due: None,
             held: 0,

@@ -17,11 +17,14 @@
 //! a late answer never reaches another connection.
 
 mod ending;
+mod leaving;
+mod mail;
 mod memory;
 mod parts;
+mod round;
+mod workspace;
 
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -29,7 +32,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use argosy_base::Instant;
-use argosy_wire::api::Scratch;
 use argosy_wire::resp::Protocol;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -40,15 +42,17 @@ use super::accept::{Acceptor, LISTENER, refuse};
 use super::front::{Client, Context};
 use super::holds::Holding;
 use super::pace::Pace;
-use super::pool::{POOL_BYTES_MAX, Pool};
+use super::pool::POOL_BYTES_MAX;
 use super::session::{CallToken, Session};
-use super::slots::{Connection, Ended, FAIR_BYTES, Slots, Touched};
-use crate::line_rate::LineRate;
-use crate::mailbox::{Mailbox, Post};
+use super::slots::{Connection, Ended, FAIR_BYTES, Slots};
 use crate::meter::{Op, Sampler};
-use crate::service::{Begun, ReplySink, ReplyTo, Request};
+use crate::service::{Begun, ReplyTo, Request};
 
+use leaving::Leaving;
+use mail::Mail;
 pub(super) use parts::Parts;
+use round::Round;
+use workspace::Workspace;
 
 /// Bytes read from a socket at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -94,31 +98,15 @@ pub(super) struct Worker {
     parts: Parts,
     epoll: OwnedFd,
     acceptor: Acceptor,
-    mailbox: Arc<Mailbox<Arrival>>,
-    sink: Arc<dyn ReplySink>,
+    mail: Mail,
     slots: Slots,
-    /// Connections that this round concerns.
-    touched: Vec<usize>,
-    /// Connections that take turns and wait for theirs: they are touched, too.
-    later: VecDeque<usize>,
-    /// Of them, those that have their turn in this round.
-    turns: usize,
-    /// Bytes of long replies that this round has made, or has to write from earlier ones.
-    made: usize,
-    /// Connections whose clients are given time for our last words, the earliest first.
-    lingering: VecDeque<(Instant, usize, u64)>,
-    /// When to end at the latest, once the order to stop has come.
-    stop_by: Option<Instant>,
+    round: Round,
+    leaving: Leaving,
     now: Instant,
     wall: Duration,
-    post: Post<Arrival>,
-    scratch: Scratch,
-    pool: Pool,
+    workspace: Workspace,
     pace: Pace,
     sampler: Sampler,
-    /// Lines about connections that are ended.
-    ended_lines: LineRate,
-    read: Vec<u8>,
 }
 
 impl Worker {
@@ -133,29 +121,19 @@ impl Worker {
             readable,
         )?;
         let acceptor = Acceptor::new(parts.socket.take(), &epoll)?;
-        let sink = Arc::clone(&mailbox) as Arc<dyn ReplySink>;
         Ok(Self {
             now: parts.clock.now(),
             wall: wall(),
+            mail: Mail::new(&mailbox),
             parts,
             epoll,
             acceptor,
-            mailbox,
-            sink,
             slots: Slots::default(),
-            touched: Vec::new(),
-            later: VecDeque::new(),
-            turns: 0,
-            made: 0,
-            lingering: VecDeque::new(),
-            stop_by: None,
-            post: Post::default(),
-            scratch: Scratch::default(),
-            pool: Pool::default(),
+            round: Round::default(),
+            leaving: Leaving::default(),
+            workspace: Workspace::new(),
             pace: Pace::default(),
             sampler: Sampler::default(),
-            ended_lines: LineRate::default(),
-            read: vec![0; READ_BYTES],
         })
     }
 
@@ -180,18 +158,16 @@ impl Worker {
     }
 
     fn is_done(&self) -> bool {
-        self.stop_by
-            .is_some_and(|stop_by| self.now >= stop_by || self.slots.is_empty())
+        let stop_by = self.leaving.stop_by();
+        stop_by.is_some_and(|stop_by| self.now >= stop_by || self.slots.is_empty())
     }
 
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let has_work = !self.touched.is_empty() || !self.later.is_empty();
-        let timeout = if has_work || !self.mailbox.may_sleep() {
+        let timeout = if self.round.has_work() || !self.mail.may_sleep() {
             Some(Duration::ZERO)
         } else {
-            let lingering = self.lingering.front().map(|(until, ..)| *until);
-            let pace = self.wants_pace_at();
-            [lingering, self.acceptor.wants_call_at(), self.stop_by, pace]
+            let (leaving, pace) = (self.leaving.wants_call_at(), self.wants_pace_at());
+            [leaving, self.acceptor.wants_call_at(), pace]
                 .into_iter()
                 .flatten()
                 .min()
@@ -205,7 +181,7 @@ impl Worker {
         let room = rustix::buffer::spare_capacity(events);
         let result = epoll::wait(&self.epoll, room, timeout.as_ref());
         let rung = events.iter().any(|event| event.data.u64() == BELL);
-        self.mailbox.awake(rung);
+        self.mail.awake(rung);
         match result {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -280,7 +256,7 @@ impl Worker {
         }
         let session = Session::new(id, front.settings.limits);
         self.slots.put(Connection::new(stream, session));
-        if self.stop_by.is_some() {
+        if self.leaving.stop_by().is_some() {
             self.end_input(slot);
         }
     }
@@ -314,7 +290,9 @@ impl Worker {
         }
         let is_small = connection.is_small;
         // What it has sent before is carried out first, so that no more than one read is kept while it is put off.
-        if !lingering && (connection.put_off || !self.pace.may_go_on(slot, is_small, pressed)) {
+        if !lingering
+            && (connection.turn.is_put_off() || !self.pace.may_go_on(slot, is_small, pressed))
+        {
             return;
         }
         let Some(stream) = &mut connection.stream else {
@@ -325,13 +303,12 @@ impl Worker {
             true => FAIR_BYTES,
             false => READ_BYTES,
         };
-        match stream.read(&mut self.read[..most]) {
+        let session = (!lingering).then_some(&mut connection.session);
+        match self.workspace.receive(stream, session, most) {
             Ok(0) if lingering => self.close(slot),
             Ok(0) => self.end_input(slot),
             Ok(_) if lingering => {}
             Ok(bytes) => {
-                connection.session.borrow_buffers(&mut self.pool);
-                connection.session.receive(&self.read[..bytes]);
                 connection.moved += bytes as u64;
                 self.slots.count(slot, &self.parts.front);
             }
@@ -357,15 +334,16 @@ impl Worker {
     fn serve(&mut self) {
         self.expire();
         self.take_post();
-        (self.made, self.turns) = (0, 0);
+        self.round.begin();
         self.give_first_turns();
         let mut begun = 0;
         for _ in 0..ANSWER_TURNS_MAX {
             // Sessions are gone through by index: their calls may touch none, but answers may.
             let mut calls = 0;
-            while !self.must_write_first(begun) && (begun < self.touched.len() || self.give_turn())
+            while !self.must_write_first(begun)
+                && (begun < self.round.touched().len() || self.give_turn())
             {
-                calls += self.call(self.touched[begun]);
+                calls += self.call(self.round.touched()[begun]);
                 begun += 1;
             }
             if calls > 0 {
@@ -376,7 +354,7 @@ impl Worker {
             }
             begun = 0;
         }
-        let touched = std::mem::take(&mut self.touched);
+        let touched = self.round.end();
         for slot in &touched {
             if !self.wait_for_next(*slot) {
                 self.finish_round(*slot);
@@ -385,15 +363,12 @@ impl Worker {
         }
         self.evict();
         self.keep_pace();
-        let next = std::mem::replace(&mut self.touched, touched);
-        self.touched.clear();
-        self.touched.extend(next);
+        self.round.reuse(touched);
     }
 
     /// Takes the post. Returns whether there were answers.
     fn take_post(&mut self) -> bool {
-        let mut post = std::mem::take(&mut self.post);
-        self.mailbox.take(&mut post);
+        let mut post = self.mail.take();
         let any = !post.answers.is_empty();
         for (token, response) in post.answers.drain(..) {
             let (meter, clock) = (&self.parts.front.meter, &self.parts.clock);
@@ -413,14 +388,14 @@ impl Worker {
         for arrival in post.arrivals.drain(..) {
             self.add(arrival);
         }
-        if std::mem::take(&mut post.stop) && self.stop_by.is_none() {
+        if std::mem::take(&mut post.stop) && self.leaving.stop_by().is_none() {
             self.acceptor.close();
-            self.stop_by = Some(self.now + self.parts.drain);
+            self.leaving.stop(self.now + self.parts.drain);
             for slot in self.slots.numbers() {
                 self.end_input(slot);
             }
         }
-        self.post = post;
+        self.mail.reuse(post);
         any
     }
 
@@ -430,10 +405,11 @@ impl Worker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return 0;
         };
-        let has_time = connection.has_turn || self.made <= ROUND_BYTES;
+        let has_time = connection.turn.is_its() || self.round.has_time();
         let may_go_on = self.pace.may_go_on(slot, connection.is_small, pressed);
         // Replies that wait are written all the same.
-        connection.put_off = may_go_on && !has_time && connection.session.output().is_empty();
+        let put_off = may_go_on && !has_time && connection.session.output().is_empty();
+        connection.turn.put_off(put_off);
         if !has_time || !may_go_on {
             // It has to be looked at again once it may.
             connection.again = true;
@@ -450,12 +426,13 @@ impl Worker {
             now: self.now,
             wall: self.wall,
         };
-        let is_scarce = pressed || !connection.has_turn && self.touched.len() > CROWD_MIN;
+        let is_scarce =
+            pressed || !connection.turn.is_its() && self.round.touched().len() > CROWD_MIN;
         let session = &mut connection.session;
-        session.borrow_buffers(&mut self.pool);
+        let scratch = self.workspace.lend(session);
         let mut calls = 0;
         let mut cost = 0;
-        while let Some(call) = session.next_call(&context, &mut self.scratch) {
+        while let Some(call) = session.next_call(&context, scratch) {
             let token = call.token;
             cost += match call.request {
                 Request::Scan { .. } => SCAN_COST,
@@ -463,7 +440,7 @@ impl Worker {
             };
             let named = (slot as u64) << CallToken::BITS | token.get();
             let timed = self.sampler.wants().then(|| Op::of(&call.request));
-            let begun = parts.call(call.request, ReplyTo::new(&self.sink, named));
+            let begun = parts.call(call.request, ReplyTo::new(self.mail.sink(), named));
             let holding = Holding::of(&call.request, &begun);
             if let Begun::Answered(response) = begun {
                 session.answer(&parts.front, token, response);
@@ -488,8 +465,7 @@ impl Worker {
         let bytes = session.output().len();
         if bytes > FAIR_BYTES {
             // A round makes the calls of a session more than once, and writes its output once.
-            self.made += bytes.saturating_sub(connection.made);
-            connection.made = bytes;
+            self.round.make(connection.turn.made(bytes));
         }
         let commands = session.take_commands();
         // Relaxed: a counter for people.
@@ -503,9 +479,7 @@ impl Worker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        connection.touched = Touched::No;
-        connection.has_turn = false;
-        connection.made = 0;
+        connection.turn.end();
         let Some(stream) = &mut connection.stream else {
             self.slots.forget_if_answered(slot, &self.parts.front);
             return;
@@ -529,7 +503,7 @@ impl Worker {
         let more = connection.again || connection.session.can_go_on();
         if connection.ended != Ended::Lingering {
             // Also where there is more: what it holds decides whether it takes turns, and whether it goes on.
-            connection.session.return_buffers(&mut self.pool, pressed);
+            self.workspace.take_back(&mut connection.session, pressed);
         }
         let (input, output) = connection.session.memory_bytes();
         connection.is_small = input + output + connection.session.expected_bytes() <= FAIR_BYTES;

@@ -23,17 +23,13 @@ impl Worker {
         }
         connection.ended = Ended::Lingering;
         let until = self.now + LINGER;
-        self.lingering
-            .push_back((until, slot, connection.session.id()));
+        self.leaving.linger(until, slot, connection.session.id());
         self.watch(slot);
     }
 
     /// Closes connections whose clients had their time, and accepts again after a pause.
     pub(super) fn expire(&mut self) {
-        while let Some(&(until, slot, id)) = self.lingering.front()
-            && until <= self.now
-        {
-            self.lingering.pop_front();
+        while let Some((slot, id)) = self.leaving.next(self.now) {
             let same = |connection: &Connection| connection.session.id() == id;
             if self.slots.get(slot).is_some_and(same) {
                 self.close(slot);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use argosy_base::Instant;
 
-use super::{ROUND_BYTES, TURNS_MAX, Worker};
+use super::{TURNS_MAX, Worker};
 use crate::resp::pace::{RATE_BYTES, TURN};
 use crate::resp::slots::{Connection, Ended, Touched};
 
@@ -70,13 +70,14 @@ impl Worker {
         if done == 0 || !self.parts.front.is_over() {
             return false;
         }
-        for slot in &self.touched[done..] {
+        for slot in &self.round.touched()[done..] {
             if let Some(connection) = self.slots.get_mut(*slot) {
                 connection.again = true;
-                connection.put_off = connection.session.output().is_empty();
+                let put_off = connection.session.output().is_empty();
+                connection.turn.put_off(put_off);
             }
         }
-        self.touched.rotate_left(done);
+        self.round.go_on_behind(done);
         true
     }
 
@@ -86,17 +87,10 @@ impl Worker {
             return;
         };
         let takes_turns = !connection.is_small || connection.goes_on;
-        match (connection.touched, takes_turns) {
-            // Who has become small waits for no turn.
-            (Touched::No | Touched::Later, false) => {
-                connection.touched = Touched::Now;
-                self.touched.push(slot);
-            }
-            (Touched::No, true) => {
-                connection.touched = Touched::Later;
-                self.later.push_back(slot);
-            }
-            (Touched::Now, _) | (Touched::Later, true) => {}
+        match connection.turn.touch(takes_turns) {
+            Touched::Now => self.round.add(slot),
+            Touched::Later => self.round.add_later(slot),
+            Touched::No => {}
         }
     }
 
@@ -107,21 +101,19 @@ impl Worker {
             true => TURNS_MAX,
             false => 1,
         };
-        while self.turns < first && self.give_turn() {}
+        while self.round.turns() < first && self.give_turn() {}
     }
 
     /// The next of those that take turns takes part in this round, if there is one, and room for it.
     pub(super) fn give_turn(&mut self) -> bool {
-        if self.turns == TURNS_MAX || self.made > ROUND_BYTES {
+        if !self.round.has_turns() {
             return false;
         }
-        while let Some(slot) = self.later.pop_front() {
+        while let Some(slot) = self.round.next_in_turn() {
             // Others have closed, or become small since.
             let connection = self.slots.get_mut(slot);
-            if let Some(connection) = connection.filter(|of| of.touched == Touched::Later) {
-                (connection.touched, connection.has_turn) = (Touched::Now, true);
-                self.turns += 1;
-                self.touched.push(slot);
+            if connection.is_some_and(|it| it.turn.begin()) {
+                self.round.give_turn(slot);
                 return true;
             }
         }
@@ -131,16 +123,14 @@ impl Worker {
     /// Whether the connection in `slot` was put off. It is among the first of the next round then, or takes a turn if
     /// it has asked for much: who asks for little waits for nobody's many requests.
     pub(super) fn wait_for_next(&mut self, slot: usize) -> bool {
-        let Some(connection) = self.slots.get_mut(slot).filter(|of| of.put_off) else {
+        let Some(connection) = self.slots.get_mut(slot).filter(|of| of.turn.is_put_off()) else {
             return false;
         };
-        connection.has_turn = false;
-        match connection.session.input_bytes() > LITTLE_BYTES {
-            true => {
-                connection.touched = Touched::Later;
-                self.later.push_back(slot);
-            }
-            false => self.touched.push(slot),
+        let later = connection.session.input_bytes() > LITTLE_BYTES;
+        connection.turn.wait(later);
+        match later {
+            true => self.round.add_later(slot),
+            false => self.round.add(slot),
         }
         true
     }
@@ -172,7 +162,7 @@ impl Worker {
         };
         let max = front.settings.memory_bytes_max;
         front.evicted.fetch_add(1, Ordering::Relaxed);
-        if let Some(left_out) = self.ended_lines.line(self.now) {
+        if let Some(left_out) = self.leaving.line(self.now) {
             tracing::warn!(left_out, "resp: a connection is ended: it {why}");
         }
         let told = connection.session.evict(&format!(
