@@ -2,7 +2,7 @@
 
 use argosy_base::Moment;
 use argosy_engine::change::{float, integer};
-use argosy_engine::long::{Head, LongReader, Part, home, is_head};
+use argosy_engine::long::{Head, LongReader, Part, is_head, routing_key};
 use argosy_engine::{Change, Was};
 
 use super::{Target, input};
@@ -19,7 +19,7 @@ fn run(data: &[u8]) -> bool {
     };
     match which % 3 {
         0 => {
-            assert!(home(bytes).len() <= bytes.len());
+            assert!(routing_key(bytes).len() <= bytes.len());
             Part::parse(bytes).is_some_and(|part| {
                 assert!(part.to_key() == bytes, "what was read is written as it was");
                 true

@@ -77,7 +77,7 @@ pub fn parts() -> KeyRange {
 /// The key that decides in which region `key` lies: of a part, that of its value.
 #[inline]
 #[must_use]
-pub fn home(key: &[u8]) -> &[u8] {
+pub fn routing_key(key: &[u8]) -> &[u8] {
     match is_reserved(key) {
         true => Part::parse(key).map_or(key, |part| part.key),
         false => key,

@@ -34,8 +34,8 @@ use argosy_base::batch::{BatchError, Expiry, Guard, WriteBatch};
 use argosy_base::checksum::extend;
 
 pub use argosy_base::long::{
-    Head, LONG_KEY_BYTES_MAX, Part, RESERVED, check_users, home, is_head, is_reserved, may_be_head,
-    parts, users,
+    Head, LONG_KEY_BYTES_MAX, Part, RESERVED, check_users, is_head, is_reserved, may_be_head,
+    parts, routing_key, users,
 };
 pub use sweep::{SweepPace, SweepStats, Sweeper};
 pub use uses::Uses;

@@ -17,8 +17,8 @@ fn keys_of_parts_are_read_as_they_were_made() {
     let key = part.to_key();
     assert!(is_reserved(&key));
     assert_eq!(Part::parse(&key), Some(part));
-    assert_eq!(home(&key), part.key);
-    assert_eq!(home(b"plain"), b"plain");
+    assert_eq!(routing_key(&key), part.key);
+    assert_eq!(routing_key(b"plain"), b"plain");
     let all = part.all();
     assert!(all.contains(&key));
     for other in [

@@ -42,14 +42,14 @@ impl ManyKeys<'_> {
         if keys.is_empty() {
             return Begun::Answered(Response::Values(Vec::new()));
         }
-        if let Some(home) = self.home_of_all(router) {
+        if let Some(place) = self.route_of_all(router) {
             let request = Request::GetMany { keys, wanted, at };
-            return router.call_region(home, request, self.reach, reply);
+            return router.call_region(place, request, self.reach, reply);
         }
         let mut parts: BTreeMap<usize, (KeyList, Vec<usize>)> = BTreeMap::new();
         let page = keys.page(0);
         for (at, key) in keys.iter().enumerate().take(page) {
-            let (part, places) = parts.entry(router.home(key)).or_default();
+            let (part, places) = parts.entry(router.route(key)).or_default();
             part.push(key);
             places.push(at);
         }
@@ -68,11 +68,11 @@ impl ManyKeys<'_> {
 
     /// The place of the region that all of the keys lie in, if there is one, and they are no more than one
     /// request may have.
-    fn home_of_all(self, router: &Router<'_>) -> Option<usize> {
+    fn route_of_all(self, router: &Router<'_>) -> Option<usize> {
         let keys = self.keys;
-        let home = router.home(keys.at(0));
-        let together = router.regions() == 1 || keys.iter().all(|key| router.home(key) == home);
-        (together && keys.page(0) == keys.len()).then_some(home)
+        let place = router.route(keys.at(0));
+        let together = router.regions() == 1 || keys.iter().all(|key| router.route(key) == place);
+        (together && keys.page(0) == keys.len()).then_some(place)
     }
 
     /// Looks the keys up in `open`, in which they lie.
@@ -118,24 +118,24 @@ impl ManyKeys<'_> {
 impl Router<'_> {
     /// Answers each of `keys` by itself. Those of one region are looked up together, where that goes.
     pub(super) fn get_together(&self, keys: &KeyList, replies: &[ReplyTo]) {
-        let first = self.home(keys.at(0));
-        if keys.iter().all(|key| self.home(key) == first) {
+        let first = self.route(keys.at(0));
+        if keys.iter().all(|key| self.route(key) == first) {
             return self.get_of(first, keys, replies);
         }
         let mut parts: BTreeMap<usize, (KeyList, Vec<ReplyTo>)> = BTreeMap::new();
         for (key, reply) in keys.iter().zip(replies) {
-            let (part, whose) = parts.entry(self.home(key)).or_default();
+            let (part, whose) = parts.entry(self.route(key)).or_default();
             part.push(key);
             whose.push(reply.clone());
         }
-        for (home, (keys, replies)) in &parts {
-            self.get_of(*home, keys, replies);
+        for (place, (keys, replies)) in &parts {
+            self.get_of(*place, keys, replies);
         }
     }
 
-    /// The same of keys of the region in place `home` of the map.
-    fn get_of(&self, home: usize, keys: &KeyList, replies: &[ReplyTo]) {
-        let told = self.get_first(home, keys, replies);
+    /// The same of keys of the region in that `place` of the map.
+    fn get_of(&self, place: usize, keys: &KeyList, replies: &[ReplyTo]) {
+        let told = self.get_first(place, keys, replies);
         for (key, reply) in keys.iter().zip(replies).skip(told) {
             let begun = self.call(Request::Get { key }, Reach::Device, reply.clone());
             if let Begun::Answered(response) = begun {
@@ -146,9 +146,12 @@ impl Router<'_> {
 
     /// Looks up the first of `keys` together, where their region is one of this server's and no write waits for
     /// room there. Returns how many; what fails is not among them.
-    fn get_first(&self, home: usize, keys: &KeyList, replies: &[ReplyTo]) -> usize {
+    fn get_first(&self, place: usize, keys: &KeyList, replies: &[ReplyTo]) -> usize {
         let is_valid = |key| check_key(key).and_then(|()| check_users(key)).is_ok();
-        let Some(region) = self.served_here(home).filter(|_| keys.iter().all(is_valid)) else {
+        let Some(region) = self
+            .served_here(place)
+            .filter(|_| keys.iter().all(is_valid))
+        else {
             return 0;
         };
         let context = &self.context;

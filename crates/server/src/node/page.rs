@@ -43,11 +43,15 @@ pub(super) fn page(
     Ok(Response::Page { pairs, next: rest })
 }
 
-/// Where the part of `range` begins that lies in the regions behind `home`, on the way through it.
-pub(super) fn rest_of(home: &KeyRange, range: &KeyRange, direction: Direction) -> Option<Vec<u8>> {
+/// Where the part of `range` begins that lies in the regions behind `region`, on the way through it.
+pub(super) fn rest_of(
+    region: &KeyRange,
+    range: &KeyRange,
+    direction: Direction,
+) -> Option<Vec<u8>> {
     let next = match direction {
-        Direction::Up => home.to.clone()?,
-        Direction::Down => home.from.clone(),
+        Direction::Up => region.to.clone()?,
+        Direction::Down => region.from.clone(),
     };
     let mut rest = range.clone();
     rest.go_on_at(direction, next.clone());

@@ -32,7 +32,9 @@ use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::{BatchError, Direction, KeyList, KeyRange, Wanted, WriteBatch, WriteOptions};
 
-use super::{Lease, Maintenance, Paging, Scratch, SnapshotId, count, flag, option, put_option, write};
+use super::{
+    Lease, Maintenance, Paging, Scratch, SnapshotId, count, flag, option, put_option, write,
+};
 
 /// One request. Borrows from the caller, so that an answer at once copies nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

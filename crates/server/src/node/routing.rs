@@ -14,13 +14,13 @@ use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request, Response};
 
 impl Router<'_> {
     /// The place of the region in which `key` lies: a part of a value, in that of the value.
-    pub(super) fn home(&self, key: &[u8]) -> usize {
-        self.context.views.map().index_of(long::home(key))
+    pub(super) fn route(&self, key: &[u8]) -> usize {
+        self.context.views.map().index_of(long::routing_key(key))
     }
 
     /// The places of the regions in which `op` has keys.
-    pub(super) fn homes_of(&self, op: &Op<'_>) -> RangeInclusive<usize> {
-        let first = self.home(op.key());
+    pub(super) fn routes_of(&self, op: &Op<'_>) -> RangeInclusive<usize> {
+        let first = self.route(op.key());
         let last = match op.range() {
             Some(range) => self.context.views.map().first_of(&range, Direction::Down),
             None => first,
@@ -29,13 +29,13 @@ impl Router<'_> {
     }
 
     /// The place of the region in which all keys of `batch` are, if it is one.
-    pub(super) fn home_of(&self, batch: &WriteBatch) -> Option<usize> {
+    pub(super) fn route_of(&self, batch: &WriteBatch) -> Option<usize> {
         let mut ops = batch.ops();
-        let home = self.homes_of(&ops.next()?);
+        let place = self.routes_of(&ops.next()?);
         let alone = self.regions() == 1;
-        let here = |op: Op<'_>| self.homes_of(&op) == home;
-        let together = home.start() == home.end() && ops.all(here);
-        (alone || together).then_some(*home.start())
+        let here = |op: Op<'_>| self.routes_of(&op) == place;
+        let together = place.start() == place.end() && ops.all(here);
+        (alone || together).then_some(*place.start())
     }
 
     /// Writes a batch in every region that its keys lie in.
@@ -54,9 +54,9 @@ impl Router<'_> {
                 changed: None,
             });
         }
-        if let Some(home) = self.home_of(batch) {
+        if let Some(place) = self.route_of(batch) {
             let request = Request::Write { batch, options };
-            return self.call_region(home, request, reach, reply);
+            return self.call_region(place, request, reach, reply);
         }
         if batch.is_together() {
             let what = "the keys lie in several regions; a batch is atomic within one";
@@ -66,8 +66,8 @@ impl Router<'_> {
         let map = self.context.views.map();
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
         for (at, op) in batch.ops().enumerate() {
-            for home in self.homes_of(&op) {
-                let (part, ops) = parts.entry(home).or_default();
+            for place in self.routes_of(&op) {
+                let (part, ops) = parts.entry(place).or_default();
                 if options.condition == Condition::Equals && part.is_empty() {
                     part.expect(batch.expected())
                         .expect("it is a value of the whole");
@@ -77,7 +77,7 @@ impl Router<'_> {
                     Op::Delete { key } => part.delete_any(key),
                     Op::DeleteRange { .. } => {
                         let range = op.range().unwrap_or_default();
-                        part.delete_range_any(&range.intersection(&map.regions()[home].range))
+                        part.delete_range_any(&range.intersection(&map.regions()[place].range))
                     }
                 }
                 .expect("part of a batch that is within the limits");
@@ -108,8 +108,8 @@ impl Router<'_> {
             ops.push(at);
         }
         if parts.len() == 1 {
-            let home = parts.keys().next().copied().unwrap_or_default();
-            return self.call_region(home, Request::Ingest { batch }, reach, reply);
+            let place = parts.keys().next().copied().unwrap_or_default();
+            return self.call_region(place, Request::Ingest { batch }, reach, reply);
         }
         let ops = parts.values().map(|(_, ops)| ops.clone()).collect();
         let whole: Arc<dyn ReplySink> = WriteParts::new(reply, ops, batch.len());
