@@ -297,10 +297,6 @@ impl Desk {
                 let status = Status::Answer;
                 self.at_length(client, request, End { status, flags }, &response);
             }
-            Response::Expiry { .. } | Response::Versioned { .. } | Response::Snapshot(_) => {
-                let status = Status::Answer;
-                self.at_length(client, request, End { status, flags }, &response);
-            }
             Response::Written {
                 applied, existed, ..
             } => {
@@ -324,6 +320,10 @@ impl Desk {
             }
             Response::Page { .. } | Response::Count(_) => {
                 let status = Status::Page;
+                self.at_length(client, request, End { status, flags }, &response);
+            }
+            response => {
+                let status = Status::Answer;
                 self.at_length(client, request, End { status, flags }, &response);
             }
         }
