@@ -6,7 +6,7 @@ mod figure;
 mod servers;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use argosy_base::AddressMode;
 use argosy_bench::Mix;
@@ -15,12 +15,13 @@ use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
 use argosy_bench::run::{self, BenchError, Configuration, Labels, Notice};
 use clap::Args;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::cli::OutputFormat;
 use crate::cluster::layout::{Replication, Shape, Split};
 use crate::cluster::scratch::ScratchDir;
 use crate::cluster::{Cluster, Spec};
-use crate::config::{CompactionName, MemorySection, PlacementName, StorageSection};
+use crate::config::{CompactionName, MemorySection, PlacementName, StorageSection, ValueKeys};
 use crate::failure::{CommandFailure, chain};
 use crate::frugal;
 use crate::signals::Signals;
@@ -303,7 +304,7 @@ impl Bench {
     }
 
     fn medium_log_percent(&self) -> u32 {
-        let default = StorageSection::default().medium_log_percent;
+        let default = ValueKeys::default().medium_log_percent;
         self.engine.medium_log_percent.unwrap_or(default)
     }
 
@@ -397,12 +398,14 @@ impl Bench {
                 device_bytes: self.engine.device_bytes,
                 l0_bytes: self.engine.l0_bytes(),
                 l0_per_replica: self.engine.l0_per_replica,
-                placement: system.placement,
+                values: ValueKeys {
+                    placement: system.placement,
+                    large_bytes: self.engine.large_bytes,
+                    medium_log_percent: self.medium_log_percent(),
+                },
                 growth_factor: self.engine.growth_factor,
-                medium_log_percent: self.medium_log_percent(),
                 compaction: system.compaction,
                 node_bytes: self.engine.node_bytes,
-                large_bytes: self.engine.large_bytes,
                 ..StorageSection::default()
             },
             new_devices: Vec::new(),
@@ -451,7 +454,7 @@ impl Running {
     }
 
     fn present(&self) -> MutexGuard<'_, Present> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn begin(&self, stage: Stage) -> Result<(), CommandFailure> {

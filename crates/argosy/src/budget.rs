@@ -68,22 +68,21 @@ pub(crate) fn node_settings(
     } else {
         builders
     };
-    let mut engine = Settings {
+    let mut engine = engines::of_storage(&config.storage).with(|of| {
         // All memtables of this server share what it was given.
-        l0_bytes: (config.storage.l0_bytes.bytes() / sharing.max(1)).max(L0_BYTES_MIN),
-        addresses: map.addresses(),
-        ..engines::of_storage(&config.storage)
-    };
+        of.memtables.bytes = (config.storage.l0_bytes.bytes() / sharing.max(1)).max(L0_BYTES_MIN);
+        of.layout.addresses = map.addresses();
+    });
     let link = LinkSettings {
         ring_bytes: RING_BYTES,
         slot_bytes: SEGMENT_SIZE,
         part_bytes: MESSAGE_BYTES_MAX,
     };
     let fixed = MemoryParts {
-        memtables: builders * engine.l0_bytes * engine.memtables_max,
-        windows: MemoryParts::windows_of(members, &engine.logs()),
+        memtables: builders * engine.memtables.bytes * engine.memtables.count_max,
+        windows: MemoryParts::windows_of(members, &engine.layout.logs()),
         links: (map.servers().len() - 1) * link.memory_bytes(),
-        buffers: engine.work_bytes(),
+        buffers: engine.layout.work_bytes(),
         ..MemoryParts::default()
     };
     let limit = config.memory.limit.bytes();
@@ -111,8 +110,8 @@ pub(crate) fn node_settings(
         deadline: config.replication.deadline.0,
         sweep: Default::default(),
         scrub: ScrubPace {
-            period: config.storage.scrub_period.0,
-            bytes_per_second_max: config.storage.scrub_rate.0.max(1),
+            period: config.storage.scrub.period.0,
+            bytes_per_second_max: config.storage.scrub.bytes_per_second_max.0.max(1),
         },
         mutants: Default::default(),
         replication_mutants: Default::default(),

@@ -8,17 +8,16 @@ pub(crate) use argosy_lsm::Settings;
 
 /// What a configuration says of the engine, with sizes of memory as they are without one.
 pub(crate) fn of_storage(storage: &StorageSection) -> Settings {
-    Settings {
-        placement: placement(storage.placement),
-        large_bytes: storage.large_bytes.bytes(),
-        growth_factor: storage.growth_factor,
-        medium_log_percent: storage.medium_log_percent,
-        compaction: compaction(storage.compaction),
-        max_space_amplification: storage.max_space_amplification.0,
-        node_bytes: storage.node_bytes.bytes(),
-        flush_interval: storage.flush_interval.0,
-        ..Settings::default()
-    }
+    Settings::default().with(|of| {
+        of.values.placement = placement(storage.values.placement);
+        of.values.large_bytes = storage.values.large_bytes.bytes();
+        of.levels.growth_factor = storage.growth_factor;
+        of.values.medium_log_percent = storage.values.medium_log_percent;
+        of.levels.compaction = compaction(storage.compaction);
+        of.space.amplification_max = storage.max_space_amplification.0;
+        of.layout.node_bytes = storage.node_bytes.bytes();
+        of.logs.flush_interval = storage.flush_interval.0;
+    })
 }
 
 /// The placement of this name.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::cli::{OutputFormat, parse_address, parse_replication};
 use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::{Cluster, Member, Spec};
-use crate::config::{CompactionName, MemorySection, PlacementName, StorageSection};
+use crate::config::{CompactionName, MemorySection, PlacementName, StorageSection, ValueKeys};
 use crate::failure::CommandFailure;
 use crate::frugal;
 use crate::signals::Signals;
@@ -191,7 +191,10 @@ impl Playground {
             device_bytes: self.device_bytes.unwrap_or(default.device_bytes),
             l0_bytes: self.l0_bytes,
             l0_per_replica: self.l0_per_replica,
-            placement: self.placement,
+            values: ValueKeys {
+                placement: self.placement,
+                ..default.values
+            },
             compaction: self.compaction,
             ..default
         }

@@ -181,7 +181,7 @@ fn reserve_segments(
              of it are kept so that deletes and compactions go on when it is full; raise it to {} \
              or lower storage.l0-bytes",
             config.storage.device_bytes,
-            Size(engine.l0_bytes as u64),
+            Size(engine.memtables.bytes as u64),
             Size(least / 2),
             Size(least),
         )));

@@ -11,7 +11,8 @@
 //! scan to its end.
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+
+use parking_lot::RwLock;
 
 use crate::data::{Dataset, VALUE_BYTES_MAX};
 use crate::driver::{DriverError, wrong};
@@ -56,7 +57,7 @@ impl Order {
 
     /// The insert of the record at `place` was acknowledged.
     pub fn add(&self, place: u64) {
-        let mut new = self.new.write().unwrap_or_else(PoisonError::into_inner);
+        let mut new = self.new.write();
         let number = new.len() as u64;
         new.insert(place, number);
     }
@@ -64,10 +65,7 @@ impl Order {
     /// How many records have been added: a scan that begins now sees all of them.
     #[must_use]
     pub fn mark(&self) -> u64 {
-        self.new
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len() as u64
+        self.new.read().len() as u64
     }
 
     /// What a scan finds that asks for `pairs` pairs from `record` on, where nothing was inserted.
@@ -147,7 +145,7 @@ impl Order {
     /// The places from `first` on that a scan has to return, as long as it goes on.
     fn from(&self, first: u64, asked: Asked) -> Expected<'_> {
         let at = self.old.partition_point(|&place| place < first);
-        let new = self.new.read().unwrap_or_else(PoisonError::into_inner);
+        let new = self.new.read();
         let seen = new
             .range(first..)
             .filter(|&(_, &number)| number < asked.mark);

@@ -1,29 +1,9 @@
 //! The embedded bench on a small engine: every read is verified, and rows say what was done.
 
-use std::path::PathBuf;
-
 use argosy_bench::embedded::{EmbeddedOptions, run};
 use argosy_bench::run::{Labels, Notice};
 use argosy_bench::{Configuration, Mix, PairSizes, Row};
 use argosy_embedded::Settings;
-
-/// A directory that goes away with the test.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("argosy-bench-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a directory for the test");
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn rows(mix: Mix, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
     let data = Data {
@@ -44,16 +24,15 @@ struct Data {
 
 fn rows_of(data: &Data, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row> {
     let &Data { mix, records, sync } = data;
-    let dir = Dir::new(&format!("{mix}-{records}-{clients}-{}", workloads.len()));
+    let dir = tempfile::tempdir().expect("a directory for the test");
     let embedded = EmbeddedOptions {
-        dir: dir.0.clone(),
-        windows: dir.0.join("windows"),
+        dir: dir.path().to_path_buf(),
+        windows: dir.path().join("windows"),
         device_bytes: 1 << 30,
-        settings: Settings {
-            l0_bytes: 256 << 10,
-            cache_bytes: 1 << 20,
-            ..Settings::default()
-        },
+        settings: Settings::default().with(|of| {
+            of.memtables.bytes = 256 << 10;
+            of.cache_bytes = 1 << 20;
+        }),
         budget: None,
         sync,
         collect: || {},

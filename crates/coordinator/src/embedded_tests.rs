@@ -1,26 +1,6 @@
 //! Tests of the embedded coordinator: see [`super`].
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::*;
-
-/// A directory that goes away with the test.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("argosy-coordinator-test-{}-{n}", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn set(key: &str, expected: u64, value: &str) -> Request {
     Request::CompareAndSet {
@@ -39,8 +19,8 @@ fn ask(coordinator: &mut Embedded, request: Request) -> Result<Entry, Coordinato
 
 #[test]
 fn what_is_set_is_read_after_reopening() {
-    let dir = TempDir::new();
-    let mut coordinator = Embedded::open(&dir.0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut coordinator = Embedded::open(dir.path()).unwrap();
     let nothing = ask(&mut coordinator, Request::Read { key: "k".into() }).unwrap();
     assert_eq!(nothing, Entry::default());
     for n in 0..3 {
@@ -53,7 +33,7 @@ fn what_is_set_is_read_after_reopening() {
     }
     ask(&mut coordinator, set("other", 0, "")).unwrap();
     drop(coordinator);
-    let coordinator = Embedded::open(&dir.0).unwrap();
+    let coordinator = Embedded::open(dir.path()).unwrap();
     let entry = coordinator.read_now("k").unwrap();
     assert_eq!(
         (entry.version, entry.value),
@@ -67,9 +47,9 @@ fn what_is_set_is_read_after_reopening() {
 
 #[test]
 fn a_change_based_on_an_old_version_is_refused() {
-    let dir = TempDir::new();
-    let mut one = Embedded::open(&dir.0).unwrap();
-    let mut two = Embedded::open(&dir.0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut one = Embedded::open(dir.path()).unwrap();
+    let mut two = Embedded::open(dir.path()).unwrap();
     ask(&mut one, set("k", 0, "one")).unwrap();
     let error = ask(&mut two, set("k", 0, "two")).unwrap_err();
     assert!(
@@ -88,9 +68,9 @@ fn a_change_based_on_an_old_version_is_refused() {
 
 #[test]
 fn a_change_waits_for_the_lock_and_a_read_does_not() {
-    let dir = TempDir::new();
-    let mut one = Embedded::open(&dir.0).unwrap();
-    let holder = Embedded::open(&dir.0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut one = Embedded::open(dir.path()).unwrap();
+    let holder = Embedded::open(dir.path()).unwrap();
     flock(&holder.lock, FlockOperation::LockExclusive).unwrap();
     let id = one.submit(set("k", 0, "late"));
     assert!(one.poll().is_none());
@@ -104,7 +84,7 @@ fn a_change_waits_for_the_lock_and_a_read_does_not() {
 
 #[test]
 fn counting_together_loses_no_count() {
-    let dir = TempDir::new();
+    let dir = tempfile::tempdir().unwrap();
     let count = |coordinator: &Embedded| -> u64 {
         let entry = coordinator.read_now("count").unwrap();
         String::from_utf8(entry.value).unwrap().parse().unwrap_or(0)
@@ -112,7 +92,7 @@ fn counting_together_loses_no_count() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let coordinator = Embedded::open(&dir.0).unwrap();
+                let coordinator = Embedded::open(dir.path()).unwrap();
                 let mut left = 25;
                 while left > 0 {
                     let entry = coordinator.read_now("count").unwrap();
@@ -128,25 +108,29 @@ fn counting_together_loses_no_count() {
             });
         }
     });
-    assert_eq!(count(&Embedded::open(&dir.0).unwrap()), 100);
+    assert_eq!(count(&Embedded::open(dir.path()).unwrap()), 100);
 }
 
 #[test]
 fn bad_keys_never_reach_the_directory() {
-    let dir = TempDir::new();
-    let coordinator = Embedded::open(&dir.0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Embedded::open(dir.path()).unwrap();
     for key in ["", "../k", "K", "a/b", "lock file"] {
         let error = coordinator.read_now(key).unwrap_err();
         assert!(matches!(error, CoordinatorError::BadKey { .. }), "{key:?}");
         assert!(coordinator.set_now(key, EntryVersion(0), vec![]).is_err());
     }
-    assert_eq!(std::fs::read_dir(&dir.0).unwrap().count(), 1, "the lock");
+    assert_eq!(
+        std::fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "the lock"
+    );
 }
 
 #[test]
 fn a_key_named_like_the_lock_is_a_key() {
-    let dir = TempDir::new();
-    let coordinator = Embedded::open(&dir.0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Embedded::open(dir.path()).unwrap();
     coordinator
         .set_now("lock", EntryVersion(0), b"v".to_vec())
         .unwrap();
@@ -209,14 +193,14 @@ fn random_files_are_refused() {
 
 #[test]
 fn a_damaged_or_later_file_is_an_error_that_names_it() {
-    let dir = TempDir::new();
-    let coordinator = Embedded::open(&dir.0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Embedded::open(dir.path()).unwrap();
     for (text, word) in [
         ("garbage\n", "no file of a coordinator"),
         ("argosy.coordinator.v2 whatever\n", "later version"),
         ("", "header line"),
     ] {
-        std::fs::write(dir.0.join("k.value"), text).unwrap();
+        std::fs::write(dir.path().join("k.value"), text).unwrap();
         let error = coordinator.read_now("k").unwrap_err();
         assert!(matches!(error, CoordinatorError::Damaged { .. }), "{error}");
         let message = error.to_string();
@@ -231,12 +215,12 @@ fn a_damaged_or_later_file_is_an_error_that_names_it() {
 
 #[test]
 fn what_a_crash_left_half_written_is_not_seen() {
-    let dir = TempDir::new();
-    let coordinator = Embedded::open(&dir.0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = Embedded::open(dir.path()).unwrap();
     coordinator
         .set_now("k", EntryVersion(0), b"old".to_vec())
         .unwrap();
-    std::fs::write(dir.0.join("k.new"), b"half").unwrap();
+    std::fs::write(dir.path().join("k.new"), b"half").unwrap();
     assert_eq!(coordinator.read_now("k").unwrap().value, b"old");
     coordinator
         .set_now("k", EntryVersion(1), b"new".to_vec())

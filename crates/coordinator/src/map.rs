@@ -479,8 +479,8 @@ impl RawMap {
         };
         let region = |r: &Region| RawRegion {
             id: r.id.0,
-            from: to_hex(&r.range.from),
-            to: r.range.to.as_deref().map(to_hex),
+            from: hex::encode(&r.range.from),
+            to: r.range.to.as_deref().map(hex::encode),
             epoch: r.epoch.0,
             primary: r.primary.0,
             members: r.members.iter().map(|id| id.0).collect(),
@@ -541,23 +541,8 @@ impl RawRegion {
     }
 }
 
-fn to_hex(key: &[u8]) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn from_hex(digits: &str) -> Result<Vec<u8>, MapError> {
-    let digit = |c: u8| match c {
-        b'0'..=b'9' => Some(c - b'0'),
-        b'a'..=b'f' => Some(c - b'a' + 10),
-        b'A'..=b'F' => Some(c - b'A' + 10),
-        _ => None,
-    };
-    let byte = |pair: &[u8]| match pair {
-        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-        _ => None,
-    };
-    let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
-    bytes.ok_or_else(|| not_hex(digits))
+    hex::decode(digits).map_err(|_| not_hex(digits))
 }
 
 /// A number of 128 bits, written most significant digit first, as a person reads it.

@@ -14,11 +14,12 @@ use std::fmt;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use argosy_base::DeviceSegment;
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::buffer::Buffer;
 use crate::fixed;
@@ -140,7 +141,7 @@ impl Ahead {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Begins to read byte `at` of `file` and those behind it into `buffer`, or leaves that for later.

@@ -1,9 +1,9 @@
 //! Tests of reads that are begun and fetched: see [`super`].
 
 use std::fs::OpenOptions;
-use std::sync::{MutexGuard, PoisonError};
 
 use argosy_base::limits::SEGMENT_SIZE;
+use parking_lot::MutexGuard;
 
 use super::*;
 use crate::ring::tests::{PIECES, can, create, write};
@@ -35,7 +35,7 @@ struct Alone {
 
 /// `None` where the system has no registered memory.
 fn alone() -> Option<Alone> {
-    let pieces = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
+    let pieces = PIECES.lock();
     can(IoMethod::Registered).then(|| Alone {
         dir: TempDir::new(),
         _pieces: pieces,
@@ -135,7 +135,7 @@ fn what_nobody_fetches_is_let_go() {
 
 #[test]
 fn an_error_comes_out_where_it_is_fetched_and_is_a_plain_read_s() {
-    let _alone = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = PIECES.lock();
     let dir = TempDir::new();
     for method in [IoMethod::Plain, IoMethod::Registered] {
         let device = create(&dir, method);

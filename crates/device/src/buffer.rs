@@ -16,9 +16,9 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use argosy_base::limits::BLOCK_SIZE;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::fixed;
 use crate::pages::Pages;
@@ -293,7 +293,7 @@ impl Drop for Short {
 }
 
 fn kept() -> MutexGuard<'static, Kept> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+    KEPT.lock()
 }
 
 /// Dropped buffers. Of the process, as the allocator is, whose part it does.

@@ -11,10 +11,11 @@
 //! longer, the buffer is made in the usual way.
 
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use argosy_base::limits::BLOCK_SIZE;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::pages::Pages;
 
@@ -51,7 +52,7 @@ impl Pool {
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock()
     }
 
     /// Where `start` is in the pool, in bytes, if it is in it.

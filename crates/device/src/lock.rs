@@ -9,10 +9,10 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -30,7 +30,7 @@ type FileId = (u64, u64);
 static OPEN: Mutex<BTreeMap<FileId, u32>> = Mutex::new(BTreeMap::new());
 
 fn open_here() -> MutexGuard<'static, BTreeMap<FileId, u32>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    OPEN.lock()
 }
 
 fn is_open_here(id: FileId) -> bool {
@@ -165,6 +165,5 @@ fn patiently<T>(
 /// Nobody rings: it only takes its time, and takes no wake from the thread.
 fn pause() {
     let (asleep, bell) = (Mutex::new(()), Condvar::new());
-    let asleep = asleep.lock().unwrap_or_else(PoisonError::into_inner);
-    drop(bell.wait_timeout(asleep, POLL));
+    bell.wait_for(&mut asleep.lock(), POLL);
 }

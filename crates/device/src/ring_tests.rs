@@ -1,9 +1,10 @@
 //! Tests of how a device that is a file is read: see [`super`](crate::file).
 
 use std::fs::OpenOptions;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+use parking_lot::Mutex;
 
 use super::IoMethod;
 use crate::fixed::PIECE_BYTES;
@@ -69,7 +70,7 @@ fn check(device: &FileDevice, at: u64, len: usize, byte: u8) {
 
 #[test]
 fn long_reads_go_into_registered_memory() {
-    let _alone = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = PIECES.lock();
     if !can(IoMethod::Registered) {
         return;
     }
@@ -97,7 +98,7 @@ fn long_reads_go_into_registered_memory() {
 
 #[test]
 fn reads_together_mix_both_kinds_of_memory() {
-    let _alone = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = PIECES.lock();
     if !can(IoMethod::Registered) {
         return;
     }
@@ -148,7 +149,7 @@ fn no_more_is_used_than_is_allowed() {
 
 #[test]
 fn errors_of_reads_into_registered_memory_are_as_others() {
-    let _alone = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = PIECES.lock();
     if !can(IoMethod::Registered) {
         return;
     }
@@ -176,7 +177,7 @@ fn errors_of_reads_into_registered_memory_are_as_others() {
 
 #[test]
 fn more_reads_ahead_than_pieces_are_read_as_well() {
-    let _alone = PIECES.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = PIECES.lock();
     let dir = TempDir::new();
     let device = create(&dir, IoMethod::Registered);
     write(&device, 0, 9, PIECE_BYTES);

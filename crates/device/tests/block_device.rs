@@ -18,38 +18,35 @@ const SEGMENTS: u64 = 8;
 
 /// A loop device over a file, both removed at the end.
 struct Loop {
-    file: PathBuf,
+    _file: tempfile::NamedTempFile,
     device: PathBuf,
 }
 
 impl Loop {
     fn make() -> Result<Self, String> {
-        let name = format!("argosy-block-device-{}", std::process::id());
-        let file = std::env::temp_dir().join(name);
-        let image = std::fs::File::create(&file).map_err(|e| e.to_string())?;
+        let file = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
         // A few bytes more than whole segments.
         let len = SEGMENTS * SEGMENT_SIZE as u64 + 4096;
-        image.set_len(len).map_err(|e| e.to_string())?;
+        file.as_file().set_len(len).map_err(|e| e.to_string())?;
         let made = Command::new("losetup")
             .args(["--find", "--show"])
-            .arg(&file)
+            .arg(file.path())
             .output();
         let device = match made {
             Ok(made) if made.status.success() => String::from_utf8(made.stdout).unwrap(),
-            other => {
-                let _ = std::fs::remove_file(&file);
-                return Err(format!("no loop device: {other:?}"));
-            }
+            other => return Err(format!("no loop device: {other:?}")),
         };
         let device = PathBuf::from(device.trim());
-        Ok(Self { file, device })
+        Ok(Self {
+            _file: file,
+            device,
+        })
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("-d").arg(&self.device).output();
-        let _ = std::fs::remove_file(&self.file);
     }
 }
 

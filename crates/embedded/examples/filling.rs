@@ -56,10 +56,10 @@ fn tell(db: &Db, pairs: u64, began: &Began) {
     let segments = stats.device.used_bytes / SEGMENT_SIZE as u64;
     let (memory, engine) = (stats.memory, stats.engine);
     let waits = [
-        engine.busy_windows,
-        engine.busy_memtable,
-        engine.busy_debt,
-        engine.busy_space,
+        engine.busy.windows,
+        engine.busy.memtable,
+        engine.busy.debt,
+        engine.busy.space,
     ];
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let per_pair = |seconds: f64| seconds / pairs as f64;
@@ -73,7 +73,7 @@ fn tell(db: &Db, pairs: u64, began: &Began) {
         memory.versions / segments.max(1),
         memory.pinned >> 10,
         memory.sum() >> 20,
-        engine.edits,
+        engine.work.edits,
     );
 }
 

@@ -125,7 +125,7 @@ fn make(path: &Path, bytes: u64, shape: &Shape) -> Result<Made, Error> {
     let entry = store.regions()[0].clone();
     let version = InspectedRegion::read(&store, &entry, &settings).version;
     let version = version.ok_or("the region cannot be read")?;
-    let segment_bytes = u32::try_from(settings.segment_bytes)?;
+    let segment_bytes = u32::try_from(settings.layout.segment_bytes)?;
     let (mut manifest, _) = Manifest::open(&store, &entry, segment_bytes)?;
     let mut places: Vec<_> = version
         .table()

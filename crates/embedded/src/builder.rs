@@ -86,7 +86,7 @@ impl Durability {
 /// use argosy_embedded::{Db, Durability};
 ///
 /// # fn main() -> Result<(), argosy_embedded::Error> {
-/// # let path = argosy_embedded::example("builder");
+/// # let path = tempfile::tempdir().unwrap();
 /// let db = Db::builder()
 ///     .memory(64 << 20)
 ///     .device_bytes(1 << 30)
@@ -340,10 +340,10 @@ impl Builder {
     fn engine_settings(&self, device_bytes: u64, is_new: bool) -> Result<Settings> {
         let settings = match self.divides {
             true => self.well_divided(device_bytes)?,
-            false => Settings {
-                accept_loss: self.accept_loss,
-                ..self.engine.clone()
-            },
+            false => self
+                .engine
+                .clone()
+                .with(|of| of.accept_loss = self.accept_loss),
         };
         settings
             .validate()
@@ -358,7 +358,7 @@ impl Builder {
             return Err(Error::Settings(format!(
                 "a device of {device_bytes} bytes is too small for memtables of {} bytes: half of it \
                  is kept so that a full store can be emptied; {larger}set a smaller `l0_bytes`",
-                settings.l0_bytes,
+                settings.memtables.bytes,
             )));
         }
         Ok(settings)
@@ -378,8 +378,8 @@ impl Builder {
         Err(Error::Settings(format!(
             "{memory} bytes of memory are too few: two memtables of {} bytes, log windows of {} bytes, and \
              what merges have in hand leave the cache less than {least}; {larger}set a smaller `l0_bytes`",
-            settings.l0_bytes,
-            settings.windows_bytes(),
+            settings.memtables.bytes,
+            settings.layout.windows_bytes(),
         )))
     }
 
@@ -388,16 +388,18 @@ impl Builder {
         let mut settings = self.engine.clone();
         let small_device = usize::try_from(device_bytes / 64).unwrap_or(usize::MAX);
         let share = (memory / 8).min(small_device).max(L0_BYTES_MIN);
-        settings.l0_bytes = self.l0_bytes.unwrap_or(share);
+        settings.memtables.bytes = self.l0_bytes.unwrap_or(share);
         // A memtable of pointers stands for many bytes of the large log. What its flushes leave
         // unmerged is space that dead values take, so it is kept in proportion.
-        let log_bytes = (settings.l0_bytes as u64).saturating_mul(4).max(1 << 20);
-        settings.l0_log_bytes = settings.l0_log_bytes.min(log_bytes);
-        settings.flush_interval = self.durability.flush_interval();
+        let log_bytes = (settings.memtables.bytes as u64)
+            .saturating_mul(4)
+            .max(1 << 20);
+        settings.memtables.log_bytes = settings.memtables.log_bytes.min(log_bytes);
+        settings.logs.flush_interval = self.durability.flush_interval();
         settings.accept_loss = self.accept_loss;
         settings.divide(memory, kept_bytes(&self.engine, memory));
         // Of the third memtable too, the cache keeps a sixteenth.
-        let least = CACHE_BYTES_MIN.max(settings.l0_bytes.saturating_mul(17) / 16);
+        let least = CACHE_BYTES_MIN.max(settings.memtables.bytes.saturating_mul(17) / 16);
         (settings, least)
     }
 
@@ -468,7 +470,7 @@ impl Builder {
 
 /// Bytes of buffers that are kept for the next, of so much memory.
 fn kept_bytes(engine: &Settings, memory: usize) -> usize {
-    share_of(memory).min(engine.segment_bytes * 6)
+    share_of(memory).min(engine.layout.segment_bytes * 6)
 }
 
 fn file_system_bytes(path: &Path) -> Result<u64> {

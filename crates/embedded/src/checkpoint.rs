@@ -50,7 +50,7 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("checkpoint");
+    /// # let path = tempfile::tempdir().unwrap();
     /// let db = argosy_embedded::Db::open(&path)?;
     /// db.put("k", "before")?;
     /// db.checkpoint("monday")?;

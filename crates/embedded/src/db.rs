@@ -1,7 +1,7 @@
 //! A store: reads of it, and what concerns it as a whole.
 
 use std::ops::RangeBounds;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use argosy_base::{Lsn, SEGMENT_SIZE};
@@ -131,7 +131,7 @@ impl Db {
     /// use argosy_embedded::Condition;
     ///
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("versions");
+    /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
     /// db.put("k", "1")?;
     /// let (value, version) = db.get_with_version("k")?;
@@ -168,7 +168,7 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("get-many");
+    /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
     /// db.put("a", "1")?;
     /// assert_eq!(db.get_many(["a", "b"])?, [Some(b"1".to_vec()), None]);
@@ -230,7 +230,7 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("range");
+    /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
     /// db.put([1], "one")?;
     /// db.put([2], "two")?;
@@ -267,9 +267,9 @@ impl Db {
         marked.map_err(Error::NotDurable)
     }
 
-    /// Merges everything into one level, drops what is overwritten or deleted, and waits for it. Worth
-    /// its while after much was deleted, or before much is read; the store merges by itself as it has
-    /// to. Writes go on meanwhile, and make it take longer.
+    /// Runs a full compaction: merges everything into one level, drops what is overwritten or deleted, and waits for
+    /// it. Worth its while after much was deleted, or before much is read; the store merges by itself as it has to.
+    /// Writes go on meanwhile, and make it take longer.
     ///
     /// # Errors
     /// [`Error::Busy`] where the device is full: what was asked for goes on as far as there is room.
@@ -361,31 +361,3 @@ impl Db {
 pub(crate) const fn shared_between_threads<T: Send + Sync + 'static>() {}
 
 const _: fn() = || shared_between_threads::<Db>();
-
-/// A new directory for an example in this documentation, removed when the result is dropped. For
-/// examples only.
-#[doc(hidden)]
-#[must_use]
-pub fn example(name: &str) -> Example {
-    let name = format!("argosy-example-{name}-{}", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    let _ = std::fs::remove_dir_all(&path);
-    Example(path)
-}
-
-/// See [`example`].
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Example(PathBuf);
-
-impl AsRef<Path> for Example {
-    fn as_ref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Example {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}

@@ -19,7 +19,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// ```
 /// # fn main() -> Result<(), argosy_embedded::Error> {
-/// # let path = argosy_embedded::example("error");
+/// # let path = tempfile::tempdir().unwrap();
 /// let db = argosy_embedded::Db::open(&path)?;
 /// let error = db.put("", "a key has at least one byte").unwrap_err();
 /// assert_eq!(error.remedy(), argosy_embedded::Remedy::Correct);

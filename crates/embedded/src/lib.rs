@@ -4,7 +4,7 @@
 //! use argosy_embedded::{Condition, Db, WriteBatch};
 //!
 //! # fn main() -> Result<(), argosy_embedded::Error> {
-//! # let path = argosy_embedded::example("mod");
+//! # let path = tempfile::tempdir().unwrap();
 //! let db = Db::open(&path)?;
 //!
 //! // Keys and values are bytes; keys are in the order of their bytes.
@@ -87,7 +87,7 @@ pub use argosy_lsm::pins::PinError;
 pub use argosy_lsm::{Memory, Placement, Settings};
 pub use builder::{Builder, Durability};
 pub use checkpoint::Checkpoint;
-pub use db::{Db, DbStats, DeviceUse, Example, example};
+pub use db::{Db, DbStats, DeviceUse};
 pub use error::{Error, Result};
 pub use place::CLUSTER;
 pub use scan::{Scan, Snapshot};

@@ -1,7 +1,7 @@
 //! Writes that wait for the device, while a merge goes no further.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
@@ -143,12 +143,11 @@ fn a_merge_holds_up_no_sync() {
     let device = Held::new();
     let store = Store::open(Arc::<Held>::clone(&device), &StoreSettings::default()).unwrap();
     let windows = AnonymousWindows::new();
-    let settings = argosy_lsm::Settings {
-        cache_bytes: 0,
+    let settings = tiny().with(|of| {
+        of.cache_bytes = 0;
         // Flushes that nobody asks for would be counted, too.
-        flush_interval: Duration::from_secs(3600),
-        ..tiny()
-    };
+        of.logs.flush_interval = Duration::from_secs(3600);
+    });
     let engine = Arc::new(Lsm::open(&store, RegionId(0), &windows, &settings, None).unwrap());
     let pace = Arc::new(Pace::default());
     engine.set_waker({
@@ -164,8 +163,8 @@ fn a_merge_holds_up_no_sync() {
         ..ScrubPace::default()
     };
     let chores = stepper::Chores {
-        scrubber: Arc::new(Mutex::new(Scrubber::new(off))),
-        sweeping: Arc::new(RwLock::new(())),
+        scrubber: Arc::new(parking_lot::Mutex::new(Scrubber::new(off))),
+        sweeping: Arc::default(),
         uses: Arc::default(),
         store,
         memory: None,

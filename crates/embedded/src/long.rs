@@ -160,7 +160,10 @@ impl Shared {
     /// Bytes of a part: several fit the windows of a log.
     fn part_len(&self) -> u32 {
         let settings = self.engine.settings();
-        let windows = settings.window_bytes.saturating_mul(settings.window_slots);
+        let windows = settings
+            .layout
+            .window_bytes
+            .saturating_mul(settings.layout.window_slots);
         let bytes = (windows / 4).clamp(1 << 10, PART_BYTES);
         u32::try_from(bytes).expect("parts are short")
     }

@@ -24,7 +24,7 @@ use crate::shared::Shared;
 ///
 /// ```
 /// # fn main() -> Result<(), argosy_embedded::Error> {
-/// # let path = argosy_embedded::example("snapshot");
+/// # let path = tempfile::tempdir().unwrap();
 /// let db = argosy_embedded::Db::open(&path)?;
 /// db.put("k", "before")?;
 /// let snapshot = db.snapshot();
@@ -157,7 +157,7 @@ pub(crate) fn key_range<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange
 ///
 /// ```
 /// # fn main() -> Result<(), argosy_embedded::Error> {
-/// # let path = argosy_embedded::example("scan");
+/// # let path = tempfile::tempdir().unwrap();
 /// let db = argosy_embedded::Db::open(&path)?;
 /// for key in ["a", "b", "c", "d"] {
 ///     db.put(key, "")?;
@@ -199,7 +199,7 @@ impl Scan {
     ///
     /// ```
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("read-ahead");
+    /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
     /// # (0..20).try_for_each(|n| db.put(format!("user:{n:02}"), ""))?;
     /// let page: Result<Vec<_>, _> = db.prefix("user:").read_ahead_at_most(10).take(10).collect();

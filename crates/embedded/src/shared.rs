@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
 use argosy_engine::{BusyReason, EngineError, Excess, Store as _};
 use argosy_lsm::Lsm;
 use argosy_lsm::pins::Pins;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::builder::Durability;
 use crate::error::{Error, Result};
@@ -106,7 +107,7 @@ impl Shared {
     }
 
     pub(crate) fn scrubber(&self) -> MutexGuard<'_, Scrubber> {
-        self.scrubber.lock().unwrap_or_else(PoisonError::into_inner)
+        self.scrubber.lock()
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -155,7 +156,7 @@ impl Shared {
         self.closed.store(true, Ordering::Release);
         self.pace.stop();
         // Held to the end: who comes second waits for it, and is told the same.
-        let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ending = self.ending.lock();
         let threads = match std::mem::replace(&mut *ending, Ending::Ended(Ok(()))) {
             Ending::Running(threads) => threads,
             Ending::Ended(result) => {

@@ -9,7 +9,7 @@
 //! - until somebody calls, or the next segment is scrubbed, once all that was written is durable, the device says so
 //!   (the logs end in marks), nothing is under way, and a whole sleep has passed in which nobody rang.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
@@ -18,6 +18,7 @@ use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::scrub::Scrubber;
 use argosy_engine::{EngineError, Excess, Store as _};
 use argosy_lsm::Lsm;
+use parking_lot::{Mutex, RwLock};
 
 use crate::pace::{Pace, SLEEP_MAX};
 
@@ -171,8 +172,7 @@ impl<'a> Stepper<'a> {
 
     /// Reads the next segment if it is due, and says how long no other one is.
     fn scrub(&self, now: Instant) -> Option<Duration> {
-        let scrubber = self.chores.scrubber.lock();
-        let mut scrubber = scrubber.unwrap_or_else(PoisonError::into_inner);
+        let mut scrubber = self.chores.scrubber.lock();
         let left = scrubber.idle(now)?;
         if !left.is_zero() {
             return Some(left);
@@ -185,10 +185,8 @@ impl<'a> Stepper<'a> {
     /// Looks at some long values' parts if that is due, and says how long no other ones are.
     fn sweep(&mut self) -> Option<Duration> {
         // Who keeps it away may wait for room, which this thread makes.
-        let _alone = match self.chores.sweeping.try_write() {
-            Ok(alone) => alone,
-            Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
-            Err(TryLockError::WouldBlock) => return Some(REST_MAX),
+        let Some(_alone) = self.chores.sweeping.try_write() else {
+            return Some(REST_MAX);
         };
         let short = self.engine.is_full() || is_mostly_used(&self.chores.store);
         // What cannot be read is told to who wants to read it.

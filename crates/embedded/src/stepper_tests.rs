@@ -11,22 +11,21 @@ use argosy_memory::AnonymousWindows;
 use super::*;
 
 pub(crate) fn tiny() -> Settings {
-    Settings {
-        l0_bytes: 16 << 10,
-        l0_log_bytes: 256 << 10,
-        cache_bytes: 64 << 10,
-        node_bytes: 512,
-        segment_bytes: 32 << 10,
-        window_bytes: 32 << 10,
-        window_slots: 40,
-        growth_factor: 2,
-        l1_runs: 2,
-        l1_runs_max: 5,
-        number_block: 32,
-        compaction_part_bytes: 64 << 10,
-        step_bytes: 4 << 10,
-        ..Settings::default()
-    }
+    Settings::default().with(|of| {
+        of.memtables.bytes = 16 << 10;
+        of.memtables.log_bytes = 256 << 10;
+        of.cache_bytes = 64 << 10;
+        of.layout.node_bytes = 512;
+        of.layout.segment_bytes = 32 << 10;
+        of.layout.window_bytes = 32 << 10;
+        of.layout.window_slots = 40;
+        of.levels.growth_factor = 2;
+        of.levels.l1_runs = 2;
+        of.levels.l1_runs_max = 5;
+        of.levels.number_block = 32;
+        of.levels.part_bytes = 64 << 10;
+        of.levels.step_bytes = 4 << 10;
+    })
 }
 
 /// A store that is written in every step, so that hardly one of the engine's is idle, is read as a whole once in the
@@ -60,7 +59,7 @@ fn a_store_that_is_written_all_the_time_is_scrubbed() {
     let pace = Pace::default();
     let now = |step: u64| Instant::from_nanos(step * 1_000_000_000);
     let mut stepper = Stepper::new(&engine, &pace, &chores, now(0));
-    let scrubbed = || chores.scrubber.lock().unwrap().stats();
+    let scrubbed = || chores.scrubber.lock().stats();
     let (mut rests, mut steps) = (0, 0);
     while scrubbed().passes < 3 {
         steps += 1;

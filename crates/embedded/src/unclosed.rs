@@ -120,9 +120,9 @@ impl Unclosed {
         region: RegionId,
         settings: &Settings,
     ) -> Option<String> {
-        let names = LOGS
-            .iter()
-            .flat_map(|log| (0..settings.window_slots).map(|slot| window_name(region, *log, slot)));
+        let names = LOGS.iter().flat_map(|log| {
+            (0..settings.layout.window_slots).map(|slot| window_name(region, *log, slot))
+        });
         let trouble = |name: u64| {
             let file = directory.join(format!("{name:016x}.window"));
             match SharedMemory::open(&file) {
@@ -141,7 +141,7 @@ impl Unclosed {
             "{} of {} log windows are not there or cannot be used, though the store was not closed and the \
              machine has not been restarted ({first}{elsewhere})",
             troubles.len(),
-            LOGS.len() * settings.window_slots,
+            LOGS.len() * settings.layout.window_slots,
         ))
     }
 }

@@ -32,7 +32,7 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("long");
+    /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
     /// let film = vec![7; 3 << 20];
     /// db.put("film", &film)?;
@@ -64,7 +64,7 @@ impl Db {
     /// use std::time::Duration;
     ///
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("ttl");
+    /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
     /// db.put_with_ttl("session", "Ada", Duration::from_secs(3600))?;
     /// assert_eq!(db.get("session")?.as_deref(), Some(&b"Ada"[..]));
@@ -108,7 +108,7 @@ impl Db {
     /// use argosy_embedded::{KeyRange, WriteBatch};
     ///
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("delete-range");
+    /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
     /// for user in 1..=3 {
     ///     db.put(format!("user/{user}/name"), "Ada")?;
@@ -189,7 +189,7 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("swap");
+    /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
     /// assert!(db.compare_and_swap("k", None, Some(b"1"))?);
     /// assert!(!db.compare_and_swap("k", Some(b"2"), Some(b"3"))?);
@@ -234,7 +234,7 @@ impl Db {
     /// use argosy_embedded::{Change, Changed};
     ///
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("change");
+    /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
     /// assert_eq!(db.change("visits", Change::Add(1), "")?, Changed::Number(1));
     /// assert_eq!(db.change("visits", Change::Add(1), "")?, Changed::Number(2));
@@ -276,7 +276,7 @@ impl Db {
     /// use argosy_embedded::{WriteBatch, WriteOptions};
     ///
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("write-with");
+    /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"paid", b"yes")?;
@@ -313,7 +313,7 @@ impl Db {
     ///
     /// ```
     /// # fn main() -> Result<(), argosy_embedded::Error> {
-    /// # let path = argosy_embedded::example("ingest");
+    /// # let path = tempfile::tempdir().unwrap();
     /// let db = argosy_embedded::Db::open(&path)?;
     /// let squares = (0..10_000_u32).map(|n| (format!("{n:08}"), format!("{}", n * n)));
     /// assert_eq!(db.ingest(squares)?, 10_000);

@@ -268,7 +268,7 @@ pub trait Follower: Send {
         let _ = lsn;
     }
 
-    /// Has later builds merge everything up to `upto` into one level.
+    /// Requests a full compaction: later builds merge everything up to `upto` into one level.
     fn compact(&mut self, upto: Lsn) {
         let _ = upto;
     }

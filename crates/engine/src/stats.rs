@@ -44,100 +44,156 @@ pub struct LogStats {
 pub struct Stats {
     /// The levels, L1 first.
     pub levels: Vec<LevelStats>,
+    /// The size of each log.
+    pub logs: Vec<LogStats>,
+    /// All memtables.
+    pub memtables: MemtableStats,
+    /// What flushes and compactions did.
+    pub work: WorkStats,
+    /// What was written to the logs.
+    pub log_work: LogWorkStats,
+    /// The medium log.
+    pub medium: MediumStats,
+    /// Garbage collection.
+    pub gc: GcStats,
+    /// What the region takes on its device.
+    pub space: SpaceStats,
+    /// The filters of segments.
+    pub filters: FilterStats,
+    /// Writes that were refused.
+    pub busy: BusyStats,
+    /// Damaged segments, and merges that skipped some.
+    pub damage: DamageStats,
+    /// The cache, which all regions of a server share.
+    pub cache: CacheStats,
+}
+
+/// The memtables of a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemtableStats {
     /// Bytes of memory that all memtables take.
-    pub memtable_bytes: usize,
+    pub bytes: usize,
     /// Entries of all memtables, including older versions of a key.
-    pub memtable_entries: usize,
+    pub entries: usize,
     /// Memtables waiting to be flushed.
-    pub memtables_frozen: usize,
+    pub frozen: usize,
+}
+
+/// What flushes and compactions did, and what is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkStats {
     /// Memtables that were flushed to runs.
     pub flushes: u64,
     /// Compactions that merged segments.
     pub compactions: u64,
     /// Segments that moved down without being rewritten.
     pub moves: u64,
-    /// Damaged segments, and merges that skipped some.
-    pub damage: DamageStats,
     /// Bytes of segments that compactions read.
-    pub compaction_read_bytes: u64,
+    pub read_bytes: u64,
     /// Bytes of segments that flushes and compactions wrote.
-    pub segment_write_bytes: u64,
+    pub write_bytes: u64,
+    /// Bytes in levels above the threshold that starts a compaction: work that is due.
+    pub debt_bytes: u64,
+    /// Version edits that were committed.
+    pub edits: u64,
+    /// Level segments whose pointers were counted because a range tombstone had cut parts off.
+    pub counted: u64,
+}
+
+/// What was written to the logs, and what opening found in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogWorkStats {
     /// Bytes of logs that were written to the device.
-    pub log_write_bytes: u64,
+    pub write_bytes: u64,
     /// Bytes of the recovery log among them. Only recovery reads this log.
-    pub recovery_log_write_bytes: u64,
+    pub recovery_write_bytes: u64,
     /// Marks that were appended on their own, because a log went idle or the caller asked for a marked flush.
-    pub log_marks: u64,
+    pub marks: u64,
     /// Complete records found behind the end of the history when the region was opened.
     pub cut_records: u64,
     /// Log segments with such records that were kept at first and freed later because the device was full.
     pub cut_segments_given_up: u64,
     /// Log segments in use.
-    pub log_segments: usize,
-    /// The size of each log.
-    pub logs: Vec<LogStats>,
-    /// Bytes in levels above the threshold that starts a compaction: work that is due.
-    pub compaction_debt_bytes: u64,
+    pub segments: usize,
+}
+
+/// The medium log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MediumStats {
     /// Segments of the medium log in use.
-    pub medium_log_segments: usize,
+    pub log_segments: usize,
     /// Bytes of pairs in these segments that levels point to.
-    pub medium_log_refs: u64,
+    pub log_refs: u64,
     /// Segments of the medium log that flushes wrote.
-    pub medium_segments: u64,
+    pub segments: u64,
     /// Bytes of the segments that flushes wrote there.
-    pub medium_write_bytes: u64,
+    pub write_bytes: u64,
     /// Values that flushes wrote there.
-    pub medium_written: u64,
+    pub written: u64,
     /// Values that merges moved from there back into leaves.
-    pub medium_placed: u64,
+    pub placed: u64,
     /// Segments of the medium log that merges freed.
-    pub medium_freed: u64,
-    /// Version edits that were committed.
-    pub edits: u64,
+    pub freed: u64,
+}
+
+/// Garbage collection in the large log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GcStats {
     /// Bytes of the large log that no level points to, in segments whose values are all in the levels. Garbage
     /// collection could free them.
-    pub gc_debt_bytes: u64,
+    pub debt_bytes: u64,
     /// Steps of garbage collection.
-    pub gc_steps: u64,
+    pub steps: u64,
     /// Segments of the large log from which all live values were moved.
-    pub gc_segments: u64,
+    pub segments: u64,
     /// Bytes that were read from them.
-    pub gc_read_bytes: u64,
+    pub read_bytes: u64,
     /// Values that were moved.
-    pub gc_moved: u64,
+    pub moved: u64,
     /// Segments that were freed although levels pointed into them, because newer entries hid those pointers.
-    pub gc_evacuated: u64,
-    /// Level segments whose pointers were counted because a range tombstone had cut parts off.
-    pub segments_counted: u64,
+    pub evacuated: u64,
     /// Bytes of the pairs that were moved.
-    pub gc_moved_bytes: u64,
+    pub moved_bytes: u64,
     /// Values that were not moved because their keys had been written in the meantime.
-    pub gc_lost: u64,
+    pub lost: u64,
+}
+
+/// What a region takes on its device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceStats {
     /// Bytes of all segments of the region's logs and levels.
     pub allocated_bytes: u64,
     /// A lower bound of the bytes of live pairs, as far as the levels know. Pairs that are only in memtables, or may
     /// have been overwritten in a higher level, do not count.
     pub live_bytes: u64,
-    /// The cache, which all regions of a server share.
-    pub cache: CacheStats,
+}
+
+/// The filters of segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilterStats {
     /// Segments that a get did not have to read because of their filter.
-    pub filter_spared: u64,
+    pub spared: u64,
     /// Segments that a get read in vain because their filter gave a false positive.
-    pub filter_misled: u64,
+    pub misled: u64,
     /// Bytes of the cache's budget that the filters of the region's segments take.
-    pub filter_bytes: u64,
+    pub bytes: u64,
+}
+
+/// Writes that were refused, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BusyStats {
     /// Writes refused because the log windows were full.
-    pub busy_windows: u64,
+    pub windows: u64,
     /// Writes refused because too many memtables were waiting.
-    pub busy_memtable: u64,
+    pub memtable: u64,
     /// Writes refused because L1 held too many runs.
-    pub busy_debt: u64,
+    pub debt: u64,
     /// Writes refused because the region took nearly as much space as it may.
-    pub busy_space: u64,
+    pub space: u64,
     /// Writes refused because the device was full.
-    pub busy_device: u64,
+    pub device: u64,
     /// Writes refused because sorted pairs were being ingested into their range.
-    pub busy_ingest: u64,
+    pub ingest: u64,
 }
 
 /// What a cache has done since it was made, and what it holds now.

@@ -188,8 +188,8 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Has the next steps merge everything into one level. Returns the number of this request: those of an
-    /// engine rise.
+    /// Requests a full compaction: the next steps merge everything into one level. Returns the number of this
+    /// request: those of an engine rise.
     fn compact_now(&self) -> u64 {
         0
     }

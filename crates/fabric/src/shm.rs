@@ -22,11 +22,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
 use argosy_memory::{Bell, BellFile, SharedMemory, own_directory};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::{Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
 
@@ -85,20 +86,20 @@ impl ShmFabric {
             .join(format!("{:016x}", key.0))
     }
 
-    fn offered(&self) -> std::sync::MutexGuard<'_, Offered> {
+    fn offered(&self) -> MutexGuard<'_, Offered> {
         // A panic while it was held left nothing half done.
-        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.offered.lock()
     }
 
     fn bell_of(&self, peer: ServerId) -> Option<Arc<BellFile>> {
-        let known = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.peers.read();
         if let Some(bell) = known.get(&peer) {
             return Some(Arc::clone(bell));
         }
         drop(known);
         let path = server_dir(&self.root, peer).join("bell");
         let bell = Arc::new(BellFile::open(&path).ok()?);
-        let mut known = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.peers.write();
         Some(Arc::clone(known.entry(peer).or_insert(bell)))
     }
 }
@@ -157,7 +158,7 @@ impl Fabric for ShmFabric {
         }
         let incarnation = memory.incarnation();
         // The peer may have made a new bell since: look for it at the next ring.
-        let mut bells = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut bells = self.peers.write();
         bells.remove(&peer);
         Ok(Box::new(ShmRemote {
             memory,

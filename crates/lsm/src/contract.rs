@@ -29,7 +29,7 @@ impl argosy_engine::Settings for Settings {
     fn start(&self) -> Arc<dyn Engine> {
         Arc::new(Started {
             cache: Arc::new(NodeCache::new(self.cache_bytes)),
-            logs: self.logs(),
+            logs: self.layout.logs(),
             settings: self.clone(),
         })
     }
@@ -66,7 +66,7 @@ impl Engine for Started {
     }
 
     fn addresses(&self) -> AddressMode {
-        self.settings.addresses
+        self.settings.layout.addresses
     }
 
     fn cache(&self) -> Arc<dyn Cache> {
@@ -95,7 +95,7 @@ impl Engine for Started {
     }
 
     fn claim(&self, store: &Arc<Store>, entry: &RegionEntry) -> SetAside {
-        let segment_bytes = u32::try_from(self.settings.segment_bytes);
+        let segment_bytes = u32::try_from(self.settings.layout.segment_bytes);
         let segment_bytes = segment_bytes.expect("settings are validated");
         set_aside::claim(store, entry, segment_bytes)
     }
@@ -250,7 +250,7 @@ impl Follower for Passive {
     }
 
     fn addresses(&self) -> AddressMode {
-        self.replica.settings().addresses
+        self.replica.settings().layout.addresses
     }
 
     fn take_rewritten(&mut self) -> Rewritten {

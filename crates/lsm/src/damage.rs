@@ -16,7 +16,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
@@ -25,6 +24,7 @@ use argosy_device::{DeviceError, OpKind, Waker};
 use argosy_engine::EngineError;
 pub use argosy_engine::damage::DamagedSegment;
 pub use argosy_engine::stats::DamageStats;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::memtable::range_tombstones::{left_of, union};
 use crate::version::{Run, Version};
@@ -70,20 +70,16 @@ pub struct Damages {
 
 impl Damages {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Whom to wake from now on when something becomes known.
     pub(crate) fn set_waker(&self, waker: Waker) {
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+        *self.waker.lock() = Some(waker);
     }
 
     fn wake(&self) {
-        let waker = self
-            .waker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let waker = self.waker.lock().clone();
         if let Some(waker) = waker {
             waker();
         }

@@ -76,6 +76,9 @@ pub use db::Lsm;
 pub use edit::{Edit, LevelSegment, LogPoint, LogSegment};
 pub use memory::Memory;
 pub use replica::{Replica, ReplicaError};
-pub use settings::{Compaction, Mutants, Placement, Settings};
+pub use settings::{
+    Compaction, Layout, LevelSettings, LogSettings, MemtableSettings, Mutants, Placement, Settings,
+    SpaceSettings, ValueSettings,
+};
 pub use storage::{Storage, StorageError};
 pub use version::Version;

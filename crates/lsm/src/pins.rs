@@ -16,8 +16,8 @@
 //! adds. What a pin shows is everything up to the LSN before its `replay_from`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::codec::{Reader, put_string};
 use argosy_base::{DeviceSegment, Lsn, Moment, RegionId, SegmentNumber};
@@ -25,6 +25,7 @@ use argosy_device::{DeviceError, RegionEntry, Store};
 pub use argosy_engine::catalog::FIRST_PIN;
 use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_log::value::reach;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::edit::Edit;
 use crate::manifest::{self, Manifest, ManifestError, ManifestRecord};
@@ -178,14 +179,14 @@ impl Pins {
         Ok(Self {
             store: Arc::clone(store),
             region,
-            segment_bytes: settings.segment_bytes,
+            segment_bytes: settings.layout.segment_bytes,
             shape: Shape::of(settings),
             pins: Mutex::new(pins),
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Pin>>> {
-        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pins.lock()
     }
 
     /// All pins, by name.
@@ -304,7 +305,8 @@ pub fn read(
     let corrupt = |what| PinError::Corrupt(entry.region, what);
     let shape = Shape::from_word(entry.words[1]);
     let shape = shape.ok_or_else(|| corrupt("its address mode or sizes are of a later version"))?;
-    let segment_bytes = u32::try_from(settings.segment_bytes).expect("settings are validated");
+    let segment_bytes =
+        u32::try_from(settings.layout.segment_bytes).expect("settings are validated");
     let replayed = manifest::replay(store, entry, segment_bytes)?;
     let [record] = replayed.records.as_slice() else {
         return Err(corrupt("its manifest does not have one record"));

@@ -1,18 +1,14 @@
 //! What can be set about a region's storage. Plain data: a server reads it from its configuration,
 //! a test or the simulator makes everything small so that little data does much.
 //!
-//! All members of a group use the same geometry (`node_bytes`, `segment_bytes`, `window_bytes`,
-//! `window_slots`) and the same `addresses`, since they hold equal bytes; the rest may differ from
+//! All members of a group use the same [`Layout`], since they hold equal bytes; the rest may differ from
 //! member to member.
 
-use std::time::Duration;
+mod groups;
 
-use argosy_base::AddressMode;
-use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_engine::LogSpec;
-
-use crate::level::format::segment_bytes_min;
-use crate::names::logs::{LOGS, log_name};
+pub use groups::{
+    Layout, LevelSettings, LogSettings, MemtableSettings, SpaceSettings, ValueSettings,
+};
 
 /// Most segments that a merge has finished and holds the bytes of: one that is being written, one that is being
 /// shipped, and one that was just finished. A medium segment may come on top that ends with the last.
@@ -124,64 +120,21 @@ impl Mutants {
 /// Settings of one region's storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes of one memtable before it is frozen.
-    pub l0_bytes: usize,
-    /// Most bytes of both logs, padding included, that one memtable may stand for before it is frozen.
-    pub l0_log_bytes: u64,
-    /// Most memtables, the active one included; writers wait beyond.
-    pub memtables_max: usize,
-    /// Bytes that memtables may take before the cache gives way to them. All that there may be unless it is
-    /// said; those that only snapshots see come on top.
-    pub memtable_share_bytes: Option<usize>,
+    /// How logs and levels are cut, and what their pointers name. Equal at all members of a group, since they hold
+    /// equal bytes.
+    pub layout: Layout,
+    /// How large memtables become.
+    pub memtables: MemtableSettings,
+    /// When logs are flushed, and when they rest.
+    pub logs: LogSettings,
+    /// How levels grow, and how they are compacted.
+    pub levels: LevelSettings,
+    /// Where values lie.
+    pub values: ValueSettings,
+    /// How much a region may take on its device before garbage is collected.
+    pub space: SpaceSettings,
     /// Bytes of the cache of nodes and records.
     pub cache_bytes: usize,
-    /// Bytes of a leaf; a power of two from 512 to 32 KiB.
-    pub node_bytes: usize,
-    /// Bytes of each segment that are used: whole blocks, at most [`SEGMENT_SIZE`].
-    pub segment_bytes: usize,
-    /// Bytes of a log window: at least two blocks, a divisor of `segment_bytes`.
-    pub window_bytes: usize,
-    /// Windows of each log, at least 2.
-    pub window_slots: usize,
-    /// How many times larger a level may be than the one above it; at least 2.
-    pub growth_factor: u32,
-    /// Sorted runs in L1 that start a compaction into L2; fewer do once reads trigger it. Up to a third more
-    /// are awaited while L2 holds more than four times as much as they do.
-    pub l1_runs: usize,
-    /// Sorted runs in L1 at which writers wait.
-    pub l1_runs_max: usize,
-    /// Where values are kept.
-    pub placement: Placement,
-    /// What the pointers inside level segments name. A region stays as it was made.
-    pub addresses: AddressMode,
-    /// Pairs of fewer bytes are small.
-    pub small_bytes: usize,
-    /// Pairs of at least as many bytes are large.
-    pub large_bytes: usize,
-    /// Log records become durable at least this often.
-    pub flush_interval: Duration,
-    /// How long nothing is appended before the log windows give their memory back.
-    pub rest_after: Duration,
-    /// How many segment numbers are reserved by one edit.
-    pub number_block: u64,
-    /// What the medium log may take on the device, in hundredths of what the levels take, beside as much as
-    /// all memtables and the runs of L1: beyond, levels are merged earlier. 0: there is no medium log.
-    pub medium_log_percent: u32,
-    /// Levels from which on flushes put values into the medium log. With less than 3, none between spares
-    /// rewriting them.
-    pub medium_levels_min: usize,
-    /// What a compaction takes of a level. May change from one opening to the next: levels that were
-    /// made in the other way are read as they are, until they are merged.
-    pub compaction: Compaction,
-    /// What the region may take on the device, in hundredths of what lives in it, beside the
-    /// [floor](Self::space_floor): beyond, dead values are collected. At least 100.
-    pub max_space_amplification: u32,
-    /// In place of the [floor](Self::space_floor) that follows from other settings.
-    pub space_floor_bytes: Option<u64>,
-    /// Input bytes that one part of a compaction aims at.
-    pub compaction_part_bytes: u64,
-    /// Bytes that one background step reads or merges at most, roughly.
-    pub step_bytes: usize,
     /// Opening goes on where windows that a killed process left are damaged in front of records that they
     /// hold: the history then ends where they are damaged. Only regions without other members ask.
     pub accept_loss: bool,
@@ -195,32 +148,13 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            l0_bytes: 64 << 20,
-            l0_log_bytes: 256 << 20,
-            memtables_max: 3,
-            memtable_share_bytes: None,
+            layout: Layout::default(),
+            memtables: MemtableSettings::default(),
+            logs: LogSettings::default(),
+            levels: LevelSettings::default(),
+            values: ValueSettings::default(),
+            space: SpaceSettings::default(),
             cache_bytes: 64 << 20,
-            node_bytes: 4 << 10,
-            segment_bytes: SEGMENT_SIZE,
-            window_bytes: 512 << 10,
-            window_slots: 4,
-            growth_factor: 8,
-            l1_runs: 12,
-            l1_runs_max: 24,
-            placement: Placement::Hybrid,
-            addresses: AddressMode::Logical,
-            small_bytes: 100,
-            large_bytes: 1000,
-            flush_interval: Duration::from_secs(1),
-            rest_after: Duration::from_secs(30),
-            number_block: 1024,
-            medium_log_percent: 200,
-            medium_levels_min: 3,
-            compaction: Compaction::Partial,
-            max_space_amplification: 150,
-            space_floor_bytes: None,
-            compaction_part_bytes: 32 << 20,
-            step_bytes: 256 << 10,
             accept_loss: false,
             check_frees: cfg!(debug_assertions),
             mutants: Mutants::default(),
@@ -241,40 +175,27 @@ pub struct SettingsError {
 }
 
 impl Settings {
-    /// How logs are cut into segments and windows.
+    /// These settings with `change` made to them.
     #[must_use]
-    pub fn log_geometry(&self) -> argosy_log::Geometry {
-        argosy_log::Geometry::new(self.segment_bytes, self.window_bytes, self.window_slots)
-    }
-
-    /// The logs of a region.
-    #[must_use]
-    pub fn logs(&self) -> [LogSpec; LOGS.len()] {
-        let geometry = self.log_geometry();
-        LOGS.map(|id| LogSpec {
-            id,
-            name: log_name(id),
-            slots: geometry.slots(),
-            window_bytes: geometry.window_bytes() as usize,
-            slot_bytes: geometry.slot_bytes(),
-        })
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
     }
 
     /// Small sizes for tests: little data fills many windows and segments.
     #[must_use]
     pub fn small() -> Self {
-        Self {
-            l0_bytes: 64 << 10,
-            l0_log_bytes: 256 << 10,
-            cache_bytes: 256 << 10,
-            node_bytes: 1024,
-            segment_bytes: 32 << 10,
-            window_bytes: 16 << 10,
-            number_block: 64,
-            compaction_part_bytes: 128 << 10,
-            step_bytes: 16 << 10,
-            ..Self::default()
-        }
+        Self::default().with(|of| {
+            of.memtables.bytes = 64 << 10;
+            of.memtables.log_bytes = 256 << 10;
+            of.cache_bytes = 256 << 10;
+            of.layout.node_bytes = 1024;
+            of.layout.segment_bytes = 32 << 10;
+            of.layout.window_bytes = 16 << 10;
+            of.levels.number_block = 64;
+            of.levels.part_bytes = 128 << 10;
+            of.levels.step_bytes = 16 << 10;
+        })
     }
 
     /// Segments that a device with `regions` regions keeps from writers, so that it can be emptied
@@ -291,24 +212,10 @@ impl Settings {
     #[must_use]
     pub fn reserve_segments(&self, regions: usize) -> u32 {
         const MERGE: usize = 2 * FULL_PART_MAX;
-        let flush = (self.l0_bytes + self.l0_bytes / 8) / self.segment_bytes + 2;
+        let flush =
+            (self.memtables.bytes + self.memtables.bytes / 8) / self.layout.segment_bytes + 2;
         let reserve = 2 * (flush + MERGE) * regions.max(1);
         u32::try_from(reserve).unwrap_or(u32::MAX)
-    }
-
-    /// Bytes of memory that flushes, merges and log writes of a region have in hand at most, roughly: of a
-    /// flush and a merge at once, the segments that each holds, and what is read ahead.
-    #[must_use]
-    pub const fn work_bytes(&self) -> usize {
-        let held = HELD_MAX + 1;
-        let windows = self.window_slots * self.window_bytes;
-        (held + 1) * self.segment_bytes + windows
-    }
-
-    /// Bytes of the log windows.
-    #[must_use]
-    pub const fn windows_bytes(&self) -> usize {
-        LOGS.len() * self.window_slots * self.window_bytes
     }
 
     /// Gives the cache what is left of `memory` bytes beside windows, merges, `kept` bytes of buffers that are
@@ -316,11 +223,16 @@ impl Settings {
     /// leave, or fewer, the allocator cannot give back what lies between those that stay. To a third memtable, as to
     /// those that only snapshots see, the cache gives way. Returns what all but the cache and that sixteenth take.
     pub fn divide(&mut self, memory: usize, kept: usize) -> usize {
-        let share = self.memtables_max.min(2).saturating_mul(self.l0_bytes);
-        self.memtable_share_bytes = Some(share);
+        let share = self
+            .memtables
+            .count_max
+            .min(2)
+            .saturating_mul(self.memtables.bytes);
+        self.memtables.share_bytes = Some(share);
         let work = self
+            .layout
             .windows_bytes()
-            .saturating_add(self.work_bytes() + kept);
+            .saturating_add(self.layout.work_bytes() + kept);
         let fixed = share.saturating_add(work);
         let left = memory.saturating_sub(fixed);
         self.cache_bytes = left - left / 16;
@@ -330,138 +242,107 @@ impl Settings {
     /// Lets memtables stand for at most a 32nd of a device of `segments` segments each, so that
     /// logs find room beside what lives.
     pub(crate) fn fit_device(&mut self, segments: u32) {
-        let share = u64::from(segments) * self.segment_bytes as u64 / 32;
-        self.l0_log_bytes = self.l0_log_bytes.min(share.max(4096));
+        let share = u64::from(segments) * self.layout.segment_bytes as u64 / 32;
+        self.memtables.log_bytes = self.memtables.log_bytes.min(share.max(4096));
     }
 
     /// Bytes that a region may take whatever lives in it, beside the logs of its memtables: a few segments
     /// that are begun.
     #[must_use]
     pub fn space_floor(&self) -> u64 {
-        let derived = 8 * self.segment_bytes as u64;
-        self.space_floor_bytes.unwrap_or(derived)
-    }
-
-    /// The most sorted runs in L1 that are awaited before a compaction starts.
-    pub(crate) fn l1_runs_awaited_max(&self) -> usize {
-        let most = self.l1_runs + self.l1_runs / 3;
-        // Writers are slowed from the midpoint on.
-        most.min(self.l1_runs.midpoint(self.l1_runs_max))
+        let derived = 8 * self.layout.segment_bytes as u64;
+        self.space.floor_bytes.unwrap_or(derived)
     }
 
     /// Bytes that the medium log may take where the levels take `level_bytes`.
     pub(crate) fn medium_log_bound(&self, level_bytes: u64) -> u64 {
-        if self.medium_log_percent == 0 {
+        if self.values.medium_log_percent == 0 {
             return 0;
         }
-        let share = u128::from(level_bytes) * u128::from(self.medium_log_percent) / 100;
-        let runs = (self.l1_runs + self.memtables_max) * self.l0_bytes;
+        let share = u128::from(level_bytes) * u128::from(self.values.medium_log_percent) / 100;
+        let runs = (self.levels.l1_runs + self.memtables.count_max) * self.memtables.bytes;
         u64::try_from(share)
             .unwrap_or(u64::MAX)
             .saturating_add(runs as u64)
     }
 
-    /// Bytes that the logs of its memtables may take.
-    #[must_use]
-    pub const fn memtable_log_bytes_max(&self) -> u64 {
-        self.memtables_max as u64 * self.l0_log_bytes
-    }
-
     /// Bytes that a region may take in which `live` bytes live, beside the logs of its memtables.
     pub(crate) fn space_bound(&self, live: u64) -> u64 {
-        let scaled = u128::from(live) * u128::from(self.max_space_amplification) / 100;
+        let scaled = u128::from(live) * u128::from(self.space.amplification_max) / 100;
         let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
         scaled.max(live).saturating_add(self.space_floor())
     }
 
     /// Finds the first setting that cannot work.
     pub fn validate(&self) -> Result<(), SettingsError> {
-        let rules = [
-            (
-                "node_bytes",
-                self.node_bytes,
-                self.node_bytes.is_power_of_two() && (512..=32 << 10).contains(&self.node_bytes),
-                "a power of two from 512 to 32768",
-            ),
-            (
-                "segment_bytes",
-                self.segment_bytes,
-                whole_blocks(self.segment_bytes)
-                    && self.segment_bytes <= SEGMENT_SIZE
-                    && self.segment_bytes >= segment_bytes_min(self.node_bytes),
-                "whole blocks, from 20480 to 2097152, and at least a node and 12288 more",
-            ),
-            (
-                "window_bytes",
-                self.window_bytes,
-                whole_blocks(self.window_bytes)
-                    && self.window_bytes >= 2 * BLOCK_SIZE
-                    && self.segment_bytes.is_multiple_of(self.window_bytes),
-                "at least two blocks of 4096, and a divisor of segment_bytes",
-            ),
-            (
-                "window_slots",
-                self.window_slots,
-                (2..=1024).contains(&self.window_slots),
-                "2 to 1024",
-            ),
+        self.layout.validate()?;
+        check(&[
             (
                 "growth_factor",
-                self.growth_factor as usize,
-                (2..=64).contains(&self.growth_factor),
+                self.levels.growth_factor as usize,
+                (2..=64).contains(&self.levels.growth_factor),
                 "2 to 64",
             ),
             (
                 "l1_runs",
-                self.l1_runs,
-                (1..=64).contains(&self.l1_runs),
+                self.levels.l1_runs,
+                (1..=64).contains(&self.levels.l1_runs),
                 "1 to 64",
             ),
             (
                 "l1_runs_max",
-                self.l1_runs_max,
-                self.l1_runs_max > self.l1_runs,
+                self.levels.l1_runs_max,
+                self.levels.l1_runs_max > self.levels.l1_runs,
                 "more than l1_runs",
             ),
             (
                 "memtables_max",
-                self.memtables_max,
-                self.memtables_max >= 2,
+                self.memtables.count_max,
+                self.memtables.count_max >= 2,
                 "at least 2",
             ),
             (
                 "large_bytes",
-                self.large_bytes,
-                self.large_bytes >= self.small_bytes,
+                self.values.large_bytes,
+                self.values.large_bytes >= self.values.small_bytes,
                 "at least what small pairs have (100 unless it is said)",
             ),
-        ];
-        for (name, value, holds, must) in rules {
-            if !holds {
-                let value = value as u64;
-                return Err(SettingsError { name, value, must });
-            }
-        }
+        ])?;
         self.validate_bytes()
     }
 
     /// The settings that count bytes or segments and only have to be large enough.
     fn validate_bytes(&self) -> Result<(), SettingsError> {
         let at_least = [
-            ("l0_bytes", self.l0_bytes as u64, 4096, "at least 4096"),
-            ("l0_log_bytes", self.l0_log_bytes, 4096, "at least 4096"),
-            ("step_bytes", self.step_bytes as u64, 4096, "at least 4096"),
-            ("number_block", self.number_block, 16, "at least 16"),
+            (
+                "l0_bytes",
+                self.memtables.bytes as u64,
+                4096,
+                "at least 4096",
+            ),
+            (
+                "l0_log_bytes",
+                self.memtables.log_bytes,
+                4096,
+                "at least 4096",
+            ),
+            (
+                "step_bytes",
+                self.levels.step_bytes as u64,
+                4096,
+                "at least 4096",
+            ),
+            ("number_block", self.levels.number_block, 16, "at least 16"),
             (
                 "max_space_amplification",
-                self.max_space_amplification.into(),
+                self.space.amplification_max.into(),
                 100,
                 "at least 100",
             ),
             (
                 "compaction_part_bytes",
-                self.compaction_part_bytes,
-                self.segment_bytes as u64,
+                self.levels.part_bytes,
+                self.layout.segment_bytes as u64,
                 "at least segment_bytes",
             ),
         ];
@@ -474,12 +355,22 @@ impl Settings {
     }
 }
 
-fn whole_blocks(bytes: usize) -> bool {
-    bytes.is_multiple_of(BLOCK_SIZE)
+/// A setting's name and value, whether it can work, and what it must be.
+type Rule = (&'static str, usize, bool, &'static str);
+
+/// Finds the first of `rules` that is broken.
+fn check(rules: &[Rule]) -> Result<(), SettingsError> {
+    let broken = rules.iter().find(|(_, _, holds, _)| !holds);
+    broken.map_or(Ok(()), |&(name, value, _, must)| {
+        let value = value as u64;
+        Err(SettingsError { name, value, must })
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use argosy_base::limits::BLOCK_SIZE;
+
     use super::*;
 
     #[test]
@@ -493,45 +384,27 @@ mod tests {
         let broken: [(&str, Settings); 6] = [
             (
                 "window_bytes",
-                Settings {
-                    window_bytes: BLOCK_SIZE,
-                    ..Settings::small()
-                },
+                Settings::small().with(|of| of.layout.window_bytes = BLOCK_SIZE),
             ),
             (
                 "node_bytes",
-                Settings {
-                    node_bytes: 1000,
-                    ..Settings::small()
-                },
+                Settings::small().with(|of| of.layout.node_bytes = 1000),
             ),
             (
                 "segment_bytes",
-                Settings {
-                    segment_bytes: 4 << 20,
-                    ..Settings::small()
-                },
+                Settings::small().with(|of| of.layout.segment_bytes = 4 << 20),
             ),
             (
                 "window_bytes",
-                Settings {
-                    window_bytes: 12 << 10,
-                    ..Settings::small()
-                },
+                Settings::small().with(|of| of.layout.window_bytes = 12 << 10),
             ),
             (
                 "window_slots",
-                Settings {
-                    window_slots: 1,
-                    ..Settings::small()
-                },
+                Settings::small().with(|of| of.layout.window_slots = 1),
             ),
             (
                 "number_block",
-                Settings {
-                    number_block: 1,
-                    ..Settings::small()
-                },
+                Settings::small().with(|of| of.levels.number_block = 1),
             ),
         ];
         for (name, settings) in broken {

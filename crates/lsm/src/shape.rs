@@ -95,11 +95,11 @@ impl Shape {
     #[must_use]
     pub const fn of(settings: &Settings) -> Self {
         Self {
-            addresses: settings.addresses,
+            addresses: settings.layout.addresses,
             sizes: Some(Sizes {
-                segment_bytes: settings.segment_bytes,
-                window_bytes: settings.window_bytes,
-                window_slots: settings.window_slots,
+                segment_bytes: settings.layout.segment_bytes,
+                window_bytes: settings.layout.window_bytes,
+                window_slots: settings.layout.window_slots,
             }),
         }
     }
@@ -140,14 +140,13 @@ impl Shape {
     /// `settings`, with what the region says in their place.
     #[must_use]
     pub fn apply(self, settings: &Settings) -> Settings {
-        let mut settings = Settings {
-            addresses: self.addresses,
-            ..settings.clone()
-        };
+        let mut settings = settings
+            .clone()
+            .with(|of| of.layout.addresses = self.addresses);
         if let Some(sizes) = self.sizes {
-            settings.segment_bytes = sizes.segment_bytes;
-            settings.window_bytes = sizes.window_bytes;
-            settings.window_slots = sizes.window_slots;
+            settings.layout.segment_bytes = sizes.segment_bytes;
+            settings.layout.window_bytes = sizes.window_bytes;
+            settings.layout.window_slots = sizes.window_slots;
         }
         settings
     }
@@ -161,12 +160,12 @@ pub fn check(entry: &RegionEntry, settings: &Settings) -> Result<(), ShapeError>
     let region = entry.region;
     let found = Shape::from_word(entry.words[1]);
     let addresses = found.map(|shape| shape.addresses);
-    if addresses != Some(settings.addresses) {
+    if addresses != Some(settings.layout.addresses) {
         let unknown = || format!("{:#x} of a later version", entry.words[1]);
         return Err(ShapeError::OtherAddresses {
             region,
             found: addresses.map_or_else(unknown, |mode| mode.name().to_owned()),
-            wanted: settings.addresses,
+            wanted: settings.layout.addresses,
         });
     }
     found
@@ -176,9 +175,21 @@ pub fn check(entry: &RegionEntry, settings: &Settings) -> Result<(), ShapeError>
 
 fn check_sizes(region: RegionId, sizes: Sizes, settings: &Settings) -> Result<(), ShapeError> {
     let pairs = [
-        ("segment_bytes", sizes.segment_bytes, settings.segment_bytes),
-        ("window_bytes", sizes.window_bytes, settings.window_bytes),
-        ("window_slots", sizes.window_slots, settings.window_slots),
+        (
+            "segment_bytes",
+            sizes.segment_bytes,
+            settings.layout.segment_bytes,
+        ),
+        (
+            "window_bytes",
+            sizes.window_bytes,
+            settings.layout.window_bytes,
+        ),
+        (
+            "window_slots",
+            sizes.window_slots,
+            settings.layout.window_slots,
+        ),
     ];
     match pairs.into_iter().find(|(_, found, given)| found != given) {
         Some((name, found, given)) => Err(ShapeError::OtherSize {
@@ -201,10 +212,8 @@ mod tests {
     fn what_a_region_was_made_with_comes_back() {
         for settings in [Settings::default(), Settings::small()] {
             for addresses in AddressMode::ALL {
-                let shape = Shape::of(&Settings {
-                    addresses,
-                    ..settings.clone()
-                });
+                let settings = settings.clone().with(|of| of.layout.addresses = addresses);
+                let shape = Shape::of(&settings);
                 assert_eq!(Shape::from_word(shape.to_word()), Some(shape));
             }
         }
@@ -258,12 +267,11 @@ mod tests {
             ("window_slots", (2 << 20, 512 << 10, 8)),
         ] {
             let (segment_bytes, window_bytes, window_slots) = sizes;
-            let settings = Settings {
-                segment_bytes,
-                window_bytes,
-                window_slots,
-                ..made.clone()
-            };
+            let settings = made.clone().with(|of| {
+                of.layout.segment_bytes = segment_bytes;
+                of.layout.window_bytes = window_bytes;
+                of.layout.window_slots = window_slots;
+            });
             let error = check(&stored, &settings).unwrap_err();
             assert!(error.to_string().contains(name), "{error}");
             assert_eq!(

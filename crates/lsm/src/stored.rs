@@ -34,7 +34,7 @@ impl StoredVersion {
         Self {
             version,
             damages,
-            geometry: settings.log_geometry(),
+            geometry: settings.layout.log_geometry(),
         }
     }
 }

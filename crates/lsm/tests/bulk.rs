@@ -98,10 +98,10 @@ fn parts_that_wait_together_are_ingested_together_without_a_log() {
     assert_eq!(all(&engine), pairs(0..800));
     let after = engine.stats();
     assert_eq!(
-        after.recovery_log_write_bytes,
-        before.recovery_log_write_bytes
+        after.log_work.recovery_write_bytes,
+        before.log_work.recovery_write_bytes
     );
-    assert_eq!((after.flushes, after.compactions), (0, 0));
+    assert_eq!((after.work.flushes, after.work.compactions), (0, 0));
     let version = engine.version();
     assert_eq!(version.deepest(), 2);
     assert!(version.level(1).is_none_or(|level| level.runs.is_empty()));
@@ -133,7 +133,7 @@ fn a_part_whose_range_is_bound_is_refused_and_the_next_is_not() {
             (third, DONE.to_owned())
         ]
     );
-    assert_eq!(engine.stats().flushes, 1);
+    assert_eq!(engine.stats().work.flushes, 1);
     let numbers = [50].into_iter().chain(100..200).chain(250..300);
     let found = all(&engine);
     assert_eq!(
@@ -145,10 +145,7 @@ fn a_part_whose_range_is_bound_is_refused_and_the_next_is_not() {
 /// A part that goes over damaged bytes is refused; the region goes on.
 #[test]
 fn a_part_whose_range_cannot_be_read_is_refused_and_the_next_is_not() {
-    let settings = Settings {
-        cache_bytes: 0,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.cache_bytes = 0);
     let mut machine = Machine::new(settings, 256, 4);
     let engine = machine.open();
     for n in (0..100).chain(200..300) {

@@ -22,11 +22,10 @@ const KEYS: u64 = 400;
 const VALUE_BYTES: u64 = 4000;
 
 fn settings() -> Settings {
-    Settings {
-        l0_log_bytes: 128 << 10,
-        window_slots: 8,
-        ..tiny()
-    }
+    tiny().with(|of| {
+        of.memtables.log_bytes = 128 << 10;
+        of.layout.window_slots = 8;
+    })
 }
 
 struct Rig {
@@ -122,7 +121,7 @@ impl Rig {
 
     fn used(&self) -> u64 {
         let used = self.machine.store.as_ref().unwrap().used();
-        u64::from(used) * self.machine.settings.segment_bytes as u64
+        u64::from(used) * self.machine.settings.layout.segment_bytes as u64
     }
 }
 
@@ -150,25 +149,19 @@ fn compare(snapshot: &dyn Snapshot, expected: &Pairs, what: &str) {
 fn ways() -> [Settings; 3] {
     [
         settings(),
-        Settings {
-            addresses: AddressMode::Rewrite,
-            ..settings()
-        },
-        Settings {
-            compaction: Compaction::WholeLevel,
-            ..settings()
-        },
+        settings().with(|of| of.layout.addresses = AddressMode::Rewrite),
+        settings().with(|of| of.levels.compaction = Compaction::WholeLevel),
     ]
 }
 
 /// Bytes of what is not part of a version yet, or will not be for much longer: what a flush and a merge write,
 /// and, where pointers hold places, a batch of victims that wait for merges.
 fn in_flight(settings: &Settings) -> u64 {
-    let segment = settings.segment_bytes as u64;
-    let flush = (settings.l0_bytes + settings.l0_bytes / 8) as u64 / segment + 2;
+    let segment = settings.layout.segment_bytes as u64;
+    let flush = (settings.memtables.bytes + settings.memtables.bytes / 8) as u64 / segment + 2;
     // A part, and one segment more at either end of it in each level.
-    let merge = 2 * (settings.compaction_part_bytes / segment + 2);
-    let victims = match settings.addresses {
+    let merge = 2 * (settings.levels.part_bytes / segment + 2);
+    let victims = match settings.layout.addresses {
         AddressMode::Logical => 0,
         AddressMode::Rewrite => settings.space_floor(),
     };
@@ -179,7 +172,7 @@ fn in_flight(settings: &Settings) -> u64 {
 fn what_is_overwritten_does_not_fill_the_device() {
     for (seed, settings) in (1..).zip(ways()) {
         // Segments of logs that are declared before they are needed are in it.
-        let logs = settings.memtable_log_bytes_max() + settings.windows_bytes() as u64;
+        let logs = settings.memtables.log_bytes_max() + settings.layout.windows_bytes() as u64;
         let floor = settings.space_floor() + logs;
         let in_flight = in_flight(&settings);
         let mut rig = Rig::new(settings, seed);
@@ -206,7 +199,7 @@ fn what_is_overwritten_does_not_fill_the_device() {
         let engine = rig.engine();
         let stats = engine.stats();
         rig.machine.assert_no_leak(engine);
-        assert!(stats.gc_moved > 100, "{stats:#?}");
+        assert!(stats.gc.moved > 100, "{stats:#?}");
         let bound = rig.live() / 2 * 3 + floor;
         assert!(rig.used() <= bound, "{} {bound}: {stats:#?}", rig.used());
         assert_eq!(rig.refused, 0, "most {most}, bound {bound}: {stats:#?}");
@@ -226,7 +219,7 @@ fn snapshots_keep_their_view_while_values_move() {
         rig.put();
         rig.step();
     }
-    let moved = rig.engine().stats().gc_moved;
+    let moved = rig.engine().stats().gc.moved;
     let snapshot = rig.engine().snapshot();
     let seen = rig.model.clone();
     for _ in 0..150 {
@@ -235,7 +228,7 @@ fn snapshots_keep_their_view_while_values_move() {
             rig.step();
         }
     }
-    assert!(rig.engine().stats().gc_moved > moved);
+    assert!(rig.engine().stats().gc.moved > moved);
     compare(&*snapshot, &seen, "the snapshot");
     drop(snapshot);
     rig.rest();
@@ -258,7 +251,7 @@ fn a_move_loses_against_a_write() {
                 same &= pairs(&*rig.engine().snapshot()) == rig.model;
             }
         }
-        (same, rig.engine().stats().gc_lost)
+        (same, rig.engine().stats().gc.lost)
     };
     let (same, lost) = run(false);
     assert!(same && lost > 0, "{lost}");
@@ -268,10 +261,7 @@ fn a_move_loses_against_a_write() {
 /// On a device that is too small for the bound, what is dead is collected all the same.
 #[test]
 fn a_full_device_is_collected() {
-    let settings = Settings {
-        space_floor_bytes: Some(1 << 40),
-        ..settings()
-    };
+    let settings = settings().with(|of| of.space.floor_bytes = Some(1 << 40));
     let mut rig = Rig::new(settings, 7);
     for _ in 0..4000 {
         rig.put();
@@ -280,7 +270,7 @@ fn a_full_device_is_collected() {
     rig.rest();
     rig.compare("at rest");
     let stats = rig.engine().stats();
-    assert!(stats.gc_moved > 0, "{stats:#?}");
+    assert!(stats.gc.moved > 0, "{stats:#?}");
     rig.restart(Crash::Kill);
     rig.compare("after a kill");
     rig.machine.assert_no_leak(rig.engine());
@@ -293,12 +283,11 @@ fn what_lives_is_known_before_merges_find_it() {
     const PAIRS: u64 = 1500;
     const BYTES: u64 = 1000;
     for (seed, settings) in (1..).zip(ways()) {
-        let settings = Settings {
-            space_floor_bytes: Some(1 << 30),
-            l1_runs: 60,
-            l1_runs_max: 80,
-            ..settings
-        };
+        let settings = settings.with(|of| {
+            of.space.floor_bytes = Some(1 << 30);
+            of.levels.l1_runs = 60;
+            of.levels.l1_runs_max = 80;
+        });
         let mut machine = Machine::new(settings.clone(), 1024, seed);
         let engine = machine.open();
         let mut choices = Choices::new(seed);
@@ -328,7 +317,7 @@ fn what_lives_is_known_before_merges_find_it() {
                 "{runs} runs, none merged"
             );
             let levels: u64 = stats.levels.iter().map(|level| level.bytes).sum();
-            let values = stats.live_bytes - levels;
+            let values = stats.space.live_bytes - levels;
             let close = PAIRS * BYTES / 10 * 9..PAIRS * BYTES / 10 * 11;
             assert!(close.contains(&values), "{values} bytes, round {round}");
         }

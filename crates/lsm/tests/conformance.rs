@@ -65,11 +65,10 @@ impl FullHost for Clocked {
 }
 
 fn suite(placement: Placement, addresses: AddressMode) {
-    suite_with(Settings {
-        placement,
-        addresses,
-        ..tiny()
-    });
+    suite_with(tiny().with(|of| {
+        of.values.placement = placement;
+        of.layout.addresses = addresses;
+    }));
 }
 
 fn suite_with(settings: Settings) {

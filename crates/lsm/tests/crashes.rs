@@ -238,7 +238,10 @@ fn run(mut machine: Machine, writes: usize, every: u64, seed: u64) -> Stats {
         }
     }
     let stats = engine.stats();
-    assert!(stats.flushes > 0, "the history is long enough: {stats:?}");
+    assert!(
+        stats.work.flushes > 0,
+        "the history is long enough: {stats:?}"
+    );
     let taken = history.batches.len();
     assert!(
         4 * taken >= 3 * writes,
@@ -255,10 +258,7 @@ fn crashes_at_every_few_requests() {
 
 #[test]
 fn crashes_while_levels_are_compacted_whole() {
-    let settings = Settings {
-        l0_bytes: 16 << 10,
-        ..tiny_whole()
-    };
+    let settings = tiny_whole().with(|of| of.memtables.bytes = 16 << 10);
     let machine = Machine::new(settings, SEGMENTS, 2);
     run(machine, 1500, 5, 2);
 }
@@ -276,19 +276,18 @@ fn crashes_under_random_settings() {
 #[test]
 fn crashes_while_values_move() {
     for (seed, settings) in [(3, tiny()), (4, tiny_whole())] {
-        let settings = Settings {
-            l0_log_bytes: 64 << 10,
-            segment_bytes: 32 << 10,
-            window_bytes: 16 << 10,
-            placement: Placement::Separated,
-            max_space_amplification: 110,
-            space_floor_bytes: Some(256 << 10),
-            addresses: AddressMode::ALL[usize::from(seed == 4)],
-            ..settings
-        };
+        let settings = settings.with(|of| {
+            of.memtables.log_bytes = 64 << 10;
+            of.layout.segment_bytes = 32 << 10;
+            of.layout.window_bytes = 16 << 10;
+            of.values.placement = Placement::Separated;
+            of.space.amplification_max = 110;
+            of.space.floor_bytes = Some(256 << 10);
+            of.layout.addresses = AddressMode::ALL[usize::from(seed == 4)];
+        });
         let machine = Machine::new(settings, SEGMENTS, seed);
         let stats = run(machine, 1500, 5, seed);
-        assert!(stats.gc_moved > 50, "{stats:#?}");
+        assert!(stats.gc.moved > 50, "{stats:#?}");
     }
 }
 
@@ -494,16 +493,15 @@ fn a_write_that_lands_elsewhere_is_never_a_wrong_answer() {
     let segment = SEGMENT_SIZE as i64;
     let mut hit = Hit::default();
     for settings in [tiny(), tiny_whole()] {
-        let settings = Settings {
-            l0_bytes: 8 << 10,
-            segment_bytes: 32 << 10,
-            small_bytes: 60,
-            medium_levels_min: 1,
-            medium_log_percent: 400,
-            space_floor_bytes: Some(1 << 30),
-            cache_bytes: 0,
-            ..settings
-        };
+        let settings = settings.with(|of| {
+            of.memtables.bytes = 8 << 10;
+            of.layout.segment_bytes = 32 << 10;
+            of.values.small_bytes = 60;
+            of.values.medium_levels_min = 1;
+            of.values.medium_log_percent = 400;
+            of.space.floor_bytes = Some(1 << 30);
+            of.cache_bytes = 0;
+        });
         for count in 0..100 {
             for (number, by) in [4096, -4096, segment, -segment, 5 * segment]
                 .into_iter()

@@ -32,11 +32,10 @@ use common::{Machine, REGION, tiny};
 const PATIENCE: usize = 20_000;
 
 fn settings() -> Settings {
-    Settings {
-        l0_bytes: 1 << 20,
-        l0_log_bytes: 4 << 20,
-        ..tiny()
-    }
+    tiny().with(|of| {
+        of.memtables.bytes = 1 << 20;
+        of.memtables.log_bytes = 4 << 20;
+    })
 }
 
 fn pair(life: u64, number: u64, len: usize) -> (Vec<u8>, Vec<u8>) {
@@ -107,7 +106,7 @@ impl Rig {
             let bytes = common::blocks::bytes_at(
                 &self.machine.device,
                 place.start(),
-                self.machine.settings.segment_bytes as u64,
+                self.machine.settings.layout.segment_bytes as u64,
             );
             let found = bytes.windows(key.len()).position(|bytes| bytes == key);
             if let Some(at) = found {
@@ -159,7 +158,7 @@ fn store_of(machine: &Machine) -> Arc<Store> {
 fn kept(machine: &Machine) -> Vec<KeptCut> {
     let store = store_of(machine);
     let region = InspectedRegion::read(&store, &store.regions()[0], &machine.settings);
-    let geometry = machine.settings.log_geometry();
+    let geometry = machine.settings.layout.log_geometry();
     cut_segments::list(&store, REGION, region.version.as_ref(), geometry)
 }
 
@@ -168,7 +167,7 @@ fn records(machine: &Machine) -> BTreeMap<Lsn, (Vec<u8>, Vec<u8>)> {
     let store = store_of(machine);
     let of = LogLayout {
         region: REGION,
-        geometry: machine.settings.log_geometry(),
+        geometry: machine.settings.layout.log_geometry(),
     };
     let mut pairs = BTreeMap::new();
     for kept in kept(machine) {
@@ -298,13 +297,7 @@ fn a_cut_that_is_kept_for_ever_is_found() {
         ..Mutants::default()
     };
     for (mutants, expected) in [(Mutants::default(), 1), (planted, 4)] {
-        let mut rig = Rig::new(
-            Settings {
-                mutants,
-                ..settings()
-            },
-            256,
-        );
+        let mut rig = Rig::new(settings().with(|of| of.mutants = mutants), 256);
         for life in 0..4 {
             rig.lose_power(100, &[30], 10);
             rig.reopen(&format!("cut {life}"));
@@ -433,13 +426,13 @@ fn a_device_that_is_full_keeps_nothing() {
                 Err(EngineError::Busy(_)) => _ = rig.machine.step(engine),
                 Err(error) => panic!("{error}"),
             }
-            let given_up = engine.stats().cut_segments_given_up;
+            let given_up = engine.stats().log_work.cut_segments_given_up;
             assert!(!engine.is_full() || given_up == 2, "turned away before");
         }
         false
     };
     while write(&mut rig, &engine) {}
-    assert_eq!(engine.stats().cut_segments_given_up, 2);
+    assert_eq!(engine.stats().log_work.cut_segments_given_up, 2);
     engine.close().unwrap();
     rig.machine.end(engine, Crash::PowerLoss);
     assert_eq!(rig.kept(), []);
@@ -480,7 +473,7 @@ fn a_copy_that_is_begun_anew_keeps_none() {
     let device: Arc<dyn Device> = rig.machine.device.clone();
     let store = Store::open(device, &StoreSettings::default()).unwrap();
     let entry = store.regions()[0].clone();
-    let bytes = u32::try_from(rig.machine.settings.segment_bytes).unwrap();
+    let bytes = u32::try_from(rig.machine.settings.layout.segment_bytes).unwrap();
     let left = claim(&store, &entry, bytes);
     store.finish_recovery();
     let mut left = left.put_aside().unwrap().unwrap();

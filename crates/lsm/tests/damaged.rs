@@ -38,10 +38,7 @@ fn write(machine: &mut Machine, engine: &Lsm, model: &mut Pairs, numbers: std::o
 }
 
 fn loaded(settings: Settings, seed: u64) -> Loaded {
-    let settings = Settings {
-        cache_bytes: 0,
-        ..mixed(settings)
-    };
+    let settings = mixed(settings).with(|of| of.cache_bytes = 0);
     let mut machine = Machine::new(settings.clone(), 512, seed);
     let device: Arc<dyn Device> = machine.device.clone();
     let store = Store::open(device, &StoreSettings::default()).unwrap();
@@ -62,7 +59,7 @@ fn loaded(settings: Settings, seed: u64) -> Loaded {
     write(&mut machine, &engine, &mut model, 1200..2500);
     // The manifest is to end with an edit without which something is missing.
     let (stats, mut next) = (engine.stats(), 2500);
-    while engine.stats().flushes == stats.flushes {
+    while engine.stats().work.flushes == stats.work.flushes {
         write(&mut machine, &engine, &mut model, next..next + 1);
         next += 1;
     }
@@ -119,10 +116,7 @@ fn worlds() -> impl Iterator<Item = (u64, Settings)> {
     modes.flat_map(|(at, addresses)| {
         let seed = 2 * at as u64;
         [(seed, tiny()), (seed + 1, tiny_whole())].map(|(seed, settings)| {
-            let settings = Settings {
-                addresses,
-                ..settings
-            };
+            let settings = settings.with(|of| of.layout.addresses = addresses);
             (seed, settings)
         })
     })

@@ -16,7 +16,7 @@ use argosy_engine::{
     WriteOptions, Written,
 };
 use argosy_lsm::names::logs::RECOVERY_LOG;
-use argosy_lsm::{Lsm, Mutants, Placement, Settings};
+use argosy_lsm::{Lsm, Mutants, Placement};
 use common::counting::Counting;
 use common::wall::Wall;
 use common::{Machine, random_settings, tiny};
@@ -138,7 +138,7 @@ fn a_pair_is_gone_from_its_moment_on() {
 fn versions_kept(mutants: Mutants, restarts: bool) -> usize {
     let wall = Arc::new(Wall::default());
     wall.set(1000);
-    let settings = Settings { mutants, ..tiny() };
+    let settings = tiny().with(|of| of.mutants = mutants);
     let mut machine = Machine::new(settings, 1024, 3);
     let mut engine = open(&mut machine, &wall);
     let key = |number: u32| format!("{number:04}").into_bytes();
@@ -280,12 +280,11 @@ fn time_is_told_to_those_who_come_later() {
 #[test]
 fn merges_make_room_of_what_has_expired() {
     for placement in [Placement::InPlace, Placement::Separated] {
-        let settings = Settings {
-            placement,
-            space_floor_bytes: Some(0),
-            max_space_amplification: 120,
-            ..tiny()
-        };
+        let settings = tiny().with(|of| {
+            of.values.placement = placement;
+            of.space.floor_bytes = Some(0);
+            of.space.amplification_max = 120;
+        });
         let wall = Arc::new(Wall::default());
         wall.set(1000);
         let mut machine = Machine::new(settings, 4096, 4);
@@ -324,7 +323,7 @@ fn merges_make_room_of_what_has_expired() {
 
 /// Has the region's time told often, with nothing else written, until that has filled several segments of the log.
 fn tell_only_time(machine: &mut Machine, engine: &Lsm, wall: &Wall) {
-    let filled = recovery_bytes(engine) + 4 * tiny().segment_bytes as u64;
+    let filled = recovery_bytes(engine) + 4 * tiny().layout.segment_bytes as u64;
     for moment in 2000..4000 {
         wall.set(moment);
         assert!(engine.advance_ttl_clock());
@@ -351,10 +350,7 @@ fn recovery_bytes(engine: &Lsm) -> u64 {
 /// the room, although no memtable holds anything.
 #[test]
 fn records_of_time_leave_the_log() {
-    let settings = Settings {
-        l0_log_bytes: 1 << 20,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.memtables.log_bytes = 1 << 20);
     let wall = Arc::new(Wall::default());
     wall.set(1000);
     let mut machine = Machine::new(settings, 4096, 4);
@@ -391,10 +387,7 @@ fn a_pair_that_is_renewed_while_it_is_read_is_there() {
     engine.close().unwrap();
     machine.end(engine, Crash::Kill);
     for many in [false, true] {
-        let settings = Settings {
-            cache_bytes: 0,
-            ..machine.settings.clone()
-        };
+        let settings = machine.settings.clone().with(|of| of.cache_bytes = 0);
         let (device, engine) = Counting::open(&mut machine, &settings);
         let engine = Arc::new(engine);
         engine.set_clock(Arc::clone(&wall) as Arc<dyn Clock>);
@@ -504,10 +497,7 @@ fn check(model: &mut Model, key: &[u8], found: Option<Vec<u8>>, wall: u64, highe
 fn random_histories() {
     for seed in 0..40 {
         let mut choices = Choices::new(seed);
-        let settings = Settings {
-            space_floor_bytes: Some(0),
-            ..random_settings(&mut choices)
-        };
+        let settings = random_settings(&mut choices).with(|of| of.space.floor_bytes = Some(0));
         let wall = Arc::new(Wall::default());
         wall.set(10_000);
         let mut highest = 10_000;

@@ -12,7 +12,6 @@ use std::io::{Write as _, stderr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant, Moment, SEGMENT_SIZE, ServerId};
@@ -32,6 +31,7 @@ const SEGMENTS: u64 = 4096;
 /// A directory with a device and windows, removed at the end.
 struct Directory {
     path: PathBuf,
+    _kept: tempfile::TempDir,
     settings: Settings,
     now: u64,
     wall: Arc<Wall>,
@@ -40,10 +40,8 @@ struct Directory {
 
 impl Directory {
     fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("argosy-lsm-test-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let kept = tempfile::tempdir().unwrap();
+        let path = kept.path().to_path_buf();
         std::fs::create_dir_all(path.join("windows")).unwrap();
         let device = open_device(&path);
         let options = FormatOptions {
@@ -55,17 +53,12 @@ impl Directory {
         Store::format(&device, &options).unwrap();
         Self {
             path,
+            _kept: kept,
             settings: tiny(),
             now: 0,
             wall: Arc::default(),
             store: None,
         }
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
@@ -156,13 +149,12 @@ fn load(directory: &mut Directory, engine: &Lsm, count: u64) {
 fn merges_read_ahead_into_registered_memory() {
     let mut directory = Directory::new();
     // Segments of more than one read ahead.
-    directory.settings = Settings {
-        l0_bytes: 512 << 10,
-        l0_log_bytes: 2 << 20,
-        segment_bytes: 512 << 10,
-        compaction_part_bytes: 1 << 20,
-        ..tiny()
-    };
+    directory.settings = tiny().with(|of| {
+        of.memtables.bytes = 512 << 10;
+        of.memtables.log_bytes = 2 << 20;
+        of.layout.segment_bytes = 512 << 10;
+        of.levels.part_bytes = 1 << 20;
+    });
     let engine = directory.open();
     let store = directory.store.clone().expect("it is open");
     let here = store.device().io_method();
@@ -174,7 +166,7 @@ fn merges_read_ahead_into_registered_memory() {
     }
     load(&mut directory, &engine, 20_000);
     let (stats, read) = (engine.stats(), store.device().counters());
-    assert!(stats.compactions > 0, "there is something to merge");
+    assert!(stats.work.compactions > 0, "there is something to merge");
     assert!(read.fixed_reads > 0, "{read:?}");
     assert!(
         read.ahead_reads > 0 && read.ahead_reads < read.fixed_reads,
@@ -197,17 +189,16 @@ fn taken(directory: &Directory) -> u64 {
 #[test]
 fn the_windows_of_an_idle_region_take_little() {
     let mut directory = Directory::new();
-    directory.settings = Settings {
-        flush_interval: Duration::from_millis(1),
-        rest_after: Duration::from_millis(50),
+    directory.settings = tiny().with(|of| {
+        of.logs.flush_interval = Duration::from_millis(1);
+        of.logs.rest_after = Duration::from_millis(50);
         // As a server makes them.
-        l0_bytes: 1 << 20,
-        segment_bytes: SEGMENT_SIZE,
-        window_bytes: 512 << 10,
-        window_slots: 4,
-        compaction_part_bytes: 4 << 20,
-        ..tiny()
-    };
+        of.memtables.bytes = 1 << 20;
+        of.layout.segment_bytes = SEGMENT_SIZE;
+        of.layout.window_bytes = 512 << 10;
+        of.layout.window_slots = 4;
+        of.levels.part_bytes = 4 << 20;
+    });
     let mut engine = directory.open();
     let in_use = taken(&directory);
     assert!(in_use > 4 << 20, "{in_use}");

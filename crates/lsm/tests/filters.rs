@@ -39,7 +39,7 @@ fn loaded(settings: &Settings) -> (Machine, Lsm) {
     }
     machine.settle(&engine);
     // Runs of L1 above what has settled.
-    while engine.stats().levels[0].runs + 1 < settings.l1_runs {
+    while engine.stats().levels[0].runs + 1 < settings.levels.l1_runs {
         for number in 0..200 {
             put(&mut machine, &engine, &key(200 * number));
         }
@@ -57,10 +57,11 @@ fn leaves(stats: &Stats) -> u64 {
 }
 
 fn kinds() -> [Settings; 2] {
-    [tiny(), tiny_whole()].map(|settings| Settings {
-        l1_runs: 4,
-        cache_bytes: 1 << 20,
-        ..settings
+    [tiny(), tiny_whole()].map(|settings| {
+        settings.with(|of| {
+            of.levels.l1_runs = 4;
+            of.cache_bytes = 1 << 20;
+        })
     })
 }
 
@@ -83,12 +84,12 @@ fn of_keys_that_are_not_there_one_in_a_hundred_reads_a_leaf_at_most() {
             "{touched} leaves for {KEYS}, of {runs:?}"
         );
         // What the filters let pass is what was read, but for keys that no key of the segment is above.
-        let misled = after.filter_misled - before.filter_misled;
+        let misled = after.filters.misled - before.filters.misled;
         assert!(
             (touched..=touched + touched / 8).contains(&misled),
             "{misled}"
         );
-        let spared = after.filter_spared - before.filter_spared;
+        let spared = after.filters.spared - before.filters.spared;
         let asked = KEYS * runs.iter().sum::<usize>() as u64;
         assert!(
             spared > KEYS && spared + misled <= asked,
@@ -102,13 +103,13 @@ fn a_key_that_is_in_a_memtable_asks_no_filter() {
     for settings in kinds() {
         let (_machine, engine) = loaded(&settings);
         let before = engine.stats();
-        assert!(before.memtable_entries >= 100);
+        assert!(before.memtables.entries >= 100);
         for number in 0..100 {
             assert!(engine.get(&key(2 * number)).unwrap().value.is_some());
         }
         let after = engine.stats();
         assert_eq!(leaves(&after), leaves(&before));
-        let filters = |stats: &Stats| (stats.filter_spared, stats.filter_misled);
+        let filters = |stats: &Stats| (stats.filters.spared, stats.filters.misled);
         assert_eq!(filters(&after), filters(&before));
     }
 }
@@ -120,13 +121,10 @@ fn the_memory_for_filters_is_counted() {
         machine.close(engine);
         // Once with room to pin them, and once with so little that they come and go.
         for cache_bytes in [1 << 20, 24 << 10] {
-            machine.settings = Settings {
-                cache_bytes,
-                ..settings.clone()
-            };
+            machine.settings = settings.clone().with(|of| of.cache_bytes = cache_bytes);
             let engine = machine.open();
             let opened = engine.stats();
-            assert_eq!(opened.filter_bytes, 0, "nothing was asked for yet");
+            assert_eq!(opened.filters.bytes, 0, "nothing was asked for yet");
             for number in 0..KEYS {
                 assert_eq!(engine.get(&key(2 * number + 1)).unwrap().value, None);
             }
@@ -136,13 +134,13 @@ fn the_memory_for_filters_is_counted() {
             });
             let taken = stats.cache.pinned_bytes + stats.cache.bytes;
             assert!(
-                stats.filter_bytes > 0 && stats.filter_bytes <= taken,
+                stats.filters.bytes > 0 && stats.filters.bytes <= taken,
                 "{stats:?}"
             );
             if cache_bytes == 1 << 20 {
-                assert!(stats.filter_bytes >= entries * 12 / 8, "{stats:?}");
+                assert!(stats.filters.bytes >= entries * 12 / 8, "{stats:?}");
                 assert!(
-                    stats.filter_bytes <= entries * 22 / 8 + 64 * segments,
+                    stats.filters.bytes <= entries * 22 / 8 + 64 * segments,
                     "{stats:?}"
                 );
             }

@@ -34,13 +34,12 @@ enum Confirmed {
 }
 
 fn settings(forget_mark: bool) -> Settings {
-    Settings {
-        mutants: Mutants {
+    tiny().with(|of| {
+        of.mutants = Mutants {
             forget_mark,
             ..Mutants::default()
-        },
-        ..tiny()
-    }
+        }
+    })
 }
 
 fn put(engine: &Lsm, model: &mut Pairs, number: usize) {
@@ -187,7 +186,7 @@ fn a_log_that_goes_idle_ends_in_one_mark() {
     let engine = machine.open();
     let mut model = Pairs::new();
     steps(&mut machine, &engine, 2 * INTERVAL_STEPS);
-    assert_eq!(engine.stats().log_marks, 0, "nothing was written");
+    assert_eq!(engine.stats().log_work.marks, 0, "nothing was written");
     let (mut next, mut marks) = (0, 0);
     for _ in 0..3 {
         // Under load there is none: each flush tells of the one before.
@@ -196,7 +195,7 @@ fn a_log_that_goes_idle_ends_in_one_mark() {
             next += 1;
             steps(&mut machine, &engine, 1);
         }
-        assert_eq!(engine.stats().log_marks, marks);
+        assert_eq!(engine.stats().log_work.marks, marks);
         // What is left is flushed within one interval, and marked within another.
         while engine.durable_lsn() < engine.last_lsn() {
             steps(&mut machine, &engine, 1);
@@ -206,12 +205,12 @@ fn a_log_that_goes_idle_ends_in_one_mark() {
         let after = machine.device.counters();
         marks += 1;
         assert_eq!(
-            engine.stats().log_marks,
+            engine.stats().log_work.marks,
             marks,
             "of the log that was written"
         );
         assert_eq!(
-            engine.stats().log_write_bytes - flushed.log_write_bytes,
+            engine.stats().log_work.write_bytes - flushed.log_work.write_bytes,
             MARK_BYTES
         );
         assert_eq!(after.syncs - before.syncs, 1);
@@ -245,13 +244,13 @@ fn flushes_without_a_mark_cost_no_mark() {
             "the next flush tells of the last one: {behind}"
         );
     }
-    assert_eq!(engine.stats().log_marks, 0);
+    assert_eq!(engine.stats().log_work.marks, 0);
     // Asked for, it comes once, however many ask.
     for _ in 0..3 {
         engine.flush_and_mark();
         steps(&mut machine, &engine, 3);
     }
-    assert_eq!(engine.stats().log_marks, 1);
+    assert_eq!(engine.stats().log_work.marks, 1);
     assert_eq!(engine.marked_lsn(), engine.last_lsn());
 }
 

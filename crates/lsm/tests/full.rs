@@ -30,20 +30,16 @@ struct Rig {
 
 /// [`tiny`], but with leaves large enough that pairs of a few hundred bytes lie in them.
 fn in_leaves() -> Settings {
-    Settings {
-        node_bytes: 4096,
-        window_slots: 4,
-        placement: Placement::InPlace,
-        ..tiny()
-    }
+    tiny().with(|of| {
+        of.layout.node_bytes = 4096;
+        of.layout.window_slots = 4;
+        of.values.placement = Placement::InPlace;
+    })
 }
 
 /// Both ways of compaction.
 fn ways() -> [Settings; 2] {
-    let whole = Settings {
-        compaction: Compaction::WholeLevel,
-        ..in_leaves()
-    };
+    let whole = in_leaves().with(|of| of.levels.compaction = Compaction::WholeLevel);
     [in_leaves(), whole]
 }
 
@@ -234,10 +230,7 @@ fn deletes_make_room() {
 
 #[test]
 fn deletes_make_room_in_the_large_log() {
-    let settings = Settings {
-        placement: Placement::Separated,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.values.placement = Placement::Separated);
     let mut choices = Choices::new(7);
     let mut rig = Rig::new(settings, 120, 7);
     rig.fill(2000);
@@ -271,11 +264,10 @@ fn overwrites_make_room() {
 /// Five short runs of L1 on a device with one free segment: no merge may take it, packing may. Returns how many
 /// segments are left of the five.
 fn segments_left_of_short_runs(settings: Settings) -> usize {
-    let settings = Settings {
-        l1_runs: 8,
-        l1_runs_max: 12,
-        ..settings
-    };
+    let settings = settings.with(|of| {
+        of.levels.l1_runs = 8;
+        of.levels.l1_runs_max = 12;
+    });
     let mut rig = Rig::new(settings, 100, 6);
     for _ in 0..5 {
         for number in 0..20 {
@@ -323,10 +315,7 @@ fn runs_that_are_not_packed_are_found() {
             ..Mutants::default()
         };
         assert_eq!(
-            segments_left_of_short_runs(Settings {
-                mutants,
-                ..settings
-            }),
+            segments_left_of_short_runs(settings.with(|of| of.mutants = mutants)),
             5
         );
     }
@@ -338,12 +327,11 @@ fn kills_on_a_full_device_lose_nothing() {
     let mut kills = 0;
     for seed in 0..8 {
         let mut choices = Choices::new(100 + seed);
-        let settings = Settings {
-            node_bytes: 4096,
-            window_slots: 4,
-            placement: Placement::InPlace,
-            ..random_settings(&mut choices)
-        };
+        let settings = random_settings(&mut choices).with(|of| {
+            of.layout.node_bytes = 4096;
+            of.layout.window_slots = 4;
+            of.values.placement = Placement::InPlace;
+        });
         let mut rig = Rig::new(settings, 64, seed);
         rig.lives = Some((0, Choices::new(seed)));
         rig.fill(300);

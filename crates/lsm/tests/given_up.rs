@@ -32,24 +32,23 @@ enum Because {
 /// All values lie in the large log, levels are merged when they are asked to be, all at once, in many steps, and what
 /// an edit frees is not looked up before.
 fn settings(addresses: AddressMode, count_twice: bool) -> Settings {
-    Settings {
-        addresses,
-        mutants: Mutants {
+    tiny().with(|of| {
+        of.layout.addresses = addresses;
+        of.mutants = Mutants {
             count_twice,
             ..Mutants::default()
-        },
-        placement: Placement::Separated,
-        check_frees: false,
-        cache_bytes: 0,
-        segment_bytes: 32 << 10,
-        window_bytes: 16 << 10,
-        l1_runs: 60,
-        l1_runs_max: 80,
-        compaction_part_bytes: 1 << 30,
-        step_bytes: 4096,
-        space_floor_bytes: Some(1 << 30),
-        ..tiny()
-    }
+        };
+        of.values.placement = Placement::Separated;
+        of.check_frees = false;
+        of.cache_bytes = 0;
+        of.layout.segment_bytes = 32 << 10;
+        of.layout.window_bytes = 16 << 10;
+        of.levels.l1_runs = 60;
+        of.levels.l1_runs_max = 80;
+        of.levels.part_bytes = 1 << 30;
+        of.levels.step_bytes = 4096;
+        of.space.floor_bytes = Some(1 << 30);
+    })
 }
 
 /// Long, and not alike.
@@ -136,7 +135,7 @@ impl Rig {
         let version = self.engine.version();
         let (_, run) = version.runs().last().unwrap();
         let last = run.segments.iter().next_back().unwrap();
-        for at in (0..self.machine.settings.segment_bytes as u64).step_by(256) {
+        for at in (0..self.machine.settings.layout.segment_bytes as u64).step_by(256) {
             let start = last.stored.place().start();
             self.machine.device.flip_bit(start + at + 30, 3);
         }
@@ -184,7 +183,7 @@ fn wrong_after(because: Because, settings: Settings) -> (Rig, Vec<String>) {
     }
     rig.engine.freeze_now();
     rig.rest();
-    let before = rig.engine.stats().compactions;
+    let before = rig.engine.stats().work.compactions;
     match because {
         Because::Damaged => {
             let damaged = rig.flip_last();
@@ -200,7 +199,7 @@ fn wrong_after(because: Because, settings: Settings) -> (Rig, Vec<String>) {
         }
     }
     rig.rest();
-    let merges = rig.engine.stats().compactions - before;
+    let merges = rig.engine.stats().work.compactions - before;
     assert!(merges > 1, "the first of {merges} was given up");
     let wrong = rig.wrong();
     (rig, wrong)
@@ -242,10 +241,7 @@ fn what_is_counted_twice_is_lost() {
 
 /// [`settings`] with which each record of what an edit frees is looked up before.
 fn looking_up(addresses: AddressMode, count_twice: bool) -> Settings {
-    Settings {
-        check_frees: true,
-        ..settings(addresses, count_twice)
-    }
+    settings(addresses, count_twice).with(|of| of.check_frees = true)
 }
 
 #[test]

@@ -6,22 +6,21 @@ mod common;
 
 use argosy_base::AddressMode;
 use argosy_engine::conformance::group;
-use argosy_lsm::{Compaction, Settings};
+use argosy_lsm::Compaction;
 use common::tiny;
 
 /// Small windows, so that a history fills many.
 fn suite(addresses: AddressMode, compaction: Compaction, seed: u64) {
-    let settings = Settings {
-        addresses,
-        compaction,
-        l0_bytes: 8 << 10,
-        l0_log_bytes: 64 << 10,
-        large_bytes: 200,
-        segment_bytes: 32 << 10,
-        window_bytes: 8 << 10,
-        window_slots: 8,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| {
+        of.layout.addresses = addresses;
+        of.levels.compaction = compaction;
+        of.memtables.bytes = 8 << 10;
+        of.memtables.log_bytes = 64 << 10;
+        of.values.large_bytes = 200;
+        of.layout.segment_bytes = 32 << 10;
+        of.layout.window_bytes = 8 << 10;
+        of.layout.window_slots = 8;
+    });
     group::run(&settings, 300, seed);
 }
 

@@ -10,9 +10,9 @@ use argosy_base::{Direction, Instant, KeyRange};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
 use argosy_engine::{EngineError, Store, WriteBatch, WriteOptions};
+use argosy_lsm::Lsm;
 use argosy_lsm::db::bulk::Taken;
 use argosy_lsm::db::ingest::IngestError;
-use argosy_lsm::{Lsm, Settings};
 use common::counting::Counting;
 use common::{Machine, tiny};
 
@@ -69,10 +69,7 @@ fn a_write_under_way_sees_what_is_ingested() {
     machine.settle(&engine);
     engine.close().unwrap();
     machine.end(engine, Crash::Kill);
-    let settings = Settings {
-        cache_bytes: 0,
-        ..machine.settings.clone()
-    };
+    let settings = machine.settings.clone().with(|of| of.cache_bytes = 0);
     let (device, engine) = Counting::open(&mut machine, &settings);
     let engine = Arc::new(engine);
     let (ingesting, disk) = (Arc::clone(&engine), Arc::clone(&machine.device));
@@ -144,7 +141,10 @@ fn many_small_ingests_leave_l1_as_short_as_it_may_be() {
         let pairs = (0..PAIRS).step_by(30).map(pair).collect();
         common::sorted::ingest(&engine, &pairs, || _ = machine.step(&engine));
         let runs = engine.stats().levels.first().map_or(0, |level| level.runs);
-        assert!(runs <= settings.l1_runs_max, "round {round}: {runs} runs");
+        assert!(
+            runs <= settings.levels.l1_runs_max,
+            "round {round}: {runs} runs"
+        );
     }
     assert_eq!(count(&engine), PAIRS);
     for n in (0..PAIRS).step_by(30) {

@@ -24,10 +24,7 @@ use common::{Machine, tiny, tiny_whole};
 /// Writes pairs of all sizes until several levels exist, and stops.
 fn loaded(seed: u64, rounds: u64) -> (Arc<MemoryDevice>, Settings) {
     // Nothing is collected: segments are many and not full.
-    let settings = Settings {
-        space_floor_bytes: Some(1 << 30),
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.space.floor_bytes = Some(1 << 30));
     loaded_with(settings, seed, rounds)
 }
 
@@ -114,10 +111,7 @@ fn sealed(version: &Version, log: LogId) -> Vec<(SegmentNumber, u32)> {
 fn a_whole_region_is_found_whole() {
     for addresses in AddressMode::ALL {
         for settings in [tiny(), tiny_whole()] {
-            whole_is_found_whole(Settings {
-                addresses,
-                ..settings
-            });
+            whole_is_found_whole(settings.with(|of| of.layout.addresses = addresses));
         }
     }
 }
@@ -195,9 +189,9 @@ fn damage_to_the_last_append_of_a_manifest_is_told() {
     let (device, settings) = loaded(3, 1500);
     let store = store_of(&device);
     let chain = region_of(&store, &settings).entry.manifest;
-    let segment_bytes = u64::try_from(settings.segment_bytes).unwrap();
+    let segment_bytes = u64::try_from(settings.layout.segment_bytes).unwrap();
     let used = |segment: &DeviceSegment| {
-        let mut bytes = vec![0; settings.segment_bytes];
+        let mut bytes = vec![0; settings.layout.segment_bytes];
         store.read(*segment, 0, &mut bytes).unwrap();
         bytes
             .chunks(4096)
@@ -240,7 +234,7 @@ fn a_stale_block_is_found_and_said_to_be_stale() {
 
     // A leaf of another segment, at its own offset: whole, and under another name.
     let hurt = copy(&device);
-    let size = u32::try_from(settings.node_bytes.max(4096)).unwrap();
+    let size = u32::try_from(settings.layout.node_bytes.max(4096)).unwrap();
     hurt.poke(on_device(&version, victim, 0), &block(other, 0, size));
     let found = problems(&hurt, &settings);
     let told = found.iter().find(|p| p.number == Some(victim)).unwrap();
@@ -279,7 +273,7 @@ fn a_missing_segment_is_found() {
     let log = sealed(&version, LARGE_LOG)[0].0;
     for number in [level, log] {
         let hurt = copy(&device);
-        let zeros = vec![0; settings.segment_bytes];
+        let zeros = vec![0; settings.layout.segment_bytes];
         hurt.poke(on_device(&version, number, 0), &zeros);
         let found = problems(&hurt, &settings);
         let told = found.iter().find(|p| p.number == Some(number)).unwrap();
@@ -374,7 +368,7 @@ fn changed(
     let device: Arc<dyn Device> = hurt.clone();
     let store = Store::open(device, &StoreSettings::default()).unwrap();
     let entry = store.regions()[0].clone();
-    let segment_bytes = u32::try_from(settings.segment_bytes).unwrap();
+    let segment_bytes = u32::try_from(settings.layout.segment_bytes).unwrap();
     let (mut manifest, _) = Manifest::open(&store, &entry, segment_bytes).unwrap();
     version
         .table()
@@ -403,10 +397,7 @@ fn miscount(edit: &mut Edit) -> SegmentNumber {
 #[test]
 fn pointers_that_are_counted_wrong_make_copies_differ() {
     for addresses in AddressMode::ALL {
-        let settings = Settings {
-            addresses,
-            ..tiny()
-        };
+        let settings = tiny().with(|of| of.layout.addresses = addresses);
         let (device, settings) = loaded_with(settings, 9, 3000);
         for (wrong, named) in [
             ([false, false], None),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use argosy_device::Crash;
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store, WriteBatch, WriteOptions};
-use argosy_lsm::{Lsm, Settings};
+use argosy_lsm::Lsm;
 use common::counting::Counting;
 use common::{Machine, tiny};
 
@@ -20,10 +20,7 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 fn opened(cache_bytes: usize) -> (Machine, Arc<Counting>, Lsm) {
-    let settings = Settings {
-        cache_bytes,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.cache_bytes = cache_bytes);
     let mut machine = Machine::new(settings, 512, 1);
     let engine = machine.open();
     engine.close().unwrap();
@@ -69,7 +66,7 @@ fn what_was_merged_is_read_without_the_device() {
     let (mut machine, device, engine) = opened(8 << 20);
     for round in 0..4 {
         write(&mut machine, &engine, round);
-        assert!(engine.stats().compactions > round);
+        assert!(engine.stats().work.compactions > round);
         assert_eq!(read(&device, &engine, round), 0);
     }
     // What the last merge took away goes with the witness of its append.

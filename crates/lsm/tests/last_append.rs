@@ -33,15 +33,14 @@ enum Damage {
 }
 
 fn settings(forget_witness: bool) -> Settings {
-    Settings {
-        mutants: Mutants {
+    tiny().with(|of| {
+        of.mutants = Mutants {
             forget_witness,
             ..Mutants::default()
-        },
-        l0_bytes: 16 << 10,
-        cache_bytes: 0,
-        ..tiny()
-    }
+        };
+        of.memtables.bytes = 16 << 10;
+        of.cache_bytes = 0;
+    })
 }
 
 fn put(machine: &mut Machine, engine: &Lsm, model: &mut Pairs, number: u64) {
@@ -59,7 +58,7 @@ fn put(machine: &mut Machine, engine: &Lsm, model: &mut Pairs, number: u64) {
 /// Overwrites what the engine has given away in a copy of its device.
 fn overwrite_free(machine: &Machine, device: &MemoryDevice) {
     let store = machine.store.as_ref().unwrap();
-    let junk = vec![0xee; machine.settings.segment_bytes];
+    let junk = vec![0xee; machine.settings.layout.segment_bytes];
     for segment in (1..store.total()).map(DeviceSegment) {
         if store.references(segment) == 0 {
             device.poke(segment.start(), &junk);
@@ -216,10 +215,7 @@ fn kind_of_last(device: &Arc<MemoryDevice>, settings: &Settings) -> &'static str
 /// is overwritten. Tells how often that was refused and how often the engine opened, by kind of edit, and stops
 /// where something durable was gone.
 fn lose_power(forget_witness: bool) -> Result<BTreeMap<&'static str, (u32, u32)>, String> {
-    let settings = Settings {
-        l0_log_bytes: 32 << 10,
-        ..settings(forget_witness)
-    };
+    let settings = settings(forget_witness).with(|of| of.memtables.log_bytes = 32 << 10);
     let mut machine = Machine::new(settings.clone(), 128, 9);
     let engine = machine.open();
     let mut history: Vec<(Lsn, Vec<u8>, Vec<u8>)> = Vec::new();
@@ -395,15 +391,14 @@ fn damage_killed(machine: &Machine, engine: &Lsm, written: &Pairs) -> Result<Opt
 /// Writes as much as the logs take, and kills copies with a damaged last append before each request of the device
 /// ends. Tells how many were refused and how many opened, and stops where something that was written was gone.
 fn outrun(provide_early: bool) -> Result<(u32, u32), String> {
-    let settings = Settings {
-        mutants: Mutants {
+    let settings = settings(false).with(|of| {
+        of.mutants = Mutants {
             provide_early,
             ..Mutants::default()
-        },
-        segment_bytes: 32 << 10,
-        window_slots: 4,
-        ..settings(false)
-    };
+        };
+        of.layout.segment_bytes = 32 << 10;
+        of.layout.window_slots = 4;
+    });
     let mut machine = Machine::new(settings, 256, 9);
     let engine = machine.open();
     let (mut refused, mut opened) = (0, 0);

@@ -293,7 +293,7 @@ impl World {
         };
         if crash == Crash::Kill {
             for windows in self.engine.windows() {
-                for slot in 0..self.machine.settings.window_slots {
+                for slot in 0..self.machine.settings.layout.window_slots {
                     let name = window_name(REGION, windows.log(), slot);
                     let memory = windows.memory(slot);
                     let same = copy.windows.create(name, memory.len()).unwrap();

@@ -73,50 +73,41 @@ fn get(counted: &Counting, engine: &Lsm, from: u64, count: u64, value_len: usize
 
 #[test]
 fn leaves_are_read_by_one_request() {
-    let settings = Settings {
-        cache_bytes: 1 << 20,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.cache_bytes = 1 << 20);
     let (_machine, counted, engine) = loaded(settings, 20_000, 40);
     // The first keys open segments, too.
     for from in (0..20_000).step_by(200) {
         get(&counted, &engine, from, 1, 40);
     }
-    let misled = engine.stats().filter_misled;
+    let misled = engine.stats().filters.misled;
     let read_bytes = counted.counters().read_bytes;
     let (requests, alone) = get(&counted, &engine, 5000, 64, 40);
     assert!(counted.counters().read_bytes > read_bytes, "it was read");
     assert_eq!(alone, 0);
     // One, and one for each key whose filter was wrong, at most.
     assert!(
-        requests <= 1 + engine.stats().filter_misled - misled,
+        requests <= 1 + engine.stats().filters.misled - misled,
         "{requests}"
     );
 }
 
 #[test]
 fn values_in_the_log_are_read_by_another_request() {
-    let settings = Settings {
-        cache_bytes: 1 << 20,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.cache_bytes = 1 << 20);
     let (_machine, counted, engine) = loaded(settings, 3000, 2000);
     get(&counted, &engine, 0, 500, 2000);
-    let misled = engine.stats().filter_misled;
+    let misled = engine.stats().filters.misled;
     let (requests, alone) = get(&counted, &engine, 1500, 64, 2000);
     assert_eq!(alone, 0);
     assert!(
-        requests <= 2 + engine.stats().filter_misled - misled,
+        requests <= 2 + engine.stats().filters.misled - misled,
         "{requests}"
     );
 }
 
 #[test]
 fn what_is_told_is_bounded_and_so_is_what_is_read_for_it() {
-    let settings = Settings {
-        cache_bytes: 1 << 20,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.cache_bytes = 1 << 20);
     let (_machine, counted, engine) = loaded(settings, 3000, 2000);
     get(&counted, &engine, 0, 500, 2000);
     let keys: Vec<_> = (1500..1564).map(key).collect();
@@ -144,10 +135,7 @@ fn what_is_told_is_bounded_and_so_is_what_is_read_for_it() {
 
 #[test]
 fn whether_keys_are_bound_is_told_without_their_values() {
-    let settings = Settings {
-        cache_bytes: 4 << 20,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.cache_bytes = 4 << 20);
     let (_machine, counted, engine) = loaded(settings, 3000, 2000);
     let scan = |keys_only: bool| {
         let snapshot = engine.snapshot();
@@ -225,10 +213,7 @@ fn many_are_what_each_is() {
 /// Values in chunks, of which the oldest have left memory: whoever asks, and however, gets what was written.
 #[test]
 fn values_of_which_a_part_is_in_memory_are_whole() {
-    let settings = Settings {
-        cache_bytes: 2 << 20,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.cache_bytes = 2 << 20);
     // Two windows and a half, so that segments begin inside of values.
     let value = |number: u64| number.to_le_bytes().repeat(10 << 10);
     let (_machine, counted, engine) = written(settings, 60, value);
@@ -270,10 +255,7 @@ fn values_of_which_a_part_is_in_memory_are_whole() {
 /// Values of the large log are found in memory, where there is room, without having been read.
 #[test]
 fn what_was_written_is_in_memory() {
-    let settings = Settings {
-        cache_bytes: 8 << 20,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.cache_bytes = 8 << 20);
     let value = |number: u64| number.to_le_bytes().repeat(250);
     let (_machine, counted, engine) = written(settings, 1000, value);
     let before = counted.counters().read_bytes;

@@ -26,15 +26,14 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Many levels of little data.
 fn deep(compaction: Compaction, addresses: AddressMode) -> Settings {
-    Settings {
-        l0_bytes: 16 << 10,
-        segment_bytes: 32 << 10,
-        small_bytes: 60,
-        medium_log_percent: 50,
-        compaction,
-        addresses,
-        ..tiny()
-    }
+    tiny().with(|of| {
+        of.memtables.bytes = 16 << 10;
+        of.layout.segment_bytes = 32 << 10;
+        of.values.small_bytes = 60;
+        of.values.medium_log_percent = 50;
+        of.levels.compaction = compaction;
+        of.layout.addresses = addresses;
+    })
 }
 
 /// Every way in which levels are compacted and pointers hold something.
@@ -126,7 +125,7 @@ fn values_go_apart_and_come_back_in_place() {
         // Edits that are under way count on one side alone.
         let agree = || {
             let stats = engine.stats();
-            stats.medium_segments == stats.medium_freed + stats.medium_log_segments as u64
+            stats.medium.segments == stats.medium.freed + stats.medium.log_segments as u64
         };
         for _ in 0..1000 {
             if !agree() {
@@ -136,11 +135,11 @@ fn values_go_apart_and_come_back_in_place() {
         let stats = engine.stats();
         assert!(stats.levels.len() >= 3, "{stats:#?}");
         assert!(
-            stats.medium_segments > 20 && stats.medium_written > 500,
+            stats.medium.segments > 20 && stats.medium.written > 500,
             "{stats:#?}"
         );
-        assert!(stats.medium_placed > 200, "{stats:#?}");
-        assert!(stats.medium_freed > 10, "{stats:#?}");
+        assert!(stats.medium.placed > 200, "{stats:#?}");
+        assert!(stats.medium.freed > 10, "{stats:#?}");
         assert!(agree(), "{stats:#?}");
         machine.close(engine);
         let version = verified(&machine);
@@ -161,15 +160,14 @@ fn values_go_apart_and_come_back_in_place() {
 #[test]
 fn the_levels_between_rewrite_pointers_only() {
     let written = |percent: u32| {
-        let settings = Settings {
-            medium_log_percent: percent,
+        let settings = deep(Compaction::Partial, AddressMode::Logical).with(|of| {
+            of.values.medium_log_percent = percent;
             // Both are to come as far with as many steps.
-            space_floor_bytes: Some(1 << 30),
-            l1_runs_max: 64,
-            growth_factor: 4,
-            memtables_max: 8,
-            ..deep(Compaction::Partial, AddressMode::Logical)
-        };
+            of.space.floor_bytes = Some(1 << 30);
+            of.levels.l1_runs_max = 64;
+            of.levels.growth_factor = 4;
+            of.memtables.count_max = 8;
+        });
         let mut machine = Machine::new(settings, SEGMENTS, 5);
         let mut choices = Choices::new(5);
         let mut model = Model::new();
@@ -179,8 +177,8 @@ fn the_levels_between_rewrite_pointers_only() {
         }
         shows(&*engine.snapshot(), &model);
         let stats = engine.stats();
-        assert_eq!(percent > 0, stats.medium_segments > 0, "{stats:#?}");
-        stats.segment_write_bytes + stats.compaction_read_bytes
+        assert_eq!(percent > 0, stats.medium.segments > 0, "{stats:#?}");
+        stats.work.write_bytes + stats.work.read_bytes
     };
     let (apart, within) = (written(200), written(0));
     assert!(apart < within, "{apart} bytes with, {within} without");
@@ -190,14 +188,13 @@ fn the_levels_between_rewrite_pointers_only() {
 #[test]
 fn the_medium_log_has_a_bound() {
     for (seed, settings) in (7..).zip(modes()) {
-        let settings = Settings {
-            medium_log_percent: 1,
-            l1_runs: 1,
-            growth_factor: 4,
-            ..settings
-        };
+        let settings = settings.with(|of| {
+            of.values.medium_log_percent = 1;
+            of.levels.l1_runs = 1;
+            of.levels.growth_factor = 4;
+        });
         // Leaf segments of a memtable, each with a medium segment beside it, of two flushes.
-        let begun = 4 * (settings.l0_bytes / settings.segment_bytes + 2) as u64;
+        let begun = 4 * (settings.memtables.bytes / settings.layout.segment_bytes + 2) as u64;
         let mut machine = Machine::new(settings.clone(), SEGMENTS, seed);
         let mut choices = Choices::new(seed);
         let mut model = Model::new();
@@ -207,9 +204,10 @@ fn the_medium_log_has_a_bound() {
             write(&mut machine, &engine, &mut choices, &mut model);
             let stats = engine.stats();
             let levels: u64 = stats.levels.iter().map(|level| level.bytes).sum();
-            let floor = (settings.l1_runs + settings.memtables_max) * settings.l0_bytes;
-            let bound = (levels / 100 + floor as u64) / settings.segment_bytes as u64;
-            let segments = stats.medium_log_segments as u64;
+            let floor =
+                (settings.levels.l1_runs + settings.memtables.count_max) * settings.memtables.bytes;
+            let bound = (levels / 100 + floor as u64) / settings.layout.segment_bytes as u64;
+            let segments = stats.medium.log_segments as u64;
             assert!(segments <= bound + begun, "{segments} of {bound}");
             longest = longest.max(segments);
         }
@@ -222,29 +220,28 @@ fn the_medium_log_has_a_bound() {
 #[test]
 fn reads_trigger_putting_values_in_place() {
     for (seed, settings) in (21..).zip(modes()) {
-        let settings = Settings {
-            medium_log_percent: 1000,
-            max_space_amplification: 1000,
-            ..settings
-        };
+        let settings = settings.with(|of| {
+            of.values.medium_log_percent = 1000;
+            of.space.amplification_max = 1000;
+        });
         let mut machine = Machine::new(settings.clone(), SEGMENTS, seed);
         let mut choices = Choices::new(seed);
         let mut model = Model::new();
         let engine = machine.open();
-        while engine.stats().medium_log_segments < 3 {
+        while engine.stats().medium.log_segments < 3 {
             write(&mut machine, &engine, &mut choices, &mut model);
         }
         for _ in 0..2000 {
             machine.step(&engine);
         }
         let before = engine.stats();
-        assert!(before.medium_log_segments > 0, "at rest: {before:#?}");
+        assert!(before.medium.log_segments > 0, "at rest: {before:#?}");
         let levels: u64 = before.levels.iter().map(|level| level.bytes).sum();
-        let segments = (before.medium_log_segments * settings.segment_bytes) as u64;
+        let segments = (before.medium.log_segments * settings.layout.segment_bytes) as u64;
         let price = (levels + segments) / 1024;
         let mut looks = 0;
         let mut rounds = 0;
-        while engine.stats().medium_log_segments > 0 {
+        while engine.stats().medium.log_segments > 0 {
             for key in model.keys() {
                 engine.get(key).unwrap();
                 machine.step(&engine);
@@ -258,7 +255,7 @@ fn reads_trigger_putting_values_in_place() {
             );
         }
         assert!(looks >= price, "{looks} gets of {price}");
-        assert!(engine.stats().medium_placed > before.medium_placed);
+        assert!(engine.stats().medium.placed > before.medium.placed);
         shows(&*engine.snapshot(), &model);
     }
 }
@@ -279,8 +276,8 @@ fn a_snapshot_keeps_its_values() {
         for _ in 0..9000 {
             write(&mut machine, &engine, &mut choices, &mut model);
         }
-        let freed = engine.stats().medium_freed - before.medium_freed;
-        assert!(freed > before.medium_log_segments as u64, "{freed}");
+        let freed = engine.stats().medium.freed - before.medium.freed;
+        assert!(freed > before.medium.log_segments as u64, "{freed}");
         shows(&*snapshot, &then);
         drop(snapshot);
         shows(&*engine.snapshot(), &model);
@@ -302,7 +299,7 @@ fn the_placement_may_change() {
     let mut choices = Choices::new(17);
     let mut model = Model::new();
     for opening in 0..8 {
-        machine.settings.medium_log_percent = [50, 0][opening % 2];
+        machine.settings.values.medium_log_percent = [50, 0][opening % 2];
         let engine = machine.open();
         machine.assert_no_leak(&engine);
         shows(&*engine.snapshot(), &model);
@@ -310,7 +307,7 @@ fn the_placement_may_change() {
             write(&mut machine, &engine, &mut choices, &mut model);
         }
         let stats = engine.stats();
-        assert_eq!(stats.medium_segments > 0, opening % 2 == 0, "{stats:#?}");
+        assert_eq!(stats.medium.segments > 0, opening % 2 == 0, "{stats:#?}");
         shows(&*engine.snapshot(), &model);
         machine.end(engine, Crash::Kill);
     }
@@ -325,8 +322,8 @@ fn sizes_of_leaves_and_of_large_pairs_may_change() {
         let mut choices = Choices::new(seed);
         let mut model = Model::new();
         for (node_bytes, large_bytes) in [(512, 1000), (8192, 2000), (1024, 300), (4096, 1000)] {
-            machine.settings.node_bytes = node_bytes;
-            machine.settings.large_bytes = large_bytes;
+            machine.settings.layout.node_bytes = node_bytes;
+            machine.settings.values.large_bytes = large_bytes;
             let engine = machine.open();
             shows(&*engine.snapshot(), &model);
             for _ in 0..3000 {

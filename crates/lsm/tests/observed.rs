@@ -167,11 +167,10 @@ impl Watched {
 }
 
 fn small() -> Settings {
-    Settings {
-        window_slots: 4,
-        l0_bytes: 256 << 10,
-        ..tiny()
-    }
+    tiny().with(|of| {
+        of.layout.window_slots = 4;
+        of.memtables.bytes = 256 << 10;
+    })
 }
 
 /// A log segment is written to only once every member has the edit that declares it.
@@ -230,17 +229,16 @@ fn windows_wait_for_every_member() {
 /// A memtable is flushed only when everything in it is committed, and snapshots see nothing more.
 #[test]
 fn what_is_not_committed_stays_in_memory() {
-    let settings = Settings {
-        window_slots: 64,
-        l0_bytes: 64 << 10,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| {
+        of.layout.window_slots = 64;
+        of.memtables.bytes = 64 << 10;
+    });
     let mut watched = Watched::new(settings);
     watched.settle_with_edits();
     let (count, reason) = watched.fill(100);
     assert_eq!(reason, BusyReason::Memtable);
     watched.settle_with_edits();
-    assert_eq!(watched.engine.stats().flushes, 0);
+    assert_eq!(watched.engine.stats().work.flushes, 0);
     assert_eq!(watched.engine.committed_lsn(), Lsn(0));
     assert_eq!(watched.engine.snapshot().lsn(), Lsn(0));
     assert_eq!(watched.engine.snapshot().get(b"00000000").unwrap(), None);
@@ -255,7 +253,10 @@ fn what_is_not_committed_stays_in_memory() {
     watched.engine.commit(half);
     watched.settle_with_edits();
     let stats = watched.engine.stats();
-    assert!(stats.flushes > 0 && stats.memtables_frozen > 0, "{stats:?}");
+    assert!(
+        stats.work.flushes > 0 && stats.memtables.frozen > 0,
+        "{stats:?}"
+    );
     let snapshot = watched.engine.snapshot();
     assert_eq!(snapshot.lsn(), half);
     assert!(snapshot.get(b"00000000").unwrap().is_some());
@@ -281,11 +282,10 @@ fn what_is_not_committed_stays_in_memory() {
 /// A finished segment that is refused is offered again, and its edit waits for it.
 #[test]
 fn a_segment_that_is_refused_holds_the_compaction() {
-    let settings = Settings {
-        window_slots: 64,
-        l0_bytes: 64 << 10,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| {
+        of.layout.window_slots = 64;
+        of.memtables.bytes = 64 << 10;
+    });
     let mut watched = Watched::new(settings);
     watched.settle_with_edits();
     watched.fill(100);
@@ -299,7 +299,7 @@ fn a_segment_that_is_refused_holds_the_compaction() {
     }
     watched.listener.heard().refuse = false;
     watched.settle_with_edits();
-    assert!(watched.engine.stats().flushes > 0);
+    assert!(watched.engine.stats().work.flushes > 0);
     let heard = watched.listener.heard();
     assert!(heard.edits.iter().any(|edit| !edit.added.is_empty()));
 }
@@ -308,13 +308,12 @@ fn a_segment_that_is_refused_holds_the_compaction() {
 #[test]
 fn with_little_room_jobs_wait_for_the_members() {
     for (free, alone) in [(200, false), (30, true)] {
-        let settings = Settings {
-            window_slots: 64,
-            l0_bytes: 64 << 10,
-            l1_runs: 8,
-            l1_runs_max: 16,
-            ..tiny()
-        };
+        let settings = tiny().with(|of| {
+            of.layout.window_slots = 64;
+            of.memtables.bytes = 64 << 10;
+            of.levels.l1_runs = 8;
+            of.levels.l1_runs_max = 16;
+        });
         let mut watched = Watched::new(settings);
         let room = Room { free, reserve: 20 };
         watched.engine.set_members_room(Some(room));

@@ -37,11 +37,10 @@ fn worlds() -> impl Iterator<Item = (u64, Settings)> {
     modes.flat_map(|(at, addresses)| {
         let seed = 2 * at as u64;
         [(seed, tiny()), (seed + 1, tiny_whole())].map(|(seed, settings)| {
-            let settings = Settings {
-                addresses,
-                cache_bytes: 0,
-                ..mixed(settings)
-            };
+            let settings = mixed(settings).with(|of| {
+                of.layout.addresses = addresses;
+                of.cache_bytes = 0;
+            });
             (seed, settings)
         })
     })
@@ -70,7 +69,7 @@ fn write(machine: &mut Machine, engine: &Lsm, model: &mut Model, number: u64) {
 
 /// Flips a bit in every 256 bytes of the segment at byte `start` of the device: damages it, or mends it again.
 fn flip(machine: &Machine, start: u64) {
-    for at in (0..machine.settings.segment_bytes as u64).step_by(256) {
+    for at in (0..machine.settings.layout.segment_bytes as u64).step_by(256) {
         machine.device.flip_bit(start + at + 30, 3);
     }
 }
@@ -146,12 +145,18 @@ fn merges_pass_over_what_cannot_be_read() {
         }
         machine.settle(&engine);
         let stats = engine.stats();
-        assert!(stats.flushes > before.flushes + 20, "seed {seed}");
-        assert!(stats.compactions > before.compactions + 5, "seed {seed}");
+        assert!(stats.work.flushes > before.work.flushes + 20, "seed {seed}");
+        assert!(
+            stats.work.compactions > before.work.compactions + 5,
+            "seed {seed}"
+        );
         assert!(stats.damage.merges_passed > 0, "seed {seed}");
         assert!(stats.damage.merges_passed < 20, "{:?}", stats.damage);
         let runs = stats.levels.first().map_or(0, |level| level.runs);
-        assert!(runs <= 3 * settings.l1_runs_max, "seed {seed}: {runs} runs");
+        assert!(
+            runs <= 3 * settings.levels.l1_runs_max,
+            "seed {seed}: {runs} runs"
+        );
         let found: BTreeSet<_> = engine
             .damages()
             .take_new()
@@ -288,11 +293,10 @@ fn notes_on_counts(machine: &Machine, engine: &Lsm) -> usize {
 /// [`worlds`] in which dead values are collected.
 fn collected() -> impl Iterator<Item = (u64, Settings)> {
     worlds().map(|(seed, settings)| {
-        let settings = Settings {
-            space_floor_bytes: None,
-            max_space_amplification: 120,
-            ..settings
-        };
+        let settings = settings.with(|of| {
+            of.space.floor_bytes = None;
+            of.space.amplification_max = 120;
+        });
         (seed, settings)
     })
 }
@@ -312,8 +316,8 @@ fn what_is_passed_over_keeps_what_it_points_to() {
 #[test]
 fn a_merge_that_loses_what_is_damaged_is_found() {
     for (seed, mut settings) in collected() {
-        settings.placement = Placement::InPlace;
-        settings.node_bytes = 8 << 10;
+        settings.values.placement = Placement::InPlace;
+        settings.layout.node_bytes = 8 << 10;
         settings.mutants = Mutants {
             lose_damaged: true,
             ..Mutants::default()
@@ -409,11 +413,10 @@ fn with_a_gone_child(engine: &Lsm) -> Option<(SegmentNumber, Buffer)> {
 /// is not damaged of the index stays as it is: a snapshot still has them.
 #[test]
 fn an_index_segment_is_written_again_although_a_child_is_gone() {
-    let settings = Settings {
-        addresses: AddressMode::Rewrite,
-        cache_bytes: 0,
-        ..mixed(tiny_whole())
-    };
+    let settings = mixed(tiny_whole()).with(|of| {
+        of.layout.addresses = AddressMode::Rewrite;
+        of.cache_bytes = 0;
+    });
     let mut machine = Machine::new(settings, 2048, 7);
     let engine = machine.open();
     let mut model = Model::new();
@@ -487,11 +490,10 @@ fn with_a_part_taken(engine: &Lsm) -> Option<(SegmentNumber, Buffer)> {
 /// What another member sends lacks the pointers that do not count any more. A snapshot here may still need them.
 #[test]
 fn what_is_not_damaged_of_a_segment_stays_as_it_is_when_it_is_written_again() {
-    let settings = Settings {
-        addresses: AddressMode::Rewrite,
-        cache_bytes: 0,
-        ..mixed(tiny())
-    };
+    let settings = mixed(tiny()).with(|of| {
+        of.layout.addresses = AddressMode::Rewrite;
+        of.cache_bytes = 0;
+    });
     let mut machine = Machine::new(settings, 2048, 7);
     let engine = machine.open();
     let mut model = Model::new();

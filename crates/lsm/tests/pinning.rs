@@ -8,7 +8,7 @@ use argosy_base::{Direction, KeyRange};
 use argosy_device::Crash;
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store, WriteBatch, WriteOptions};
-use argosy_lsm::{Lsm, Settings};
+use argosy_lsm::Lsm;
 use common::{Machine, tiny};
 
 /// Pairs so small that filters and indexes are a good part of the data.
@@ -39,10 +39,10 @@ fn loaded(cache_bytes: usize) -> (Machine, Lsm) {
     }
     engine.close().unwrap();
     machine.end(engine, Crash::Kill);
-    machine.settings = Settings {
-        cache_bytes,
-        ..machine.settings.clone()
-    };
+    machine.settings = machine
+        .settings
+        .clone()
+        .with(|of| of.cache_bytes = cache_bytes);
     let engine = machine.open();
     (machine, engine)
 }
@@ -172,7 +172,7 @@ fn the_cache_gives_way_to_memtables_that_a_snapshot_keeps() {
         while !engine.freeze_now() {
             machine.step(&engine);
         }
-        while engine.stats().flushes <= round {
+        while engine.stats().work.flushes <= round {
             machine.step(&engine);
         }
     }

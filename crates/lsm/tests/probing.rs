@@ -65,10 +65,10 @@ fn loaded(settings: Settings) -> (Machine, Lsm) {
     }
     engine.close().unwrap();
     machine.end(engine, Crash::Kill);
-    machine.settings = Settings {
-        cache_bytes: 16 << 20,
-        ..machine.settings.clone()
-    };
+    machine.settings = machine
+        .settings
+        .clone()
+        .with(|of| of.cache_bytes = 16 << 20);
     let engine = machine.open();
     (machine, engine)
 }

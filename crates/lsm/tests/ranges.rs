@@ -74,10 +74,7 @@ fn count(engine: &Lsm) -> usize {
 }
 
 fn ways() -> [Settings; 2] {
-    let whole = Settings {
-        compaction: Compaction::WholeLevel,
-        ..tiny()
-    };
+    let whole = tiny().with(|of| of.levels.compaction = Compaction::WholeLevel);
     [tiny(), whole]
 }
 
@@ -86,7 +83,7 @@ fn ways() -> [Settings; 2] {
 #[test]
 fn a_large_range_frees_its_segments_without_a_merge() {
     for settings in ways() {
-        let whole = settings.compaction == Compaction::WholeLevel;
+        let whole = settings.levels.compaction == Compaction::WholeLevel;
         let mut machine = Machine::new(settings, 2048, 5);
         let engine = machine.open();
         for number in 0..3000 {
@@ -104,12 +101,12 @@ fn a_large_range_frees_its_segments_without_a_merge() {
         assert_eq!(count(&engine), 10);
         let after = engine.stats();
         // Collecting dead values may have another one flushed.
-        assert!(after.flushes - before.flushes <= 2);
+        assert!(after.work.flushes - before.work.flushes <= 2);
         assert!(
-            after.compactions - before.compactions <= 2,
+            after.work.compactions - before.work.compactions <= 2,
             "one segment is left of which little lives"
         );
-        let read = after.compaction_read_bytes - before.compaction_read_bytes;
+        let read = after.work.read_bytes - before.work.read_bytes;
         assert!(read <= 128 << 10, "{read} bytes read");
         let entries = |stats: &Stats| stats.levels.iter().map(|level| level.entries).sum::<u64>();
         assert_eq!(entries(&before), 3000);

@@ -19,11 +19,10 @@ fn key(number: u64) -> Vec<u8> {
 
 /// An engine with so many runs in L1, all over the same keys, and nothing else; at rest.
 fn with_runs(settings: Settings) -> (Machine, Lsm) {
-    let settings = Settings {
-        l1_runs: 8,
-        l1_runs_max: 10,
-        ..settings
-    };
+    let settings = settings.with(|of| {
+        of.levels.l1_runs = 8;
+        of.levels.l1_runs_max = 10;
+    });
     let mut machine = Machine::new(settings, 1024, 1);
     let engine = machine.open();
     for run in 0..RUNS {
@@ -81,12 +80,16 @@ fn gets_trigger_a_merge() {
             "{gets} gets triggered a merge of {price} bytes"
         );
         assert!(runs(&engine).iter().all(|runs| *runs == 1));
-        let merged = engine.stats().compactions;
+        let merged = engine.stats().work.compactions;
         for number in 0..PAIRS * RUNS {
             assert!(engine.get(&key(number)).unwrap().value.is_some());
         }
         rest(&mut machine, &engine);
-        assert_eq!(engine.stats().compactions, merged, "one run costs nothing");
+        assert_eq!(
+            engine.stats().work.compactions,
+            merged,
+            "one run costs nothing"
+        );
     }
 }
 
@@ -116,12 +119,11 @@ fn scans_trigger_a_merge() {
 #[test]
 fn more_runs_are_awaited_while_l2_is_long() {
     const FLUSHES: u64 = 80;
-    let settings = Settings {
-        l1_runs: 6,
-        l1_runs_max: 12,
-        growth_factor: 16,
-        ..tiny_whole()
-    };
+    let settings = tiny_whole().with(|of| {
+        of.levels.l1_runs = 6;
+        of.levels.l1_runs_max = 12;
+        of.levels.growth_factor = 16;
+    });
     let mut machine = Machine::new(settings, 1024, 1);
     let engine = machine.open();
     // How many runs L1 had, each time that it was merged.

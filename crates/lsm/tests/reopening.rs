@@ -166,15 +166,15 @@ fn full(version: &Version, settings: &Settings) -> Option<u8> {
         nothing_shut: true,
         sparse: BTreeSet::new(),
         l1: L1Policy {
-            runs: settings.l1_runs,
+            runs: settings.levels.l1_runs,
             is_read_triggered: false,
         },
         growth: Growth {
-            factor: settings.growth_factor,
-            l0_bytes: settings.l0_bytes as u64,
+            factor: settings.levels.growth_factor,
+            l0_bytes: settings.memtables.bytes as u64,
         },
         part: PartLimits {
-            bytes: settings.compaction_part_bytes,
+            bytes: settings.levels.part_bytes,
             segments_max: usize::MAX,
             whole_segments_max: usize::MAX,
         },
@@ -233,10 +233,10 @@ impl Rig {
 
     fn step(&mut self) -> bool {
         let engine = self.engine.take().expect("it is open");
-        let (before, merges) = (engine.version(), engine.stats().compactions);
+        let (before, merges) = (engine.version(), engine.stats().work.compactions);
         let moved = self.machine.step(&engine);
         let after = engine.version();
-        if engine.stats().compactions > merges {
+        if engine.stats().work.compactions > merges {
             self.why = match full(&before, &self.machine.settings) {
                 Some(1) => Kind::FullL1,
                 Some(_) => Kind::FullBelow,
@@ -403,16 +403,15 @@ impl Rig {
 
 /// So small that little data comes far down; pairs of a few hundred bytes lie in leaves.
 fn deep() -> Settings {
-    Settings {
-        l0_bytes: 20 << 10,
-        node_bytes: 2048,
-        segment_bytes: 24 << 10,
-        window_bytes: 8 << 10,
-        window_slots: 8,
-        compaction_part_bytes: 32 << 10,
-        placement: Placement::InPlace,
-        ..tiny()
-    }
+    tiny().with(|of| {
+        of.memtables.bytes = 20 << 10;
+        of.layout.node_bytes = 2048;
+        of.layout.segment_bytes = 24 << 10;
+        of.layout.window_bytes = 8 << 10;
+        of.layout.window_slots = 8;
+        of.levels.part_bytes = 32 << 10;
+        of.values.placement = Placement::InPlace;
+    })
 }
 
 const DEPTHS: [Kind; 5] = [
@@ -473,10 +472,7 @@ fn after_ranges_are_removed() {
 
 #[test]
 fn after_trees_are_made_moved_and_cut() {
-    let settings = Settings {
-        compaction: Compaction::WholeLevel,
-        ..deep()
-    };
+    let settings = deep().with(|of| of.levels.compaction = Compaction::WholeLevel);
     let mut rig = Rig::new(settings, 1024);
     for number in 0..900 {
         rig.put(number, 200).unwrap();
@@ -491,11 +487,10 @@ fn after_trees_are_made_moved_and_cut() {
 #[test]
 fn after_read_triggered_merges() {
     let mut rig = Rig::new(
-        Settings {
-            l1_runs: 8,
-            l1_runs_max: 10,
-            ..deep()
-        },
+        deep().with(|of| {
+            of.levels.l1_runs = 8;
+            of.levels.l1_runs_max = 10;
+        }),
         1024,
     );
     for _ in 0..5 {
@@ -517,16 +512,15 @@ fn after_read_triggered_merges() {
 
 #[test]
 fn after_the_medium_log_became_shorter() {
-    let settings = Settings {
-        placement: Placement::Hybrid,
-        small_bytes: 60,
-        medium_log_percent: 1,
-        medium_levels_min: 1,
-        space_floor_bytes: Some(1 << 30),
-        l1_runs_max: 20,
-        memtables_max: 2,
-        ..deep()
-    };
+    let settings = deep().with(|of| {
+        of.values.placement = Placement::Hybrid;
+        of.values.small_bytes = 60;
+        of.values.medium_log_percent = 1;
+        of.values.medium_levels_min = 1;
+        of.space.floor_bytes = Some(1 << 30);
+        of.levels.l1_runs_max = 20;
+        of.memtables.count_max = 2;
+    });
     let mut rig = Rig::new(settings, 1024);
     rig.otherwise = Kind::Drain;
     rig.mix(800, 3000, 200);
@@ -536,20 +530,19 @@ fn after_the_medium_log_became_shorter() {
 
 /// Overwrites of large values, near the bound of space.
 fn collected(addresses: AddressMode, otherwise: Kind) -> Rig {
-    let settings = Settings {
-        placement: Placement::Separated,
-        addresses,
-        max_space_amplification: 110,
-        space_floor_bytes: Some(128 << 10),
-        l0_log_bytes: 64 << 10,
-        ..deep()
-    };
+    let settings = deep().with(|of| {
+        of.values.placement = Placement::Separated;
+        of.layout.addresses = addresses;
+        of.space.amplification_max = 110;
+        of.space.floor_bytes = Some(128 << 10);
+        of.memtables.log_bytes = 64 << 10;
+    });
     let mut rig = Rig::new(settings, 512);
     rig.otherwise = otherwise;
     rig.mix(200, 2000, 1000);
     rig.rest();
     assert!(
-        rig.engine().stats().gc_moved > 20,
+        rig.engine().stats().gc.moved > 20,
         "{:#?}",
         rig.engine().stats()
     );
@@ -568,10 +561,7 @@ fn after_dead_values_were_collected() {
 fn after_merges_for_space() {
     for settings in [
         deep(),
-        Settings {
-            compaction: tiny_whole().compaction,
-            ..deep()
-        },
+        deep().with(|of| of.levels.compaction = tiny_whole().levels.compaction),
     ] {
         let mut rig = Rig::new(settings, 80);
         let mut number = 0;

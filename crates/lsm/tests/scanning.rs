@@ -10,7 +10,7 @@ use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Scan, Store, WriteBatch, WriteOptions};
-use argosy_lsm::{Lsm, Settings};
+use argosy_lsm::Lsm;
 use common::counting::Counting;
 use common::{Machine, tiny};
 
@@ -40,13 +40,12 @@ fn write(machine: &mut Machine, engine: &Lsm, first: usize) {
 
 /// All pairs in the levels, opened again with nothing in the cache.
 fn opened() -> (Machine, Arc<Counting>, Lsm) {
-    let settings = Settings {
-        l1_runs: 8,
-        l1_runs_max: 12,
-        l0_bytes: 1 << 20,
-        l0_log_bytes: 4 << 20,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| {
+        of.levels.l1_runs = 8;
+        of.levels.l1_runs_max = 12;
+        of.memtables.bytes = 1 << 20;
+        of.memtables.log_bytes = 4 << 20;
+    });
     let mut machine = Machine::new(settings, 512, 1);
     let engine = machine.open();
     // Three runs, each over all keys.
@@ -55,10 +54,7 @@ fn opened() -> (Machine, Arc<Counting>, Lsm) {
     }
     engine.close().unwrap();
     machine.end(engine, Crash::PowerLoss);
-    let settings = Settings {
-        cache_bytes: 8 << 20,
-        ..machine.settings.clone()
-    };
+    let settings = machine.settings.clone().with(|of| of.cache_bytes = 8 << 20);
     let (device, engine) = Counting::open(&mut machine, &settings);
     (machine, device, engine)
 }

@@ -111,7 +111,10 @@ struct World {
 
 impl World {
     fn new(settings: Settings, seed: u64) -> Self {
-        let name = format!("{:?}, {:?}", settings.placement, settings.compaction);
+        let name = format!(
+            "{:?}, {:?}",
+            settings.values.placement, settings.levels.compaction
+        );
         let machine = Machine::new(settings, SEGMENTS, seed);
         let device = Watched::new(&machine.device, 0, Box::new(Memory::new));
         let wall = Wall::default();
@@ -190,7 +193,7 @@ impl World {
     fn open(&mut self) {
         let device = Arc::<Watched>::clone(&self.device);
         let (pins, engine) = open(&mut self.machine, device);
-        let slots = self.machine.settings.window_slots;
+        let slots = self.machine.settings.layout.window_slots;
         self.device.look_at(windows_of(&engine, slots));
         self.opened = Some((pins, engine));
         // What was found is all that later openings find.
@@ -220,7 +223,7 @@ impl World {
             End::Crash(crash) => crash,
         };
         if crash == Crash::Kill {
-            memory = windows_of(&engine, self.machine.settings.window_slots)();
+            memory = windows_of(&engine, self.machine.settings.layout.window_slots)();
         }
         self.machine.end(engine, crash);
         let requests = self.device.requests();
@@ -476,7 +479,7 @@ impl World {
     /// Overwrites large values until what lives among them is moved.
     fn collect(&mut self) {
         for number in 0..3000 {
-            if self.engine().stats().gc_moved > 10 {
+            if self.engine().stats().gc.moved > 10 {
                 return;
             }
             let key = format!(
@@ -539,11 +542,11 @@ fn run(settings: Settings, seed: u64) -> Came {
     world.restart(End::Crash(Crash::Kill));
     let sum = |of: fn(&Stats) -> u64| world.past.iter().map(of).sum();
     Came {
-        flushes: sum(|stats| stats.flushes),
-        compactions: sum(|stats| stats.compactions),
-        gc_moved: sum(|stats| stats.gc_moved),
-        medium_written: sum(|stats| stats.medium_written),
-        medium_placed: sum(|stats| stats.medium_placed),
+        flushes: sum(|stats| stats.work.flushes),
+        compactions: sum(|stats| stats.work.compactions),
+        gc_moved: sum(|stats| stats.gc.moved),
+        medium_written: sum(|stats| stats.medium.written),
+        medium_placed: sum(|stats| stats.medium.placed),
         merged: world.merged,
         requests: world.device.requests(),
         forks: world.forks,
@@ -552,22 +555,21 @@ fn run(settings: Settings, seed: u64) -> Came {
 
 /// So small that little data comes far down.
 fn settings(placement: Placement, compaction: Compaction) -> Settings {
-    Settings {
-        l0_bytes: 14 << 10,
-        l0_log_bytes: 64 << 10,
-        segment_bytes: 32 << 10,
-        window_bytes: 16 << 10,
-        window_slots: 4,
-        compaction_part_bytes: 32 << 10,
-        small_bytes: 60,
-        placement,
-        compaction,
-        medium_log_percent: 400,
-        medium_levels_min: 1,
-        max_space_amplification: 110,
-        space_floor_bytes: Some(96 << 10),
-        ..tiny()
-    }
+    tiny().with(|of| {
+        of.memtables.bytes = 14 << 10;
+        of.memtables.log_bytes = 64 << 10;
+        of.layout.segment_bytes = 32 << 10;
+        of.layout.window_bytes = 16 << 10;
+        of.layout.window_slots = 4;
+        of.levels.part_bytes = 32 << 10;
+        of.values.small_bytes = 60;
+        of.values.placement = placement;
+        of.levels.compaction = compaction;
+        of.values.medium_log_percent = 400;
+        of.values.medium_levels_min = 1;
+        of.space.amplification_max = 110;
+        of.space.floor_bytes = Some(96 << 10);
+    })
 }
 
 fn survives(placement: Placement, compaction: Compaction) {

@@ -69,7 +69,7 @@ impl Loaded {
     fn scrub(&self, device: &Arc<MemoryDevice>) -> (Vec<Damage>, u64) {
         let version = self.version(device);
         let (mut pass, mut damages, mut bytes) = (Pass::new(), Vec::new(), 0);
-        while let Some(scrubbed) = next(&version, self.settings.log_geometry(), &mut pass) {
+        while let Some(scrubbed) = next(&version, self.settings.layout.log_geometry(), &mut pass) {
             bytes += scrubbed.bytes;
             damages.extend(scrubbed.damages);
         }
@@ -142,11 +142,10 @@ fn a_whole_region_is_found_whole_and_can_be_taken_out() {
     for addresses in AddressMode::ALL {
         for settings in [tiny(), tiny_whole()] {
             let loaded = loaded(
-                Settings {
-                    addresses,
-                    medium_levels_min: 1,
-                    ..settings
-                },
+                settings.with(|of| {
+                    of.layout.addresses = addresses;
+                    of.values.medium_levels_min = 1;
+                }),
                 1,
                 3000,
             );
@@ -171,10 +170,7 @@ fn a_whole_region_is_found_whole_and_can_be_taken_out() {
 #[test]
 fn what_salvage_reads_goes_by_what_it_finds() {
     const PAIRS: u64 = 2000;
-    let settings = Settings {
-        placement: Placement::Separated,
-        ..tiny()
-    };
+    let settings = tiny().with(|of| of.values.placement = Placement::Separated);
     let mut machine = Machine::new(settings.clone(), 256, 5);
     let engine = machine.open();
     for number in 0..PAIRS {
@@ -347,7 +343,7 @@ fn a_scrubber_keeps_its_pace() {
     let empty = Version::empty(version.region(), version.addresses());
     let empty = stored(empty, &loaded.settings);
     assert_eq!(scrubber.damages_in(&empty).count(), 0);
-    let most = 2 * u64::try_from(loaded.settings.segment_bytes).unwrap();
+    let most = 2 * u64::try_from(loaded.settings.layout.segment_bytes).unwrap();
     assert!(reads.iter().all(|bytes| *bytes <= most), "a segment a step");
     let took = now - Instant::from_nanos(0);
     let slack = period / 2;

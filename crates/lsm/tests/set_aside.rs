@@ -113,7 +113,7 @@ fn open_copy(
 fn put_aside(store: &Arc<Store>, settings: &Settings) -> SetAside {
     let mut entries = store.regions().into_iter();
     let entry = entries.find(|entry| entry.region == REGION).unwrap();
-    let bytes = u32::try_from(settings.segment_bytes).unwrap();
+    let bytes = u32::try_from(settings.layout.segment_bytes).unwrap();
     let left = claim(store, &entry, bytes);
     store.finish_recovery();
     left.put_aside().unwrap().unwrap()

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
-use argosy_lsm::Settings;
 use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::names::logs::LARGE_LOG;
 use common::{Machine, tiny};
@@ -21,16 +20,15 @@ const SEGMENTS: usize = 600;
 #[test]
 fn one_edit_declares_several_segments_of_a_log_that_is_written_fast() {
     // A window is a segment, and a request writes one: an edit takes several requests.
-    let settings = Settings {
-        l0_bytes: 8 << 20,
-        l0_log_bytes: 64 << 20,
-        segment_bytes: 64 << 10,
-        window_bytes: 64 << 10,
-        window_slots: 20,
-        number_block: 1024,
-        ..tiny()
-    };
-    let segment_bytes = settings.segment_bytes;
+    let settings = tiny().with(|of| {
+        of.memtables.bytes = 8 << 20;
+        of.memtables.log_bytes = 64 << 20;
+        of.layout.segment_bytes = 64 << 10;
+        of.layout.window_bytes = 64 << 10;
+        of.layout.window_slots = 20;
+        of.levels.number_block = 1024;
+    });
+    let segment_bytes = settings.layout.segment_bytes;
     let mut machine = Machine::new(settings, 1024, 1);
     let engine = machine.open();
     machine.step(&engine);
@@ -64,12 +62,14 @@ fn one_edit_declares_several_segments_of_a_log_that_is_written_fast() {
 /// stays as short as the settings say.
 #[test]
 fn writes_that_are_flushed_one_by_one_keep_the_log_short() {
-    let settings = Settings {
-        l0_bytes: 8 << 20,
-        l0_log_bytes: 256 << 10,
-        ..tiny()
-    };
-    let (segment, most) = (settings.segment_bytes as u64, settings.l0_log_bytes);
+    let settings = tiny().with(|of| {
+        of.memtables.bytes = 8 << 20;
+        of.memtables.log_bytes = 256 << 10;
+    });
+    let (segment, most) = (
+        settings.layout.segment_bytes as u64,
+        settings.memtables.log_bytes,
+    );
     let mut machine = Machine::new(settings, 1024, 1);
     let engine = machine.open();
     let mut longest = 0;

@@ -124,10 +124,13 @@ fn readers_see_whole_batches_while_everything_moves() {
         }
     }
     let stats = engine.stats();
-    assert!(stats.flushes > 10 && stats.compactions > 3, "{stats:?}");
-    assert!(stats.filter_spared > stats.filter_misled, "{stats:?}");
     assert!(
-        stats.cache.leaf.hits > 0 && stats.log_write_bytes > 0,
+        stats.work.flushes > 10 && stats.work.compactions > 3,
+        "{stats:?}"
+    );
+    assert!(stats.filters.spared > stats.filters.misled, "{stats:?}");
+    assert!(
+        stats.cache.leaf.hits > 0 && stats.log_work.write_bytes > 0,
         "{stats:?}"
     );
     drop(engine);

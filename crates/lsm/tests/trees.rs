@@ -24,12 +24,11 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Small pairs in many segments.
 fn small(compaction: Compaction) -> Settings {
-    Settings {
-        l0_bytes: 24 << 10,
-        segment_bytes: 32 << 10,
-        compaction,
-        ..tiny()
-    }
+    tiny().with(|of| {
+        of.memtables.bytes = 24 << 10;
+        of.layout.segment_bytes = 32 << 10;
+        of.levels.compaction = compaction;
+    })
 }
 
 fn write(machine: &mut Machine, engine: &Lsm, choices: &mut Choices, model: &mut Model) {
@@ -128,7 +127,7 @@ fn levels_that_are_compacted_whole_are_trees() {
     check(&engine, &model);
     let stats = engine.stats();
     assert!(
-        stats.compactions > 5 && stats.levels.len() >= 2,
+        stats.work.compactions > 5 && stats.levels.len() >= 2,
         "{stats:?}"
     );
     assert!(stats.cache.index.hits > 1000, "{:?}", stats.cache);
@@ -155,7 +154,7 @@ fn the_way_of_compaction_may_change() {
         let mut choices = Choices::new(seed);
         let mut model = Model::new();
         for opening in 0..8 {
-            machine.settings.compaction = match (opening + seed) % 2 {
+            machine.settings.levels.compaction = match (opening + seed) % 2 {
                 0 => Compaction::Partial,
                 _ => Compaction::WholeLevel,
             };
@@ -190,11 +189,11 @@ fn a_snapshot_keeps_its_trees() {
     }
     let snapshot = engine.snapshot();
     let then = model.clone();
-    let before = engine.stats().compactions;
+    let before = engine.stats().work.compactions;
     for _ in 0..6000 {
         write(&mut machine, &engine, &mut choices, &mut model);
     }
-    assert!(engine.stats().compactions > before + 2);
+    assert!(engine.stats().work.compactions > before + 2);
     shows(&*snapshot, &then);
     drop(snapshot);
     check(&engine, &model);

@@ -4,7 +4,7 @@
 mod common;
 
 use argosy_peers::{bf_tree, fjall};
-use common::{Dir, owned};
+use common::owned;
 
 fn key(n: u32) -> Vec<u8> {
     format!("{:08x}", n.wrapping_mul(2_654_435_761)).into_bytes()
@@ -23,9 +23,9 @@ fn sorted(n: u32) -> Vec<u32> {
 
 #[test]
 fn fjall_has_what_is_written() {
-    let dir = Dir::new("fjall");
+    let dir = tempfile::tempdir().unwrap();
     let settings = fjall::FjallSettings::within(2 << 20, 64 << 10);
-    let store = fjall::Fjall::open(&dir.0, &settings).unwrap();
+    let store = fjall::Fjall::open(dir.path(), &settings).unwrap();
     for n in 0..5000 {
         store.put(&key(n), &value(n)).unwrap();
     }
@@ -49,9 +49,9 @@ fn fjall_has_what_is_written() {
 
 #[test]
 fn bf_tree_has_what_is_written() {
-    let dir = Dir::new("bf-tree");
+    let dir = tempfile::tempdir().unwrap();
     let settings = bf_tree::BfTreeSettings::within(1 << 20);
-    let store = bf_tree::BfTree::open(&dir.0, &settings).unwrap();
+    let store = bf_tree::BfTree::open(dir.path(), &settings).unwrap();
     for n in 0..3000 {
         store.put(&key(n), &value(n)).unwrap();
     }
@@ -72,7 +72,7 @@ fn bf_tree_has_what_is_written() {
         "a key that it does not take"
     );
     assert!(
-        dir.0.join("log").metadata().unwrap().len() > 0,
+        dir.path().join("log").metadata().unwrap().len() > 0,
         "its log is on"
     );
 }

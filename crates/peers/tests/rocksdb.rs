@@ -3,7 +3,7 @@
 mod common;
 
 use argosy_peers::rocksdb::{LogBytes, PeerError, RocksDb, RocksDbSettings};
-use common::{Dir, owned};
+use common::owned;
 
 const SETTINGS: RocksDbSettings = RocksDbSettings {
     write_buffer_bytes: 64 << 10,
@@ -16,11 +16,11 @@ const SETTINGS: RocksDbSettings = RocksDbSettings {
 
 #[test]
 fn what_is_written_is_read_also_after_closing() {
-    let dir = Dir::new("reads");
+    let dir = tempfile::tempdir().unwrap();
     let key = |n: u32| format!("{:08x}", n.wrapping_mul(2_654_435_761)).into_bytes();
     let value = |n: u32| vec![n.to_string().as_bytes()[0]; (n % 700) as usize];
     {
-        let db = RocksDb::open(&dir.0, &SETTINGS).unwrap();
+        let db = RocksDb::open(dir.path(), &SETTINGS).unwrap();
         for n in 0..5000 {
             db.put(&key(n), &value(n)).unwrap();
         }
@@ -32,7 +32,7 @@ fn what_is_written_is_read_also_after_closing() {
         assert!(db.compactions().unwrap() > 10);
         assert!(db.levels().unwrap() >= 1);
     }
-    let db = RocksDb::open(&dir.0, &SETTINGS).unwrap();
+    let db = RocksDb::open(dir.path(), &SETTINGS).unwrap();
     for n in 0..5000 {
         let expected = (n != 7).then(|| value(n));
         assert_eq!(db.get(&key(n), owned).unwrap(), expected, "{n}");
@@ -44,8 +44,8 @@ fn what_is_written_is_read_also_after_closing() {
 
 #[test]
 fn scans_are_in_order_and_end() {
-    let dir = Dir::new("scans");
-    let db = RocksDb::open(&dir.0, &SETTINGS).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let db = RocksDb::open(dir.path(), &SETTINGS).unwrap();
     for n in [3, 1, 2, 5] {
         db.put(format!("k{n}").as_bytes(), &[n]).unwrap();
     }
@@ -64,12 +64,12 @@ fn scans_are_in_order_and_end() {
 
 #[test]
 fn log_bytes_are_those_of_the_log() {
-    let dir = Dir::new("log");
+    let dir = tempfile::tempdir().unwrap();
     let settings = RocksDbSettings {
         write_buffer_bytes: 64 << 20,
         ..SETTINGS
     };
-    let db = RocksDb::open(&dir.0, &settings).unwrap();
+    let db = RocksDb::open(dir.path(), &settings).unwrap();
     let mut counted = LogBytes::default();
     for n in 0..3000_usize {
         // Of all lengths, so that pieces end in every way at a block's end.
@@ -78,7 +78,7 @@ fn log_bytes_are_those_of_the_log() {
         counted.put(key.len(), value.len());
     }
     let mut lengths = Vec::new();
-    for entry in std::fs::read_dir(&dir.0).unwrap() {
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "log") {
             lengths.push(path.metadata().unwrap().len());
@@ -89,9 +89,9 @@ fn log_bytes_are_those_of_the_log() {
 
 #[test]
 fn what_fails_says_what_and_why() {
-    let dir = Dir::new("fails");
-    std::fs::write(dir.0.join("file"), b"").unwrap();
-    let error = RocksDb::open(&dir.0.join("file"), &SETTINGS).unwrap_err();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), b"").unwrap();
+    let error = RocksDb::open(&dir.path().join("file"), &SETTINGS).unwrap_err();
     assert!(matches!(error, PeerError::Refused { .. }));
     let said = error.to_string();
     assert!(
@@ -99,7 +99,7 @@ fn what_fails_says_what_and_why() {
         "{said}"
     );
     // The directory is locked by the first.
-    let inside = dir.0.join("db");
+    let inside = dir.path().join("db");
     let first = RocksDb::open(&inside, &SETTINGS).unwrap();
     assert!(RocksDb::open(&inside, &SETTINGS).is_err());
     drop(first);

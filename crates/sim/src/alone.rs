@@ -193,7 +193,9 @@ impl<'r> BesideFailed<'r> {
         let up = server.and_then(|server| self.run.cluster.active(server));
         let stats = up.and_then(|up| up.node.inspect().engine_stats(of.id));
         let lsn = up.and_then(|up| up.node.inspect().committed(of.id));
-        let work = stats.map_or(0, |stats| stats.flushes + stats.compactions + stats.moves);
+        let work = stats.map_or(0, |stats| {
+            stats.work.flushes + stats.work.compactions + stats.work.moves
+        });
         (lsn.unwrap_or(Lsn(0)), work)
     }
 }

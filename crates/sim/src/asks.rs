@@ -162,15 +162,15 @@ impl Chooser {
     pub(crate) fn new(plan: &Plan, random: Random) -> Self {
         let engine = &plan.engine;
         // A group has to fit the windows when all but one are waiting to be flushed.
-        let windows = engine.window_bytes * (engine.window_slots - 1);
+        let windows = engine.layout.window_bytes * (engine.layout.window_slots - 1);
         Self {
             random,
             mix: plan.load.mix,
             hot_percent: plan.load.hot_percent,
             large_percent: plan.load.large_percent,
-            large_bytes: engine.large_bytes.min(engine.node_bytes / 4),
-            window_bytes: engine.window_bytes,
-            batch_bytes_max: (windows / 2).min(engine.l0_bytes).min(40 << 10),
+            large_bytes: engine.values.large_bytes.min(engine.layout.node_bytes / 4),
+            window_bytes: engine.layout.window_bytes,
+            batch_bytes_max: (windows / 2).min(engine.memtables.bytes).min(40 << 10),
             aim: Aim::Anything,
             filler: plan
                 .devices

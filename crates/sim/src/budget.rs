@@ -84,7 +84,7 @@ fn judge_charges(cluster: &Cluster) -> Result<(), Wrong> {
         // With the ranges that they remove, which are no part of what is allocated for entries.
         let regions = cluster.map.regions().iter();
         let stats = regions.filter_map(|region| up.node.inspect().engine_stats(region.id));
-        let own: usize = stats.map(|stats| stats.memtable_bytes).sum();
+        let own: usize = stats.map(|stats| stats.memtables.bytes).sum();
         let (charged, all) = (up.node.inspect().charged_bytes(), memtable_bytes());
         if charged > (versions + own + all) as u64 {
             return Err(format!(

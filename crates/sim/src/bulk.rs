@@ -99,7 +99,7 @@ impl Bulks {
         let permille = random.pick(&[0, 10, 60]);
         // What goes through the log has to fit its windows.
         let part_bytes = match plan.builds || plan.toy.is_some() {
-            true => plan.engine.window_bytes / 2,
+            true => plan.engine.layout.window_bytes / 2,
             false => 36 << 10,
         };
         let safe = plan.kind != WorldKind::Powerless && plan.devices.small.is_none();

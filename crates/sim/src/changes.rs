@@ -90,7 +90,7 @@ impl Changes {
                 0
             },
             random,
-            len_max: (2 * plan.engine.large_bytes).min(plan.engine.window_bytes / 4),
+            len_max: (2 * plan.engine.values.large_bytes).min(plan.engine.layout.window_bytes / 4),
             powerless: plan.kind == WorldKind::Powerless,
             keys: Default::default(),
             tokens: TOKEN,

@@ -6,7 +6,7 @@
 //! them what the device had not made durable.
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Clock, Epoch, Instant, Moment, RegionId, ServerId};
@@ -18,11 +18,12 @@ use argosy_server::activity::Ledger;
 use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, Wakers, World};
 use argosy_server::service::{ReplySink, Response};
 use argosy_server::tasks::Tasks;
+use parking_lot::Mutex;
 
 use crate::clock::{BEGAN, ServerClock, SimClock};
 use crate::coverage::{Coverage, Mode};
 use crate::crash_point::{CrashPoint, CrashingDevice, CrashingFabric, CrashingWindows};
-use crate::engine::{Chosen, Reader, Settings};
+use crate::engine::{Chosen, Reader};
 use crate::many;
 use crate::objects::Objects;
 use crate::plan::{Plan, SERVERS, WorldKind};
@@ -57,14 +58,14 @@ pub(crate) struct Mailbox {
 impl Mailbox {
     /// The answers that have arrived since the last call.
     pub(crate) fn take(&self) -> Vec<(u64, Response)> {
-        std::mem::take(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.answers.lock())
     }
 }
 
 impl ReplySink for Mailbox {
     fn deliver(&self, token: u64, response: Response) {
         if !self.crash_point.is_dead() {
-            let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut answers = self.answers.lock();
             answers.push((token, response));
         }
     }
@@ -179,11 +180,8 @@ impl Cluster {
         mutants: Mutants,
         random: &mut Random,
     ) -> Self {
-        let lsm = Settings {
-            mutants: mutants.engine,
-            ..plan.engine.clone()
-        };
-        let slot_bytes = lsm.segment_bytes;
+        let lsm = plan.engine.clone().with(|of| of.mutants = mutants.engine);
+        let slot_bytes = lsm.layout.segment_bytes;
         let toy = plan.toy.map(|toy| toy::Settings {
             mutants: mutants.toy,
             ..toy
@@ -577,5 +575,5 @@ fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
     let servers = (0..SERVERS).map(server).collect();
     let map = ClusterMap::new(ClusterId(1), replication, servers, regions);
     map.expect("a valid map")
-        .with_addresses(plan.engine.addresses)
+        .with_addresses(plan.engine.layout.addresses)
 }

@@ -125,8 +125,8 @@ impl Mode {
     /// That of a world of that kind, where backups build levels or not.
     #[must_use]
     pub(crate) fn of(kind: WorldKind, builds: bool, engine: &Settings) -> Self {
-        let whole = engine.compaction == Compaction::WholeLevel;
-        let rewrite = usize::from(engine.addresses == AddressMode::Rewrite);
+        let whole = engine.levels.compaction == Compaction::WholeLevel;
+        let rewrite = usize::from(engine.layout.addresses == AddressMode::Rewrite);
         match kind {
             WorldKind::Replicated => {
                 Self(4 * usize::from(builds) + 2 * usize::from(whole) + rewrite)
@@ -374,11 +374,10 @@ mod tests {
         ] {
             for compaction in [Compaction::Partial, Compaction::WholeLevel] {
                 for addresses in AddressMode::ALL {
-                    let engine = Settings {
-                        compaction,
-                        addresses,
-                        ..Settings::default()
-                    };
+                    let engine = Settings::default().with(|of| {
+                        of.levels.compaction = compaction;
+                        of.layout.addresses = addresses;
+                    });
                     places.push(Mode::of(kind, builds, &engine));
                 }
             }

@@ -104,8 +104,8 @@ impl Chosen {
         match self.toy {
             Some(_) => Box::new(ToyReader),
             None => Box::new(LsmReader {
-                addresses: self.lsm.addresses,
-                geometry: self.lsm.log_geometry(),
+                addresses: self.lsm.layout.addresses,
+                geometry: self.lsm.layout.log_geometry(),
             }),
         }
     }

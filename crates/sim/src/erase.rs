@@ -35,7 +35,7 @@ impl Erase {
             several_percent: if range_mille > 0 { 50 } else { 0 },
             range_mille,
             random,
-            len_max: (plan.engine.node_bytes / 4).min(200),
+            len_max: (plan.engine.layout.node_bytes / 4).min(200),
         }
     }
 

@@ -130,7 +130,7 @@ impl<'r> Ending<'r> {
         // Or while its windows wait to be flushed: others than clients fill them, too.
         let begin = self.run.cluster.now();
         loop {
-            let rest = self.run.cluster.now() + 3 * self.run.plan.engine.flush_interval;
+            let rest = self.run.cluster.now() + 3 * self.run.plan.engine.logs.flush_interval;
             while self.run.cluster.now() < rest {
                 self.run.tick(Pace::None)?;
             }
@@ -201,7 +201,7 @@ impl<'r> Ending<'r> {
     /// Ticks until nothing changes any more and the copies agree, then looks at everything.
     fn compare_at_rest(&mut self) -> Result<(), Wrong> {
         let begin = self.run.cluster.now();
-        let settle = 3 * self.run.plan.engine.flush_interval + Duration::from_millis(30);
+        let settle = 3 * self.run.plan.engine.logs.flush_interval + Duration::from_millis(30);
         self.run.forget_snapshots();
         loop {
             let rest = self.run.cluster.now();

@@ -110,7 +110,7 @@ impl<'r> Recovery<'r> {
         let name = match (
             self.run.plan.kind,
             self.run.plan.builds,
-            self.run.plan.engine.addresses,
+            self.run.plan.engine.layout.addresses,
         ) {
             (WorldKind::Killed | WorldKind::Powerless, ..) => "recovered when full, alone",
             (_, true, _) => "recovered when full, build-index",
@@ -416,7 +416,7 @@ impl<'r> Recovery<'r> {
     }
 
     fn space_in_words(&self) -> String {
-        space_in_words(&self.run.cluster, self.run.plan.engine.segment_bytes)
+        space_in_words(&self.run.cluster, self.run.plan.engine.layout.segment_bytes)
     }
 }
 
@@ -458,10 +458,10 @@ pub(crate) fn space_in_words(cluster: &Cluster, segment_bytes: usize) -> String 
                     "\n  {}: logs {:?}; memtables {} bytes, {} frozen; {} flushes, {} compactions",
                     region.id,
                     stats.logs,
-                    stats.memtable_bytes,
-                    stats.memtables_frozen,
-                    stats.flushes,
-                    stats.compactions
+                    stats.memtables.bytes,
+                    stats.memtables.frozen,
+                    stats.work.flushes,
+                    stats.work.compactions
                 );
             }
             if let Some(words) = up.node.inspect().space_in_words(region.id) {

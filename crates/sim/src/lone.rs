@@ -22,7 +22,7 @@ pub(crate) fn with_lone_members(mut plan: Plan, random: &mut Random) -> Plan {
         return plan;
     }
     if random.chance(50) {
-        plan.engine.number_block = 16;
+        plan.engine.levels.number_block = 16;
     }
     for episode in &mut plan.episodes {
         if random.chance(EPISODES_PERCENT) {

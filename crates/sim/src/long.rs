@@ -137,7 +137,9 @@ impl Longs {
         let mut random = Random::new(seed, 19);
         let percent = random.pick(&[0, 2, 10]);
         let safe = plan.kind != WorldKind::Powerless && plan.devices.small.is_none();
-        let part_len = random.between(16, 300).min(plan.engine.window_bytes / 4);
+        let part_len = random
+            .between(16, 300)
+            .min(plan.engine.layout.window_bytes / 4);
         Self {
             percent: if safe { percent } else { 0 },
             part_len: u32::try_from(part_len).expect("parts are short"),

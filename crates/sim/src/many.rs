@@ -22,7 +22,7 @@ use argosy_engine::WriteBatch;
 use argosy_server::service::{Failure, Paging, Response};
 
 use crate::coverage::Coverage;
-use crate::engine::{Compaction, Settings};
+use crate::engine::Compaction;
 use crate::load::{Pairs, Wrong};
 use crate::plan::{Plan, WorldKind};
 use crate::random::Random;
@@ -86,21 +86,20 @@ pub(crate) fn with_many_segments(mut plan: Plan, random: &mut Random) -> Plan {
     const KIB: usize = 1 << 10;
     // The smallest that is allowed; such a segment has one window.
     let segment = 20 * KIB;
-    plan.engine = Settings {
-        segment_bytes: segment,
-        window_bytes: segment,
-        node_bytes: random.pick(&[512, 1024, 2048]),
-        compaction: Compaction::Partial,
-        compaction_part_bytes: (segment * random.between(1, 8)) as u64,
-        l0_log_bytes: (random.between(128, 512) * KIB) as u64,
-        step_bytes: random.between(32, 128) * KIB,
-        cache_bytes: random.pick(&[256 * KIB, 4096 * KIB]),
-        number_block: random.pick(&[64, 256, 1024]),
-        max_space_amplification: 150,
-        check_frees: false,
-        ..plan.engine
-    };
-    plan.engine.window_slots = plan.engine.window_slots.max(3);
+    plan.engine = plan.engine.with(|of| {
+        of.layout.segment_bytes = segment;
+        of.layout.window_bytes = segment;
+        of.layout.node_bytes = random.pick(&[512, 1024, 2048]);
+        of.levels.compaction = Compaction::Partial;
+        of.levels.part_bytes = (segment * random.between(1, 8)) as u64;
+        of.memtables.log_bytes = (random.between(128, 512) * KIB) as u64;
+        of.levels.step_bytes = random.between(32, 128) * KIB;
+        of.cache_bytes = random.pick(&[256 * KIB, 4096 * KIB]);
+        of.levels.number_block = random.pick(&[64, 256, 1024]);
+        of.space.amplification_max = 150;
+        of.check_frees = false;
+    });
+    plan.engine.layout.window_slots = plan.engine.layout.window_slots.max(3);
     plan.kind = match plan.kind {
         WorldKind::Killed => WorldKind::Killed,
         WorldKind::Replicated | WorldKind::Powerless => WorldKind::Replicated,
@@ -176,7 +175,7 @@ impl Client {
         Self {
             random: Random::new(seed, 61),
             settings: plan.devices.many,
-            segment_bytes: plan.engine.segment_bytes,
+            segment_bytes: plan.engine.layout.segment_bytes,
             slots: std::array::from_fn(|_| None),
             next: 0,
             tokens: TOKEN,
@@ -378,6 +377,7 @@ fn stem(what: What) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::coverage::Mode;
+    use crate::engine::Settings;
     use crate::profile::Profile;
 
     fn client() -> Client {

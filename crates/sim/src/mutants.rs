@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use argosy_sim::{Mutants, Profile};
+use parking_lot::Mutex;
 
 use crate::say;
 use crate::workers::{Outcome, Workers};
@@ -143,7 +143,7 @@ impl Table {
     /// were found that had been before.
     pub(crate) fn search(&mut self, seeds: u64, jobs: usize) -> bool {
         let table = Mutex::new(std::mem::take(&mut self.0));
-        let lock = || table.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || table.lock();
         let missed = each(jobs, |name| {
             let known = lock().get(name).copied();
             let again = match known {
@@ -170,7 +170,7 @@ impl Table {
             let before = lock().insert(name.to_owned(), Finder::Nowhere);
             before != Some(Finder::Nowhere)
         });
-        self.0 = table.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.0 = table.into_inner();
         !missed
     }
 
@@ -207,7 +207,7 @@ fn each(jobs: usize, what: impl Fn(&str) -> bool + Sync) -> bool {
     let work = || {
         while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
             let is = what(name);
-            *any.lock().unwrap_or_else(PoisonError::into_inner) |= is;
+            *any.lock() |= is;
         }
     };
     std::thread::scope(|scope| {
@@ -217,7 +217,7 @@ fn each(jobs: usize, what: impl Fn(&str) -> bool + Sync) -> bool {
             started.expect("a handful of threads can be started");
         }
     });
-    any.into_inner().unwrap_or_else(PoisonError::into_inner)
+    any.into_inner()
 }
 
 #[cfg(test)]

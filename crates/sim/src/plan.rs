@@ -220,14 +220,13 @@ impl Plan {
         // Half of the seeds collect dead values as soon as there are any.
         let mut collecting = Random::new(seed, 9);
         let floor = collecting.chance(50).then_some(0);
-        let engine = Settings {
-            addresses,
-            compaction,
-            max_space_amplification: collecting.pick(&[100, 120, 150]),
-            space_floor_bytes: floor,
-            rest_after: windows::rest_after(&mut Random::new(seed, 63)),
-            ..engine(&mut random)
-        };
+        let engine = engine(&mut random).with(|of| {
+            of.layout.addresses = addresses;
+            of.levels.compaction = compaction;
+            of.space.amplification_max = collecting.pick(&[100, 120, 150]);
+            of.space.floor_bytes = floor;
+            of.logs.rest_after = windows::rest_after(&mut Random::new(seed, 63));
+        });
         let engine = with_medium_pairs(engine, &mut Random::new(seed, 11));
         let episodes = episodes(kind, &mut random);
         let calm: usize = episodes.iter().map(|episode| episode.calm_ops).sum();
@@ -324,33 +323,32 @@ fn engine(random: &mut Random) -> Settings {
         (64 * KIB, 64 * KIB),
     ]);
     let l1_runs = random.between(1, 4);
-    Settings {
-        l0_bytes: random.between(6, 40) * KIB,
-        l0_log_bytes: (random.between(24, 128) * KIB) as u64,
-        memtables_max: random.between(2, 4),
-        cache_bytes: random.pick(&[16 * KIB, 256 * KIB]),
-        node_bytes: random.pick(&[512, 1024, 2048]),
-        segment_bytes: segment,
-        window_bytes: window,
-        window_slots: random.between(2, 4),
-        growth_factor: u32::try_from(random.between(2, 4)).expect("small"),
-        l1_runs,
-        l1_runs_max: l1_runs + random.between(1, 6),
-        placement: random.pick(&[
+    Settings::default().with(|of| {
+        of.memtables.bytes = random.between(6, 40) * KIB;
+        of.memtables.log_bytes = (random.between(24, 128) * KIB) as u64;
+        of.memtables.count_max = random.between(2, 4);
+        of.cache_bytes = random.pick(&[16 * KIB, 256 * KIB]);
+        of.layout.node_bytes = random.pick(&[512, 1024, 2048]);
+        of.layout.segment_bytes = segment;
+        of.layout.window_bytes = window;
+        of.layout.window_slots = random.between(2, 4);
+        of.levels.growth_factor = u32::try_from(random.between(2, 4)).expect("small");
+        of.levels.l1_runs = l1_runs;
+        of.levels.l1_runs_max = l1_runs + random.between(1, 6);
+        of.values.placement = random.pick(&[
             Placement::Hybrid,
             Placement::Hybrid,
             Placement::InPlace,
             Placement::Separated,
-        ]),
-        small_bytes: 100,
-        large_bytes: random.pick(&[300, 1000]),
-        flush_interval: random.micros(1_000, 40_000),
-        number_block: random.between(16, 64) as u64,
-        compaction_part_bytes: (segment * random.between(1, 4)) as u64,
-        step_bytes: random.between(4, 32) * KIB,
-        check_frees: true,
-        ..Settings::default()
-    }
+        ]);
+        of.values.small_bytes = 100;
+        of.values.large_bytes = random.pick(&[300, 1000]);
+        of.logs.flush_interval = random.micros(1_000, 40_000);
+        of.levels.number_block = random.between(16, 64) as u64;
+        of.levels.part_bytes = (segment * random.between(1, 4)) as u64;
+        of.levels.step_bytes = random.between(4, 32) * KIB;
+        of.check_frees = true;
+    })
 }
 
 const KIB: usize = 1 << 10;
@@ -370,16 +368,15 @@ fn with_medium_pairs(engine: Settings, random: &mut Random) -> Settings {
     if !random.chance(40) {
         return engine;
     }
-    Settings {
-        placement: Placement::Hybrid,
-        small_bytes: random.pick(&[16, 40]),
-        medium_log_percent: random.pick(&[10, 50, 1000]),
-        medium_levels_min: random.pick(&[1, 2, 3]),
-        l0_bytes: random.between(4, 10) * KIB,
-        growth_factor: 2,
-        l1_runs: engine.l1_runs.min(2),
-        ..engine
-    }
+    engine.with(|of| {
+        of.values.placement = Placement::Hybrid;
+        of.values.small_bytes = random.pick(&[16, 40]);
+        of.values.medium_log_percent = random.pick(&[10, 50, 1000]);
+        of.values.medium_levels_min = random.pick(&[1, 2, 3]);
+        of.memtables.bytes = random.between(4, 10) * KIB;
+        of.levels.growth_factor = 2;
+        of.levels.l1_runs = of.levels.l1_runs.min(2);
+    })
 }
 
 fn fabric(random: &mut Random) -> SimSettings {

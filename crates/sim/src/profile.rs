@@ -74,7 +74,7 @@ impl Profile {
 fn when_due(mut plan: Plan, random: &mut Random) -> Plan {
     plan.when_due = true;
     if random.chance(50) {
-        plan.engine.flush_interval = Duration::from_secs(1);
+        plan.engine.logs.flush_interval = Duration::from_secs(1);
     }
     plan
 }
@@ -82,14 +82,14 @@ fn when_due(mut plan: Plan, random: &mut Random) -> Plan {
 /// The plan, with the toy in place of the engine. Its windows take the longest batch that the plan's would.
 fn with_toy(mut plan: Plan, random: &mut Random) -> Plan {
     plan.builds = false;
-    plan.engine.addresses = AddressMode::Logical;
-    plan.engine.compaction = Compaction::Partial;
-    let window_bytes = plan.engine.window_bytes.next_multiple_of(BLOCK_SIZE);
+    plan.engine.layout.addresses = AddressMode::Logical;
+    plan.engine.levels.compaction = Compaction::Partial;
+    let window_bytes = plan.engine.layout.window_bytes.next_multiple_of(BLOCK_SIZE);
     plan.toy = Some(toy::Settings {
         window_bytes,
         windows: random.between(6, 10),
         part_bytes: 24 << 10,
-        flush_interval: plan.engine.flush_interval,
+        flush_interval: plan.engine.logs.flush_interval,
         mutants: toy::Mutants::default(),
     });
     plan

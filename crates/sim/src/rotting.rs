@@ -56,7 +56,7 @@ pub(crate) fn of_damaged_windows(seed: u64) -> Plan {
 fn with_damaged_windows(mut plan: Plan, random: &mut Random) -> Plan {
     if random.chance(50) {
         plan.load.large_percent = 60;
-        plan.engine.placement = Placement::Separated;
+        plan.engine.values.placement = Placement::Separated;
     }
     for episode in &mut plan.episodes {
         if random.chance(EPISODES_PERCENT) {
@@ -147,10 +147,7 @@ mod tests {
     const WRITES: u32 = 50;
 
     fn settings() -> Settings {
-        Settings {
-            window_bytes: 64 << 10,
-            ..Settings::default()
-        }
+        Settings::default().with(|of| of.layout.window_bytes = 64 << 10)
     }
 
     /// A copy that was opened after a kill, with everything in its windows alone.

@@ -81,12 +81,12 @@ pub(crate) fn with_small_devices(mut plan: Plan, random: &mut Random) -> Plan {
         (32 * KIB, 8 * KIB),
         (32 * KIB, 16 * KIB),
     ]);
-    engine.segment_bytes = segment;
-    engine.window_bytes = window;
-    engine.window_slots = engine.window_slots.max(3);
-    engine.node_bytes = random.pick(&[1024, 2048]);
-    engine.placement = random.pick(&[Placement::Hybrid, Placement::InPlace]);
-    engine.compaction_part_bytes = (segment * random.between(1, 4)) as u64;
+    engine.layout.segment_bytes = segment;
+    engine.layout.window_bytes = window;
+    engine.layout.window_slots = engine.layout.window_slots.max(3);
+    engine.layout.node_bytes = random.pick(&[1024, 2048]);
+    engine.values.placement = random.pick(&[Placement::Hybrid, Placement::InPlace]);
+    engine.levels.part_bytes = (segment * random.between(1, 4)) as u64;
     plan.regions = if random.chance(75) { 1 } else { 2 };
     plan.load.large_percent = 0;
     let filler = Filler::new(&plan.engine, random);
@@ -151,16 +151,16 @@ impl Small {
 
 impl Filler {
     fn new(engine: &Settings, random: &mut Random) -> Self {
-        let in_leaf = engine.node_bytes / 4;
-        let pair_bytes_max = match engine.placement {
-            Placement::Hybrid => in_leaf.min(engine.large_bytes - 1),
+        let in_leaf = engine.layout.node_bytes / 4;
+        let pair_bytes_max = match engine.values.placement {
+            Placement::Hybrid => in_leaf.min(engine.values.large_bytes - 1),
             Placement::InPlace | Placement::Separated => in_leaf,
         };
-        let windows = engine.window_bytes * (engine.window_slots - 1);
+        let windows = engine.layout.window_bytes * (engine.layout.window_slots - 1);
         Self {
             value_bytes: random.between(120, pair_bytes_max - 24),
             pair_bytes_max,
-            batch_bytes_max: (windows / 2).min(engine.l0_bytes / 2),
+            batch_bytes_max: (windows / 2).min(engine.memtables.bytes / 2),
             sorted: random.chance(50),
             next: 0,
         }

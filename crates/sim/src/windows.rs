@@ -7,8 +7,8 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use argosy_base::Incarnation;
@@ -17,18 +17,17 @@ use argosy_memory::{
     AnonymousWindows, BootId, MemoryError, Others, SharedMemory, WindowFiles, WindowFilesOptions,
     WindowStore,
 };
+use parking_lot::Mutex;
+use tempfile::TempDir;
 
 use crate::engine::Settings;
 use crate::random::Random;
-
-/// Numbers the directories of a process.
-static DIRECTORIES: AtomicU64 = AtomicU64::new(0);
 
 /// In half of the seeds windows rest as soon as nobody writes.
 pub(crate) fn rest_after(random: &mut Random) -> Duration {
     match random.chance(50) {
         true => random.micros(0, 20_000),
-        false => Settings::default().rest_after,
+        false => Settings::default().logs.rest_after,
     }
 }
 
@@ -107,27 +106,21 @@ impl MachineWindows {
 }
 
 /// A directory that goes with the run.
-struct Directory(PathBuf);
+struct Directory(TempDir);
 
 impl Directory {
     fn new() -> Self {
-        let number = DIRECTORIES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("argosy-sim-{}-{number}", std::process::id());
-        let directory = Self(std::env::temp_dir().join(name));
-        directory.empty();
-        directory
+        Self(tempfile::tempdir().expect("a run may have a directory"))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn empty(&self) {
         // It need not be there.
-        let _ = fs::remove_dir_all(&self.0);
-        fs::create_dir_all(&self.0).expect("a run may have a directory");
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(self.path());
+        fs::create_dir_all(self.path()).expect("a run may have a directory");
     }
 }
 
@@ -146,7 +139,7 @@ pub(crate) struct FileWindows {
 impl FileWindows {
     fn new(every_boot: bool) -> Self {
         let directory = Arc::new(Directory::new());
-        let files = open(&directory.0, BootId(1), 0);
+        let files = open(directory.path(), BootId(1), 0);
         Self {
             directory,
             boot: Arc::new(AtomicU64::new(1)),
@@ -161,21 +154,21 @@ impl FileWindows {
         let boot = BootId(self.boot.load(Ordering::Relaxed));
         let start = 1 + self.starts.fetch_add(1, Ordering::Relaxed);
         Self {
-            files: open(&self.directory.0, boot, start),
+            files: open(self.directory.path(), boot, start),
             made: Arc::default(),
             ..self.clone()
         }
     }
 
     fn disown(&self) {
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = self.made.lock();
         made.iter().for_each(|memory| memory.disown());
     }
 
     fn lose_power(&self, random: &mut Random) -> u64 {
         let boots = u64::from(!self.every_boot);
         self.boot.fetch_add(boots, Ordering::Relaxed);
-        let listed = fs::read_dir(&self.directory.0).expect("the run's own directory");
+        let listed = fs::read_dir(self.directory.path()).expect("the run's own directory");
         let mut paths: Vec<PathBuf> = listed.flatten().map(|file| file.path()).collect();
         paths.sort();
         for path in &paths {
@@ -216,7 +209,7 @@ impl WindowStore for FileWindows {
 
     fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
         let memory = self.files.create(name, len)?;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         made.push(Arc::clone(&memory));
         Ok(memory)
     }
@@ -247,10 +240,7 @@ mod tests {
 
     fn open(device: Arc<MemoryDevice>, windows: &MachineWindows) -> Result<Lsm, ReplicaError> {
         let store = Store::open(device, &StoreSettings::default());
-        let settings = Settings {
-            window_bytes: 64 << 10,
-            ..Default::default()
-        };
+        let settings = Settings::default().with(|of| of.layout.window_bytes = 64 << 10);
         let store = store.expect("it was formatted");
         Lsm::open(&store, RegionId(1), &*windows.store(), &settings, None)
     }

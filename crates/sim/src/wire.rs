@@ -5,10 +5,10 @@
 //! written: what flips there is damage of that member (see `rotting.rs`).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use argosy_fabric::MemoryKey;
 use argosy_server::node::checked_from;
+use parking_lot::Mutex;
 
 use crate::plan::{Episode, Event, Plan, WorldKind};
 use crate::random::Random;
@@ -52,7 +52,7 @@ impl Wire {
         if permille == 0 || !checked || bytes.is_empty() {
             return None;
         }
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = self.random.lock();
         if random.below(1000) >= permille {
             return None;
         }

@@ -280,7 +280,7 @@ pub enum Message<'a> {
         /// The last LSN that has to be among it.
         upto: Lsn,
     },
-    /// Backup to primary: everything up to here has been merged into one level.
+    /// Backup to primary: a full compaction has merged everything up to here.
     Compacted {
         /// The last LSN that was among it.
         upto: Lsn,

@@ -82,22 +82,21 @@ impl Bench {
     /// What our engine is told.
     fn engine_settings(&self, system: &System) -> Settings {
         let l0_bytes = self.engine.l0_bytes().bytes();
-        let mut settings = Settings {
-            l0_bytes,
-            placement: engines::placement(system.placement),
-            addresses: system.addresses,
-            growth_factor: self.engine.growth_factor,
-            medium_log_percent: self.medium_log_percent(),
-            node_bytes: self.engine.node_bytes.bytes(),
-            large_bytes: self.engine.large_bytes.bytes(),
-            compaction: engines::compaction(system.compaction),
-            ..Settings::default()
-        };
+        let mut settings = Settings::default().with(|of| {
+            of.memtables.bytes = l0_bytes;
+            of.values.placement = engines::placement(system.placement);
+            of.layout.addresses = system.addresses;
+            of.levels.growth_factor = self.engine.growth_factor;
+            of.values.medium_log_percent = self.medium_log_percent();
+            of.layout.node_bytes = self.engine.node_bytes.bytes();
+            of.values.large_bytes = self.engine.large_bytes.bytes();
+            of.levels.compaction = engines::compaction(system.compaction);
+        });
         let memory = self.engine.memory.bytes();
         if self.engine.budget {
             settings.divide(memory, share_of(memory));
         } else {
-            let memtables = settings.memtables_max.saturating_mul(l0_bytes);
+            let memtables = settings.memtables.count_max.saturating_mul(l0_bytes);
             settings.cache_bytes = memory.saturating_sub(memtables);
         }
         settings.cache_bytes = settings.cache_bytes.max(CACHE_BYTES_MIN);
@@ -127,13 +126,13 @@ impl Bench {
                     "l0_bytes={} memtables_max={} cache_bytes={} growth_factor={} \
                      medium_log_percent={} node_bytes={} large_bytes={} \
                      placement={} compaction={} direct I/O, no compression, log synced {}",
-                    settings.l0_bytes,
-                    settings.memtables_max,
+                    settings.memtables.bytes,
+                    settings.memtables.count_max,
                     settings.cache_bytes,
-                    settings.growth_factor,
-                    settings.medium_log_percent,
-                    settings.node_bytes,
-                    settings.large_bytes,
+                    settings.levels.growth_factor,
+                    settings.values.medium_log_percent,
+                    settings.layout.node_bytes,
+                    settings.values.large_bytes,
                     system.placement.name(),
                     system.compaction.name(),
                     if self.engine.sync {
@@ -141,7 +140,7 @@ impl Bench {
                     } else {
                         format!(
                             "every {} ms and at the end",
-                            settings.flush_interval.as_millis()
+                            settings.logs.flush_interval.as_millis()
                         )
                     },
                 )
@@ -178,9 +177,9 @@ impl Bench {
             .map_err(|error| CommandFailure::Usage(error.to_string()))?;
         if self.engine.budget {
             let (memory, cache) = (self.engine.memory, settings.cache_bytes);
-            if cache < settings.l0_bytes.saturating_mul(17) / 16 {
-                let least =
-                    settings.clone().divide(0, share_of(memory.bytes())) + 2 * settings.l0_bytes;
+            if cache < settings.memtables.bytes.saturating_mul(17) / 16 {
+                let least = settings.clone().divide(0, share_of(memory.bytes()))
+                    + 2 * settings.memtables.bytes;
                 return Err(CommandFailure::Usage(format!(
                     "--memory {memory} is too small a budget for memtables of {}: set it to {} or more, or \
                      lower --l0-bytes",

@@ -166,23 +166,22 @@ mod tests {
 
     #[test]
     fn a_directory_is_locked_once_and_says_by_whom() {
-        let dir = std::env::temp_dir().join(format!("argosy-lock-test-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        assert_eq!(holder(&dir), None);
-        let lock = DirLock::take(&dir).unwrap();
-        assert_eq!(holder(&dir), Some(rustix::process::getpid()));
-        let refused = DirLock::take(&dir).err().expect("it is held");
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        assert_eq!(holder(dir), None);
+        let lock = DirLock::take(dir).unwrap();
+        assert_eq!(holder(dir), Some(rustix::process::getpid()));
+        let refused = DirLock::take(dir).err().expect("it is held");
         let pid = std::process::id().to_string();
         assert!(refused.to_string().contains(&pid), "{refused}");
         drop(lock);
-        assert_eq!(holder(&dir), None);
-        assert!(!all_is_well(&dir), "it was not said");
-        let lock = DirLock::take(&dir).unwrap();
-        assert!(!all_is_well(&dir));
+        assert_eq!(holder(dir), None);
+        assert!(!all_is_well(dir), "it was not said");
+        let lock = DirLock::take(dir).unwrap();
+        assert!(!all_is_well(dir));
         lock.ended_well();
-        assert!(all_is_well(&dir));
-        DirLock::take(&dir).unwrap();
-        assert!(!all_is_well(&dir));
-        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(all_is_well(dir));
+        DirLock::take(dir).unwrap();
+        assert!(!all_is_well(dir));
     }
 }

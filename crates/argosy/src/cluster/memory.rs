@@ -254,24 +254,6 @@ mod tests {
 
     use super::*;
 
-    /// A directory that goes away again.
-    struct Place(PathBuf);
-
-    impl Place {
-        fn new(name: &str) -> Self {
-            let path = format!("argosy-memory-{name}-{}", std::process::id());
-            let path = std::env::temp_dir().join(path);
-            std::fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
     fn memory_in(root: &Path, dir: &Path) -> PathBuf {
         let path = path_of(root, dir);
         own_directory(&path).unwrap();
@@ -306,8 +288,8 @@ mod tests {
 
     #[test]
     fn memory_with_records_is_not_swept_although_its_data_cannot_be_seen() {
-        let place = Place::new("sweep");
-        let (root, data) = (place.0.join("shm"), place.0.join("data"));
+        let place = tempfile::tempdir().unwrap();
+        let (root, data) = (place.path().join("shm"), place.path().join("data"));
         std::fs::create_dir_all(&data).unwrap();
         let (held, empty) = (memory_in(&root, &data), memory_in(&root, &root));
         std::fs::write(empty.join(DATA_DIR), data.as_os_str().as_bytes()).unwrap();
@@ -318,7 +300,7 @@ mod tests {
         sweep(&root);
         assert!(held.exists() && empty.exists(), "its data is there");
 
-        std::fs::rename(&data, place.0.join("away")).unwrap();
+        std::fs::rename(&data, place.path().join("away")).unwrap();
         let lock = File::open(empty.join("server-0/windows")).unwrap();
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
         sweep(&root);
@@ -331,8 +313,8 @@ mod tests {
 
     #[test]
     fn memory_that_somebody_else_made_is_not_used() {
-        let place = Place::new("foreign");
-        let (data, elsewhere) = (place.0.join("data"), place.0.join("elsewhere"));
+        let place = tempfile::tempdir().unwrap();
+        let (data, elsewhere) = (place.path().join("data"), place.path().join("elsewhere"));
         std::fs::create_dir_all(&data).unwrap();
         std::fs::create_dir_all(&elsewhere).unwrap();
         let path = path_of(&shared_memory_root(&data), &data);

@@ -176,9 +176,9 @@ mod tests {
     /// Whatever stands under the name of a lock, it is not followed to another file.
     #[test]
     fn a_link_is_no_lock_and_what_it_leads_to_stays() {
-        let dir = std::env::temp_dir().join(format!("argosy-ports-test-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let [lock, target, missing] = ["lock", "target", "missing"].map(|name| dir.join(name));
+        let dir = tempfile::tempdir().unwrap();
+        let [lock, target, missing] =
+            ["lock", "target", "missing"].map(|name| dir.path().join(name));
         std::fs::write(&target, b"somebody's").unwrap();
         for to in [&target, &missing] {
             std::os::unix::fs::symlink(to, &lock).unwrap();
@@ -190,6 +190,5 @@ mod tests {
         assert_eq!(std::fs::read(&target).unwrap(), b"somebody's");
         assert!(!missing.exists());
         assert!(open(&lock).is_ok() && lock.is_file());
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

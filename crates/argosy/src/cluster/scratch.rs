@@ -120,16 +120,16 @@ mod tests {
 
     #[test]
     fn what_the_dead_left_is_removed_and_what_the_living_use_is_not() {
-        let root = std::env::temp_dir().join(format!("argosy-scratch-test-{}", std::process::id()));
-        std::fs::create_dir_all(&root).unwrap();
-        let living = ScratchDir::new(&root).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let living = ScratchDir::new(root).unwrap();
         let dead = root.join(format!("{PREFIX}dead-0"));
         std::fs::create_dir(&dead).unwrap();
         File::create(dead.join(OWNER)).unwrap();
         let stranger = root.join("something-else");
         std::fs::create_dir(&stranger).unwrap();
 
-        let second = ScratchDir::new(&root).unwrap();
+        let second = ScratchDir::new(root).unwrap();
         assert_ne!(second.path(), living.path());
         assert!(!dead.exists());
         assert!(living.path().exists() && stranger.exists());
@@ -138,6 +138,5 @@ mod tests {
         drop(second);
         assert!(!path.exists());
         drop(living);
-        std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -232,14 +232,10 @@ pub struct StorageSection {
     /// on top.
     pub l0_per_replica: bool,
     /// Where values lie.
-    pub placement: PlacementName,
-    /// With hybrid placement: pairs of at least as many bytes are in the large log.
-    pub large_bytes: Size,
+    #[serde(flatten)]
+    pub values: ValueKeys,
     /// How many times larger a level is than the one above.
     pub growth_factor: u32,
-    /// What the medium log of a region may take on the device, in hundredths of what its levels take,
-    /// before levels are merged earlier; 0: medium pairs are in the leaves of all levels.
-    pub medium_log_percent: u32,
     /// What a compaction takes of a level; members may differ.
     pub compaction: CompactionName,
     /// What a region may take on the device, as a factor of what lives in it, beside a floor: beyond,
@@ -251,11 +247,54 @@ pub struct StorageSection {
     pub flush_interval: TimeSpan,
     /// Threads that flush, merge and look after regions, each one region at a time.
     pub background_threads: NonZeroUsize,
+    /// How what is stored is looked at.
+    #[serde(flatten)]
+    pub scrub: ScrubKeys,
+}
+
+/// Of [`StorageSection`], where values lie.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct ValueKeys {
+    /// Where they lie.
+    pub placement: PlacementName,
+    /// With hybrid placement: pairs of at least as many bytes are in the large log.
+    pub large_bytes: Size,
+    /// What the medium log of a region may take on the device, in hundredths of what its levels take,
+    /// before levels are merged earlier; 0: medium pairs are in the leaves of all levels.
+    pub medium_log_percent: u32,
+}
+
+impl Default for ValueKeys {
+    fn default() -> Self {
+        Self {
+            placement: PlacementName::default(),
+            large_bytes: Size(1000),
+            medium_log_percent: 200,
+        }
+    }
+}
+
+/// Of [`StorageSection`], how what is stored is looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScrubKeys {
     /// How long it takes to read everything that is stored once, to see whether it is whole; 0: it is not
     /// done.
-    pub scrub_period: TimeSpan,
+    #[serde(rename = "scrub-period")]
+    pub period: TimeSpan,
     /// Most bytes that are read for that in a second.
-    pub scrub_rate: Size,
+    #[serde(rename = "scrub-rate")]
+    pub bytes_per_second_max: Size,
+}
+
+impl Default for ScrubKeys {
+    fn default() -> Self {
+        Self {
+            period: TimeSpan(Duration::from_secs(28 * 24 * 60 * 60)),
+            bytes_per_second_max: Size::mib(8),
+        }
+    }
 }
 
 impl Default for StorageSection {
@@ -264,17 +303,14 @@ impl Default for StorageSection {
             device_bytes: Size::mib(64 << 10),
             l0_bytes: Size::mib(32),
             l0_per_replica: false,
-            placement: PlacementName::default(),
-            large_bytes: Size(1000),
+            values: ValueKeys::default(),
             growth_factor: 8,
-            medium_log_percent: 200,
             compaction: CompactionName::default(),
             max_space_amplification: Factor(150),
             node_bytes: Size(4 << 10),
             flush_interval: TimeSpan(Duration::from_secs(1)),
             background_threads: NonZeroUsize::new(cores().clamp(1, 8)).unwrap_or(NonZeroUsize::MIN),
-            scrub_period: TimeSpan(Duration::from_secs(28 * 24 * 60 * 60)),
-            scrub_rate: Size::mib(8),
+            scrub: ScrubKeys::default(),
         }
     }
 }

@@ -33,11 +33,11 @@ fn the_least_file_is_filled_up_with_defaults() {
 fn what_is_written_is_read_again() {
     let mut config = parse(LEAST).unwrap();
     config.memory.limit = Size::mib(77);
-    config.storage.placement = PlacementName::Separated;
+    config.storage.values.placement = PlacementName::Separated;
     config.storage.compaction = CompactionName::WholeLevel;
     config.storage.max_space_amplification = Factor(175);
-    config.storage.medium_log_percent = 75;
-    config.storage.large_bytes = Size(1500);
+    config.storage.values.medium_log_percent = 75;
+    config.storage.values.large_bytes = Size(1500);
     config.storage.flush_interval = TimeSpan(Duration::from_millis(250));
     let text = config.to_toml();
     assert_eq!(parse(&text).unwrap(), config);

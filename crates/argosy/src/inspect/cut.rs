@@ -107,7 +107,7 @@ impl From<&KeptCut> for CutView {
 
 /// The cut segments of `region`.
 pub(super) fn cut_of(opened: &Opened, region: &InspectedRegion) -> Vec<KeptCut> {
-    let geometry = opened.settings.log_geometry();
+    let geometry = opened.settings.layout.log_geometry();
     let version = region.version.as_ref();
     cut_segments::list(&opened.store, region.entry.region, version, geometry)
 }

@@ -247,7 +247,7 @@ impl Dump {
             })?;
             let of = LogLayout {
                 region: id,
-                geometry: opened.settings.log_geometry(),
+                geometry: opened.settings.layout.log_geometry(),
             };
             let mut visit = |offset: u32, record: Record<'_>| {
                 lines.add(self.item(Content::Record(offset, record)))

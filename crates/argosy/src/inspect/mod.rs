@@ -252,7 +252,7 @@ impl Opened {
 
     /// What is left of a region's log windows.
     fn windows(&self, region: RegionId) -> LeftWindows {
-        let logs = self.settings.logs();
+        let logs = self.settings.layout.logs();
         match boot_id() {
             Ok(boot) if self.is_embedded => self.embedded_windows(region, boot),
             Ok(boot) => survivors_of(left_windows(&self.windows, region, &logs, boot)),
@@ -276,7 +276,7 @@ impl Opened {
                     .max_by_key(|memory| memory.stamp().serial)
                     .map(Arc::new)
             };
-            (0..self.settings.window_slots).map(open).collect()
+            (0..self.settings.layout.window_slots).map(open).collect()
         })
     }
 

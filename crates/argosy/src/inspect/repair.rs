@@ -243,12 +243,13 @@ fn settings_of(opened: &Opened, regions: usize) -> Settings {
     let mut settings = opened.settings.clone();
     // As memtables are large, so is what is kept of the device; small ones merge a little more.
     let share = opened.store.total() as usize * SEGMENT_SIZE / 64 / regions.max(1);
-    settings.l0_bytes = share.clamp(64 << 10, settings.l0_bytes);
-    settings.l0_log_bytes = settings
-        .l0_log_bytes
-        .min((settings.l0_bytes as u64 * 4).max(1 << 20));
+    settings.memtables.bytes = share.clamp(64 << 10, settings.memtables.bytes);
+    settings.memtables.log_bytes = settings
+        .memtables
+        .log_bytes
+        .min((settings.memtables.bytes as u64 * 4).max(1 << 20));
     if let Ok(config) = ServerConfig::load(&opened.dir.join("argosy.toml")) {
-        settings.node_bytes = config.storage.node_bytes.bytes();
+        settings.layout.node_bytes = config.storage.node_bytes.bytes();
     }
     settings
 }
@@ -293,11 +294,10 @@ impl NewRegion {
         settings: &Settings,
     ) -> Result<Self, CommandFailure> {
         let failed = |error: &dyn std::error::Error| CommandFailure::Failed(chain(error));
-        let settings = Settings {
-            addresses: old.addresses(),
-            ..settings.clone()
-        };
-        debug_assert!(AddressMode::ALL.contains(&settings.addresses));
+        let settings = settings
+            .clone()
+            .with(|of| of.layout.addresses = old.addresses());
+        debug_assert!(AddressMode::ALL.contains(&settings.layout.addresses));
         let (region, windows) = (old.region(), AnonymousWindows::new());
         let fresh = fresh_windows(&windows, region, &settings).map_err(|e| failed(&e))?;
         let nothing = survivors(&windows, region, &settings);

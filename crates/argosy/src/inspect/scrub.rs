@@ -146,7 +146,7 @@ impl Scrub {
     fn scrub(&self, opened: &Opened, version: &Version, meter: &mut Meter) -> Vec<Damage> {
         let mut damages = Vec::new();
         let mut pass = Pass::new();
-        while let Some(scrubbed) = next(version, opened.settings.log_geometry(), &mut pass) {
+        while let Some(scrubbed) = next(version, opened.settings.layout.log_geometry(), &mut pass) {
             // Told as it is found: a pass may take long.
             for damage in &scrubbed.damages {
                 tracing::warn!("{damage}");

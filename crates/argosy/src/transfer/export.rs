@@ -340,8 +340,8 @@ mod tests {
 
     #[test]
     fn a_file_goes_on_behind_its_last_whole_line() {
-        let name = format!("argosy-export-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("export");
         let whole = "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n";
         let long = format!("{{\"key\":\"c\",\"value\":\"{}\"}}\n", "v".repeat(200_000));
         let tails = ["", "{\"key\":\"z", "{"];
@@ -372,6 +372,5 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 0);
         std::fs::write(&path, "no line of ours\n").unwrap();
         assert!(last_key(&mut file, Format::Jsonl, &path).is_err());
-        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -3,13 +3,12 @@
 //!
 //! Chunks of sorted input have no key in common, so it does not matter which of them is applied first.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::limits::BATCH_BYTES_MAX;
 use argosy_client::resp::Reply;
 use argosy_client::{ClientError, RespClient};
+use parking_lot::Mutex;
 
 use super::format::ParsedLine;
 
@@ -84,13 +83,13 @@ impl Ingested {
 
     fn refused(&self, why: &str) {
         self.refusals.fetch_add(1, Ordering::Relaxed);
-        let mut first = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.why.lock();
         first.get_or_insert_with(|| why.to_owned());
     }
 
     /// Why a chunk was refused, once.
     pub(super) fn take_refusal(&self) -> Option<String> {
-        let mut why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut why = self.why.lock();
         match why.as_deref() {
             None | Some("") => None,
             Some(_) => why.replace(String::new()),

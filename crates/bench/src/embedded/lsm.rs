@@ -147,17 +147,17 @@ impl Contender for Stage {
         let engine = stats.engine;
         let deepest = engine.levels.iter().filter(|level| level.segments > 0);
         Ok(Look {
-            log_bytes: Some(engine.recovery_log_write_bytes),
+            log_bytes: Some(engine.log_work.recovery_write_bytes),
             space_bytes: stats.device.used_bytes,
             levels: deepest
                 .map(|level| u64::from(level.level))
                 .max()
                 .unwrap_or(0),
-            compactions: engine.flushes + engine.compactions,
+            compactions: engine.work.flushes + engine.work.compactions,
             filters: Some(Filters {
-                spared: engine.filter_spared,
-                misled: engine.filter_misled,
-                bytes: engine.filter_bytes,
+                spared: engine.filters.spared,
+                misled: engine.filters.misled,
+                bytes: engine.filters.bytes,
             }),
         })
     }

@@ -1,10 +1,10 @@
 //! RocksDB beside ours, on the same load and with the same memory.
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_peers::rocksdb::{LogBytes, RocksDb, RocksDbSettings};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Contender, Look, Pairs, bytes_of, run_all};
 use crate::run::{BenchError, Configuration, Notice};
@@ -36,7 +36,7 @@ struct Beside<'a> {
 
 impl Beside<'_> {
     fn log(&self) -> MutexGuard<'_, LogBytes> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock()
     }
 }
 

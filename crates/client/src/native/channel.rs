@@ -5,8 +5,8 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Epoch, RegionId, Shared};
@@ -15,6 +15,7 @@ use argosy_wire::native::{
     ASLEEP_AT, Asleep, Flags, Garbage, Laid, LayError, Op, PARKED_AT, Parking, RENDEZVOUS_AT,
     RINGS_AT, ReplyHeader, Request, RequestWriter, Shape, Slot, Unrung, read_reply,
 };
+use parking_lot::{Mutex, MutexGuard};
 use rustix::net::{RecvFlags, recv};
 
 use super::meet::Met;
@@ -123,7 +124,7 @@ impl Channel {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // A panic while it was held left at worst a request that nobody waits for.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Longest reply that fits, whatever else is in flight.

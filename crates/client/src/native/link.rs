@@ -6,11 +6,12 @@
 //! the other have been answered.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Clock, Instant};
 use argosy_wire::native::Shape;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::channel::Channel;
 use super::meet::{Met, meet};
@@ -130,8 +131,7 @@ impl Link {
                 let met = meet(&self.socket, size.shape(), left);
                 return self.take(met, size, clock);
             }
-            let woken = self.met.wait_timeout(state, left);
-            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            self.met.wait_for(&mut state, left);
         }
     }
 
@@ -166,7 +166,7 @@ impl Link {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -219,8 +219,8 @@ mod tests {
     /// What is laid in one channel is rung for while another is being opened.
     #[test]
     fn ringing_does_not_wait_for_a_connection_that_another_thread_opens() {
-        let name = format!("argosy-link-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let link = Link::new(path.clone());
         let (usual, theirs, mut there) = channel();
@@ -240,6 +240,5 @@ mod tests {
             assert!(opening.join().unwrap(), "it was not welcome");
         });
         assert!(!link.lock().meeting);
-        std::fs::remove_file(&path).unwrap();
     }
 }

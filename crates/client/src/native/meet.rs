@@ -187,9 +187,8 @@ mod tests {
 
     #[test]
     fn a_server_that_says_nothing_is_not_waited_for_without_end() {
-        let name = format!("argosy-meet-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_file(&path);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
         let server = socket_with(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -208,6 +207,5 @@ mod tests {
         let error = meet(&path, shape, limit).unwrap_err();
         assert!(error.to_string().contains("cannot reach"), "{error}");
         assert_eq!(error.outcome(), Outcome::NotApplied);
-        std::fs::remove_file(&path).unwrap();
     }
 }

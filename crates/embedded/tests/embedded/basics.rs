@@ -246,7 +246,7 @@ fn compacting_leaves_one_level_and_what_lives() {
     assert_eq!(holding.count(), 1, "{:?}", stats.levels);
     let entries: u64 = stats.levels.iter().map(|level| level.entries).sum();
     assert_eq!(entries, 500);
-    assert_eq!(stats.memtable_entries, 0);
+    assert_eq!(stats.memtables.entries, 0);
     assert_eq!(db.iter().count(), 500);
 }
 
@@ -277,8 +277,8 @@ fn nothing_is_left_to_do_after_a_drain() {
     }
     db.drain().unwrap();
     let stats = db.stats();
-    assert!(stats.durable && stats.engine.flushes > 0, "{stats:?}");
-    let work = |stats: &DbStats| [stats.engine.flushes, stats.engine.compactions];
+    assert!(stats.durable && stats.engine.work.flushes > 0, "{stats:?}");
+    let work = |stats: &DbStats| [stats.engine.work.flushes, stats.engine.work.compactions];
     let before = work(&stats);
     for n in 0..20_000_u32 {
         assert_eq!(

@@ -17,13 +17,13 @@ fn an_empty_store_is_filled_by_writing_each_pair_once() {
     db.compact().unwrap();
     let stats = db.stats().engine;
     assert_eq!(
-        (stats.compactions, stats.flushes),
+        (stats.work.compactions, stats.work.flushes),
         (0, 0),
         "nothing is merged"
     );
     let bytes: u64 = stats.levels.iter().map(|level| level.bytes).sum();
     assert_eq!(
-        stats.segment_write_bytes, bytes,
+        stats.work.write_bytes, bytes,
         "each segment was written once"
     );
     drop(db);

@@ -31,12 +31,11 @@ fn builder(random: &mut Random) -> Builder {
         Durability::Sync,
         Durability::Windows,
     ];
-    let engine = Settings {
-        placement: placements[usize::try_from(random.below(3)).unwrap()],
-        growth_factor: 2 + u32::try_from(random.below(4)).unwrap(),
-        l1_runs: 2 + usize::try_from(random.below(4)).unwrap(),
-        ..Settings::small()
-    };
+    let engine = Settings::small().with(|of| {
+        of.values.placement = placements[usize::try_from(random.below(3)).unwrap()];
+        of.levels.growth_factor = 2 + u32::try_from(random.below(4)).unwrap();
+        of.levels.l1_runs = 2 + usize::try_from(random.below(4)).unwrap();
+    });
     small()
         .engine(engine)
         .l0_bytes(16 << 10 << random.below(3))

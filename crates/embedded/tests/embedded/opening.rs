@@ -154,13 +154,12 @@ fn the_memory_that_an_error_names_is_enough() {
 #[test]
 fn settings_may_be_taken_as_they_are() {
     let dir = Dir::new("exactly");
-    let settings = Settings {
-        l0_bytes: 2 << 20,
-        l0_log_bytes: 4 << 20,
-        ..Settings::small()
-    };
+    let settings = Settings::small().with(|of| {
+        of.memtables.bytes = 2 << 20;
+        of.memtables.log_bytes = 4 << 20;
+    });
     let builder = Builder::new().memory(4 << 20).device_bytes(4 << 30);
-    let divided = builder.clone().l0_bytes(settings.l0_bytes);
+    let divided = builder.clone().l0_bytes(settings.memtables.bytes);
     let error = divided.engine(settings.clone()).open(&dir).unwrap_err();
     assert!(matches!(error, Error::Settings(_)), "{error}");
     let db = builder.engine_exactly(settings).open(&dir).unwrap();
@@ -169,5 +168,5 @@ fn settings_may_be_taken_as_they_are() {
     }
     db.drain().unwrap();
     let stats = db.stats().engine;
-    assert_eq!((stats.flushes, stats.memtable_entries), (0, 5000));
+    assert_eq!((stats.work.flushes, stats.memtables.entries), (0, 5000));
 }

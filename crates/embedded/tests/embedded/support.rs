@@ -1,33 +1,29 @@
 //! Directories that go away, small settings, and numbers from a seed.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use argosy_embedded::{Builder, Settings};
+use tempfile::TempDir;
 
-/// A directory of a test's own.
-pub(crate) struct Dir(PathBuf);
+/// A directory of a test's own. It does not exist at first.
+pub(crate) struct Dir {
+    path: PathBuf,
+    _around: TempDir,
+}
 
 impl Dir {
     pub(crate) fn new(name: &str) -> Self {
-        static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let name = format!("argosy-embedded-{name}-{}-{serial}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&path);
-        Self(path)
+        let around = tempfile::tempdir().expect("a directory for the test");
+        Self {
+            path: around.path().join(name),
+            _around: around,
+        }
     }
 }
 
 impl AsRef<Path> for Dir {
     fn as_ref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        &self.path
     }
 }
 

@@ -91,9 +91,9 @@ fn other_sizes_are_refused_and_lose_nothing() {
     let made = Settings::small();
     type Change = fn(&mut Settings);
     let changes: [(&str, Change); 3] = [
-        ("window_slots", |s| s.window_slots = 8),
-        ("window_bytes", |s| s.window_bytes *= 2),
-        ("segment_bytes", |s| s.segment_bytes *= 2),
+        ("window_slots", |s| s.layout.window_slots = 8),
+        ("window_bytes", |s| s.layout.window_bytes *= 2),
+        ("segment_bytes", |s| s.layout.segment_bytes *= 2),
     ];
     let others = |dir: &Dir| {
         for (name, change) in changes {

@@ -1,10 +1,10 @@
 //! Who is at versions of long values: see [`Sweeper`](super::Sweeper).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::Instant;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Part, is_reserved};
 use crate::batch::{Guard, Op, WriteBatch};
@@ -36,7 +36,7 @@ struct Known {
 
 impl Uses {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// Somebody writes `version`, until [`ended`](Self::ended) is told.

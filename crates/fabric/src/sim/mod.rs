@@ -25,11 +25,12 @@ mod happen;
 mod random;
 mod world;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant, ServerId};
 use argosy_memory::{Bell, SharedMemory};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
 use world::{ConnectionId, World};
@@ -257,7 +258,7 @@ impl SimWorld {
 
     fn lock(&self) -> MutexGuard<'_, World> {
         // After a panic the test has failed anyway; let it report the first one.
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock()
     }
 }
 

@@ -17,11 +17,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-};
+use std::sync::{Arc, Weak};
 
 use argosy_device::Buffer;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::NodeCache;
 
@@ -122,18 +121,17 @@ impl FlushedParts {
     }
 
     fn read_parts(&self) -> RwLockReadGuard<'_, Vec<(u32, Arc<Buffer>)>> {
-        self.parts.read().unwrap_or_else(PoisonError::into_inner)
+        self.parts.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Vec<(u32, Arc<Buffer>)>> {
-        self.parts.write().unwrap_or_else(PoisonError::into_inner)
+        self.parts.write()
     }
 }
 
 impl Drop for FlushedParts {
     fn drop(&mut self) {
-        let parts = self.parts.get_mut();
-        let parts = std::mem::take(parts.unwrap_or_else(PoisonError::into_inner));
+        let parts = std::mem::take(self.parts.get_mut());
         self.uncount(&parts);
     }
 }
@@ -218,7 +216,7 @@ impl FlushedQueue {
     }
 
     fn segments(&self) -> MutexGuard<'_, Segments> {
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+        self.segments.lock()
     }
 }
 

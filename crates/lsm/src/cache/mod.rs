@@ -23,12 +23,13 @@
 pub mod flushed;
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::{Pointer, RegionId, SegmentNumber};
 use argosy_engine::stats::{CacheLookups, CacheStats};
 use argosy_engine::{Cache, Charge};
+use parking_lot::{Mutex, MutexGuard};
 use quick_cache::sync::{Cache as Entries, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
@@ -444,7 +445,7 @@ impl NodeCache {
 
     fn pins(&self) -> MutexGuard<'_, Pins> {
         // Two numbers, which agree after every line above.
-        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pins.lock()
     }
 
     /// What the cache has done and holds.

@@ -18,7 +18,7 @@
 //! - Each run that a merge reads points into its own medium segments in their order. So a chunk of each is
 //!   enough ([`MediumReads`]), and what all of them may take together is bounded (I9).
 //! - A medium segment goes with the last pointer into it, by the edit that takes that away
-//!   ([`trim`](crate::db)): nothing of it is ever collected.
+//!   ([`truncation`](crate::work::truncation)): nothing of it is ever collected.
 //! - The medium log has a bound: [`MediumExtent`]. Beyond, flushes leave values in the leaves, and levels are
 //!   merged although they are not full, until it has become shorter.
 
@@ -60,7 +60,7 @@ impl MediumExtent {
         let level_bytes: u64 = levels.iter().map(|level| level.bytes()).sum();
         Self {
             levels: levels.len(),
-            bytes: version.medium_log().len() as u64 * settings.segment_bytes as u64,
+            bytes: version.medium_log().len() as u64 * settings.layout.segment_bytes as u64,
             bound: settings.medium_log_bound(level_bytes),
         }
     }
@@ -75,8 +75,8 @@ impl MediumExtent {
 /// Whether a flush puts medium values apart.
 #[must_use]
 pub(crate) fn is_apart(settings: &Settings, extent: &MediumExtent) -> bool {
-    settings.placement == Placement::Hybrid
-        && extent.levels >= settings.medium_levels_min
+    settings.values.placement == Placement::Hybrid
+        && extent.levels >= settings.values.medium_levels_min
         && extent.bound > 0
         && !extent.is_over()
 }

@@ -11,10 +11,7 @@ const TREE: MediumExtent = MediumExtent {
 #[test]
 fn a_flush_puts_values_apart_where_a_level_between_spares_rewriting_them() {
     let is_so = |placement, extent: &MediumExtent| {
-        let settings = Settings {
-            placement,
-            ..Settings::default()
-        };
+        let settings = Settings::default().with(|of| of.values.placement = placement);
         is_apart(&settings, extent)
     };
     assert!(is_so(Placement::Hybrid, &TREE));
@@ -46,18 +43,14 @@ fn a_merge_into_the_last_level_puts_values_in_place() {
 
 #[test]
 fn the_bound_follows_the_levels() {
-    let settings = Settings {
-        l0_bytes: 1000,
-        l1_runs: 4,
-        memtables_max: 3,
-        medium_log_percent: 50,
-        ..Settings::default()
-    };
+    let settings = Settings::default().with(|of| {
+        of.memtables.bytes = 1000;
+        of.levels.l1_runs = 4;
+        of.memtables.count_max = 3;
+        of.values.medium_log_percent = 50;
+    });
     assert_eq!(settings.medium_log_bound(0), 7000);
     assert_eq!(settings.medium_log_bound(10_000), 12_000);
-    let none = Settings {
-        medium_log_percent: 0,
-        ..settings
-    };
+    let none = settings.with(|of| of.values.medium_log_percent = 0);
     assert_eq!(none.medium_log_bound(10_000), 0);
 }

@@ -12,7 +12,7 @@
 //! | [`Cut`](Why::Cut) | nobody, or `sparse` | a segment has many bounds, or little of it is left | it is made anew |
 //!
 //! The second column names fields of [`Policy`](super::policy::Policy). A full device sets `reclaim`, `drain` and
-//! `pack_first`. Garbage collection sets `reclaim` and `drain`, or `lowers`. A request for one level sets `reclaim`.
+//! `pack_first`. Garbage collection sets `reclaim` and `drain`, or `lowers`. A full compaction sets `reclaim`.
 //! Reads of L1 set `l1_read_triggered`, and reads of medium values `drain`.
 //!
 //! A reason applies where it finds a part ([`pick`](super::pick::pick)). The first in [`Why::ORDER`] that applies

@@ -24,8 +24,8 @@ use argosy_base::{EditSeq, Instant, Lsn, SegmentNumber};
 use argosy_engine::{EngineError, LogEnd, Progress, Store as _};
 
 use super::Lsm;
-use super::asked::FullCompaction;
 use super::bulk::{Ingested, Ingestion, Taken};
+use super::full_compaction::FullCompaction;
 use super::gc::Gc;
 use super::logflush::DurableEnds;
 use super::upkeep::Upkeep;
@@ -62,7 +62,7 @@ pub(super) struct Background {
     gc: Gc,
     /// Pairs that become segments without a memtable.
     ingestion: Ingestion,
-    /// Everything in one level, where somebody asked for it.
+    /// The full compaction, where one was requested.
     full_compaction: FullCompaction,
     upkeep: Upkeep,
     /// Edits on their way, in order.
@@ -96,7 +96,7 @@ impl Background {
     pub(super) fn new(storage: Storage, last: Lsn) -> Self {
         let upkeep = Upkeep::new(storage.head());
         let jobs = Jobs::new(&storage, last);
-        let gc = Gc::new(storage.settings().segment_bytes);
+        let gc = Gc::new(storage.settings().layout.segment_bytes);
         Self {
             storage,
             jobs,
@@ -158,7 +158,7 @@ impl Background {
             device,
             idle_for: logs
                 .idle_for
-                .or((!rests).then_some(lsm.settings.flush_interval)),
+                .or((!rests).then_some(lsm.settings.logs.flush_interval)),
         })
     }
 
@@ -168,7 +168,7 @@ impl Background {
     fn rests(&mut self, lsm: &Lsm) -> bool {
         let reads = lsm.reading.filters.all();
         let was_read = std::mem::replace(&mut self.reads, reads) != reads;
-        let works = lsm.background_pending() > 0 || lsm.asked.is_pending();
+        let works = lsm.background_pending() > 0 || lsm.full_compaction.is_pending();
         let is_full = self.storage.store().room().is_full() || self.jobs.space.is_full();
         let looks = !self.storage.damages().is_empty() || lsm.shown.pins_any();
         let rests = !was_read && !works && !is_full && !looks;
@@ -185,7 +185,7 @@ impl Background {
             return 0;
         }
         // Merges that are behind come first.
-        let is_behind = lsm.lock().l1_runs() > lsm.settings.l1_runs;
+        let is_behind = lsm.lock().l1_runs() > lsm.settings.levels.l1_runs;
         match is_behind && self.jobs.read_triggered.is_merging() {
             true => 1,
             false => self.gc.steps(),
@@ -207,7 +207,7 @@ impl Background {
             bytes: total - std::mem::replace(&mut self.paid_bytes, total),
             has_more: self.pending() > 0,
         };
-        let segment_bytes = lsm.settings.segment_bytes as u64;
+        let segment_bytes = lsm.settings.layout.segment_bytes as u64;
         let space = self.gc.owed(self.storage.head(), segment_bytes);
         let mut writer = lsm.lock();
         let owed = writer.owed(space, &lsm.settings);

@@ -28,8 +28,8 @@
 //! Pairs that wait or become segments are in the memory budget: the cache gives way to them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::range::successor;
 use argosy_base::{EditSeq, KeyRange, Lsn};
@@ -37,6 +37,7 @@ use argosy_device::Purpose;
 use argosy_engine::ingest::IngestError;
 pub use argosy_engine::ingest::{Taken, Ticket, check_part};
 use argosy_engine::{BusyReason, Charge, EngineError, Store as _};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Lsm;
 use super::background::{Ground, site};
@@ -183,7 +184,7 @@ pub(super) struct Bulk(Mutex<State>);
 impl Bulk {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics between two changes that belong together.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes in `pairs`, which wait from now on. See [`ingest_part`](argosy_engine::Store::ingest_part).
@@ -338,7 +339,7 @@ impl Ingestion {
             return Ok(Ingested::Some);
         }
         // Where no merge is due, L1 becomes no shorter by waiting.
-        let behind = at.storage.l1_runs() >= lsm.settings.l1_runs_max && !at.jobs.at_rest;
+        let behind = at.storage.l1_runs() >= lsm.settings.levels.l1_runs_max && !at.jobs.at_rest;
         if !at.jobs.may_ingest(lsm.bulk.waits() && !behind) {
             return Ok(Ingested::Nothing);
         }

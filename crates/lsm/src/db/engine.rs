@@ -188,7 +188,7 @@ impl Store for Lsm {
             .with_background(|background| background.step(self, now))?;
         // Another thread is at it: what it leaves to be done is looked for afterwards.
         Ok(stepped.unwrap_or(Progress {
-            idle_for: Some(self.settings.flush_interval),
+            idle_for: Some(self.settings.logs.flush_interval),
             ..Progress::default()
         }))
     }
@@ -224,13 +224,13 @@ impl Store for Lsm {
     }
 
     fn compact_now(&self) -> u64 {
-        let number = self.asked.ask();
+        let number = self.full_compaction.request();
         self.wake();
         number
     }
 
     fn compacted(&self, number: u64) -> Option<EditSeq> {
-        self.asked.is_done(number).then(|| self.edit())
+        self.full_compaction.is_done(number).then(|| self.edit())
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,9 +1,9 @@
 //! Garbage collection of the large log.
 //!
-//! A segment of the large log is free once no level points into it ([`trim`](crate::work::trim)), or nothing in it
-//! lives. What levels point to is known: every edit says how many bytes of pointers come into the levels and leave
-//! them, by log segment, and the version has both sums ([`LogUse`](crate::version::LogUse)). A merge drops the
-//! pointers of overwritten and deleted values, and its edit records their bytes. But one live value keeps its whole
+//! A segment of the large log is free once no level points into it ([`truncation`](crate::work::truncation)), or
+//! nothing in it lives. What levels point to is known: every edit says how many bytes of pointers come into the levels
+//! and leave them, by log segment, and the version has both sums ([`LogUse`](crate::version::LogUse)). A merge drops
+//! the pointers of overwritten and deleted values, and its edit records their bytes. But one live value keeps its whole
 //! segment. So:
 //!
 //! 1. A [`Census`] of the version tells how much space the region takes, and how much of it lives, as far
@@ -64,7 +64,7 @@ use crate::work::jobs::Wish;
 use crate::work::settled::SettledLogs;
 use crate::work::shadowed::ShadowEstimate;
 use crate::work::stats::Counts;
-use crate::work::trim::{LastLsns, unknown_beginning};
+use crate::work::truncation::{LastLsns, unknown_beginning};
 use crate::work::watch::look_at_beginning;
 
 /// A value that is to be written again, if it lives.
@@ -133,7 +133,7 @@ pub(super) struct Gc {
     /// Merges into the last level are worth while.
     lowers: bool,
     /// It became known that segments are free.
-    pub(super) trims: bool,
+    pub(super) truncates: bool,
 }
 
 impl Gc {
@@ -226,7 +226,7 @@ impl Gc {
         if self.known_at == Some(current.seq()) {
             return Ok(false);
         }
-        let reach = reach(at.lsm.settings.segment_bytes);
+        let reach = reach(at.lsm.settings.layout.segment_bytes);
         let Some(segment) = unknown_beginning(current, reach, &at.jobs.lasts) else {
             self.known_at = Some(current.seq());
             return Ok(false);
@@ -236,7 +236,7 @@ impl Gc {
         let read = look_at_beginning(at.lsm.region(), &at.lsm.settings, &segment, stored);
         let jobs = &mut at.jobs;
         let inside = jobs.note_beginning(at.storage, current, segment.number, read)?;
-        self.trims |= !inside;
+        self.truncates |= !inside;
         Ok(true)
     }
 
@@ -300,7 +300,7 @@ impl Gc {
         at.jobs.wish(Wish::Lower, self.lowers);
         if let Choice::Move(number) = self.choice {
             let entry = head.log_segment(number).expect("the census names it");
-            let geometry = at.lsm.settings.log_geometry();
+            let geometry = at.lsm.settings.layout.log_geometry();
             self.victim = Some(Victim {
                 sweep: Sweep::new(at.lsm.region(), geometry, entry.segment),
                 stored: Arc::clone(&entry.stored),
@@ -386,7 +386,7 @@ impl Gc {
             };
             at.jobs.lasts.set_moved(number, last);
             self.moved.insert(number);
-            self.trims = true;
+            self.truncates = true;
             self.victim = None;
             self.chosen_at = None;
             return Ok(true);
@@ -422,7 +422,7 @@ impl Victim {
         let mut read =
             |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read_nearest(offset, out);
         let mut found = Vec::new();
-        while ((sweep.offset() - from) as usize) < lsm.settings.step_bytes {
+        while ((sweep.offset() - from) as usize) < lsm.settings.levels.step_bytes {
             let number = sweep.segment().number;
             let swept = sweep.next(&mut read).map_err(|error| match error {
                 SweepError::Read(error) => EngineError::Device(error),
@@ -497,7 +497,7 @@ impl Victim {
                 Some((_, entry)) => entry.pointer().is_some_and(|(at, _)| at == one.at),
             };
             if stands || unconditional {
-                let enough = self.one_by_one || batch.bytes() >= lsm.settings.step_bytes;
+                let enough = self.one_by_one || batch.bytes() >= lsm.settings.levels.step_bytes;
                 if enough && !batch.is_empty() || one.add_to(&mut batch).is_err() {
                     break;
                 }

@@ -35,7 +35,7 @@ const PAIR_OVERHEAD: usize = 16;
 /// Most bytes of key and value of an ingested pair.
 #[must_use]
 pub fn pair_bytes_max(settings: &Settings) -> usize {
-    (32 << 10).min(settings.segment_bytes / 4)
+    (32 << 10).min(settings.layout.segment_bytes / 4)
 }
 
 /// Pairs that were handed in and not merged.

@@ -123,7 +123,7 @@ impl LogWork {
             Ok(state) => state,
             Err(TryLockError::WouldBlock) => {
                 return Ok(Progress {
-                    idle_for: Some(lsm.settings.flush_interval),
+                    idle_for: Some(lsm.settings.logs.flush_interval),
                     ..Progress::default()
                 });
             }
@@ -165,7 +165,7 @@ impl State {
         asked: bool,
         now: Instant,
     ) -> Result<bool, EngineError> {
-        let interval = lsm.settings.flush_interval;
+        let interval = lsm.settings.logs.flush_interval;
         let due = *self.next_flush.get_or_insert(now + interval);
         let mut made = false;
         if asked || now >= due {
@@ -189,7 +189,7 @@ impl State {
         let mut writer = lsm.lock();
         let is_over = self
             .quiet
-            .lasts(writer.logs.bytes(), now, lsm.settings.rest_after);
+            .lasts(writer.logs.bytes(), now, lsm.settings.logs.rest_after);
         is_over && lsm.windows.rest(&mut writer)
     }
 

@@ -10,12 +10,13 @@
 //! stays in memory while there is room.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use argosy_base::{FlushRange, LogId};
 use argosy_device::{Buffer, DeviceError, Store, Ticket};
 use argosy_engine::EngineError;
 use argosy_log::LogWindows;
+use parking_lot::Mutex;
 
 use crate::cache::NodeCache;
 use crate::names::logs::{LARGE_LOG, LOGS};
@@ -44,7 +45,7 @@ struct DurableEnd {
 
 impl DurableEnds {
     fn note(&self, ranges: &[FlushRange]) {
-        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ends = self.0.lock();
         for range in ranges {
             let (ordinal, to) = (range.ordinal, range.to);
             let end = &mut ends[range.log.index()];
@@ -54,7 +55,7 @@ impl DurableEnds {
 
     /// Whether byte `to` of the segment with `ordinal` of `log`, and all before, is durable here.
     pub(super) fn covers(&self, log: LogId, ordinal: u64, to: u32) -> bool {
-        let ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = self.0.lock();
         ends[log.index()] >= Some(DurableEnd { ordinal, to })
     }
 }

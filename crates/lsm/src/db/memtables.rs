@@ -115,6 +115,6 @@ impl Memtables {
 
 /// A memtable for keys like those of the one before it, which begin with `shared`.
 fn new_table(settings: &Settings, needed: usize, shared: &[u8]) -> Arc<Memtable> {
-    let capacity = settings.l0_bytes.max(needed);
+    let capacity = settings.memtables.bytes.max(needed);
     Arc::new(Memtable::with_shared(capacity, shared))
 }

@@ -17,7 +17,6 @@
 //! more writes and goes on answering reads. Stored bytes that cannot be read are no such error: merges and
 //! collecting pass over them ([`damage`](crate::damage)).
 
-mod asked;
 mod background;
 pub mod bulk;
 mod condition;
@@ -25,6 +24,7 @@ mod count;
 mod demand;
 mod edits;
 mod engine;
+mod full_compaction;
 mod gc;
 mod history;
 pub mod ingest;
@@ -123,8 +123,7 @@ pub struct Lsm {
     windows: Windows,
     writer: Mutex<Writer>,
     steps: Steps,
-    /// Whether everything is to be in one level.
-    asked: asked::Asked,
+    full_compaction: full_compaction::FullCompactionRequests,
     /// Sorted pairs that wait to be ingested.
     bulk: bulk::Bulk,
     space: RegionSpace,
@@ -144,8 +143,8 @@ impl Lsm {
         settings.fit_device(parts.storage.store().total());
         let windows = parts.windows;
         let large = Arc::clone(&windows[LARGE_LOG.index()]);
-        let all = settings.memtables_max * settings.l0_bytes;
-        let share = settings.memtable_share_bytes.unwrap_or(all);
+        let all = settings.memtables.count_max * settings.memtables.bytes;
+        let share = settings.memtables.share_bytes.unwrap_or(all);
         let pinned = pinned::PinnedTables::new(&parts.cache, share);
         let reading = Arc::new(Reading {
             region: parts.storage.region(),
@@ -192,7 +191,7 @@ impl Lsm {
             windows: Windows::new(windows),
             writer: Mutex::new(writer),
             steps: Steps::new(parts.storage, parts.last),
-            asked: asked::Asked::default(),
+            full_compaction: full_compaction::FullCompactionRequests::default(),
             bulk: bulk::Bulk::default(),
             space: RegionSpace::default(),
             counts: Counts::default(),
@@ -259,7 +258,7 @@ impl Lsm {
     /// Whether what [`compact_now`](argosy_engine::Store::compact_now) asked for is not done yet.
     #[must_use]
     pub fn is_compacting(&self) -> bool {
-        self.asked.is_pending()
+        self.full_compaction.is_pending()
     }
 
     /// Begins to ingest pairs that shadow what is bound in their range, any number of them as one part. They become

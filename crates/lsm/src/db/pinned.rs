@@ -4,9 +4,10 @@
 //! the memory budget is charged to the cache, which gives way to it (I9).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use argosy_engine::Charge;
+use parking_lot::Mutex;
 
 use crate::cache::NodeCache;
 use crate::memtable::Memtable;
@@ -35,7 +36,7 @@ impl PinnedTables {
 
     /// The region has done with `table`.
     pub(super) fn add(&self, table: &Arc<Memtable>) {
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.lock();
         tables.push(Arc::downgrade(table));
         self.count.store(tables.len(), Ordering::Release);
     }
@@ -50,7 +51,7 @@ impl PinnedTables {
     pub(super) fn settle(&self, own: &[Arc<Memtable>]) -> usize {
         let mut left = Vec::new();
         if self.count.load(Ordering::Acquire) > 0 {
-            let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tables = self.tables.lock();
             tables.retain(|table| {
                 let alive = table.upgrade();
                 left.extend(alive);

@@ -32,7 +32,7 @@ use crate::replica::{self, Replica, ReplicaError, ReplicaSurvivors, Slots};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::version::Version;
-use crate::work::trim::{LastLsns, trim};
+use crate::work::truncation::{LastLsns, truncate_logs};
 
 pub use argosy_engine::cut::Cut;
 
@@ -114,7 +114,7 @@ pub(super) fn open(
     }
     let replica = Replica::open(store, region, fresh, &survivors, settings)?;
     if observer.is_none() && !settings.accept_loss {
-        refuse_damage(&replica, settings.log_geometry(), &survivors)?;
+        refuse_damage(&replica, settings.layout.log_geometry(), &survivors)?;
     }
     if known {
         store.finish_recovery();
@@ -129,7 +129,7 @@ pub(super) fn open(
     let lsm = promote(replica, &cache, service)?;
     // Everything that survived is durable now, and new windows were begun.
     for log in LOGS {
-        for slot in 0..settings.window_slots {
+        for slot in 0..settings.layout.window_slots {
             windows.forget_survivors(window_name(region, log, slot))?;
         }
     }
@@ -151,7 +151,7 @@ pub fn survivors(
     settings: &Settings,
 ) -> ReplicaSurvivors {
     LOGS.map(|log| {
-        (0..settings.window_slots)
+        (0..settings.layout.window_slots)
             .map(|slot| windows.survivors(window_name(region, log, slot)))
             .collect()
     })
@@ -166,10 +166,10 @@ pub fn fresh_windows(
     region: RegionId,
     settings: &Settings,
 ) -> Result<Slots, MemoryError> {
-    let len = settings.log_geometry().slot_bytes();
+    let len = settings.layout.log_geometry().slot_bytes();
     let mut slots = Slots::default();
     for log in LOGS {
-        for slot in 0..settings.window_slots {
+        for slot in 0..settings.layout.window_slots {
             slots[log.index()].push(windows.create(window_name(region, log, slot), len)?);
         }
     }
@@ -255,7 +255,7 @@ fn replay(
     let points = storage.log_points(&version);
     let recovery = Recovery {
         region: storage.region(),
-        geometry: storage.settings().log_geometry(),
+        geometry: storage.settings().layout.log_geometry(),
         chains: [&chains[0], &chains[1]],
         points: &points,
         windows: [&windows[0], &windows[1]],
@@ -358,8 +358,8 @@ fn begin_logs(
     }
     // What an earlier start began and nobody wrote to goes at once.
     let head = Arc::clone(storage.head());
-    let reach = reach(storage.settings().segment_bytes);
-    trim(&head, reach, &mut LastLsns::new(last), &mut edit);
+    let reach = reach(storage.settings().layout.segment_bytes);
+    truncate_logs(&head, reach, &mut LastLsns::new(last), &mut edit);
     if !tails.is_empty() || !edit.logs.removed.is_empty() {
         storage.commit(&edit)?;
     }
@@ -367,7 +367,7 @@ fn begin_logs(
 }
 
 fn log_windows(storage: &Storage, windows: Slots) -> [Arc<LogWindows>; LOGS.len()] {
-    let geometry = storage.settings().log_geometry();
+    let geometry = storage.settings().layout.log_geometry();
     let region = storage.region();
     let [recovery, large] = windows;
     [

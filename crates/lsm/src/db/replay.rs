@@ -31,7 +31,7 @@ impl Tables {
     #[must_use]
     pub const fn new(settings: &Settings) -> Self {
         Self {
-            table_bytes: settings.l0_bytes,
+            table_bytes: settings.memtables.bytes,
             full: VecDeque::new(),
             open: None,
             last: Lsn(0),

@@ -35,7 +35,7 @@ impl Source for Lsm {
                 .windows
                 .of(log)
                 .piece(&segment, from.offset, end, piece),
-            // It was trimmed: everything in it is in the levels by now.
+            // The log was truncated: everything in it is in the levels by now.
             None => Next::Skip(from.next_segment()),
         }
     }
@@ -139,7 +139,7 @@ impl Source for Lsm {
         let medium = view.version.medium_log().values();
         let large = large.map(|entry| &entry.stored);
         let logs = large.chain(medium.map(|entry| &entry.stored));
-        self.settings.addresses.log_map(logs)
+        self.settings.layout.addresses.log_map(logs)
     }
 }
 
@@ -245,7 +245,7 @@ impl Lsm {
     ) -> Result<(), LevelError> {
         let of = LogLayout {
             region: self.region(),
-            geometry: self.settings.log_geometry(),
+            geometry: self.settings.layout.log_geometry(),
         };
         let durable = self.lock().logs.log(segment.log).flushed_here(segment);
         let mut read = |_: &LogSegment, at, out: &mut [u8]| stored.read_copied(at, out);
@@ -280,7 +280,7 @@ impl Lsm {
     #[must_use]
     pub fn memory(&self) -> Memory {
         Memory {
-            windows: self.settings.windows_bytes() as u64,
+            windows: self.settings.layout.windows_bytes() as u64,
             versions: self.shown.view().version.memory_bytes() as u64,
             ..process_memory(&self.reading.cache)
         }

@@ -1,12 +1,13 @@
 //! What an engine does about a device that is full, here or at a member ([`space`](crate::work::space)): it looks how
 //! much room there is, turns writers away, and freezes the active memtable for a pass over everything.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use argosy_base::Instant;
 use argosy_device::Room;
+use parking_lot::Mutex;
 
 use super::background::Ground;
 use crate::work::stats::Counts;
@@ -36,11 +37,11 @@ impl RegionSpace {
 
     /// Takes note of the least room that another member has.
     pub(super) fn set_members(&self, room: Option<Room>) {
-        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = room;
+        *self.members.lock() = room;
     }
 
     fn members(&self) -> Option<Room> {
-        *self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.members.lock()
     }
 
     /// Looks how much room there is, and begins what may make some.
@@ -57,7 +58,7 @@ impl RegionSpace {
             at.lsm.shown.marks().set_full(full);
         }
         at.jobs.note_applied(at.lsm.history.edits().everywhere());
-        let interval = at.lsm.settings.flush_interval.min(PASSES_APART_MIN);
+        let interval = at.lsm.settings.logs.flush_interval.min(PASSES_APART_MIN);
         if full
             && at
                 .jobs

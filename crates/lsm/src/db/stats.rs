@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::Lsn;
+use argosy_engine::stats::{FilterStats, MemtableStats, SpaceStats};
 
 use super::Lsm;
 use crate::cache::CacheKey;
@@ -14,7 +15,7 @@ use crate::version::{LevelEntry, Version};
 use crate::work::census::Census;
 use crate::work::shadowed::{Lowering, ShadowEstimate, Shadowed};
 use crate::work::stats::{LevelStats, Stats, level_stats, log_stats};
-use crate::work::trim::LastLsns;
+use crate::work::truncation::LastLsns;
 
 /// Bytes of the filters of `version` that are in memory.
 fn filter_bytes(version: &Version, reading: &Reading) -> u64 {
@@ -33,13 +34,13 @@ fn filter_bytes(version: &Version, reading: &Reading) -> u64 {
 /// Bytes of `levels` above what each may hold before a compaction is due: L1 by runs, the others by
 /// bytes.
 fn debt_bytes(levels: &[LevelStats], settings: &Settings) -> u64 {
-    let growth = u64::from(settings.growth_factor);
+    let growth = u64::from(settings.levels.growth_factor);
     let over = levels.iter().map(|level| match level.level {
-        1 if level.runs >= settings.l1_runs => level.bytes,
+        1 if level.runs >= settings.levels.l1_runs => level.bytes,
         1 => 0,
         deeper => {
             let target = growth.saturating_pow(u32::from(deeper) - 1);
-            let target = target.saturating_mul(settings.l0_bytes as u64);
+            let target = target.saturating_mul(settings.memtables.bytes as u64);
             level.bytes.saturating_sub(target)
         }
     });
@@ -69,25 +70,32 @@ pub(super) fn gather(lsm: &Lsm) -> Stats {
         Arc::default(),
         &lsm.settings,
     );
-    Stats {
-        gc_debt_bytes: logs.iter().map(|log| log.dead_bytes).sum(),
+    let mut stats = lsm.counts.read();
+    stats.gc.debt_bytes = logs.iter().map(|log| log.dead_bytes).sum();
+    stats.space = SpaceStats {
         allocated_bytes: census.allocated,
         live_bytes: census.live(),
-        cut_records: lsm.cut().map_or(0, |cut| cut.records),
-        compaction_debt_bytes: debt_bytes(&levels, &lsm.settings),
+    };
+    stats.log_work.cut_records = lsm.cut().map_or(0, |cut| cut.records);
+    stats.log_work.segments = LOGS.iter().map(|log| view.version.log(*log).len()).sum();
+    stats.work.debt_bytes = debt_bytes(&levels, &lsm.settings);
+    stats.medium.log_segments = view.version.medium_log().len();
+    stats.medium.log_refs = census.medium_refs;
+    stats.memtables = MemtableStats {
+        bytes,
+        entries: view.memtables.iter().map(|table| table.len()).sum(),
+        frozen,
+    };
+    stats.filters = FilterStats {
+        spared: lsm.reading.filters.spared.load(Ordering::Relaxed),
+        misled: lsm.reading.filters.misled.load(Ordering::Relaxed),
+        bytes: filter_bytes(&view.version, &lsm.reading),
+    };
+    Stats {
         levels,
         logs,
-        medium_log_segments: view.version.medium_log().len(),
-        medium_log_refs: census.medium_refs,
-        memtable_bytes: bytes,
-        memtable_entries: view.memtables.iter().map(|table| table.len()).sum(),
-        memtables_frozen: frozen,
-        log_segments: LOGS.iter().map(|log| view.version.log(*log).len()).sum(),
         cache: lsm.reading.cache.stats(),
-        filter_spared: lsm.reading.filters.spared.load(Ordering::Relaxed),
-        filter_misled: lsm.reading.filters.misled.load(Ordering::Relaxed),
-        filter_bytes: filter_bytes(&view.version, &lsm.reading),
         damage: lsm.reading.damages.stats(),
-        ..lsm.counts.read()
+        ..stats
     }
 }

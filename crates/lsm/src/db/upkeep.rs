@@ -24,7 +24,7 @@ use crate::edit::{Edit, LogSegment};
 use crate::names::logs::{LOGS, RECOVERY_LOG};
 use crate::storage::Storage;
 use crate::version::Version;
-use crate::work::trim::trim;
+use crate::work::truncation::truncate_logs;
 
 /// What a segment of `log` is wanted for. Where the device is full only deletes are written, and
 /// these go to the recovery log. `in_use`: it has a segment, or memtables depend on older ones.
@@ -82,7 +82,7 @@ impl Upkeep {
         let mut effect = Effect::of_upkeep();
         seal_ended(at, logs, &mut edit, &mut effect);
         self.add_tails(at, gc, &mut edit, &mut effect)?;
-        let few = at.storage.numbers_left() < at.lsm.settings.number_block / 2;
+        let few = at.storage.numbers_left() < at.lsm.settings.levels.number_block / 2;
         if few && self.marks.is_empty() {
             at.storage.raise_mark(&mut edit);
             effect.mark = edit.numbers.mark;
@@ -90,14 +90,14 @@ impl Upkeep {
         let idle = edit.logs.sealed.is_empty()
             && edit.logs.added.is_empty()
             && edit.numbers.mark.is_none();
-        if idle && !at.jobs.space.is_full() && !gc.trims {
+        if idle && !at.jobs.space.is_full() && !gc.truncates {
             return Ok(None);
         }
-        gc.trims = false;
+        gc.truncates = false;
         // What an earlier engine began and nobody wrote to is in no flush's way.
         let head = Arc::clone(at.storage.head());
-        let reach = reach(at.lsm.settings.segment_bytes);
-        trim(&head, reach, &mut at.jobs.lasts, &mut edit);
+        let reach = reach(at.lsm.settings.layout.segment_bytes);
+        truncate_logs(&head, reach, &mut at.jobs.lasts, &mut edit);
         if idle && edit.logs.removed.is_empty() {
             return Ok(None);
         }
@@ -113,7 +113,7 @@ impl Upkeep {
         effect: &mut Effect,
     ) -> Result<(), EngineError> {
         let lsm = at.lsm;
-        let (segment_bytes, most) = (lsm.settings.segment_bytes as u64, tails_max(at));
+        let (segment_bytes, most) = (lsm.settings.layout.segment_bytes as u64, tails_max(at));
         for log in LOGS {
             let (wanted, base_lsn) = {
                 let mut writer = lsm.lock();

@@ -163,11 +163,11 @@ impl Writer {
         let range_bytes = ranges.map(|range| bound_bytes(&range)).sum();
         let active = self.tables.active();
         let fits = active.fits(needed) && active.takes_ranges(batch.ranges_len(), range_bytes);
-        if fits && self.active_log_bytes() < settings.l0_log_bytes {
+        if fits && self.active_log_bytes() < settings.memtables.log_bytes {
             return Ok(false);
         }
         // A memtable that is empty and full stands for records of time.
-        if active.is_empty() && self.active_log_bytes() < settings.l0_log_bytes {
+        if active.is_empty() && self.active_log_bytes() < settings.memtables.log_bytes {
             // A group that is larger than a whole memtable gets one of its own size.
             self.tables.replace_active(needed, settings);
             return Ok(true);
@@ -178,10 +178,10 @@ impl Writer {
 
     /// Freezes the active memtable and begins one that takes `needed` bytes.
     fn freeze(&mut self, needed: usize, settings: &Settings) -> Result<(), BusyReason> {
-        if self.frozen_count() + 1 >= settings.memtables_max {
+        if self.frozen_count() + 1 >= settings.memtables.count_max {
             return Err(BusyReason::Memtable);
         }
-        if self.l1_runs() >= settings.l1_runs_max {
+        if self.l1_runs() >= settings.levels.l1_runs_max {
             return Err(BusyReason::CompactionDebt);
         }
         let unsealed = self.ended.iter().map(|ended| ended.point);
@@ -207,7 +207,7 @@ impl Writer {
     /// Freezes the active memtable although it is not full. One that is empty counts where it stands for a segment of
     /// the log: records of time and marks fill that, too.
     pub(super) fn freeze_now(&mut self, settings: &Settings) -> bool {
-        let frees = self.active_log_bytes() >= settings.segment_bytes as u64;
+        let frees = self.active_log_bytes() >= settings.layout.segment_bytes as u64;
         (frees || !self.tables.active().is_empty()) && self.freeze(0, settings).is_ok()
     }
 
@@ -219,15 +219,20 @@ impl Writer {
     /// What the background owes, where `space` is for the space that the region takes.
     pub(super) fn owed(&self, space: Share, settings: &Settings) -> Owed {
         let memtables = self.tables.used_bytes() as u64;
-        let l0 = settings.l0_bytes as u64;
-        let most = settings.memtables_max as u64 * l0;
+        let l0 = settings.memtables.bytes as u64;
+        let most = settings.memtables.count_max as u64 * l0;
         let runs = |count: usize| count as u64;
         Owed {
             memtables: Share::of(memtables, most - l0 / 2, most),
             runs: Share::of(
                 runs(self.l1_runs()),
-                runs(settings.l1_runs.midpoint(settings.l1_runs_max)),
-                runs(settings.l1_runs_max),
+                runs(
+                    settings
+                        .levels
+                        .l1_runs
+                        .midpoint(settings.levels.l1_runs_max),
+                ),
+                runs(settings.levels.l1_runs_max),
             ),
             space,
         }
@@ -445,11 +450,11 @@ pub(super) fn log_of(op: &Op<'_>, settings: &Settings) -> LogId {
         return RECOVERY_LOG;
     };
     let pair = key.len() + value.len();
-    let large = pair > settings.node_bytes / 4
-        || match settings.placement {
+    let large = pair > settings.layout.node_bytes / 4
+        || match settings.values.placement {
             Placement::InPlace => false,
             Placement::Separated => true,
-            Placement::Hybrid => pair >= settings.large_bytes,
+            Placement::Hybrid => pair >= settings.values.large_bytes,
         };
     if large { LARGE_LOG } else { RECOVERY_LOG }
 }
@@ -475,11 +480,10 @@ mod tests {
     #[test]
     fn placement_decides_by_the_size_of_the_pair() {
         let put = |len: usize, placement| {
-            let settings = Settings {
-                placement,
-                node_bytes: 8192,
-                ..Settings::default()
-            };
+            let settings = Settings::default().with(|of| {
+                of.values.placement = placement;
+                of.layout.node_bytes = 8192;
+            });
             let value = vec![0; len];
             log_of(
                 &Op::Put {
@@ -500,10 +504,7 @@ mod tests {
         );
         assert_eq!(put(0, Placement::Separated), LARGE_LOG);
         let delete = Op::Delete { key: b"k" };
-        let settings = Settings {
-            placement: Placement::Separated,
-            ..Settings::default()
-        };
+        let settings = Settings::default().with(|of| of.values.placement = Placement::Separated);
         assert_eq!(log_of(&delete, &settings), RECOVERY_LOG);
     }
 }

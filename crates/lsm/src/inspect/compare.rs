@@ -396,7 +396,7 @@ impl Pair<'_> {
                 self.differ("logs", SegmentNumber(0), None, what)
             })?);
         }
-        let whole = u32::try_from(settings.segment_bytes).unwrap_or(u32::MAX);
+        let whole = u32::try_from(settings.layout.segment_bytes).unwrap_or(u32::MAX);
         for log in LOGS {
             let part = log_name(log);
             let [first, second] = self.now;
@@ -414,7 +414,12 @@ impl Pair<'_> {
                     ];
                     if both[0] != both[1] {
                         for bytes in &mut both {
-                            level_closing_marks(self.region, settings.log_geometry(), &a, bytes);
+                            level_closing_marks(
+                                self.region,
+                                settings.layout.log_geometry(),
+                                &a,
+                                bytes,
+                            );
                         }
                     }
                     self.equal(part, a.number, [&both[0], &both[1]])?;

@@ -108,7 +108,7 @@ fn log(
     };
     let of = LogLayout {
         region: version.region(),
-        geometry: settings.log_geometry(),
+        geometry: settings.layout.log_geometry(),
     };
     let mut ended = ControlFlow::Continue(());
     let mut each = |offset: u32, record: Record<'_>| {

@@ -82,7 +82,7 @@ pub fn log_ends(
             *unsettled.entry(replayed.at.segment()).or_default() += bytes;
         }
     };
-    let recovered = recover_logs(version, settings.log_geometry(), windows, visit);
+    let recovered = recover_logs(version, settings.layout.log_geometry(), windows, visit);
     let recovered = recovered.map_err(|error| error.to_string())?;
     let [recovery, large] = recovered.logs;
     Ok(LogEnds {

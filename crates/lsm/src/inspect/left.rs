@@ -16,7 +16,7 @@ pub fn verify_windows(
     windows: &LeftWindows,
     settings: &Settings,
 ) -> Vec<Problem> {
-    let geometry = settings.log_geometry();
+    let geometry = settings.layout.log_geometry();
     let Ok(recovered) = recover_logs(version, geometry, windows, |_| {}) else {
         return Vec::new();
     };

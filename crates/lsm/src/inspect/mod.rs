@@ -111,7 +111,8 @@ impl InspectedRegion {
             region.report(ProblemKind::Unreadable, None, what);
             return region;
         };
-        let segment_bytes = u32::try_from(settings.segment_bytes).expect("settings are validated");
+        let segment_bytes =
+            u32::try_from(settings.layout.segment_bytes).expect("settings are validated");
         let records = match manifest::replay(store, entry, segment_bytes) {
             Ok(replayed) => {
                 for torn in [replayed.torn, replayed.damaged_witness]

@@ -45,7 +45,7 @@ impl Copy {
         windows: &LeftWindows,
         settings: &Settings,
     ) -> Result<Self, String> {
-        let geometry = settings.log_geometry();
+        let geometry = settings.layout.log_geometry();
         let mut tables = Tables::new(settings);
         let recovered = recover_logs(version, geometry, windows, |replayed| {
             tables.replay(&replayed);

@@ -74,7 +74,7 @@ pub fn salvage<E>(
 ) -> Result<Salvage, E> {
     let mut salvager = Salvager::new(version, windows, settings);
     let mut pass = Pass::new();
-    while let Some(scrubbed) = next(version, settings.log_geometry(), &mut pass) {
+    while let Some(scrubbed) = next(version, settings.layout.log_geometry(), &mut pass) {
         for damage in scrubbed.damages {
             salvager.tell(damage);
         }
@@ -102,7 +102,7 @@ struct Salvager<'a> {
 
 impl<'a> Salvager<'a> {
     fn new(version: &'a Version, windows: &LeftWindows, settings: &Settings) -> Self {
-        let geometry = settings.log_geometry();
+        let geometry = settings.layout.log_geometry();
         let left = &windows[LARGE_LOG.index()];
         let slot = |slot: usize| match left.get(slot).and_then(Option::as_ref) {
             Some(memory) => Arc::clone(memory),

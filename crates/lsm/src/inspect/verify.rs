@@ -91,7 +91,7 @@ impl<'a> Verifier<'a> {
         Self {
             version,
             region: version.region(),
-            geometry: settings.log_geometry(),
+            geometry: settings.layout.log_geometry(),
             checked: Checked::default(),
             problems: Vec::new(),
             told: BTreeSet::new(),

@@ -33,6 +33,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, Epoch, Instant, Lsn, SegmentNumber, ServerId};
+use argosy_engine::stats::MemtableStats;
 use argosy_engine::{EngineError, Snapshot};
 use argosy_log::feed::Feed;
 use argosy_log::{LogWindows, Replayed};
@@ -50,7 +51,7 @@ use crate::work::frozen::Frozen;
 use crate::work::jobs::{Jobs, Made, Now, Wish};
 use crate::work::site::Site;
 use crate::work::stats::{Counts, Stats, level_stats};
-use crate::work::trim::LastLsns;
+use crate::work::truncation::LastLsns;
 use crate::work::watch::Watch;
 
 /// An edit that this member made by itself and that is not durable.
@@ -98,7 +99,7 @@ pub(super) struct Builder {
     /// Own edits under way, in order.
     own: VecDeque<(EditSeq, Own)>,
     told: ToldWork,
-    one_level: OneLevel,
+    full_compaction: FullCompaction,
 }
 
 /// What [`Replica::take_work`] has told.
@@ -118,21 +119,21 @@ impl ToldWork {
     }
 }
 
-/// What is to be in one level because somebody asked for it.
+/// A full compaction of what is built here, where one was requested.
 #[derive(Default)]
-struct OneLevel {
+struct FullCompaction {
     /// Everything up to here is to be merged, once it is in memtables.
-    asked: Option<Lsn>,
+    requested: Option<Lsn>,
     /// Everything up to here is being merged.
     merging: Option<Lsn>,
     /// Everything up to here has been, which was not told yet.
     merged: Option<Lsn>,
 }
 
-impl OneLevel {
-    /// Whether something that was asked for is not merged yet.
+impl FullCompaction {
+    /// Whether something that was requested is not merged yet.
     const fn is_pending(&self) -> bool {
-        self.asked.is_some() || self.merging.is_some()
+        self.requested.is_some() || self.merging.is_some()
     }
 }
 
@@ -143,7 +144,7 @@ impl Builder {
             jobs: Jobs::new(storage, last),
             watch: Watch::default(),
             counts: Counts::default(),
-            feed: Feed::new(storage.region(), settings.log_geometry(), last),
+            feed: Feed::new(storage.region(), settings.layout.log_geometry(), last),
             tables: Tables::new(settings, last),
             fed: BTreeMap::new(),
             due: VecDeque::new(),
@@ -154,7 +155,7 @@ impl Builder {
                 ripe: Lsn(0),
                 changed: false,
             },
-            one_level: OneLevel::default(),
+            full_compaction: FullCompaction::default(),
         }
     }
 
@@ -166,28 +167,28 @@ impl Builder {
         let before = Lsn(storage.head().replay_from().0.saturating_sub(1));
         self.tables = Tables::new(storage.settings(), before);
         // What was frozen for it is not any more.
-        let one_level = &mut self.one_level;
-        one_level.asked = one_level.asked.max(one_level.merging.take());
+        let full = &mut self.full_compaction;
+        full.requested = full.requested.max(full.merging.take());
     }
 
-    /// Begins, or ends, what [`Replica::compact`] asked for. Returns whether it did.
-    fn merge_as_asked(&mut self, memtables_max: usize) -> bool {
-        let (tables, one_level) = (&mut self.tables, &mut self.one_level);
-        if one_level.merging.is_none()
-            && one_level.asked.is_some_and(|upto| upto <= tables.last)
+    /// Begins, or ends, the full compaction that [`Replica::compact`] requested. Returns whether it did.
+    fn step_full_compaction(&mut self, memtables_max: usize) -> bool {
+        let (tables, full) = (&mut self.tables, &mut self.full_compaction);
+        if full.merging.is_none()
+            && full.requested.is_some_and(|upto| upto <= tables.last)
             && tables.frozen.len() + 1 < memtables_max
         {
-            one_level.asked = None;
-            one_level.merging = Some(tables.last);
+            full.requested = None;
+            full.merging = Some(tables.last);
             tables.freeze(0);
-            self.jobs.wish(Wish::OneLevel, true);
+            self.jobs.wish(Wish::FullCompaction, true);
             return true;
         }
         let ends = tables.frozen.is_empty() && self.own.is_empty() && self.jobs.is_idle();
-        let ended = one_level.merging.take_if(|_| ends);
+        let ended = full.merging.take_if(|_| ends);
         if ended.is_some() {
-            self.jobs.wish(Wish::OneLevel, false);
-            one_level.merged = ended;
+            self.jobs.wish(Wish::FullCompaction, false);
+            full.merged = ended;
         }
         ended.is_some()
     }
@@ -200,7 +201,7 @@ impl Builder {
     /// That was all of the history.
     pub(super) fn replayed_all(&mut self, storage: &Storage, recovered: &Recovered) {
         let last = recovered.last;
-        let geometry = storage.settings().log_geometry();
+        let geometry = storage.settings().layout.log_geometry();
         self.feed = Feed::new(storage.region(), geometry, last);
         self.jobs.lasts = LastLsns::new(last);
         self.due.clear();
@@ -313,19 +314,18 @@ impl Replica {
         }
     }
 
-    /// Has everything up to `upto`, and what else is here by then, be merged into one level.
+    /// Requests a full compaction of everything up to `upto`, and of what else is here by then.
     pub fn compact(&mut self, upto: Lsn) {
         if let Some(builder) = &mut self.builder {
-            let one_level = &mut builder.one_level;
-            one_level.asked = one_level.asked.max(Some(upto));
+            let full = &mut builder.full_compaction;
+            full.requested = full.requested.max(Some(upto));
             builder.told.changed = true;
         }
     }
 
-    /// The last LSN of what has been merged into one level since this was asked last, because that was
-    /// [asked](Self::compact) for.
+    /// The last LSN of what a full compaction that was [requested](Self::compact) has merged, told once.
     pub fn take_compacted(&mut self) -> Option<Lsn> {
-        self.builder.as_mut()?.one_level.merged.take()
+        self.builder.as_mut()?.full_compaction.merged.take()
     }
 
     /// What was built here, and what memtables hold; `None` where nothing is built.
@@ -336,9 +336,11 @@ impl Replica {
         let frozen = tables.frozen.iter().map(|frozen| frozen.table.len());
         Some(Stats {
             levels: level_stats(self.storage.current()),
-            memtable_bytes: tables.bytes(),
-            memtable_entries: tables.active.len() + frozen.sum::<usize>(),
-            memtables_frozen: tables.frozen.len(),
+            memtables: MemtableStats {
+                bytes: tables.bytes(),
+                entries: tables.active.len() + frozen.sum::<usize>(),
+                frozen: tables.frozen.len(),
+            },
             ..builder.counts.read()
         })
     }
@@ -385,7 +387,7 @@ impl Replica {
     pub fn is_building(&self) -> bool {
         self.builder.as_deref().is_some_and(|builder| {
             let ripe = self.ripe(builder).is_some();
-            let asked = builder.one_level.is_pending();
+            let asked = builder.full_compaction.is_pending();
             ripe || asked || builder.jobs.pending() > 0 || !builder.own.is_empty()
         })
     }
@@ -439,7 +441,9 @@ impl Replica {
         let settings = self.storage.settings().clone();
         let waits = !builder.tables.frozen.is_empty();
         if room.is_full()
-            && builder.jobs.wants_pass(now, settings.flush_interval, waits)
+            && builder
+                .jobs
+                .wants_pass(now, settings.logs.flush_interval, waits)
             && !builder.tables.active.is_empty()
         {
             builder.tables.freeze(0);
@@ -454,7 +458,7 @@ impl Replica {
         }
         let mut made = builder.watch.look(&self.storage, &mut builder.jobs)?;
         made |= self.reserve_numbers(builder)?;
-        made |= builder.merge_as_asked(settings.memtables_max);
+        made |= builder.step_full_compaction(settings.memtables.count_max);
         let is_ripe = self.ripe(builder).is_some();
         let first = builder.tables.frozen.front();
         let state = Now {
@@ -507,7 +511,7 @@ impl Replica {
     }
 
     fn reserve_numbers(&mut self, builder: &mut Builder) -> Result<bool, EngineError> {
-        let few = self.storage.numbers_left() < self.storage.settings().number_block / 2;
+        let few = self.storage.numbers_left() < self.storage.settings().levels.number_block / 2;
         if !few || builder.is_committing(|own| *own == Own::Numbers) {
             return Ok(false);
         }

@@ -11,17 +11,16 @@ const INTERVAL: u64 = 2_000_000_000;
 
 /// Windows that are long enough for a whole record to be longer than a block.
 fn long_windows() -> Settings {
-    Settings {
-        l0_bytes: 1 << 20,
-        l0_log_bytes: 4 << 20,
-        compaction_part_bytes: 1 << 20,
-        placement: Placement::InPlace,
-        node_bytes: 32 << 10,
-        segment_bytes: 512 << 10,
-        window_bytes: WINDOW as usize,
-        window_slots: 4,
-        ..settings()
-    }
+    settings().with(|of| {
+        of.memtables.bytes = 1 << 20;
+        of.memtables.log_bytes = 4 << 20;
+        of.levels.part_bytes = 1 << 20;
+        of.values.placement = Placement::InPlace;
+        of.layout.node_bytes = 32 << 10;
+        of.layout.segment_bytes = 512 << 10;
+        of.layout.window_bytes = WINDOW as usize;
+        of.layout.window_slots = 4;
+    })
 }
 
 fn put(pair: &Pair, len: usize) {

@@ -206,7 +206,7 @@ impl Pair {
     /// refused, or nothing that the primary was told is gone.
     fn survive_damage(&self, kind: Crash, seed: u64, forks: &mut Forks) -> Result<(), String> {
         let mut machine = self.backup_machine.crashed(kind, seed);
-        let segment_bytes = self.settings.segment_bytes as u32;
+        let segment_bytes = self.settings.layout.segment_bytes as u32;
         overwrite_free(&machine.device, self.backup.storage.store(), segment_bytes);
         if !damage_last_append(&machine.device, segment_bytes, seed) {
             return Ok(());
@@ -345,7 +345,9 @@ impl Pair {
             let written = self.recorder.0.lock().unwrap().2[log.index()];
             let to = match written {
                 Some(end) if end.segment == number => end.end,
-                Some(end) if end.ordinal > ordinal => self.settings.log_geometry().segment_bytes(),
+                Some(end) if end.ordinal > ordinal => {
+                    self.settings.layout.log_geometry().segment_bytes()
+                }
                 _ => 0,
             };
             let flushed = at.logs.get(log).filter(|at| at.segment == number);
@@ -589,7 +591,7 @@ fn members_may_compact_in_different_ways() {
     ];
     for (seed, settings, builds) in modes {
         let mut pair = Pair::with_backup(seed, settings, builds);
-        let other = match pair.settings.compaction {
+        let other = match pair.settings.levels.compaction {
             Compaction::Partial => Compaction::WholeLevel,
             Compaction::WholeLevel => Compaction::Partial,
         };
@@ -615,19 +617,18 @@ fn backups_of_every_kind() -> [(u64, Settings, Option<ServerId>); 4] {
 #[test]
 fn a_backup_survives_crashes_while_values_move() {
     for (seed, settings, builds) in backups_of_every_kind() {
-        let settings = Settings {
-            l0_log_bytes: settings.segment_bytes as u64,
-            large_bytes: 200,
-            max_space_amplification: 100,
-            space_floor_bytes: Some(0),
-            ..settings
-        };
+        let settings = settings.with(|of| {
+            of.memtables.log_bytes = of.layout.segment_bytes as u64;
+            of.values.large_bytes = 200;
+            of.space.amplification_max = 100;
+            of.space.floor_bytes = Some(0);
+        });
         let mut pair = Pair::with_backup(seed, settings, builds);
         for _ in 0..300 {
             pair.go_on(1);
             (0..6).for_each(|_| pair.pump());
         }
-        let moved = pair.primary.stats().gc_moved;
+        let moved = pair.primary.stats().gc.moved;
         assert!(moved > 0, "seed {seed}: {:#?}", pair.primary.stats());
         let forks = live_through(pair);
         assert_eq!(forks.wrong, None, "seed {seed}");
@@ -648,7 +649,7 @@ fn a_backup_survives_crashes_while_values_go_apart_and_come_back() {
             Some(_) => pair.backup.stats().expect("it builds"),
         };
         assert!(
-            stats.medium_segments > 0 && stats.medium_freed > 0,
+            stats.medium.segments > 0 && stats.medium.freed > 0,
             "seed {seed}: {stats:#?}"
         );
         let forks = live_through(pair);
@@ -660,13 +661,12 @@ fn a_backup_survives_crashes_while_values_go_apart_and_come_back() {
 #[test]
 fn a_backup_that_forgets_the_witness_is_noticed() {
     for builds in [None, Some(ServerId(2))] {
-        let planted = Settings {
-            mutants: Mutants {
+        let planted = settings().with(|of| {
+            of.mutants = Mutants {
                 forget_witness: true,
                 ..Mutants::default()
-            },
-            ..settings()
-        };
+            }
+        });
         let forks = crash_at_every_request(1, planted, builds);
         let wrong = forks.wrong.expect("a crash shows it");
         assert!(wrong.contains("its last append damaged"), "{wrong}");
@@ -677,13 +677,12 @@ fn a_backup_that_forgets_the_witness_is_noticed() {
 #[test]
 fn a_commit_ahead_of_its_data_is_noticed() {
     for builds in [None, Some(ServerId(2))] {
-        let planted = Settings {
-            mutants: Mutants {
+        let planted = settings().with(|of| {
+            of.mutants = Mutants {
                 commit_before_durable: true,
                 ..Mutants::default()
-            },
-            ..settings()
-        };
+            }
+        });
         let forks = crash_at_every_request(1, planted, builds);
         let wrong = forks.wrong.expect("a crash shows it");
         // A fork that was killed may lose power later, and keep a witness of an append that it lost.

@@ -9,13 +9,12 @@ use crate::names::logs::LOGS;
 #[test]
 fn a_log_that_goes_on_before_the_backup_has_the_edit_is_noticed() {
     for builds in [None, Some(ServerId(2))] {
-        let planted = Settings {
-            mutants: Mutants {
+        let planted = settings().with(|of| {
+            of.mutants = Mutants {
                 provide_early: true,
                 ..Mutants::default()
-            },
-            ..settings()
-        };
+            }
+        });
         let forks = crashes::crash_at_every_request(1, planted, builds);
         let wrong = forks.wrong.expect("a crash shows it");
         let is_lost = wrong.ends_with("a kill loses nothing that was shipped");
@@ -25,14 +24,13 @@ fn a_log_that_goes_on_before_the_backup_has_the_edit_is_noticed() {
 
 /// A pair whose numbers are given out in small blocks.
 fn few_numbers(number_early: bool) -> Pair {
-    let settings = Settings {
-        mutants: Mutants {
+    let settings = settings().with(|of| {
+        of.mutants = Mutants {
             number_early,
             ..Mutants::default()
-        },
-        number_block: 16,
-        ..settings()
-    };
+        };
+        of.levels.number_block = 16;
+    });
     Pair::new(1, settings)
 }
 

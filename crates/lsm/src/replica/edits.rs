@@ -71,7 +71,7 @@ impl Replica {
         self.incoming.expected.clear();
         self.incoming.named = edit.added.iter().map(|(_, _, s)| s.number).collect();
         let mut parts = Vec::new();
-        let addresses = self.settings().addresses;
+        let addresses = self.settings().layout.addresses;
         self.incoming.note_counted(edit, addresses);
         for segment in self.level_segments_missing(edit) {
             self.incoming.expected.insert(
@@ -418,7 +418,7 @@ impl Replica {
         }
         let frees_medium = edit.removed.iter().any(|at| at.level == MEDIUM_LOG);
         if edit.checkpoint || !edit.logs.removed.is_empty() || frees_medium {
-            self.incoming.trim_log_map(&head);
+            self.incoming.prune_log_map(&head);
         }
         // What is sealed is complete; what the version does not have belongs to a checkpoint that
         // is still to come, or to none.

@@ -6,15 +6,14 @@ use crate::names::logs::LOGS;
 
 /// Several levels of little data, and most pairs medium.
 pub(super) fn medium(settings: Settings) -> Settings {
-    Settings {
-        l0_bytes: 4096,
-        l1_runs: 3,
-        growth_factor: 2,
-        small_bytes: 12,
-        medium_log_percent: 400,
-        medium_levels_min: 2,
-        ..settings
-    }
+    settings.with(|of| {
+        of.memtables.bytes = 4096;
+        of.levels.l1_runs = 3;
+        of.levels.growth_factor = 2;
+        of.values.small_bytes = 12;
+        of.values.medium_log_percent = 400;
+        of.values.medium_levels_min = 2;
+    })
 }
 
 /// What happened to medium pairs.
@@ -29,9 +28,9 @@ struct Met {
 
 impl Met {
     fn take(&mut self, stats: &crate::db::Stats) {
-        self.segments += stats.medium_segments;
-        self.placed += stats.medium_placed;
-        self.freed += stats.medium_freed;
+        self.segments += stats.medium.segments;
+        self.placed += stats.medium.placed;
+        self.freed += stats.medium.freed;
     }
 
     fn assert_all(&self) {
@@ -85,7 +84,7 @@ fn follows(settings: &Settings) {
         pair.promote_backup();
     }
     met.assert_all();
-    let in_places = settings.addresses == AddressMode::Rewrite;
+    let in_places = settings.layout.addresses == AddressMode::Rewrite;
     assert_eq!(unplaced > 0, in_places, "medium segments were lost, too");
 }
 
@@ -107,11 +106,11 @@ fn the_log_map_has_the_medium_log() {
         let mut pair = Pair::new(seed, medium(in_places()));
         go_on(&mut pair, 900, &mut Met::default());
         pair.settle();
-        seen += pair.primary.stats().medium_log_segments;
+        seen += pair.primary.stats().medium.log_segments;
         let places = pair.primary.places();
         // A place may be told when its segment is gone already: it is forgotten with the next that goes.
         let head = Arc::clone(pair.backup.storage.head());
-        pair.backup.incoming.trim_log_map(&head);
+        pair.backup.incoming.prune_log_map(&head);
         let named = |number: &&SegmentNumber| places.iter().any(|(at, _)| at == *number);
         let known = pair.backup.incoming.log_map.keys();
         let more: Vec<_> = known.filter(|number| !named(number)).collect();

@@ -143,7 +143,7 @@ impl Replica {
         windows: Slots,
         survivors: &ReplicaSurvivors,
     ) -> Result<Self, ReplicaError> {
-        let geometry = storage.settings().log_geometry();
+        let geometry = storage.settings().layout.log_geometry();
         let mut replica = Self {
             logs: Logs::new(storage.region(), geometry, windows),
             incoming: Incoming::default(),

@@ -119,7 +119,7 @@ impl Incoming {
 
     /// Forgets log segments that are in no version any more. Those that come behind the last of the
     /// head are still to be added.
-    pub(super) fn trim_log_map(&mut self, head: &Version) {
+    pub(super) fn prune_log_map(&mut self, head: &Version) {
         let logs = LOGS.iter().flat_map(|log| head.log(*log));
         let medium = head.medium_log();
         let last = logs.map(|entry| entry.segment.number).max();
@@ -135,7 +135,7 @@ impl Incoming {
         shipment: &mut Shipment,
         storage: &Storage,
     ) -> Result<(), ReplicaError> {
-        if !storage.settings().addresses.hold_places() {
+        if !storage.settings().layout.addresses.hold_places() {
             return Ok(());
         }
         // What the primary had there before, it has given up.
@@ -192,7 +192,7 @@ impl Incoming {
         storage: &mut Storage,
         logs: &mut Logs,
     ) -> Result<(), ReplicaError> {
-        if !storage.settings().addresses.hold_places() {
+        if !storage.settings().layout.addresses.hold_places() {
             return Ok(());
         }
         let name = name_of(storage, shipment);

@@ -389,10 +389,7 @@ fn a_pointer_that_was_not_rewritten_is_noticed() {
         skip_rewrite: true,
         ..Mutants::default()
     };
-    let planted = Settings {
-        mutants,
-        ..in_places()
-    };
+    let planted = in_places().with(|of| of.mutants = mutants);
     let mut noticed = 0;
     for seed in 1..9 {
         let mut pair = Pair::new(seed, in_places());

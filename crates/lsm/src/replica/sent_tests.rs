@@ -156,14 +156,13 @@ fn a_record_of_which_a_part_is_durable_is_no_damage() {
 #[test]
 fn a_level_segment_that_was_damaged_on_the_way_is_refused() {
     for settings in [settings(), in_places()] {
-        let in_places = settings.addresses == AddressMode::Rewrite;
+        let in_places = settings.layout.addresses == AddressMode::Rewrite;
         let mut pair = Pair::new(
             7,
-            Settings {
-                placement: Placement::InPlace,
-                node_bytes: 8 << 10,
-                ..settings
-            },
+            settings.with(|of| {
+                of.values.placement = Placement::InPlace;
+                of.layout.node_bytes = 8 << 10;
+            }),
         );
         pair.go_on(600);
         pair.backup_machine = Machine::new(8);

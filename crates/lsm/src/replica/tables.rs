@@ -34,7 +34,7 @@ impl Tables {
     pub(super) fn new(settings: &Settings, last: Lsn) -> Self {
         Self {
             settings: settings.clone(),
-            active: Arc::new(Memtable::new(settings.l0_bytes)),
+            active: Arc::new(Memtable::new(settings.memtables.bytes)),
             active_log_bytes: 0,
             at: Default::default(),
             last,
@@ -49,7 +49,7 @@ impl Tables {
         let bytes = Memtable::entry_bytes_max(replayed.key.len(), &Entry::of(replayed));
         let range = replayed.range();
         let takes = |range| self.active.takes_ranges(1, bound_bytes(range));
-        let long = self.active_log_bytes + log_bytes >= self.settings.l0_log_bytes;
+        let long = self.active_log_bytes + log_bytes >= self.settings.memtables.log_bytes;
         if long || !self.active.fits(bytes) || !range.as_ref().is_none_or(takes) {
             self.freeze(bytes);
         }
@@ -80,7 +80,7 @@ impl Tables {
                 at.offset().saturating_sub(before.offset()).into()
             }
             Some(before) => {
-                let rest = self.settings.segment_bytes as u64 - u64::from(before.offset());
+                let rest = self.settings.layout.segment_bytes as u64 - u64::from(before.offset());
                 rest + u64::from(at.offset())
             }
             None => 0,
@@ -89,7 +89,7 @@ impl Tables {
 
     /// Freezes the active table, if it stands for any record, and begins one that takes `needed`.
     pub(super) fn freeze(&mut self, needed: usize) {
-        let size = self.settings.l0_bytes.max(2 * needed);
+        let size = self.settings.memtables.bytes.max(2 * needed);
         let fresh = Arc::new(Memtable::with_shared(size, self.active.shared()));
         let full = std::mem::replace(&mut self.active, fresh);
         self.active_log_bytes = 0;
@@ -110,14 +110,13 @@ impl Tables {
     /// Whether a further range might freeze a table, and so many are waiting that none may.
     pub(super) fn is_full(&self, runs: usize) -> bool {
         let Settings {
-            l0_bytes,
-            memtables_max,
-            window_bytes,
-            l1_runs_max,
+            memtables,
+            layout,
+            levels,
             ..
-        } = self.settings;
-        let waits = self.frozen.len() + 1 >= memtables_max || runs >= l1_runs_max;
-        waits && self.active.used_bytes() + 2 * window_bytes > l0_bytes
+        } = &self.settings;
+        let waits = self.frozen.len() + 1 >= memtables.count_max || runs >= levels.l1_runs_max;
+        waits && self.active.used_bytes() + 2 * layout.window_bytes > memtables.bytes
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -166,16 +165,16 @@ mod tests {
     #[test]
     fn what_a_table_stands_for_has_its_padding() {
         let mut tables = Tables::new(&Settings::small(), Lsn(0));
-        let segment_bytes = u32::try_from(tables.settings.segment_bytes).unwrap();
+        let segment_bytes = u32::try_from(tables.settings.layout.segment_bytes).unwrap();
         let apart = 4096;
-        let segments = 1 + tables.settings.l0_log_bytes / u64::from(segment_bytes);
+        let segments = 1 + tables.settings.memtables.log_bytes / u64::from(segment_bytes);
         let places = (1..=segments)
             .flat_map(|segment| (0..segment_bytes / apart).map(move |at| (segment, at * apart)));
         for (lsn, (segment, offset)) in (1..).zip(places) {
             insert(&mut tables, lsn, segment, offset);
         }
         assert_eq!(tables.frozen.len(), 1);
-        let stands_for = tables.settings.l0_log_bytes / u64::from(apart);
+        let stands_for = tables.settings.memtables.log_bytes / u64::from(apart);
         assert_eq!(tables.frozen[0].last, Lsn(stands_for));
     }
 }

@@ -43,31 +43,29 @@ const fn front(number: SegmentNumber, to: u32) -> SegmentPart {
 }
 
 fn settings() -> Settings {
-    Settings {
-        l0_bytes: 8 << 10,
-        l0_log_bytes: 64 << 10,
-        cache_bytes: 64 << 10,
-        node_bytes: 512,
-        segment_bytes: 32 << 10,
-        window_bytes: 8 << 10,
-        window_slots: 8,
-        growth_factor: 2,
-        l1_runs: 2,
-        l1_runs_max: 6,
-        number_block: 32,
-        compaction_part_bytes: 64 << 10,
-        step_bytes: 8 << 10,
-        ..Settings::default()
-    }
+    Settings::default().with(|of| {
+        of.memtables.bytes = 8 << 10;
+        of.memtables.log_bytes = 64 << 10;
+        of.cache_bytes = 64 << 10;
+        of.layout.node_bytes = 512;
+        of.layout.segment_bytes = 32 << 10;
+        of.layout.window_bytes = 8 << 10;
+        of.layout.window_slots = 8;
+        of.levels.growth_factor = 2;
+        of.levels.l1_runs = 2;
+        of.levels.l1_runs_max = 6;
+        of.levels.number_block = 32;
+        of.levels.part_bytes = 64 << 10;
+        of.levels.step_bytes = 8 << 10;
+    })
 }
 
 /// The same with pointers that hold places, and enough values in the large log.
 fn in_places() -> Settings {
-    Settings {
-        addresses: AddressMode::Rewrite,
-        large_bytes: 200,
-        ..settings()
-    }
+    settings().with(|of| {
+        of.layout.addresses = AddressMode::Rewrite;
+        of.values.large_bytes = 200;
+    })
 }
 
 struct Random(u64);
@@ -96,7 +94,7 @@ struct Machine {
 }
 
 fn fresh_slots(settings: &Settings) -> Slots {
-    let geometry = settings.log_geometry();
+    let geometry = settings.layout.log_geometry();
     let slot = || Arc::new(SharedMemory::anonymous(geometry.slot_bytes()));
     [(); 2].map(|()| (0..geometry.slots()).map(|_| slot()).collect())
 }
@@ -123,10 +121,9 @@ impl Machine {
 
     /// Opens the region as a replica; the old windows survived if `survived`.
     fn open(&mut self, settings: &Settings, survived: bool) -> Result<Replica, ReplicaError> {
-        let settings = &Settings {
-            compaction: self.compaction.unwrap_or(settings.compaction),
-            ..settings.clone()
-        };
+        let settings = &settings.clone().with(|of| {
+            of.levels.compaction = self.compaction.unwrap_or(of.levels.compaction);
+        });
         let old = std::mem::replace(&mut self.slots, fresh_slots(settings));
         let survivors = match survived {
             true => old.map(|slots| slots.into_iter().map(Some).collect()),
@@ -259,10 +256,7 @@ impl Pair {
             2 => Compaction::WholeLevel,
             _ => Compaction::Partial,
         };
-        let settings = Settings {
-            compaction,
-            ..settings
-        };
+        let settings = settings.with(|of| of.levels.compaction = compaction);
         let mut primary_machine = Machine::new(seed);
         let replica = primary_machine.open(&settings, false).unwrap();
         let recorder = Arc::new(Recorder::default());
@@ -406,7 +400,7 @@ impl Pair {
         for log in LOGS {
             for (slot, to) in slots[log.index()].iter().enumerate() {
                 let from = windows[log.index()].memory(slot);
-                let bytes = from.read_vec(0, self.settings.log_geometry().slot_bytes());
+                let bytes = from.read_vec(0, self.settings.layout.log_geometry().slot_bytes());
                 to.write(0, &bytes);
             }
         }
@@ -917,10 +911,7 @@ fn an_edit_before_its_segment_is_noticed() {
     };
     let mut pair = Pair::new(1, settings());
     let mut backup_machine = Machine::new(2);
-    let planted = Settings {
-        mutants,
-        ..settings()
-    };
+    let planted = settings().with(|of| of.mutants = mutants);
     pair.backup = backup_machine.open(&planted, false).unwrap();
     pair.backup_machine = backup_machine;
     pair.applied = EditSeq(0);

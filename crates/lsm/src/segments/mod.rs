@@ -13,10 +13,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use argosy_base::{DeviceSegment, SegmentNumber};
 use argosy_device::{BegunRead, Buffer, DeviceError, SegmentHandle, Store, Ticket};
+use parking_lot::Mutex;
 
 use crate::cache::flushed::FlushedParts;
 use crate::cache::{CacheKey, NodeCache, Pin};
@@ -50,10 +51,7 @@ struct Pinned {
 impl Drop for StoredSegment {
     /// A segment that is given away leaves no leaves behind: their room is that of the leaves to come.
     fn drop(&mut self) {
-        let handle = self
-            .handle
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let handle = self.handle.get_mut();
         if let (Some(Pinned { reader, room }), Some(_)) = (self.reader.get(), handle) {
             for leaf in 0..reader.leaves() {
                 room.cache().forget(CacheKey::leaf(reader.name(), leaf));
@@ -113,7 +111,7 @@ impl StoredSegment {
     /// [`DeviceError::Corrupt`] where the device has no such place.
     pub(crate) fn claim(&self) -> Result<(), DeviceError> {
         let claimed = self.store.claim(self.place)?;
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handle = self.handle.lock();
         *handle = Some(claimed);
         Ok(())
     }
@@ -160,7 +158,7 @@ impl StoredSegment {
     /// Begins to write bytes `range` of `data` at `offset`; whole blocks.
     pub fn write(&self, offset: u32, data: Arc<Buffer>, range: Range<usize>) -> Ticket {
         let ticket = self.store.submit_write(self.place, offset, data, range);
-        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writes = self.writes.lock();
         writes.push(ticket.clone());
         ticket
     }
@@ -211,7 +209,7 @@ impl StoredSegment {
     /// # Errors
     /// That of a write that failed; it stays.
     pub fn settled(&self) -> Option<Result<(), DeviceError>> {
-        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writes = self.writes.lock();
         let mut failed = None;
         writes.retain(|ticket| match ticket.poll() {
             Some(Ok(())) => false,
@@ -233,7 +231,7 @@ impl StoredSegment {
     /// # Errors
     /// That of a write that failed.
     pub fn wait(&self) -> Result<(), DeviceError> {
-        let writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        let writes = self.writes.lock();
         let waiting = writes.clone();
         drop(writes);
         waiting
@@ -303,7 +301,7 @@ impl StoredSegment {
     /// Leaves the space in use when the last reference goes: its owner ends, and what is stored
     /// stays.
     pub(crate) fn keep(&self) {
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handle = self.handle.lock();
         if let Some(handle) = handle.take() {
             handle.keep();
         }
@@ -311,7 +309,7 @@ impl StoredSegment {
 
     /// The planted mistake `free_under_snapshot`: gives the space back although others still read.
     pub(crate) fn release_now(&self) {
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handle = self.handle.lock();
         drop(handle.take());
     }
 }

@@ -74,7 +74,7 @@ impl Storage {
         if !edit.checkpoint || edit.logs.points.is_empty() {
             return Cow::Borrowed(edit);
         }
-        let geometry = self.settings.log_geometry();
+        let geometry = self.settings.layout.log_geometry();
         let mut edit = edit.clone();
         let in_blocks = edit.logs.points.iter_mut().filter(|p| p.is_in_blocks());
         for point in in_blocks {

@@ -172,7 +172,7 @@ impl Storage {
         settings: &Settings,
     ) -> Result<Self, StorageError> {
         discard_cut(store, region)?;
-        let version = Version::empty(region, settings.addresses);
+        let version = Version::empty(region, settings.layout.addresses);
         let record = checkpoint_record(&version);
         let standing = match store.region(id_of_set_aside(region)) {
             Some(_) => Standing::BegunAnew,
@@ -199,7 +199,7 @@ impl Storage {
         let standing = standing(entry.words[1]).unwrap_or_default();
         let (mut manifest, records) = Manifest::open(store, entry, segment_bytes(settings))?;
         manifest.set_shape(with_standing(Shape::of(settings).to_word(), standing));
-        let empty = Version::empty(entry.region, settings.addresses);
+        let empty = Version::empty(entry.region, settings.layout.addresses);
         let version = replay_edits(store, empty, &manifest, &records)?;
         if !manifest.is_witnessed() && !settings.mutants.forget_witness() {
             // What the last edit took away can be given away from now on.
@@ -352,7 +352,8 @@ impl Storage {
 
     /// Has `edit` reserve one more block of the member's own numbers.
     pub(crate) fn raise_own_mark(&self, edit: &mut Edit) {
-        let mark = self.numbers.next().max(self.head().own_mark()).0 + self.settings.number_block;
+        let mark =
+            self.numbers.next().max(self.head().own_mark()).0 + self.settings.levels.number_block;
         edit.numbers.own_mark = Some(SegmentNumber(mark));
     }
 
@@ -383,7 +384,7 @@ impl Storage {
 
     /// Has `edit` reserve one more block of numbers.
     pub fn raise_mark(&self, edit: &mut Edit) {
-        let mark = self.head().mark().0 + self.settings.number_block;
+        let mark = self.head().mark().0 + self.settings.levels.number_block;
         edit.numbers.mark = Some(SegmentNumber(mark));
     }
 
@@ -491,7 +492,7 @@ impl Drop for Storage {
 }
 
 fn segment_bytes(settings: &Settings) -> u32 {
-    u32::try_from(settings.segment_bytes).expect("settings are validated")
+    u32::try_from(settings.layout.segment_bytes).expect("settings are validated")
 }
 
 /// What a manifest begins with to stand for `version`.

@@ -21,12 +21,11 @@ const REGION: RegionId = RegionId(3);
 const SEGMENTS: u64 = 64;
 
 fn settings() -> Settings {
-    Settings {
-        segment_bytes: 4 * BLOCK_SIZE,
-        window_bytes: 2 * BLOCK_SIZE,
-        number_block: 16,
-        ..Settings::small()
-    }
+    Settings::small().with(|of| {
+        of.layout.segment_bytes = 4 * BLOCK_SIZE;
+        of.layout.window_bytes = 2 * BLOCK_SIZE;
+        of.levels.number_block = 16;
+    })
 }
 
 fn format(device: &MemoryDevice) {
@@ -571,10 +570,7 @@ fn committing_before_the_data_is_durable_is_noticed() {
         commit_before_durable: true,
         ..Mutants::default()
     };
-    let planted = Settings {
-        mutants,
-        ..settings()
-    };
+    let planted = settings().with(|of| of.mutants = mutants);
     let found = (1..=12).find(|seed| crash_everywhere(*seed, &planted).is_err());
     assert!(found.is_some());
 }
@@ -586,10 +582,7 @@ fn a_snapshot_keeps_its_segments_unless_that_mistake_is_planted() {
             free_under_snapshot: planted,
             ..Mutants::default()
         };
-        let settings = Settings {
-            mutants,
-            ..settings()
-        };
+        let settings = settings().with(|of| of.mutants = mutants);
         let mut rig = Rig::create(1, &settings);
         rig.commit_numbers();
         let mut edit = rig.storage.next_edit(Epoch(1));

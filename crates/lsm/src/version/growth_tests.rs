@@ -12,7 +12,7 @@ use crate::edit::{LogPoint, Place};
 use crate::names::Form;
 use crate::names::logs::{LARGE_LOG, RECOVERY_LOG};
 use crate::shared::work::{self, Work};
-use crate::work::trim::{LastLsns, trim, unknown_beginning};
+use crate::work::truncation::{LastLsns, truncate_logs, unknown_beginning};
 
 /// Segments of the two versions.
 pub(crate) const FEW: u64 = 2000;
@@ -228,7 +228,7 @@ fn what_pointers_all_over_the_log_cost_goes_by_their_number() {
     assert!(many.steps <= 42 * 90 && many.bytes <= 42 * 1500, "{many:?}");
 }
 
-/// What trimming such edits costs, and finding a segment whose beginning has to be known.
+/// What truncating logs in such edits costs, and finding a segment whose beginning has to be known.
 #[test]
 fn what_trimming_costs_does_not_grow_with_the_version() {
     let of = |segments: u64| {
@@ -239,7 +239,7 @@ fn what_trimming_costs_does_not_grow_with_the_version() {
             edit.logs.removed.clear();
             let version = bench.version.clone();
             let ((), work) = work::of(|| {
-                trim(&version, 18, &mut lasts, &mut edit);
+                truncate_logs(&version, 18, &mut lasts, &mut edit);
                 unknown_beginning(&version, 18, &lasts);
             });
             bench.apply(&edit);

@@ -9,7 +9,7 @@ use argosy_base::SegmentNumber;
 use super::admission::Share;
 use super::settled::{Settled, SettledLogs, unsettled};
 use super::shadowed::{Lowering, ShadowEstimate, Shadowed};
-use super::trim::LastLsns;
+use super::truncation::LastLsns;
 use crate::addresses::Addressing;
 use crate::names::logs::RECOVERY_LOG;
 use crate::settings::Settings;
@@ -58,7 +58,7 @@ impl Census {
         settled: Arc<SettledLogs>,
         settings: &Settings,
     ) -> Self {
-        let segment_bytes = settings.segment_bytes as u64;
+        let segment_bytes = settings.layout.segment_bytes as u64;
         let medium_refs = version.medium_refs();
         let refs = version.large_refs() + medium_refs;
         let unsettled = unsettled(version, lasts) + version.log(RECOVERY_LOG).len();
@@ -324,7 +324,7 @@ impl Pressure {
     /// Bytes that are allowed for what is in memtables. A flush takes them away at once; what is allowed goes by
     /// and by, so that writers do not notice.
     fn spare(&mut self, census: &Census, settings: &Settings) -> u64 {
-        let ahead = settings.windows_bytes() as u64;
+        let ahead = settings.layout.windows_bytes() as u64;
         let now = census
             .unsettled
             .min(SPARED * settings.space_floor() + ahead);

@@ -135,11 +135,10 @@ fn nothing_is_done_where_nothing_is_to_be_won() {
 
 /// A region may take one and a half times what lives, and so many bytes.
 fn half_again(floor: u64) -> Settings {
-    Settings {
-        max_space_amplification: 150,
-        space_floor_bytes: Some(floor),
-        ..Settings::default()
-    }
+    Settings::default().with(|of| {
+        of.space.amplification_max = 150;
+        of.space.floor_bytes = Some(floor);
+    })
 }
 
 /// It begins beyond the bound, and ends a quarter of what is allowed below.

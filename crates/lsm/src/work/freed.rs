@@ -35,7 +35,11 @@ pub(crate) fn pointed_to(
         .filter_map(|(_, number)| before.log_segment(*number));
     freed.find_map(|entry| {
         let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| entry.stored.read(offset, out);
-        let mut sweep = Sweep::new(before.region(), settings.log_geometry(), entry.segment);
+        let mut sweep = Sweep::new(
+            before.region(),
+            settings.layout.log_geometry(),
+            entry.segment,
+        );
         while let Ok(Some(swept)) = sweep.next(&mut read) {
             let mut runs = after.runs().map(|(_, run)| run);
             if runs.any(|run| points_to(before, run, swept.key, swept.at).unwrap_or(false)) {

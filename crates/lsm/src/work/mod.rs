@@ -4,7 +4,7 @@
 //! From the ground up:
 //!
 //! - [`stats`]: what was done and is held, in numbers. [`site`]: where work is done, and what for.
-//! - [`trim`]: which log segments an edit can take away. `freed`: checks that nothing points into them.
+//! - [`truncation`]: which log segments an edit can take away. `freed`: checks that nothing points into them.
 //! - [`shadowed`], [`settled`]: how much of what levels point to is shadowed; which log segments may be collected.
 //!   [`census`] makes of both what is to be done about dead values.
 //! - [`admission`]: how fast writers may go on.
@@ -23,7 +23,7 @@ pub(crate) mod shadowed;
 pub(crate) mod site;
 pub(crate) mod space;
 pub(crate) mod stats;
-pub(crate) mod trim;
+pub(crate) mod truncation;
 pub(crate) mod watch;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use argosy_base::{KeyRange, Lsn};
 use super::census::{Census, Episode, Pressure, Wanted, choose};
 use super::settled::SettledLogs;
 use super::shadowed::ShadowEstimate;
-use super::trim::{LastLsns, trim, unknown_beginning};
+use super::truncation::{LastLsns, truncate_logs, unknown_beginning};
 use crate::compaction::Choice;
 use crate::compaction::below::Below;
 use crate::compaction::cut::Cut;
@@ -71,7 +71,7 @@ impl Kept {
     fn new(version: &Version) -> Self {
         let settings = Settings::default();
         let lasts = LastLsns::new(Lsn(0));
-        let mut settled = SettledLogs::new(settings.segment_bytes as u64);
+        let mut settled = SettledLogs::new(settings.layout.segment_bytes as u64);
         settled.catch_up(version, &lasts);
         let mut shadows = ShadowEstimate::default();
         shadows.shadowed(version);
@@ -87,7 +87,7 @@ impl Kept {
 
     /// What is looked at before `edit` is handed in.
     fn before(&mut self, version: &Version, edit: &mut Edit) {
-        trim(version, 18, &mut self.lasts, edit);
+        truncate_logs(version, 18, &mut self.lasts, edit);
         let cut = [KeyRange::new(
             "user00000000000000500000",
             Some(b"user00000000000000501000".to_vec()),

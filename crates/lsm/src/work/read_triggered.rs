@@ -100,8 +100,11 @@ impl ReadTriggered {
         let count = shape.levels.first().map_or(0, Vec::len);
         let worth = l1_runs_worth_merging(shape).unwrap_or(0);
         let worth = usize::try_from(worth).unwrap_or(usize::MAX);
-        let awaited = worth.clamp(settings.l1_runs, settings.l1_runs_awaited_max());
-        self.runs_due_of(count, settings.l1_runs, awaited)
+        let awaited = worth.clamp(
+            settings.levels.l1_runs,
+            settings.levels.l1_runs_awaited_max(),
+        );
+        self.runs_due_of(count, settings.levels.l1_runs, awaited)
     }
 
     /// The same where L1 has `count` runs: `awaited` for a merge to start, `least` for it to go on.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::{EditSeq, SegmentNumber};
 
-use super::trim::LastLsns;
+use super::truncation::LastLsns;
 use crate::edit::{Edit, LogSegment};
 use crate::names::logs::LARGE_LOG;
 use crate::shared::work;

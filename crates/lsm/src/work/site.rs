@@ -60,8 +60,8 @@ impl Site<'_> {
             region: self.storage.region(),
             epoch: self.epoch,
             geometry: SegmentGeometry {
-                node_bytes: self.settings.node_bytes,
-                segment_bytes: self.settings.segment_bytes,
+                node_bytes: self.settings.layout.node_bytes,
+                segment_bytes: self.settings.layout.segment_bytes,
             },
             pointers,
             time: self.time,
@@ -87,7 +87,7 @@ impl Site<'_> {
             observer: self.observer,
             cache: self.cache,
             purpose,
-            step_bytes: self.settings.step_bytes,
+            step_bytes: self.settings.levels.step_bytes,
             forgets_expired: self.settings.mutants.drop_expired(),
         }
     }

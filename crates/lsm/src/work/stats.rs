@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_engine::BusyReason;
+use argosy_engine::stats::{BusyStats, GcStats, LogWorkStats, MediumStats, WorkStats};
 pub use argosy_engine::stats::{LevelStats, LogStats, Stats};
 
 use crate::names::logs::{LARGE_LOG, LOGS, log_word};
@@ -88,35 +89,49 @@ impl Counts {
     pub(crate) fn read(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            flushes: read(&self.flushes),
-            compactions: read(&self.merges.begun),
-            moves: read(&self.merges.moves),
-            compaction_read_bytes: read(&self.merges.read_bytes),
-            segment_write_bytes: read(&self.segment_write_bytes),
-            log_write_bytes: read(&self.logs.write_bytes),
-            recovery_log_write_bytes: read(&self.logs.recovery_write_bytes),
-            log_marks: read(&self.logs.marks),
-            cut_segments_given_up: read(&self.cut_segments_given_up),
-            medium_segments: read(&self.medium.segments),
-            medium_write_bytes: read(&self.medium.write_bytes),
-            medium_written: read(&self.medium.written),
-            medium_placed: read(&self.medium.placed),
-            medium_freed: read(&self.medium.freed),
-            edits: read(&self.edits),
-            gc_steps: read(&self.gc.steps),
-            gc_segments: read(&self.gc.segments),
-            gc_read_bytes: read(&self.gc.read_bytes),
-            gc_moved: read(&self.gc.moved),
-            gc_evacuated: read(&self.gc.evacuated),
-            segments_counted: read(&self.segments_counted),
-            gc_moved_bytes: read(&self.gc.moved_bytes),
-            gc_lost: read(&self.gc.lost),
-            busy_windows: read(&self.busy[BusyReason::LogWindows as usize]),
-            busy_memtable: read(&self.busy[BusyReason::Memtable as usize]),
-            busy_debt: read(&self.busy[BusyReason::CompactionDebt as usize]),
-            busy_space: read(&self.busy[BusyReason::SpaceDebt as usize]),
-            busy_device: read(&self.busy[BusyReason::DeviceFull as usize]),
-            busy_ingest: read(&self.busy[BusyReason::Ingest as usize]),
+            work: WorkStats {
+                flushes: read(&self.flushes),
+                compactions: read(&self.merges.begun),
+                moves: read(&self.merges.moves),
+                read_bytes: read(&self.merges.read_bytes),
+                write_bytes: read(&self.segment_write_bytes),
+                edits: read(&self.edits),
+                counted: read(&self.segments_counted),
+                ..WorkStats::default()
+            },
+            log_work: LogWorkStats {
+                write_bytes: read(&self.logs.write_bytes),
+                recovery_write_bytes: read(&self.logs.recovery_write_bytes),
+                marks: read(&self.logs.marks),
+                cut_segments_given_up: read(&self.cut_segments_given_up),
+                ..LogWorkStats::default()
+            },
+            medium: MediumStats {
+                segments: read(&self.medium.segments),
+                write_bytes: read(&self.medium.write_bytes),
+                written: read(&self.medium.written),
+                placed: read(&self.medium.placed),
+                freed: read(&self.medium.freed),
+                ..MediumStats::default()
+            },
+            gc: GcStats {
+                steps: read(&self.gc.steps),
+                segments: read(&self.gc.segments),
+                read_bytes: read(&self.gc.read_bytes),
+                moved: read(&self.gc.moved),
+                evacuated: read(&self.gc.evacuated),
+                moved_bytes: read(&self.gc.moved_bytes),
+                lost: read(&self.gc.lost),
+                ..GcStats::default()
+            },
+            busy: BusyStats {
+                windows: read(&self.busy[BusyReason::LogWindows as usize]),
+                memtable: read(&self.busy[BusyReason::Memtable as usize]),
+                debt: read(&self.busy[BusyReason::CompactionDebt as usize]),
+                space: read(&self.busy[BusyReason::SpaceDebt as usize]),
+                device: read(&self.busy[BusyReason::DeviceFull as usize]),
+                ingest: read(&self.busy[BusyReason::Ingest as usize]),
+            },
             ..Stats::default()
         }
     }

@@ -11,7 +11,7 @@ use argosy_log::value::reach;
 use super::census::{Census, Pressure};
 use super::jobs::{Jobs, Wish};
 use super::shadowed::ShadowEstimate;
-use super::trim::unknown_beginning;
+use super::truncation::unknown_beginning;
 use crate::edit::LogSegment;
 use crate::segments::StoredSegment;
 use crate::settings::Settings;
@@ -37,7 +37,7 @@ impl Watch {
         }
         let settings = storage.settings();
         if let Some(segment) =
-            unknown_beginning(version, reach(settings.segment_bytes), &jobs.lasts)
+            unknown_beginning(version, reach(settings.layout.segment_bytes), &jobs.lasts)
         {
             let stored = version.stored(segment.number);
             let stored = stored.expect("the version names it");
@@ -67,5 +67,5 @@ pub(crate) fn look_at_beginning(
     stored: &StoredSegment,
 ) -> Result<bool, DeviceError> {
     let mut read = |_: &LogSegment, offset: u32, out: &mut [u8]| stored.read_nearest(offset, out);
-    begins_inside_value(region, settings.log_geometry(), segment, &mut read)
+    begins_inside_value(region, settings.layout.log_geometry(), segment, &mut read)
 }

@@ -119,7 +119,7 @@ fn manifest(device: &MemoryDevice, entry: &RegionEntry, settings: &Settings, fou
     let (mut appends, mut index) = (Vec::new(), 0);
     let mut at = WITNESSES_BYTES;
     'chain: for segment in &entry.manifest {
-        while at < settings.segment_bytes as u64 {
+        while at < settings.layout.segment_bytes as u64 {
             let head = bytes_at(device, segment.start() + at, 32);
             let generation = u64::from_le_bytes(head[8..16].try_into().unwrap());
             if generation != entry.words[0] || u32_at(&head, 16) != index {

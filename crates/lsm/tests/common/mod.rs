@@ -32,43 +32,38 @@ const STEP_NANOS: u64 = 20_000_000;
 
 /// Settings small enough that the longest value of the conformance suite needs all windows.
 pub(crate) fn tiny() -> Settings {
-    Settings {
-        l0_bytes: 64 << 10,
-        l0_log_bytes: 256 << 10,
-        cache_bytes: 64 << 10,
-        node_bytes: 512,
-        segment_bytes: 64 << 10,
-        window_bytes: 32 << 10,
-        window_slots: 40,
-        growth_factor: 2,
-        l1_runs: 2,
-        l1_runs_max: 5,
-        number_block: 32,
-        compaction_part_bytes: 64 << 10,
-        step_bytes: 8 << 10,
-        ..Settings::default()
-    }
+    Settings::default().with(|of| {
+        of.memtables.bytes = 64 << 10;
+        of.memtables.log_bytes = 256 << 10;
+        of.cache_bytes = 64 << 10;
+        of.layout.node_bytes = 512;
+        of.layout.segment_bytes = 64 << 10;
+        of.layout.window_bytes = 32 << 10;
+        of.layout.window_slots = 40;
+        of.levels.growth_factor = 2;
+        of.levels.l1_runs = 2;
+        of.levels.l1_runs_max = 5;
+        of.levels.number_block = 32;
+        of.levels.part_bytes = 64 << 10;
+        of.levels.step_bytes = 8 << 10;
+    })
 }
 
 /// [`tiny`], with levels compacted whole.
 pub(crate) fn tiny_whole() -> Settings {
-    Settings {
-        compaction: Compaction::WholeLevel,
-        ..tiny()
-    }
+    tiny().with(|of| of.levels.compaction = Compaction::WholeLevel)
 }
 
 /// `settings` under which pairs of [`Machine::write_mixed`] lie in leaves, in the medium log and in the large one,
 /// and nothing is collected.
 pub(crate) fn mixed(settings: Settings) -> Settings {
-    Settings {
-        space_floor_bytes: Some(1 << 30),
-        l0_bytes: 16 << 10,
-        segment_bytes: 32 << 10,
-        small_bytes: 60,
-        medium_log_percent: 400,
-        ..settings
-    }
+    settings.with(|of| {
+        of.space.floor_bytes = Some(1 << 30);
+        of.memtables.bytes = 16 << 10;
+        of.layout.segment_bytes = 32 << 10;
+        of.values.small_bytes = 60;
+        of.values.medium_log_percent = 400;
+    })
 }
 
 /// Settings drawn from `choices`, all small.
@@ -79,39 +74,37 @@ pub(crate) fn random_settings(choices: &mut Choices) -> Settings {
     };
     let window_bytes = pick(choices, &[8 << 10, 16 << 10, 32 << 10]);
     let placements = [Placement::InPlace, Placement::Separated, Placement::Hybrid];
-    Settings {
-        l0_bytes: pick(choices, &[8 << 10, 24 << 10, 64 << 10]),
-        l0_log_bytes: 128 << 10,
-        cache_bytes: pick(choices, &[0, 16 << 10, 1 << 20]),
-        node_bytes: pick(choices, &[512, 1024, 4096]),
-        window_bytes,
-        segment_bytes: (window_bytes * pick(choices, &[1, 2, 3])).max(32 << 10) / window_bytes
-            * window_bytes,
-        window_slots: pick(choices, &[10, 12, 16]) * (32 << 10) / window_bytes,
-        growth_factor: u32::try_from(pick(choices, &[2, 4])).unwrap(),
-        l1_runs: pick(choices, &[1, 2, 4]),
-        l1_runs_max: 6,
-        placement: placements[usize::try_from(choices.below(3)).unwrap()],
-        small_bytes: pick(choices, &[16, 100]),
-        medium_levels_min: pick(choices, &[1, 2, 3]),
-        medium_log_percent: [50, 400, 10][usize::try_from(choices.below(3)).unwrap()],
-        number_block: 32,
-        rest_after: Duration::from_millis(
-            [0, 20, 1 << 20][usize::try_from(choices.below(3)).unwrap()],
-        ),
-        compaction_part_bytes: 96 << 10,
-        step_bytes: 8 << 10,
-        compaction: match choices.below(2) {
+    Settings::default().with(|of| {
+        of.memtables.bytes = pick(choices, &[8 << 10, 24 << 10, 64 << 10]);
+        of.memtables.log_bytes = 128 << 10;
+        of.cache_bytes = pick(choices, &[0, 16 << 10, 1 << 20]);
+        of.layout.node_bytes = pick(choices, &[512, 1024, 4096]);
+        of.layout.window_bytes = window_bytes;
+        of.layout.segment_bytes =
+            (window_bytes * pick(choices, &[1, 2, 3])).max(32 << 10) / window_bytes * window_bytes;
+        of.layout.window_slots = pick(choices, &[10, 12, 16]) * (32 << 10) / window_bytes;
+        of.levels.growth_factor = u32::try_from(pick(choices, &[2, 4])).unwrap();
+        of.levels.l1_runs = pick(choices, &[1, 2, 4]);
+        of.levels.l1_runs_max = 6;
+        of.values.placement = placements[usize::try_from(choices.below(3)).unwrap()];
+        of.values.small_bytes = pick(choices, &[16, 100]);
+        of.values.medium_levels_min = pick(choices, &[1, 2, 3]);
+        of.values.medium_log_percent = [50, 400, 10][usize::try_from(choices.below(3)).unwrap()];
+        of.levels.number_block = 32;
+        of.logs.rest_after =
+            Duration::from_millis([0, 20, 1 << 20][usize::try_from(choices.below(3)).unwrap()]);
+        of.levels.part_bytes = 96 << 10;
+        of.levels.step_bytes = 8 << 10;
+        of.levels.compaction = match choices.below(2) {
             0 => Compaction::Partial,
             _ => Compaction::WholeLevel,
-        },
-        addresses: AddressMode::ALL[usize::from(choices.chance(50))],
-        memtables_max: pick(choices, &[2, 3, 4]),
-        large_bytes: pick(choices, &[120, 400, 1000]),
-        max_space_amplification: [110, 150, 300][usize::try_from(choices.below(3)).unwrap()],
-        space_floor_bytes: choices.chance(50).then_some(256 << 10),
-        ..Settings::default()
-    }
+        };
+        of.layout.addresses = AddressMode::ALL[usize::from(choices.chance(50))];
+        of.memtables.count_max = pick(choices, &[2, 3, 4]);
+        of.values.large_bytes = pick(choices, &[120, 400, 1000]);
+        of.space.amplification_max = [110, 150, 300][usize::try_from(choices.below(3)).unwrap()];
+        of.space.floor_bytes = choices.chance(50).then_some(256 << 10);
+    })
 }
 
 /// A machine with a device in memory.

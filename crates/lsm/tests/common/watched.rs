@@ -167,7 +167,7 @@ impl Device for Watched {
 /// A copy of the machine of `engine` as `crash` would leave it now.
 pub(crate) fn fork(machine: &Machine, engine: &Lsm, crash: Crash, seed: u64) -> Machine {
     let windows = match crash {
-        Crash::Kill => windows_of(engine, machine.settings.window_slots)(),
+        Crash::Kill => windows_of(engine, machine.settings.layout.window_slots)(),
         Crash::PowerLoss => Memory::new(),
     };
     let left = Left {

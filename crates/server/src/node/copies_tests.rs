@@ -119,12 +119,11 @@ pub(super) fn settings(mutants: Mutants) -> NodeSettings {
     NodeSettings {
         scrub: Default::default(),
         sweep: Default::default(),
-        engine: Arc::new(argosy_lsm::Settings {
-            l0_bytes: 64 << 10,
-            memtables_max: 2,
-            cache_bytes: 0,
-            ..Default::default()
-        }),
+        engine: Arc::new(argosy_lsm::Settings::default().with(|of| {
+            of.memtables.bytes = 64 << 10;
+            of.memtables.count_max = 2;
+            of.cache_bytes = 0;
+        })),
         link: LinkSettings {
             ring_bytes: 256 << 10,
             slot_bytes: SEGMENT_SIZE,

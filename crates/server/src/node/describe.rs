@@ -44,7 +44,7 @@ impl Reports<'_> {
         for region in self.context.regions.iter() {
             if let Some(engine) = engine_of(region) {
                 let stats = engine.stats();
-                compactions += stats.flushes + stats.compactions;
+                compactions += stats.work.flushes + stats.work.compactions;
                 let deepest = stats.levels.iter().filter(|level| level.segments > 0);
                 levels = levels.max(deepest.map(|level| level.level).max().unwrap_or(0));
             }
@@ -52,7 +52,7 @@ impl Reports<'_> {
                 Driver::Primary(driver) => network += driver.log_bytes().values().sum::<u64>(),
                 Driver::Backup(copy) => {
                     if let Some(stats) = copy.replica().stats() {
-                        compactions += stats.flushes + stats.compactions;
+                        compactions += stats.work.flushes + stats.work.compactions;
                     }
                 }
                 Driver::AtDevice(_) | Driver::Failed(_) => {}

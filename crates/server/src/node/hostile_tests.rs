@@ -121,13 +121,12 @@ fn settings() -> NodeSettings {
     NodeSettings {
         scrub: Default::default(),
         sweep: Default::default(),
-        engine: Arc::new(argosy_lsm::Settings {
-            l0_bytes: 64 << 10,
-            cache_bytes: 1 << 20,
-            segment_bytes: 64 << 10,
-            window_bytes: 16 << 10,
-            ..Default::default()
-        }),
+        engine: Arc::new(argosy_lsm::Settings::default().with(|of| {
+            of.memtables.bytes = 64 << 10;
+            of.cache_bytes = 1 << 20;
+            of.layout.segment_bytes = 64 << 10;
+            of.layout.window_bytes = 16 << 10;
+        })),
         link: SETTINGS,
         memory: MemoryParts {
             answers: MemoryParts::answers_of(0),

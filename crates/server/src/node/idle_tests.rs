@@ -66,13 +66,12 @@ impl Alone {
                 period,
                 ..Pace::default()
             },
-            engine: Arc::new(argosy_lsm::Settings {
-                l0_bytes: 64 << 10,
-                memtables_max: 2,
-                cache_bytes: 0,
-                window_bytes: 64 << 10,
-                ..Default::default()
-            }),
+            engine: Arc::new(argosy_lsm::Settings::default().with(|of| {
+                of.memtables.bytes = 64 << 10;
+                of.memtables.count_max = 2;
+                of.cache_bytes = 0;
+                of.layout.window_bytes = 64 << 10;
+            })),
             ..settings(Default::default())
         };
         let world = SimWorld::with_settings(7, SimSettings::default());

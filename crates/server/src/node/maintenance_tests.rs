@@ -150,7 +150,7 @@ fn a_compaction_leaves_one_run_of_what_lives() {
         }
         // Each round becomes a run of its own.
         bench.engine().freeze_now();
-        while bench.engine().stats().memtable_entries > 0 {
+        while bench.engine().stats().memtables.entries > 0 {
             bench.node.step_background(START);
         }
     }

@@ -77,16 +77,15 @@ impl Pair {
         let settings = NodeSettings {
             scrub: Default::default(),
             sweep: Default::default(),
-            engine: Arc::new(argosy_lsm::Settings {
-                l0_bytes,
-                memtables_max: 3,
-                cache_bytes: 1 << 20,
-                segment_bytes,
-                window_bytes: segment_bytes / 4,
-                l1_runs: 16,
-                l1_runs_max: 24,
-                ..Default::default()
-            }),
+            engine: Arc::new(argosy_lsm::Settings::default().with(|of| {
+                of.memtables.bytes = l0_bytes;
+                of.memtables.count_max = 3;
+                of.cache_bytes = 1 << 20;
+                of.layout.segment_bytes = segment_bytes;
+                of.layout.window_bytes = segment_bytes / 4;
+                of.levels.l1_runs = 16;
+                of.levels.l1_runs_max = 24;
+            })),
             link,
             memory: MemoryParts {
                 answers: MemoryParts::answers_of(0),

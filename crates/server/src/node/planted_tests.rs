@@ -197,14 +197,13 @@ fn what_is_refused_was_not_sent() {
 /// once it was back, how many checkpoints it was offered, and how many of 40 more writes were acknowledged.
 fn after_losing_what_was_flushed(mutants: argosy_replication::Mutants) -> (u64, u64, usize) {
     let usual = settings(Mutants::default());
-    let engine = argosy_lsm::Settings {
-        l0_bytes: 4 << 20,
-        memtables_max: 2,
-        cache_bytes: 0,
-        window_bytes: 16 << 10,
-        window_slots: 2,
-        ..Default::default()
-    };
+    let engine = argosy_lsm::Settings::default().with(|of| {
+        of.memtables.bytes = 4 << 20;
+        of.memtables.count_max = 2;
+        of.cache_bytes = 0;
+        of.layout.window_bytes = 16 << 10;
+        of.layout.window_slots = 2;
+    });
     let settings = NodeSettings {
         engine: Arc::new(engine),
         replication_mutants: mutants,

@@ -201,12 +201,11 @@ pub(super) fn alone_with(
     let settings = NodeSettings {
         scrub: Default::default(),
         sweep: Default::default(),
-        engine: Arc::new(argosy_lsm::Settings {
-            l0_bytes: 64 << 10,
-            memtables_max: 2,
-            cache_bytes,
-            ..Default::default()
-        }),
+        engine: Arc::new(argosy_lsm::Settings::default().with(|of| {
+            of.memtables.bytes = 64 << 10;
+            of.memtables.count_max = 2;
+            of.cache_bytes = cache_bytes;
+        })),
         link: LinkSettings {
             ring_bytes: 64 << 10,
             slot_bytes: SEGMENT_SIZE,

@@ -22,15 +22,14 @@ use crate::service::{Begun, ReplySink, ReplyTo, Request, Response, Service};
 /// Logs are flushed soon, and rest soon.
 fn soon(window_bytes: usize) -> NodeSettings {
     NodeSettings {
-        engine: Arc::new(argosy_lsm::Settings {
-            l0_bytes: 64 << 10,
-            memtables_max: 2,
-            cache_bytes: 0,
-            flush_interval: Duration::from_millis(5),
-            rest_after: Duration::from_millis(40),
-            window_bytes,
-            ..Default::default()
-        }),
+        engine: Arc::new(argosy_lsm::Settings::default().with(|of| {
+            of.memtables.bytes = 64 << 10;
+            of.memtables.count_max = 2;
+            of.cache_bytes = 0;
+            of.logs.flush_interval = Duration::from_millis(5);
+            of.logs.rest_after = Duration::from_millis(40);
+            of.layout.window_bytes = window_bytes;
+        })),
         ..settings(Default::default())
     }
 }

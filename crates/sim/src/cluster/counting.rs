@@ -52,29 +52,29 @@ impl Cluster {
         coverage.add("pointers rewritten", counts.rewritten.pointers);
         for region in node.map().regions() {
             if let Some(stats) = node.inspect().builder_stats(region.id) {
-                coverage.add("flushes of backups", stats.flushes);
-                coverage.add("compactions of backups", stats.compactions);
+                coverage.add("flushes of backups", stats.work.flushes);
+                coverage.add("compactions of backups", stats.work.compactions);
                 count_medium(coverage, &stats);
             }
             let Some(stats) = node.inspect().engine_stats(region.id) else {
                 continue;
             };
             count_medium(coverage, &stats);
-            coverage.add("flushes", stats.flushes);
-            coverage.add("compactions", stats.compactions);
-            coverage.add("moves", stats.moves);
-            coverage.add("values collected", stats.gc_moved);
-            coverage.add("segments evacuated", stats.gc_evacuated);
-            coverage.add("level segments counted", stats.segments_counted);
-            coverage.add("requests that waited for garbage", stats.busy_space);
-            coverage.add("values that escaped collection", stats.gc_lost);
+            coverage.add("flushes", stats.work.flushes);
+            coverage.add("compactions", stats.work.compactions);
+            coverage.add("moves", stats.work.moves);
+            coverage.add("values collected", stats.gc.moved);
+            coverage.add("segments evacuated", stats.gc.evacuated);
+            coverage.add("level segments counted", stats.work.counted);
+            coverage.add("requests that waited for garbage", stats.busy.space);
+            coverage.add("values that escaped collection", stats.gc.lost);
             let busy = [
-                stats.busy_windows,
-                stats.busy_memtable,
-                stats.busy_debt,
-                stats.busy_space,
-                stats.busy_device,
-                stats.busy_ingest,
+                stats.busy.windows,
+                stats.busy.memtable,
+                stats.busy.debt,
+                stats.busy.space,
+                stats.busy.device,
+                stats.busy.ingest,
             ];
             coverage.add("requests busy", busy.iter().sum());
             let deep = stats
@@ -121,7 +121,7 @@ impl Cluster {
 
 /// What became of medium pairs where levels are built.
 fn count_medium(coverage: &mut Coverage, stats: &Stats) {
-    coverage.add("medium values put apart", stats.medium_written);
-    coverage.add("medium values put in place", stats.medium_placed);
-    coverage.add("medium segments freed", stats.medium_freed);
+    coverage.add("medium values put apart", stats.medium.written);
+    coverage.add("medium values put in place", stats.medium.placed);
+    coverage.add("medium segments freed", stats.medium.freed);
 }

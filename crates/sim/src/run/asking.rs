@@ -220,7 +220,7 @@ impl Run {
                 };
                 let long = targets
                     .iter()
-                    .any(|target| target.len >= self.plan.engine.window_bytes);
+                    .any(|target| target.len >= self.plan.engine.layout.window_bytes);
                 self.cluster
                     .coverage
                     .add("values in chunks", u64::from(long));

@@ -271,7 +271,8 @@ impl Run {
         servers.retain(|server| self.may_lose_power(*server));
         let now = self.cluster.now();
         let durable_by = now.as_nanos().saturating_sub(
-            u64::try_from((self.plan.engine.flush_interval + FLUSH_SLACK).as_nanos()).unwrap_or(0),
+            u64::try_from((self.plan.engine.logs.flush_interval + FLUSH_SLACK).as_nanos())
+                .unwrap_or(0),
         );
         for server in &servers {
             let by = if self.harm.stalled { 0 } else { durable_by };

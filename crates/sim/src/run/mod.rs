@@ -253,7 +253,7 @@ impl Run {
                 if self.plan.devices.small.is_some() {
                     failed.push_str(&full::space_in_words(
                         &self.cluster,
-                        self.plan.engine.segment_bytes,
+                        self.plan.engine.layout.segment_bytes,
                     ));
                     self.harm.no_room_to_return = full::has_no_room(&self.cluster);
                 }

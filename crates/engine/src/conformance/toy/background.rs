@@ -110,8 +110,8 @@ impl Background {
             None => Whose::All,
         };
         state.ring.note(last.ordinal, last.to, whose);
-        state.stats.log_write_bytes += bytes_written;
-        state.stats.recovery_log_write_bytes += bytes_written;
+        state.stats.log_work.write_bytes += bytes_written;
+        state.stats.log_work.recovery_write_bytes += bytes_written;
         Ok(true)
     }
 
@@ -176,9 +176,9 @@ impl Background {
         let new = complete_chain(&mut self.disk, &mut edit, image.ordinal, store.toy.windows)?;
         self.disk.commit(edit.clone())?;
         let mut state = store.state();
-        state.stats.edits += 1;
-        state.stats.flushes += 1;
-        state.stats.segment_write_bytes += edit.image_bytes;
+        state.stats.work.edits += 1;
+        state.stats.work.flushes += 1;
+        state.stats.work.write_bytes += edit.image_bytes;
         state.ring.drop_before(image.ordinal);
         state.ring.extend(&new);
         let (upto, time) = (image.map.last, image.map.time);

@@ -384,12 +384,11 @@ impl Store for ToyStore {
 
     fn stats(&self) -> Stats {
         let state = self.state();
-        Stats {
-            memtable_bytes: state.all.bytes(),
-            memtable_entries: state.all.entries(),
-            log_segments: state.edit.logs.len(),
-            ..state.stats.clone()
-        }
+        let mut stats = state.stats.clone();
+        stats.memtables.bytes = state.all.bytes();
+        stats.memtables.entries = state.all.entries();
+        stats.log_work.segments = state.edit.logs.len();
+        stats
     }
 
     fn stored(&self) -> Arc<dyn Stored> {

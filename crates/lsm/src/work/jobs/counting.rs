@@ -14,7 +14,7 @@ use crate::compaction::uncounted;
 use crate::edit::{Edit, Reference};
 use crate::work::site::Site;
 use crate::work::stats::Counts;
-use crate::work::trim::{LastLsns, trim};
+use crate::work::truncation::{LastLsns, truncate_logs};
 
 /// What range tombstones have left of segments.
 #[derive(Default)]
@@ -56,8 +56,8 @@ impl Remains {
             self.uncountable.insert(*number);
             return Ok(None);
         }
-        let reach = reach(site.settings.segment_bytes);
-        trim(&head, reach, lasts, &mut edit);
+        let reach = reach(site.settings.layout.segment_bytes);
+        truncate_logs(&head, reach, lasts, &mut edit);
         Counts::add(&site.counts.segments_counted, 1);
         Ok(Some(edit))
     }

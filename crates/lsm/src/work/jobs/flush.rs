@@ -22,7 +22,7 @@ use crate::storage::Storage;
 use crate::work::frozen::Frozen;
 use crate::work::site::Site;
 use crate::work::stats::Counts;
-use crate::work::trim::trim;
+use crate::work::truncation::truncate_logs;
 
 /// A memtable that is becoming a run.
 pub(crate) struct Flush {
@@ -70,7 +70,7 @@ impl Jobs {
         };
         let source = MemtableSource::without(&frozen.table, frozen.last, &all, range_tombstones);
         let below = Below::new(site.storage.head(), 1, &all);
-        let pointers = site.settings.addresses.of_flush();
+        let pointers = site.settings.layout.addresses.of_flush();
         let target = site.target(1, self.run_shape(site, true), pointers);
         let values = self.flushed_values(site, frozen.table.used_bytes());
         let mut build = Build::new(source, target, below).with(values);
@@ -153,8 +153,8 @@ impl Jobs {
         cut.take_away(&mut edit);
         cut.note_sparse(&head, &mut self.remains.sparse);
         edit.references = flush.build.references(&head)?;
-        let reach = reach(site.settings.segment_bytes);
-        trim(&head, reach, &mut self.lasts, &mut edit);
+        let reach = reach(site.settings.layout.segment_bytes);
+        truncate_logs(&head, reach, &mut self.lasts, &mut edit);
         Counts::add(&site.counts.flushes, 1);
         Ok(edit)
     }
@@ -168,8 +168,8 @@ impl Jobs {
         let space = &self.space;
         let bytes = table.used_bytes();
         let settings = storage.settings();
-        let segments = (bytes + bytes / 8) / settings.segment_bytes + 1;
-        let shape = settings.compaction.shape(!space.is_full());
+        let segments = (bytes + bytes / 8) / settings.layout.segment_bytes + 1;
+        let shape = settings.levels.compaction.shape(!space.is_full());
         let segments = segments + shape.index_segments(segments);
         let head = storage.head();
         let logs = LOGS.iter().flat_map(|log| head.log(*log));
@@ -191,9 +191,11 @@ impl Jobs {
     fn flushed_values(&self, site: &Site<'_>, bytes: usize) -> Values {
         let extent = MediumExtent::of(site.storage.head(), site.settings);
         let apart = is_apart(site.settings, &extent)
-            && self.space.is_ample(bytes, site.settings.segment_bytes);
+            && self
+                .space
+                .is_ample(bytes, site.settings.layout.segment_bytes);
         match apart {
-            true => Values::Apart(Apart::new(site.settings.small_bytes)),
+            true => Values::Apart(Apart::new(site.settings.values.small_bytes)),
             false => Values::Stay,
         }
     }

@@ -31,7 +31,7 @@ use crate::storage::Storage;
 use crate::work::site::Site;
 use crate::work::space::PartEnd;
 use crate::work::stats::Counts;
-use crate::work::trim::trim;
+use crate::work::truncation::truncate_logs;
 
 /// A part of a level that is being merged into the next.
 pub(crate) struct Compaction {
@@ -58,13 +58,13 @@ impl Jobs {
         let head = Arc::clone(site.storage.head());
         let shut = shut_in(site);
         let shape = shape(&head, &shut);
-        let gathered = MergePlan::gather(&head, &shut, site.settings.l1_runs);
+        let gathered = MergePlan::gather(&head, &shut, site.settings.levels.l1_runs);
         self.remains
             .sparse
             .retain(|number| head.stored(*number).is_some());
         let l1_runs = match gathered {
             // Merges do not get to the runs.
-            Some(_) => site.settings.l1_runs,
+            Some(_) => site.settings.levels.l1_runs,
             None => self.read_triggered.runs_due(&shape, site.settings),
         };
         let policy = Policy {
@@ -72,7 +72,7 @@ impl Jobs {
             nothing_shut: shut.is_empty(),
             ..self.policy(site, aim, l1_runs)
         };
-        let picked = site.settings.compaction.pick(&shape, &policy);
+        let picked = site.settings.levels.compaction.pick(&shape, &policy);
         let Some(Picked { why, choice }) = picked else {
             self.at_rest = true;
             self.read_triggered.rests(l1_price(&shape));
@@ -113,11 +113,11 @@ impl Jobs {
                 is_read_triggered: self.read_triggered.is_due(),
             },
             growth: Growth {
-                factor: settings.growth_factor,
-                l0_bytes: settings.l0_bytes as u64,
+                factor: settings.levels.growth_factor,
+                l0_bytes: settings.memtables.bytes as u64,
             },
             part: PartLimits {
-                bytes: settings.compaction_part_bytes,
+                bytes: settings.levels.part_bytes,
                 segments_max: self.space.part_segments(),
                 whole_segments_max: self.space.whole_segments(),
             },
@@ -125,7 +125,7 @@ impl Jobs {
             packing: Packing {
                 bytes: match settings.mutants.skip_packing() {
                     true => 0,
-                    false => self.space.pack_bytes(settings.segment_bytes),
+                    false => self.space.pack_bytes(settings.layout.segment_bytes),
                 },
                 segments: self.space.pack_segments(),
                 first: self.space.packs_first().cloned(),
@@ -170,7 +170,7 @@ impl Jobs {
         let whole = !read.any(|input| is_cut(&input.entry));
         // A part becomes part of a run, and a run has one tree at most.
         let shape = self.run_shape(site, range == KeyRange::all() && plan.target > level);
-        let pointers = site.settings.addresses.of_compaction();
+        let pointers = site.settings.layout.addresses.of_compaction();
         let target = site.target(plan.target, shape, pointers);
         let values = self.merged_values(site, &plan, shut);
         Counts::add(&site.counts.merges.begun, 1);
@@ -193,7 +193,7 @@ impl Jobs {
     /// What a run is made as, or a part of one, where it is not `whole`. A full device has no room for index
     /// segments beside those with pairs.
     pub(super) fn run_shape(&self, site: &Site<'_>, whole: bool) -> RunShape {
-        let compaction = site.settings.compaction;
+        let compaction = site.settings.levels.compaction;
         compaction.shape(whole && !self.space.is_full())
     }
 
@@ -268,8 +268,8 @@ impl Jobs {
         let head = Arc::clone(site.storage.head());
         edit.references = build.references(&head)?;
         count_again(&mut edit.references, self.counted_before.drain(..));
-        let reach = reach(site.settings.segment_bytes);
-        trim(&head, reach, &mut self.lasts, &mut edit);
+        let reach = reach(site.settings.layout.segment_bytes);
+        truncate_logs(&head, reach, &mut self.lasts, &mut edit);
         let freed = edit.removed.iter();
         let freed = freed.filter(|place| place.level == MEDIUM_LOG).count();
         Counts::add(&site.counts.medium.freed, freed as u64);
@@ -284,7 +284,7 @@ impl Jobs {
             || self.wishes.has(Wish::Collect)
             || self.space.is_full()
             || self.read_triggered.values_are_due();
-        wanted.then(|| self.space.write_bytes(site.settings.segment_bytes))
+        wanted.then(|| self.space.write_bytes(site.settings.layout.segment_bytes))
     }
 
     /// The compaction found no room: the next one is narrower.
@@ -305,7 +305,7 @@ impl Jobs {
         let bytes = plan.bytes() + plan.medium_bytes();
         let in_place = is_in_place(plan.target, &extent)
             && !plan.points_into(shut)
-            && bytes <= self.space.write_bytes(site.settings.segment_bytes);
+            && bytes <= self.space.write_bytes(site.settings.layout.segment_bytes);
         match in_place.then(|| MediumReads::of(head, plan)).flatten() {
             Some(reads) => Values::InPlace(reads),
             None => Values::Stay,

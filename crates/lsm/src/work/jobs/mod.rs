@@ -53,7 +53,7 @@ use crate::work::frozen::Frozen;
 use crate::work::read_triggered::ReadTriggered;
 use crate::work::site::Site;
 use crate::work::space::Space;
-use crate::work::trim::LastLsns;
+use crate::work::truncation::LastLsns;
 
 use counting::Remains;
 use flush::Flush;
@@ -90,7 +90,7 @@ pub(crate) enum Made {
 /// |---|---|---|
 /// | `Collect` | garbage collection | [`Shadowed`](Why::Shadowed), [`Medium`](Why::Medium), [`Short`](Why::Short) |
 /// | `Lower` | garbage collection | [`Lower`](Why::Lower) |
-/// | `OneLevel` | whoever asks for it | [`Shadowed`](Why::Shadowed), [`Short`](Why::Short) |
+/// | `FullCompaction` | whoever requests one | [`Shadowed`](Why::Shadowed), [`Short`](Why::Short) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Dead values are to be found.
@@ -98,7 +98,7 @@ pub(crate) enum Wish {
     /// What lies above the last level is to go into that, since it frees space for less than moving values does.
     Lower,
     /// Everything is to lie in one level.
-    OneLevel,
+    FullCompaction,
 }
 
 /// The wishes that are there.
@@ -118,7 +118,7 @@ impl Wishes {
 
     /// Whether space is to become free.
     const fn reclaim(self) -> bool {
-        self.has(Wish::Collect) || self.has(Wish::OneLevel)
+        self.has(Wish::Collect) || self.has(Wish::FullCompaction)
     }
 }
 
@@ -254,7 +254,7 @@ impl Jobs {
 
     /// Takes note of what reads have spent until now.
     pub(crate) fn note_reads(&mut self, filters: &FilterCounts, storage: &Storage) {
-        let segment_bytes = storage.settings().segment_bytes;
+        let segment_bytes = storage.settings().layout.segment_bytes;
         if self
             .read_triggered
             .look(filters, storage.head(), segment_bytes)
@@ -294,7 +294,7 @@ impl Jobs {
     /// # Errors
     /// The device's; damage to what is read.
     pub(crate) fn step(&mut self, site: &mut Site<'_>, now: &Now<'_>) -> Result<Made, EngineError> {
-        let behind = site.storage.l1_runs() >= site.settings.l1_runs_max;
+        let behind = site.storage.l1_runs() >= site.settings.levels.l1_runs_max;
         let merge_is_first = self.turns.merge_is_first(behind || self.space.is_full());
         if merge_is_first {
             let made = self.step_compaction(site, now)?;

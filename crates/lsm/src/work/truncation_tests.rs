@@ -214,7 +214,7 @@ proptest! {
             u64::from(log.referenced != log.changes)
         };
         let (gone, evacuated, _) = walked(&version, &lasts, replay_from, refs);
-        trim(&version, REACH, &mut lasts, &mut edit);
+        truncate_logs(&version, REACH, &mut lasts, &mut edit);
         let gone: Vec<_> = gone.into_iter().map(|number| (LARGE_LOG, number)).collect();
         prop_assert_eq!(&edit.logs.removed, &gone);
         prop_assert_eq!(&edit.evacuated, &evacuated);

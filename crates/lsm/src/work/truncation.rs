@@ -1,6 +1,7 @@
-//! Which log segments an edit can take away.
+//! Log truncation: which log segments an edit can take away.
 //!
-//! A segment of the recovery log is needed while it holds an LSN that replay would begin with; one
+//! The *truncation point* is the LSN that replay would begin with. A segment of the recovery log is needed
+//! while it holds that LSN or a later one; one
 //! of the large log as long, and as long as pointers into it count
 //! ([`LogUse`](crate::version::LogUse)), or into one before it with a
 //! value that may reach into it: a pointer names the segment in which a value begins. Where collecting
@@ -8,7 +9,7 @@
 //! it is *evacuated*: it goes although levels point into it. With what a
 //! segment begins is read from it once, when it would be free otherwise ([`unknown_beginning`]); until
 //! then it counts as the rest of a value. The last segment of a chain stays, and so does one that is
-//! not sealed. An edit is written first and trimmed afterwards, so that the pointers that it drops
+//! not sealed. An edit is written first and truncates logs afterwards, so that the pointers that it drops
 //! and adds are counted. A segment of the medium log goes with the last pointer into it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,7 +189,7 @@ pub(crate) fn unknown_beginning(
 
 /// Adds to `edit`, which changes `version` and counts the pointers that it adds and drops, the removals
 /// that it makes possible. `reach` is [`reach`](argosy_log::value::reach) of the geometry.
-pub(crate) fn trim(version: &Version, reach: u64, lasts: &mut LastLsns, edit: &mut Edit) {
+pub(crate) fn truncate_logs(version: &Version, reach: u64, lasts: &mut LastLsns, edit: &mut Edit) {
     let replay_from = edit.numbers.replay_from.unwrap_or(version.replay_from());
     let refs = |number| refs_after(version, edit, number);
     let (mut gone, mut evacuated, mut medium) = (Vec::new(), Vec::new(), Vec::new());
@@ -243,5 +244,5 @@ fn refs_after(version: &Version, edit: &Edit, number: SegmentNumber) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "trim_tests.rs"]
+#[path = "truncation_tests.rs"]
 mod tests;
