@@ -32,7 +32,7 @@
 //! nearer the region comes to its bound ([`admission`](crate::work::admission)).
 //!
 //! Bounded: a step (of which up to eight are made at a time, the further the region is beyond its
-//! bound) looks at about [`Settings::step_bytes`](crate::Settings::step_bytes) of a victim, or writes as much; one
+//! bound) looks at about [`step_bytes`](crate::LevelSettings::step_bytes) of a victim, or writes as much; one
 //! window of it is in memory. A move finds room in windows and memtable or waits like any writer, and on a full
 //! device its log segments come out of the reserve, as the output of flushes does. What is forgotten in
 //! a crash is which victims were read to their end: they are read once more, and nothing in them lives.

@@ -194,7 +194,7 @@ fn seal_ended(at: &mut Ground<'_>, logs: &DurableEnds, edit: &mut Edit, effect: 
 }
 
 /// How many segments of a log may be declared at a time: next to nothing of what the region takes, so that they
-/// do not count for [`max_space_amplification`](crate::Settings::max_space_amplification), and one where less than
+/// do not count for [`amplification_max`](crate::SpaceSettings::amplification_max), and one where less than
 /// a quarter of the device is free.
 fn tails_max(at: &Ground<'_>) -> u64 {
     let store = at.storage.store();

@@ -6,7 +6,7 @@
 //! been merged instead, and once that is what the merge will cost, it is done
 //! ([`score`](crate::compaction::pick::score)). As with skis that are rented until the rent has come
 //! to their price, that costs at most twice what it would for someone who knows the future. Where
-//! nothing reads, [`Settings::l1_runs`](crate::Settings::l1_runs) run up; and up to a third more as long as L2 holds
+//! nothing reads, [`l1_runs`](crate::LevelSettings::l1_runs) run up; and up to a third more as long as L2 holds
 //! more than four times what L1 does, since a merge writes all of L2 again. (Runs are short where memtables are
 //! frozen for the bytes of their logs.) L1 is merged in parts, and each part makes the runs shorter. So that a merge
 //! does not stop halfway for that, the number is not raised again before L1 has fewer than `l1_runs`.
