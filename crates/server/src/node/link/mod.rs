@@ -35,24 +35,27 @@ mod deferred;
 mod holdings;
 mod long;
 mod opening;
+mod pulse;
 mod queue;
+mod reading;
 mod sent;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Incarnation, Instant, ServerId};
+use argosy_base::{Instant, ServerId};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
 use argosy_memory::{MemoryError, SharedMemory, WindowStore};
 use argosy_wire::message::Message;
-use argosy_wire::ring::{Header, RingError, RingReader, RingShape, RingWriter};
+use argosy_wire::ring::{Header, RingError, RingShape, RingWriter};
 
 pub(crate) use self::deferred::Admission;
 use self::deferred::Deferred;
 pub(crate) use self::holdings::Holdings;
-use self::long::{Joined, Joiner};
 use self::opening::MemoryWanted;
+use self::pulse::Pulse;
+use self::reading::Reading;
 pub(crate) use self::sent::SentBytes;
 use super::Mutants;
 use super::inbox::{BEAT, HEAD, Inbox, RING};
@@ -184,40 +187,33 @@ pub(crate) struct Ends {
     pub(crate) peer: ServerId,
 }
 
-/// See the module documentation.
-pub(crate) struct Link {
-    me: ServerId,
-    peer: ServerId,
-    settings: LinkSettings,
-    fabric: Arc<dyn Fabric>,
+/// The memory that a link offers to its peer.
+struct Offered {
     memories: Arc<dyn WindowStore>,
     inbox: Inbox,
     landing: Arc<SharedMemory>,
-    reader: RingReader,
-    /// A message of which not all has arrived.
-    joiner: Joiner,
-    /// What made the last read fail.
-    garbage: Option<Broken>,
-    /// Since when the same message has been arriving, and where in the ring.
-    partial: Option<(u64, Instant)>,
-    reset_wanted: Option<&'static str>,
-    /// The own session.
-    session: u32,
     /// The peer's session that inbox and landing slots were made for; 0 at first.
     accepted: u32,
     /// Inbox and landing slots are revoked, and there was no memory for fresh ones.
-    memory_wanted: Option<MemoryWanted>,
-    /// How far the inbox has been read, where the fabric did not take the write that tells it.
-    head_owed: Option<u64>,
+    wanted: Option<MemoryWanted>,
+    /// What was read of a landing slot.
+    scratch: Vec<u8>,
+}
+
+/// See the module documentation.
+pub(crate) struct Link {
+    ends: Ends,
+    settings: LinkSettings,
+    fabric: Arc<dyn Fabric>,
+    offered: Offered,
+    reading: Reading,
+    reset_wanted: Option<&'static str>,
+    /// The own session.
+    session: u32,
     state: State,
     /// Numbers the writes to the peer.
     write: u64,
-    beat_at: Instant,
-    beats: u64,
-    /// What the peer last wrote of head and beat, and when that was seen to change.
-    pulse: (u64, u64),
-    heard_at: Instant,
-    scratch: Vec<u8>,
+    pulse: Pulse,
     sent: SentBytes,
     mutants: Mutants,
 }
@@ -226,7 +222,7 @@ impl Link {
     /// A link that is down. `session` is far from those that the last process of this server has
     /// used.
     pub(crate) fn new(
-        Ends { me, peer }: Ends,
+        ends: Ends,
         settings: LinkSettings,
         fabric: Arc<dyn Fabric>,
         memories: Arc<dyn WindowStore>,
@@ -234,33 +230,27 @@ impl Link {
     ) -> Result<Self, MemoryError> {
         let shape = RingShape::new(settings.ring_bytes);
         let mut link = Self {
-            me,
-            peer,
+            ends,
             settings,
             fabric,
-            memories,
-            inbox: Inbox(Arc::new(SharedMemory::anonymous(RING))),
-            landing: Arc::new(SharedMemory::anonymous(RING)),
-            reader: RingReader::new(shape, Incarnation(0)),
-            joiner: Joiner::default(),
-            garbage: None,
-            partial: None,
+            offered: Offered {
+                memories,
+                inbox: Inbox(Arc::new(SharedMemory::anonymous(RING))),
+                landing: Arc::new(SharedMemory::anonymous(RING)),
+                accepted: 0,
+                wanted: None,
+                scratch: Vec::new(),
+            },
+            reading: Reading::new(shape, 0),
             reset_wanted: None,
             session,
-            accepted: 0,
-            memory_wanted: None,
-            head_owed: None,
             state: State::Closed {
                 inbox: None,
                 hello: None,
                 next_try: Instant::default(),
             },
             write: 0,
-            beat_at: Instant::default(),
-            beats: 0,
-            pulse: (0, 0),
-            heard_at: Instant::default(),
-            scratch: Vec::new(),
+            pulse: Pulse::default(),
             sent: SentBytes::default(),
             mutants: Mutants::default(),
         };
@@ -288,21 +278,17 @@ impl Link {
     /// Whether the peer has shown no sign of life for long: it is stopped, killed, or out of reach.
     /// Its memory may take writes all the same.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
-        !self.is_open() || self.has_not_been_heard(now)
+        !self.is_open() || self.pulse.is_missing(now)
     }
 
     /// Whether what is sent to the peer would arrive in its memory, and wait there for a sign of life.
     pub(crate) fn is_away(&self, now: Instant) -> bool {
-        self.is_open() && self.has_not_been_heard(now)
+        self.is_open() && self.pulse.is_missing(now)
     }
 
     /// Whether the link is down, and the peer has shown no sign of life for long.
     pub(crate) fn is_gone(&self, now: Instant) -> bool {
-        !self.is_open() && self.has_not_been_heard(now)
-    }
-
-    fn has_not_been_heard(&self, now: Instant) -> bool {
-        now.since(self.heard_at) > SILENT_AFTER
+        !self.is_open() && self.pulse.is_missing(now)
     }
 
     /// Has the link break, and open anew, at the next step, because of `why`.
@@ -386,7 +372,7 @@ impl Link {
             payload,
         });
         // Whoever lands it: the fabric thread sends the message when the bytes are there.
-        self.fabric.notify(self.me);
+        self.fabric.notify(self.ends.me);
         Ok(())
     }
 
@@ -404,41 +390,28 @@ impl Link {
 
     /// The next message that has arrived, its payload in `payload`.
     pub(crate) fn next(&mut self, payload: &mut Vec<u8>) -> Option<Header> {
-        if !self.is_open() || self.garbage.is_some() {
+        if !self.is_open() {
             return None;
         }
-        loop {
-            let broken = match self.reader.next(&self.inbox, payload) {
-                Ok(None) => return None,
-                Ok(Some(header)) => match self.joiner.take(header, payload) {
-                    Joined::Whole => return Some(header),
-                    Joined::Part => continue,
-                    Joined::Nonsense => Broken::Parts,
-                },
-                Err(error) => error.into(),
-            };
-            // Dealt with in the next step.
-            self.garbage = Some(broken);
-            return None;
-        }
+        self.reading.next(&self.offered.inbox, payload)
     }
 
     fn try_step(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, Broken> {
         if let Some(why) = self.reset_wanted.take().filter(|_| self.is_open()) {
             return Err(Broken::Reset(why));
         }
-        if let Some(wanted) = self.memory_wanted {
+        if let Some(wanted) = self.offered.wanted {
             return Ok(wanted.is_due(now) && self.try_renew(now));
         }
-        let wish = self.inbox.hello().wish;
-        if wish != 0 && wish != self.accepted {
-            self.heard_at = now;
+        let wish = self.offered.inbox.hello().wish;
+        if wish != 0 && wish != self.offered.accepted {
+            self.pulse.hear(now);
             if self.is_open() {
                 self.break_down(now, &Broken::NewSession, events);
             } else {
                 self.try_renew(now);
             }
-            if self.memory_wanted.is_some() {
+            if self.offered.wanted.is_some() {
                 return Ok(true);
             }
         }
@@ -473,39 +446,23 @@ impl Link {
             open.backlog_bytes += behind.payload.len();
             open.backlog.push_back((behind.header, behind.payload));
         }
-        let head = self.inbox.0.load_u64(HEAD);
+        let head = self.offered.inbox.0.load_u64(HEAD);
         open.out.set_head(head)?;
-        let pulse = (head, self.inbox.0.load_u64(BEAT));
-        if pulse != self.pulse {
-            self.pulse = pulse;
-            self.heard_at = now;
-        }
-        if let Some(error) = self.garbage.take() {
-            return Err(error);
-        }
-        self.partial = match self.partial {
-            _ if !self.reader.is_partial() => None,
-            Some((head, since)) if head == self.reader.head() => {
-                if now.since(since) > ARRIVAL_MAX {
-                    return Err(Broken::Stuck);
-                }
-                Some((head, since))
-            }
-            _ => Some((self.reader.head(), now)),
-        };
-        if let Some(head) = self.reader.head_to_publish(true).or(self.head_owed) {
+        let beat = self.offered.inbox.0.load_u64(BEAT);
+        self.pulse.read(head, beat, now);
+        self.reading.check(now)?;
+        if let Some(head) = self.reading.head_to_tell() {
             self.write += 1;
             let told = write_to(&mut *open.inbox, HEAD, &head.to_le_bytes(), self.write)?;
-            self.head_owed = (!told).then_some(head);
-            self.beat_at = now + BEAT_EVERY;
-        } else if now >= self.beat_at {
+            self.reading.told(head, told);
+            self.pulse.put_off(now);
+        } else if let Some(beat) = self.pulse.due(now) {
             self.write += 1;
-            let beat = self.beats + 1;
             // Where it is not taken, other writes are under way, which are signs of life, too.
             if write_to(&mut *open.inbox, BEAT, &beat.to_le_bytes(), self.write)? {
-                self.beats = beat;
+                self.pulse.wrote(beat);
             }
-            self.beat_at = now + BEAT_EVERY;
+            self.pulse.put_off(now);
         }
         self.flush();
         Ok(made)
@@ -513,10 +470,10 @@ impl Link {
 
     fn break_down(&mut self, now: Instant, broken: &Broken, events: &mut Vec<LinkEvent>) {
         if self.is_open() {
-            tracing::info!(me = self.me.0, peer = self.peer.0, why = %broken, "link down");
+            tracing::info!(me = self.ends.me.0, peer = self.ends.peer.0, why = %broken, "link down");
             events.push(LinkEvent::Down);
         } else {
-            tracing::debug!(me = self.me.0, peer = self.peer.0, why = %broken, "link cannot open");
+            tracing::debug!(me = self.ends.me.0, peer = self.ends.peer.0, why = %broken, "link cannot open");
         }
         self.session = self.session.wrapping_add(1).max(1);
         self.state = State::Closed {
@@ -529,7 +486,7 @@ impl Link {
 
     /// When the link wants its next step, if nothing else happens.
     pub(crate) fn next_step(&self) -> Instant {
-        if let Some(wanted) = &self.memory_wanted {
+        if let Some(wanted) = &self.offered.wanted {
             return wanted.at();
         }
         match &self.state {
@@ -537,18 +494,18 @@ impl Link {
             State::Closed { next_try, .. } => *next_try,
             // The peer makes room without ringing the bell. Writes that end ring it.
             State::Open(open) if !open.backlog.is_empty() => Instant::default(),
-            State::Open(_) => self.beat_at,
+            State::Open(_) => self.pulse.next(),
         }
     }
 
     /// The bytes of one landing slot.
     pub(crate) fn read_slot(&mut self, slot: u8, len: usize) -> &[u8] {
-        self.scratch.resize(len, 0);
-        self.landing.read(
+        self.offered.scratch.resize(len, 0);
+        self.offered.landing.read(
             usize::from(slot) * self.settings.slot_bytes,
-            &mut self.scratch,
+            &mut self.offered.scratch,
         );
-        &self.scratch
+        &self.offered.scratch
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use argosy_base::{Incarnation, Instant};
 use argosy_fabric::{FabricError, MemoryKey};
 use argosy_memory::{MemoryError, SharedMemory};
-use argosy_wire::ring::{RingReader, RingShape, RingWriter};
+use argosy_wire::ring::{RingShape, RingWriter};
 
 use super::{
-    BEAT_EVERY, Broken, Deferred, FETCH_SLOTS, Joiner, Link, LinkEvent, Open, SHIP_SLOTS, State,
+    BEAT_EVERY, Broken, Deferred, FETCH_SLOTS, Link, LinkEvent, Open, Reading, SHIP_SLOTS, State,
 };
 use crate::node::inbox::{HELLO, Hello, Inbox, RING};
 use crate::node::keys;
@@ -45,49 +45,46 @@ impl MemoryWanted {
 impl Link {
     /// Takes inbox and landing slots back. What the peer has said last is copied once.
     fn revoke_memory(&mut self) {
-        self.fabric.revoke(keys::inbox(self.peer));
-        self.fabric.revoke(keys::landing(self.peer));
+        self.fabric.revoke(keys::inbox(self.ends.peer));
+        self.fabric.revoke(keys::landing(self.ends.peer));
         let said = SharedMemory::anonymous(RING);
-        said.store_u64(HELLO, self.inbox.hello().word());
-        self.inbox = Inbox(Arc::new(said));
-        self.landing = Arc::new(SharedMemory::anonymous(RING));
+        said.store_u64(HELLO, self.offered.inbox.hello().word());
+        self.offered.inbox = Inbox(Arc::new(said));
+        self.offered.landing = Arc::new(SharedMemory::anonymous(RING));
     }
 
     /// Replaces inbox and landing slots by fresh memory, made for the session that the peer wished for last. What
     /// the peer said last stays.
     pub(super) fn renew_memory(&mut self) -> Result<(), Broken> {
         if self.mutants.keep_link_memory() {
-            self.begin_reading(self.inbox.hello().wish);
+            self.begin_reading(self.offered.inbox.hello().wish);
             return Ok(());
         }
         self.revoke_memory();
-        let (inbox_key, landing_key) = (keys::inbox(self.peer), keys::landing(self.peer));
-        let said = self.inbox.hello();
+        let (inbox_key, landing_key) = (keys::inbox(self.ends.peer), keys::landing(self.ends.peer));
+        let said = self.offered.inbox.hello();
         let inbox = self.create(inbox_key, RING + self.settings.ring_bytes)?;
         let slots = usize::from(SHIP_SLOTS + FETCH_SLOTS);
         let landing = self.create(landing_key, slots * self.settings.slot_bytes)?;
         inbox.store_u64(HELLO, said.word());
         self.fabric.register(landing_key, Arc::clone(&landing))?;
         self.fabric.register(inbox_key, Arc::clone(&inbox))?;
-        self.inbox = Inbox(inbox);
-        self.landing = landing;
+        self.offered.inbox = Inbox(inbox);
+        self.offered.landing = landing;
         self.begin_reading(said.wish);
         Ok(())
     }
 
     /// There is memory for `session` of the peer, and nothing in it has been read.
     fn begin_reading(&mut self, session: u32) {
-        self.accepted = session;
-        let shape = RingShape::new(self.settings.ring_bytes);
-        self.reader = RingReader::new(shape, Incarnation(session.into()));
-        self.joiner = Joiner::default();
-        (self.garbage, self.partial, self.head_owed) = (None, None, None);
+        self.offered.accepted = session;
+        self.reading = Reading::new(RingShape::new(self.settings.ring_bytes), session);
     }
 
     /// Makes fresh memory, or sees to it that it is asked for again. Returns whether there is some.
     pub(super) fn try_renew(&mut self, now: Instant) -> bool {
-        let before = self.memory_wanted.take();
-        let (me, peer) = (self.me.0, self.peer.0);
+        let before = self.offered.wanted.take();
+        let (me, peer) = (self.ends.me.0, self.ends.peer.0);
         match self.renew_memory() {
             Ok(()) => {
                 if before.is_some() {
@@ -105,15 +102,15 @@ impl Link {
                         "there is no memory for a link, which stays down: it is asked for again"
                     );
                 }
-                self.memory_wanted = Some(MemoryWanted::again(before, now));
+                self.offered.wanted = Some(MemoryWanted::again(before, now));
                 false
             }
         }
     }
 
     fn create(&self, key: MemoryKey, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
-        let memory = self.memories.create(key.0, len)?;
-        self.memories.forget_survivors(key.0)?;
+        let memory = self.offered.memories.create(key.0, len)?;
+        self.offered.memories.forget_survivors(key.0)?;
         Ok(memory)
     }
 
@@ -152,8 +149,8 @@ impl Link {
                 return Ok(false);
             }
             match self.fabric.connect(
-                self.peer,
-                keys::inbox(self.me),
+                self.ends.peer,
+                keys::inbox(self.ends.me),
                 RING + self.settings.ring_bytes,
             ) {
                 Ok(remote) => *inbox = Some(remote),
@@ -163,9 +160,9 @@ impl Link {
             self.say_hello();
             return Ok(true);
         }
-        if self.inbox.hello()
+        if self.offered.inbox.hello()
             != (Hello {
-                wish: self.accepted,
+                wish: self.offered.accepted,
                 accept: self.session,
             })
         {
@@ -189,10 +186,10 @@ impl Link {
     ) -> Result<bool, Broken> {
         let inbox_bytes = RING + self.settings.ring_bytes;
         let landing_bytes = usize::from(SHIP_SLOTS + FETCH_SLOTS) * self.settings.slot_bytes;
-        let connect = |key, least| self.fabric.connect(self.peer, key, least);
+        let connect = |key, least| self.fabric.connect(self.ends.peer, key, least);
         let (Ok(inbox), Ok(landing)) = (
-            connect(keys::inbox(self.me), inbox_bytes),
-            connect(keys::landing(self.me), landing_bytes),
+            connect(keys::inbox(self.ends.me), inbox_bytes),
+            connect(keys::landing(self.ends.me), landing_bytes),
         ) else {
             return Ok(false);
         };
@@ -210,7 +207,7 @@ impl Link {
             fetches_busy: 0,
             failed: None,
         }));
-        self.heard_at = now;
+        self.pulse.hear(now);
         self.say_hello();
         events.push(LinkEvent::Up);
         Ok(true)
@@ -220,7 +217,7 @@ impl Link {
     pub(super) fn say_hello(&mut self) {
         let words = Hello {
             wish: self.session,
-            accept: self.accepted,
+            accept: self.offered.accepted,
         };
         self.write += 1;
         let (bytes, seq) = (words.word().to_le_bytes(), self.write);
@@ -241,6 +238,6 @@ impl Link {
             State::Open(open) => drop(open.inbox.write(HELLO, &bytes, seq)),
             State::Closed { inbox: None, .. } => return,
         }
-        self.fabric.notify(self.peer);
+        self.fabric.notify(self.ends.peer);
     }
 }

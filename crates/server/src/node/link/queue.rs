@@ -54,7 +54,7 @@ impl Link {
             State::Open(open) => open.backlog_bytes + open.behind_bytes,
             State::Closed { .. } => 0,
         };
-        waiting + self.joiner.held_bytes()
+        waiting + self.reading.held_bytes()
     }
 
     /// Whether the peer keeps up: what can wait does so otherwise. `false` while the link is down.
@@ -168,7 +168,7 @@ impl Link {
             wrote = true;
         }
         if wrote && !self.mutants.forget_ring() {
-            self.fabric.notify(self.peer);
+            self.fabric.notify(self.ends.peer);
         }
     }
 }
