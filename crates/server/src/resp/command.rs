@@ -120,10 +120,10 @@ pub(super) const UNKNOWN: u16 = {
 pub(super) fn begin(turn: &mut Turn<'_>, inline: bool) -> Step {
     let name = turn.args.at(0);
     let Some((number, command)) = find_numbered(name) else {
-        turn.core.command = UNKNOWN;
+        turn.core.present.number = UNKNOWN;
         return unknown(turn, inline);
     };
-    turn.core.command = number;
+    turn.core.present.number = number;
     if let Some(refused) = transactions::refuse(turn, command) {
         return refused;
     }

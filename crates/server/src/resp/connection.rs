@@ -162,9 +162,9 @@ fn quit(turn: &mut Turn<'_>) -> Step {
 }
 
 fn reset(turn: &mut Turn<'_>) -> Step {
-    turn.core.protocol = Protocol::Resp2;
-    turn.core.reply_mode = ReplyMode::On;
-    turn.core.in_refused_multi = false;
+    turn.core.client.protocol = Protocol::Resp2;
+    turn.core.client.reply_mode = ReplyMode::On;
+    turn.core.client.in_refused_multi = false;
     update(turn, |client| {
         client.name.clear();
         client.protocol = Protocol::Resp2.number();
@@ -174,7 +174,7 @@ fn reset(turn: &mut Turn<'_>) -> Step {
 
 fn hello(turn: &mut Turn<'_>) -> Step {
     let mut args = turn.args.from(1);
-    let mut protocol = turn.core.protocol;
+    let mut protocol = turn.core.client.protocol;
     if let Some(version) = args.next() {
         protocol = match number(version) {
             Some(2) => Protocol::Resp2,
@@ -205,7 +205,7 @@ fn hello(turn: &mut Turn<'_>) -> Step {
         }
         update(turn, |client| client.name = name.to_vec());
     }
-    turn.core.protocol = protocol;
+    turn.core.client.protocol = protocol;
     update(turn, |client| client.protocol = protocol.number());
     let id = i64::try_from(turn.core.id).unwrap_or(i64::MAX);
     turn.core.reply(|out| write_hello(out, id))
@@ -318,14 +318,14 @@ fn list(turn: &mut Turn<'_>) -> Step {
 }
 
 fn reply_mode(turn: &mut Turn<'_>) -> Step {
-    turn.core.reply_mode = match turn.args.at(2).to_ascii_lowercase().as_slice() {
+    turn.core.client.reply_mode = match turn.args.at(2).to_ascii_lowercase().as_slice() {
         b"on" => ReplyMode::On,
         b"off" => ReplyMode::Off,
-        b"skip" if turn.core.reply_mode == ReplyMode::Off => ReplyMode::Off,
+        b"skip" if turn.core.client.reply_mode == ReplyMode::Off => ReplyMode::Off,
         b"skip" => ReplyMode::SkipNext,
         _ => return syntax_error(turn),
     };
-    match turn.core.reply_mode {
+    match turn.core.client.reply_mode {
         ReplyMode::On => ok(turn),
         _ => Step::Replied,
     }

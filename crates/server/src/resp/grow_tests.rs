@@ -102,7 +102,7 @@ fn the_longest_value_is_made_in_little_memory() {
     while harness.fake.release(0) {
         harness.drive();
         assert!(harness.fake.held() <= 1, "one call at a time");
-        held = held.max(harness.session.core.held);
+        held = held.max(harness.session.held());
     }
     harness.fake.set_late(false);
     assert_eq!(harness.read(), format!(":{}\r\n", 64 * MIB).into_bytes());
@@ -343,10 +343,10 @@ fn what_comes_behind_a_change_sees_it() {
         other.fake.set_late(true);
         other.send(&input);
         while other.fake.held() > 0 {
-            waited += usize::from(other.session.core.holds.waits);
+            waited += usize::from(other.session.waits());
             other.fake.release(random.below(other.fake.held()));
             other.drive();
-            assert!(!other.session.core.holds.waits || !other.session.can_go_on());
+            assert!(!other.session.waits() || !other.session.can_go_on());
         }
         let read = other.read();
         assert_eq!(
@@ -354,7 +354,7 @@ fn what_comes_behind_a_change_sees_it() {
             expected.escape_ascii().to_string(),
             "round {round}"
         );
-        assert_eq!(other.session.core.held, 0);
+        assert_eq!(other.session.held(), 0);
     }
     assert!(waited > 100, "{waited}");
 }

@@ -276,12 +276,12 @@ fn what_is_being_written_is_counted_off_again() {
         harness.fake.set_late(true);
         harness.send(&array(&[b"SET", b"k", &value(1, LEN)]));
         while harness.fake.release(0) {
-            assert!(harness.session.core.asked > 0);
+            assert!(harness.session.asked() > 0);
             harness.drive();
         }
         harness.fake.set_late(false);
         assert_eq!(harness.read(), b"+OK\r\n");
-        assert_eq!(harness.session.core.asked, 0);
+        assert_eq!(harness.session.asked(), 0);
     }
 }
 

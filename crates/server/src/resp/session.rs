@@ -18,17 +18,16 @@
 //! - A request that cannot be read is answered with one error, after the replies before it, and
 //!   ends the connection.
 
-use std::collections::VecDeque;
-
 use argosy_wire::api::{Plan, Scratch};
-use argosy_wire::resp::{Protocol, Step as Parsed};
+use argosy_wire::resp::Step as Parsed;
 
+use self::long::{Intake, Took};
+use self::state::{Calls, Client, Output, Present, Replies};
 use super::command::{self, Step, Turn};
 use super::front::{Context, FrontEnd, Limits};
 use super::grow::Grow;
 use super::holds::Holds;
 use super::input::Input;
-use super::long::{Intake, Took};
 use super::pool::Pool;
 use super::reply::{After, Gather, Pending, response_bytes};
 use crate::meter::MeteredOutcome;
@@ -86,10 +85,10 @@ pub struct Call<'a> {
 /// One connection.
 #[derive(Debug)]
 pub struct Session {
-    pub(super) input: Input,
-    pub(super) core: Core,
+    input: Input,
+    core: Core,
     /// A long value that is being taken in.
-    pub(super) intake: Option<Intake>,
+    intake: Option<Intake>,
 }
 
 /// What commands see of the session: everything but its input.
@@ -97,43 +96,20 @@ pub struct Session {
 pub(super) struct Core {
     /// The connection's number.
     pub(super) id: u64,
-    pub(super) protocol: Protocol,
-    pub(super) reply_mode: ReplyMode,
-    /// `MULTI` was refused, and its end has not come: commands are refused (see `transactions`).
-    pub(super) in_refused_multi: bool,
+    pub(super) client: Client,
+    limits: Limits,
+    output: Output,
+    replies: Replies,
+    calls: Calls,
+    /// What requests wait for.
+    holds: Holds,
+    pub(super) present: Present,
     /// No further request is read; the connection ends when everything is written.
     pub(super) closing: bool,
-    limits: Limits,
-    pub(super) output: Vec<u8>,
-    /// Bytes at the front of `output` that have been written.
-    written: usize,
-    pub(super) pending: VecDeque<Pending>,
-    /// The sequence number of the front of `pending`.
-    base: u32,
-    /// Calls without an answer.
-    in_flight: usize,
-    /// Bytes of batches that are being written.
-    asked: usize,
-    /// Bytes of keys and values in `pending`.
-    pub(super) held: usize,
-    /// What an answer may bring, in bytes, judged by those that came lately.
-    reserve: usize,
-    /// Commands of `pending` that want their next page, by sequence number.
-    pub(super) next_pages: Vec<u32>,
-    /// What requests wait for.
-    pub(super) holds: Holds,
-    /// A part of a long value that is being written.
-    pub(super) part_under_way: Option<CallToken>,
     /// A reply cannot be written to its end.
-    pub(super) broken: bool,
+    broken: bool,
     /// There was a request, but no room for its call.
     stalled: bool,
-    /// Commands carried out.
-    commands: u64,
-    /// The place of the present command among those that are counted.
-    pub(super) command: u16,
-    /// The present command was answered by an error on the spot.
-    erred: bool,
 }
 
 /// Which replies a client wants, as told by `CLIENT REPLY`.
@@ -181,7 +157,7 @@ impl Session {
     #[inline]
     pub fn borrow_buffers(&mut self, pool: &mut Pool) {
         self.input.borrow_buffer(pool);
-        pool.lend(&mut self.core.output);
+        pool.lend(&mut self.core.output.bytes);
     }
 
     /// Gives memory back that holds nothing. To be called when a round is over. Where memory is
@@ -189,14 +165,14 @@ impl Session {
     #[inline]
     pub fn return_buffers(&mut self, pool: &mut Pool, scarce: bool) {
         self.input.return_buffer(pool);
-        if self.core.output.is_empty() {
-            pool.take_back(&mut self.core.output);
+        if self.core.output.bytes.is_empty() {
+            pool.take_back(&mut self.core.output.bytes);
         }
         if scarce {
             self.tighten(pool);
         }
-        if self.core.pending.is_empty() {
-            self.core.pending.shrink_to(IDLE_PENDING);
+        if self.core.replies.pending.is_empty() {
+            self.core.replies.pending.shrink_to(IDLE_PENDING);
         }
     }
 
@@ -222,9 +198,9 @@ impl Session {
         scratch: &'a mut Scratch,
     ) -> Option<Call<'a>> {
         let (token, plan) = self.advance(context, scratch)?;
-        self.core.in_flight += 1;
+        self.core.calls.in_flight += 1;
         if let Plan::Scan(paging) = plan {
-            self.core.reserve = self.core.reserve.max(paging.bytes_max);
+            self.core.calls.reserve = self.core.calls.reserve.max(paging.bytes_max);
         }
         match plan {
             Plan::GetMany(..) => self.core.asked_for_keys(token),
@@ -248,18 +224,12 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn output(&self) -> &[u8] {
-        &self.core.output[self.core.written..]
+        self.core.output.rest()
     }
 
     /// The first `bytes` bytes of the output have been written.
     pub fn wrote(&mut self, bytes: usize) {
-        let core = &mut self.core;
-        core.written += bytes;
-        assert!(core.written <= core.output.len(), "only output is written");
-        if core.written == core.output.len() {
-            core.output.clear();
-            core.written = 0;
-        }
+        self.core.output.wrote(bytes);
     }
 
     /// Whether a request waits that now has room: take calls again, though nothing was read.
@@ -269,7 +239,7 @@ impl Session {
         if self.core.broken {
             return false;
         }
-        let waits = self.core.part_under_way.is_some() || self.core.holds.waits;
+        let waits = self.core.calls.part_under_way.is_some() || self.core.holds.waits;
         let stalled = self.core.stalled && !waits;
         stalled && self.core.has_room() || self.core.wants_part()
     }
@@ -279,20 +249,20 @@ impl Session {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let core = &self.core;
-        core.broken || core.closing && core.pending.is_empty() && self.output().is_empty()
+        core.broken || core.closing && core.replies.pending.is_empty() && self.output().is_empty()
     }
 
     /// Calls without an answer.
     #[inline]
     #[must_use]
     pub const fn in_flight(&self) -> usize {
-        self.core.in_flight
+        self.core.calls.in_flight
     }
 
     /// Commands carried out since this was last asked.
     #[inline]
     pub const fn take_commands(&mut self) -> u64 {
-        std::mem::replace(&mut self.core.commands, 0)
+        std::mem::replace(&mut self.core.present.count, 0)
     }
 
     /// Bytes of memory held for input and for output, answers that wait included.
@@ -300,9 +270,9 @@ impl Session {
     pub fn memory_bytes(&self) -> (usize, usize) {
         (
             self.input.memory_bytes(),
-            self.core.output.capacity()
-                + self.core.held
-                + self.core.pending.capacity() * size_of::<Pending>(),
+            self.core.output.bytes.capacity()
+                + self.core.replies.held
+                + self.core.replies.pending.capacity() * size_of::<Pending>(),
         )
     }
 
@@ -361,7 +331,7 @@ impl Session {
                     self.input.consume(bytes);
                     let text = command::oversized(request_bytes, longest_bytes);
                     if !self.break_off_long(context.front, &text) {
-                        self.core.commands += 1;
+                        self.core.present.count += 1;
                         let meter = &context.front.meter;
                         meter.count(command::UNKNOWN, MeteredOutcome::Invalid);
                         self.core.error(&text);
@@ -401,11 +371,11 @@ impl Session {
         };
         match command::begin(&mut turn, inline) {
             Step::Replied => {
-                let outcome = match self.core.erred {
+                let outcome = match self.core.present.erred {
                     true => MeteredOutcome::Invalid,
                     false => MeteredOutcome::Ok,
                 };
-                context.front.meter.count(self.core.command, outcome);
+                context.front.meter.count(self.core.present.number, outcome);
                 None
             }
             Step::Call(plan, gather) => {
@@ -427,38 +397,30 @@ impl Core {
         const FIRST_CALLS: usize = 16;
         Self {
             id,
-            protocol: Protocol::Resp2,
-            reply_mode: ReplyMode::On,
-            in_refused_multi: false,
-            closing: false,
+            client: Client::default(),
             limits,
-            output: Vec::new(),
-            written: 0,
-            pending: VecDeque::new(),
-            base: 0,
-            in_flight: 0,
-            asked: 0,
-            held: 0,
-            reserve: limits.output_bytes_max / FIRST_CALLS,
-            next_pages: Vec::new(),
+            output: Output::default(),
+            replies: Replies::default(),
+            calls: Calls::new(limits.output_bytes_max / FIRST_CALLS),
             holds: Holds::default(),
-            part_under_way: None,
+            present: Present::default(),
+            closing: false,
             broken: false,
             stalled: false,
-            commands: 0,
-            command: command::UNKNOWN,
-            erred: false,
         }
     }
 
     /// Queues the reply of a command that makes a call.
     pub(super) fn push_call(&mut self, gather: Gather) -> CallToken {
-        let sequence = self.base.wrapping_add(position(self.pending.len()));
-        let mut pending = Pending::new(gather, self.protocol, self.is_muted());
+        let sequence = self
+            .replies
+            .base
+            .wrapping_add(position(self.replies.pending.len()));
+        let mut pending = Pending::new(gather, self.client.protocol, self.is_muted());
         pending.outstanding = 1;
-        pending.command = Some(self.command);
-        self.held += pending.held;
-        self.pending.push_back(pending);
+        pending.command = Some(self.present.number);
+        self.replies.held += pending.held;
+        self.replies.pending.push_back(pending);
         CallToken::new(sequence)
     }
 
@@ -469,10 +431,10 @@ impl Core {
         scratch: &mut Scratch,
     ) -> Option<(CallToken, Plan)> {
         // The earliest command first: if that has no room, none has.
-        let waiting = self.next_pages.iter().enumerate();
+        let waiting = self.replies.next_pages.iter().enumerate();
         let (place, &sequence) = waiting.min_by_key(|(_, sequence)| self.index_of(**sequence))?;
         let index = self.index_of(sequence);
-        let pending = &self.pending[index];
+        let pending = &self.replies.pending[index];
         let has_room = match (pending.grows(), pending.is_long()) {
             // It is written as it comes, so it is not begun before its turn.
             (_, true) => index == 0 && self.has_room_for_part(),
@@ -482,20 +444,20 @@ impl Core {
         if !has_room {
             return None;
         }
-        self.next_pages.swap_remove(place);
-        let pending = &mut self.pending[index];
-        self.held -= pending.held;
+        self.replies.next_pages.swap_remove(place);
+        let pending = &mut self.replies.pending[index];
+        self.replies.held -= pending.held;
         let plan = match pending.grows() {
             true => Grow::next_call(pending, &context.front.versions, scratch),
             false => pending.next_page(scratch),
         };
-        self.held += pending.held;
+        self.replies.held += pending.held;
         let plan = plan?;
         Some((CallToken::new(sequence), plan))
     }
 
     fn index_of(&self, sequence: u32) -> usize {
-        (sequence.wrapping_sub(self.base) & SEQUENCE_MASK) as usize
+        (sequence.wrapping_sub(self.replies.base) & SEQUENCE_MASK) as usize
     }
 
     fn answer(&mut self, token: CallToken, response: Response) {
@@ -503,13 +465,13 @@ impl Core {
         let index = self.index_of(sequence);
         let bytes = response_bytes(&response);
         // The longest of late counts; it is forgotten slowly.
-        self.reserve = bytes.max(self.reserve - self.reserve / 16);
-        let pending = &mut self.pending[index];
-        self.in_flight -= 1;
-        self.part_under_way = self.part_under_way.filter(|part| *part != token);
-        self.asked -= std::mem::take(&mut pending.asked);
+        self.calls.reserve = bytes.max(self.calls.reserve - self.calls.reserve / 16);
+        let pending = &mut self.replies.pending[index];
+        self.calls.in_flight -= 1;
+        self.calls.part_under_way = self.calls.part_under_way.filter(|part| *part != token);
+        self.calls.asked -= std::mem::take(&mut pending.asked);
         pending.outstanding -= 1;
-        self.held -= pending.held;
+        self.replies.held -= pending.held;
         let after = pending.take(response);
         let kept_in_parts = pending.is_long() || pending.grows();
         if pending.held > self.limits.reply_bytes_max && !kept_in_parts {
@@ -517,10 +479,10 @@ impl Core {
             pending.fail(text, MeteredOutcome::Invalid);
         } else if after == After::NextPage {
             pending.outstanding += 1;
-            self.next_pages.push(sequence);
+            self.replies.next_pages.push(sequence);
         }
         self.holds.answered(sequence, pending.outstanding == 0);
-        self.held += pending.held;
+        self.replies.held += pending.held;
         if index == 0 {
             self.stream();
         }
@@ -529,12 +491,16 @@ impl Core {
     /// Writes the replies whose turn it is: none behind one that cannot be written to its end.
     fn write_complete(&mut self, front: &FrontEnd) {
         while !self.broken
-            && self.pending.front().is_some_and(Pending::is_complete)
-            && let Some(pending) = self.pending.pop_front()
+            && self
+                .replies
+                .pending
+                .front()
+                .is_some_and(Pending::is_complete)
+            && let Some(pending) = self.replies.pending.pop_front()
         {
-            self.held -= pending.held;
-            self.base = self.base.wrapping_add(1);
-            pending.write(&mut self.output, front);
+            self.replies.held -= pending.held;
+            self.replies.base = self.replies.base.wrapping_add(1);
+            pending.write(&mut self.output.bytes, front);
         }
     }
 }
@@ -543,8 +509,12 @@ fn position(at: usize) -> u32 {
     u32::try_from(at).expect("queues and requests are bounded")
 }
 
+#[path = "session_long.rs"]
+mod long;
 #[path = "session_room.rs"]
 mod room;
+#[path = "session_state.rs"]
+mod state;
 
 #[cfg(test)]
 #[path = "session_tests.rs"]

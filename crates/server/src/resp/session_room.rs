@@ -4,19 +4,19 @@
 use argosy_wire::resp::Encoder;
 
 use super::{
-    CallToken, Core, Gather, Limits, PENDING_MAX, Pending, Plan, ReplyMode, SEQUENCE_MASK, Session,
+    CallToken, Core, Gather, Limits, Output, PENDING_MAX, Pending, Plan, ReplyMode, SEQUENCE_MASK,
+    Session,
 };
 use crate::resp::command::Step;
 use crate::resp::front::{Context, FrontEnd};
 use crate::resp::holds::Holding;
-use crate::resp::input::TIGHT_BYTES;
 use crate::resp::pool::Pool;
 
 impl Session {
     /// Ends the connection with the error `text`, and gives all memory back. `false`: there are
     /// replies on their way, among which no error can be put; close it as it is.
     pub fn evict(&mut self, text: &str) -> bool {
-        let idle = self.core.pending.is_empty() && self.output().is_empty();
+        let idle = self.core.replies.pending.is_empty() && self.output().is_empty();
         if idle && !self.core.closing {
             self.core.error(text);
             self.core.closing = true;
@@ -28,20 +28,12 @@ impl Session {
     /// Puts what is kept, if that is little, into buffers of its length.
     pub(super) fn tighten(&mut self, pool: &mut Pool) {
         self.input.tighten(pool);
-        let core = &mut self.core;
-        let rest = core.output.len() - core.written;
-        if rest <= TIGHT_BYTES && core.output.capacity() > 2 * TIGHT_BYTES {
-            let kept = core.output.split_off(core.written);
-            core.written = 0;
-            core.output.clear();
-            pool.take_back(&mut core.output);
-            core.output = kept;
-        }
+        self.core.output.tighten(pool);
     }
 
     /// Bytes that answers are expected to bring that are under way.
     pub(in crate::resp) const fn expected_bytes(&self) -> usize {
-        self.core.in_flight.saturating_mul(self.core.reserve)
+        self.core.calls.expected_bytes()
     }
 
     /// Whether something was received that is not carried out yet, or a reply has another part.
@@ -57,15 +49,14 @@ impl Session {
     /// Whether no request is under way, so that the client has to send something.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.core.in_flight == 0 && self.core.pending.is_empty() && !self.can_go_on()
+        self.core.calls.in_flight == 0 && self.core.replies.pending.is_empty() && !self.can_go_on()
     }
 
     /// The connection is closed: gives back what only it could have used. Answers that come still are
     /// taken, and dropped.
     pub(in crate::resp) fn abandon(&mut self) {
         self.input.clear();
-        self.core.output = Vec::new();
-        self.core.written = 0;
+        self.core.output = Output::default();
         self.core.broken = true;
     }
 
@@ -92,6 +83,24 @@ impl Session {
         core.holds.waits
     }
 
+    /// Bytes of keys and values in replies that wait.
+    #[cfg(test)]
+    pub(in crate::resp) const fn held(&self) -> usize {
+        self.core.replies.held
+    }
+
+    /// Bytes of batches that are being written.
+    #[cfg(test)]
+    pub(in crate::resp) const fn asked(&self) -> usize {
+        self.core.calls.asked
+    }
+
+    /// Whether a request waits for one before it.
+    #[cfg(test)]
+    pub(in crate::resp) const fn waits(&self) -> bool {
+        self.core.holds.waits
+    }
+
     /// The call of `token` was not answered at once, and holds this up until it is.
     pub(in crate::resp) fn hold(&mut self, token: CallToken, holding: Holding) {
         self.core.holds.call(token.sequence(), holding);
@@ -104,74 +113,77 @@ impl Core {
         if self.is_muted() {
             return Step::Replied;
         }
-        if self.pending.is_empty() {
-            write(&mut Encoder::new(&mut self.output, self.protocol));
+        if self.replies.pending.is_empty() {
+            write(&mut Encoder::new(
+                &mut self.output.bytes,
+                self.client.protocol,
+            ));
         } else {
             let mut bytes = Vec::new();
-            write(&mut Encoder::new(&mut bytes, self.protocol));
-            let pending = Pending::new(Gather::Encoded(bytes), self.protocol, false);
-            self.held += pending.held;
-            self.pending.push_back(pending);
+            write(&mut Encoder::new(&mut bytes, self.client.protocol));
+            let pending = Pending::new(Gather::Encoded(bytes), self.client.protocol, false);
+            self.replies.held += pending.held;
+            self.replies.pending.push_back(pending);
         }
         Step::Replied
     }
 
     /// Replies to the present command with an error.
     pub(in crate::resp) fn error(&mut self, text: &str) -> Step {
-        self.erred = true;
+        self.present.erred = true;
         self.reply(|out| out.error(text))
     }
 
     pub(super) fn is_muted(&self) -> bool {
-        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::Skip)
+        matches!(self.client.reply_mode, ReplyMode::Off | ReplyMode::Skip)
     }
 
     /// The call of `token` has a batch of `bytes`. A request has one such call under way at a time.
     pub(super) fn asked(&mut self, token: CallToken, bytes: usize) {
         let index = self.index_of(token.sequence());
-        self.pending[index].asked += bytes;
-        self.asked += bytes;
+        self.replies.pending[index].asked += bytes;
+        self.calls.asked += bytes;
     }
 
     /// The call of `token` is about keys that are held meanwhile.
     pub(super) fn asked_for_keys(&mut self, token: CallToken) {
         let index = self.index_of(token.sequence());
-        self.asked(token, self.pending[index].keys_bytes());
+        self.asked(token, self.replies.pending[index].keys_bytes());
     }
 
     /// Whether another request may be begun.
     pub(super) fn has_room(&self) -> bool {
-        let kept = self.output.len() - self.written + self.held;
-        let idle = kept == 0 && self.pending.is_empty();
-        let bytes = kept.saturating_add(self.in_flight.saturating_mul(self.reserve));
-        idle || (self.in_flight < self.limits.in_flight_max
-            && self.pending.len() < PENDING_MAX
-            && self.asked < self.limits.asked_bytes_max
+        let kept = self.output.len() + self.replies.held;
+        let idle = kept == 0 && self.replies.pending.is_empty();
+        let bytes = kept.saturating_add(self.calls.expected_bytes());
+        idle || (self.calls.in_flight < self.limits.in_flight_max
+            && self.replies.pending.len() < PENDING_MAX
+            && self.calls.asked < self.limits.asked_bytes_max
             && bytes < self.limits.output_bytes_max)
     }
 
     /// Whether the command at `index` of the queue may make another call. The first of the queue
     /// has room for one whole reply, so that there is always one that goes on.
     pub(super) fn has_room_at(&self, index: usize) -> bool {
-        let first_alone = index == 0 && self.in_flight == 0;
+        let first_alone = index == 0 && self.calls.in_flight == 0;
         first_alone
-            || self.in_flight < self.limits.in_flight_max && {
+            || self.calls.in_flight < self.limits.in_flight_max && {
                 let bound = self.limits.output_bytes_max
                     + if index == 0 {
                         self.limits.reply_bytes_max
                     } else {
                         0
                     };
-                let kept = self.output.len() - self.written + self.held;
-                kept.saturating_add(self.in_flight.saturating_mul(self.reserve)) < bound
+                let kept = self.output.len() + self.replies.held;
+                kept.saturating_add(self.calls.expected_bytes()) < bound
             }
     }
 
     /// There is another command.
     pub(in crate::resp) const fn begin_command(&mut self) {
-        self.commands += 1;
-        self.erred = false;
-        self.reply_mode = match self.reply_mode {
+        self.present.count += 1;
+        self.present.erred = false;
+        self.client.reply_mode = match self.client.reply_mode {
             ReplyMode::SkipNext => ReplyMode::Skip,
             ReplyMode::Skip => ReplyMode::On,
             mode => mode,
@@ -181,7 +193,7 @@ impl Core {
     /// The reply of this command.
     pub(in crate::resp) fn pending_of(&mut self, token: CallToken) -> &mut Pending {
         let index = self.index_of(token.sequence());
-        &mut self.pending[index]
+        &mut self.replies.pending[index]
     }
 
     /// The command of `token` makes no further call.
@@ -192,12 +204,12 @@ impl Core {
 
     /// The sequence number of the first reply.
     pub(in crate::resp) const fn base_sequence(&self) -> u32 {
-        self.base & SEQUENCE_MASK
+        self.replies.base & SEQUENCE_MASK
     }
 
     /// Bytes that are to be written.
     pub(in crate::resp) const fn output_bytes(&self) -> usize {
-        self.output.len() - self.written
+        self.output.len()
     }
 
     pub(in crate::resp) const fn limits(&self) -> &Limits {

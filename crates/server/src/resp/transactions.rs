@@ -85,7 +85,7 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// Refuses `command` between a refused `MULTI` and its end. `None`: it is begun as ever.
 pub(super) fn refuse(turn: &mut Turn<'_>, command: &Command) -> Option<Step> {
-    if !turn.core.in_refused_multi {
+    if !turn.core.client.in_refused_multi {
         return None;
     }
     let is_begun = matches!(
@@ -101,19 +101,19 @@ pub(super) fn refusal_of_long(in_refused_multi: bool) -> Option<String> {
 }
 
 fn multi(turn: &mut Turn<'_>) -> Step {
-    turn.core.in_refused_multi = true;
+    turn.core.client.in_refused_multi = true;
     turn.core.error(MULTI_REFUSED)
 }
 
 fn exec(turn: &mut Turn<'_>) -> Step {
-    match std::mem::take(&mut turn.core.in_refused_multi) {
+    match std::mem::take(&mut turn.core.client.in_refused_multi) {
         true => turn.core.error(EXEC_ABORTED),
         false => turn.core.error("ERR EXEC without MULTI"),
     }
 }
 
 fn discard(turn: &mut Turn<'_>) -> Step {
-    match std::mem::take(&mut turn.core.in_refused_multi) {
+    match std::mem::take(&mut turn.core.client.in_refused_multi) {
         true => turn.core.reply(|out| out.simple("OK")),
         false => turn.core.error("ERR DISCARD without MULTI"),
     }

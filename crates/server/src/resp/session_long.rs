@@ -1,0 +1,199 @@
+//! A long value that a session takes in or gives out, part by part; see [`long`](crate::resp::long).
+
+use argosy_engine::long::LongWriter;
+use argosy_engine::{Condition, WriteOptions};
+use argosy_wire::api::{Plan, Scratch};
+
+use super::{CallToken, Core, Session};
+use crate::meter::MeteredOutcome;
+use crate::resp::command;
+use crate::resp::front::{Context, FrontEnd};
+use crate::resp::reply::Gather;
+use crate::resp::strings::set_options;
+use crate::resp::transactions::refusal_of_long;
+
+/// What becomes of a long value's bytes.
+#[derive(Debug)]
+pub(super) struct Intake {
+    /// `None`: they are read past.
+    writer: Option<LongWriter>,
+    token: CallToken,
+    /// It is `SETNX`.
+    setnx: bool,
+}
+
+/// What the session does with what it has received of a long value.
+pub(super) enum Took {
+    /// A part, or the head, is to be written.
+    Call(CallToken, Plan),
+    /// There is not enough of it.
+    Needs,
+    /// A part is being written.
+    Waits,
+    /// It was read past.
+    Went,
+}
+
+impl Core {
+    /// Writes what the first reply has of a long value. It is whole so far, or the connection ends.
+    pub(super) fn stream(&mut self) {
+        match self
+            .replies
+            .pending
+            .front_mut()
+            .map(|first| &mut first.gather)
+        {
+            Some(Gather::Long(long)) => self.broken |= !long.stream(&mut self.output.bytes),
+            Some(Gather::Many(many)) => self.broken |= !many.stream(&mut self.output.bytes),
+            _ => {}
+        }
+        // What has been written is not held any more.
+        if let Some(first) = self.replies.pending.front_mut()
+            && let Gather::Many(many) = &first.gather
+        {
+            self.replies.held -= first.held;
+            first.held = many.held();
+            self.replies.held += first.held;
+        }
+    }
+
+    /// Whether the first reply wants the next part of a long value, read or written, and there is room for it.
+    pub(super) fn wants_part(&self) -> bool {
+        let Some(first) = self.replies.pending.front() else {
+            return false;
+        };
+        let has_room = first.grows() || first.is_long() && self.has_room_for_part();
+        has_room && self.replies.next_pages.contains(&self.base_sequence())
+    }
+
+    /// Whether little is to be written.
+    pub(super) fn has_room_for_part(&self) -> bool {
+        self.output_bytes() < self.limits().output_bytes_max / 2
+    }
+}
+
+impl Session {
+    /// Takes the value in that begins behind the first `bytes` bytes, if it is one that is taken in parts.
+    pub(super) fn begin_long(&mut self, bytes: usize, len: u32, context: &Context<'_>) -> bool {
+        let args = self.input.args_before(bytes);
+        let (name, key) = (args.at(0), args.at(1));
+        let setnx = name.eq_ignore_ascii_case(b"setnx");
+        if self.intake.is_some() || !setnx && !name.eq_ignore_ascii_case(b"set") {
+            return false;
+        }
+        let version = context.front.versions.draw();
+        let writer = LongWriter::new(key, len.into(), version);
+        self.core.begin_command();
+        self.core.present.number = command::number_of(if setnx { b"setnx" } else { b"set" });
+        let token = self.core.push_call(Gather::Taking);
+        let too_long = |error| format!("ERR {error} (not applied)");
+        let refused = refusal_of_long(self.core.client.in_refused_multi);
+        if let Some(text) = refused.or_else(|| writer.as_ref().err().map(too_long)) {
+            self.core
+                .pending_of(token)
+                .fail(text, MeteredOutcome::Invalid);
+        }
+        self.intake = Some(Intake {
+            writer: writer.ok(),
+            token,
+            setnx,
+        });
+        self.input.take_long(bytes);
+        true
+    }
+
+    /// Goes on with the value that is being taken in.
+    pub(super) fn go_on_long(&mut self, scratch: &mut Scratch) -> Took {
+        let Some((left, here)) = self.input.long() else {
+            // The head is not made before the last part is written.
+            let intake = self.intake.as_ref();
+            let waits = intake.is_some_and(|it| self.core.calls.part_under_way == Some(it.token));
+            return if waits { Took::Waits } else { Took::Went };
+        };
+        let Some(intake) = &mut self.intake else {
+            return Took::Went;
+        };
+        let changing = !self.core.holds.is_empty();
+        let pending = self.core.pending_of(intake.token);
+        let waits = pending.outstanding > 1;
+        if pending.has_failed() {
+            intake.writer = None;
+        }
+        let Some(writer) = &mut intake.writer else {
+            let here = here.len();
+            self.input.took_long(here);
+            return match left - here {
+                0 => Took::Went,
+                _ => Took::Needs,
+            };
+        };
+        let bytes = writer.next_bytes().unwrap_or_default();
+        if here.len() < bytes {
+            return Took::Needs;
+        }
+        if waits || changing {
+            self.core.holds.waits = !waits;
+            return Took::Waits;
+        }
+        writer.part(&here[..bytes], &mut scratch.batch);
+        pending.outstanding += 1;
+        self.core.calls.part_under_way = Some(intake.token);
+        let token = intake.token;
+        self.input.took_long(bytes);
+        Took::Call(token, Plan::Write(WriteOptions::default()))
+    }
+
+    /// The value has been taken in, and so have the arguments behind it.
+    pub(super) fn end_long(
+        &mut self,
+        context: &Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<(CallToken, Plan)> {
+        let intake = self.intake.take()?;
+        let batch = &mut scratch.batch;
+        batch.clear();
+        let args = self.input.args().from(0);
+        let options = match set_options(args, batch) {
+            Ok(_) if intake.setnx && self.input.args().len() > 0 => {
+                Err("ERR wrong number of arguments for 'setnx' command".to_owned())
+            }
+            options => options,
+        };
+        let pending = self.core.pending_of(intake.token);
+        match (options, intake.writer) {
+            (Ok(options), Some(writer)) if !pending.has_failed() => {
+                let condition = match intake.setnx {
+                    true => Condition::Absent,
+                    false => options.condition,
+                };
+                pending.gather = match (intake.setnx, options.get) {
+                    (true, _) => Gather::StoredCount,
+                    (_, true) => Gather::Previous,
+                    _ => Gather::Stored,
+                };
+                writer.head(options.expiry, batch);
+                let options = WriteOptions {
+                    condition,
+                    return_previous: options.get,
+                };
+                return Some((intake.token, Plan::Write(options)));
+            }
+            (Err(text), _) => pending.fail(text, MeteredOutcome::Invalid),
+            _ => {}
+        }
+        self.core.let_go(context.front, intake.token);
+        None
+    }
+
+    /// The value, or what comes behind it, cannot be taken in: the reply is the error `text`. `false`: none is being
+    /// taken in.
+    pub(super) fn break_off_long(&mut self, front: &FrontEnd, text: &str) -> bool {
+        let Some(intake) = self.intake.take() else {
+            return false;
+        };
+        let pending = self.core.pending_of(intake.token);
+        pending.fail(text.to_owned(), MeteredOutcome::Invalid);
+        self.core.let_go(front, intake.token);
+        true
+    }
+}
