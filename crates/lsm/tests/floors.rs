@@ -139,7 +139,7 @@ const FENCES: [Fence; 3] = [
             "addresses.rs",
             "contract.rs",
             "replica/places.rs",
-            "settings.rs",
+            "settings/groups.rs",
             "shape.rs",
             "version/mod.rs",
             "version/trees.rs",
