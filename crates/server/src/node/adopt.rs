@@ -47,7 +47,7 @@ impl Follower {
     /// Brings this copy to what `from` has; [`take_adoption`](Self::take_adoption) tells the end.
     pub(crate) fn adopt(&mut self, from: ServerId, context: &Context<'_>) {
         self.adoption = Some(Adoption::Asked { from });
-        context.send(from, self.region, &Message::Adopt);
+        context.send(from, self.copy.region, &Message::Adopt);
     }
 
     /// Whether something is being adopted from `member`, and nothing of it is applied yet.
@@ -67,7 +67,7 @@ impl Follower {
     pub(crate) fn source_failed(&mut self, member: ServerId) {
         if self.adopts_from(member) {
             self.adoption = None;
-            self.arriving = None;
+            self.edits.arriving = None;
             self.unwant_fetches();
         }
     }
@@ -80,7 +80,7 @@ impl Follower {
             self.adoption = None;
         }
         // What was asked of it for something that has ended does not come any more, either.
-        self.fetches.retain(|(from, _), _| *from != member);
+        self.fetching.fetches.retain(|(from, _), _| *from != member);
     }
 
     /// The adoption, once it has ended.
@@ -100,8 +100,8 @@ impl Follower {
         theirs: Vec<u8>,
         context: &Context<'_>,
     ) {
-        let adopted = self.replica.adopt(theirs);
-        let examined = adopted.and_then(|bytes| Ok((self.replica.missing(&bytes)?, bytes)));
+        let adopted = self.copy.replica.adopt(theirs);
+        let examined = adopted.and_then(|bytes| Ok((self.copy.replica.missing(&bytes)?, bytes)));
         let Ok((waiting, bytes)) = examined else {
             return context.reset_link(from, "its checkpoint makes no sense");
         };
@@ -119,7 +119,8 @@ impl Follower {
             // What came and waits for room is not asked for again.
             let held_up = self.postponed.iter();
             let held_up = held_up.filter(|what| matches!(what, Postponed::Put(..)));
-            let under_way = self.fetches.len() + self.to_fetch.len() + held_up.count();
+            let under_way =
+                self.fetching.fetches.len() + self.fetching.to_fetch.len() + held_up.count();
             let (free, idle) = (under_way < FETCHES_MAX, under_way == 0);
             let Some(Adoption::Fetching {
                 from,
@@ -134,7 +135,7 @@ impl Follower {
                 self.fetch(from, part, context);
             } else if idle {
                 // What pointed to something that had not come is missing although it came.
-                let missing = self.replica.missing(bytes).unwrap_or_default();
+                let missing = self.copy.replica.missing(bytes).unwrap_or_default();
                 let Some(part) = missing.first() else {
                     let bytes = std::mem::take(bytes);
                     return self.apply_adopted(from, bytes, context);
@@ -149,13 +150,13 @@ impl Follower {
     /// Applies the checkpoint, now or when the device has room.
     fn apply_adopted(&mut self, from: ServerId, bytes: Vec<u8>, context: &Context<'_>) {
         self.adoption = Some(Adoption::Applying);
-        match self.replica.submit_adopted(&bytes) {
+        match self.copy.replica.submit_adopted(&bytes) {
             Ok(_) => {}
             Err(error) if error.is_full() => {
                 self.adoption = Some(Adoption::Waiting { from, bytes });
             }
             Err(error) => {
-                tracing::error!(region = self.region.0, %error, "cannot adopt");
+                tracing::error!(region = self.copy.region.0, %error, "cannot adopt");
                 self.adoption = None;
                 context.reset_link(from, "its checkpoint cannot be adopted");
             }

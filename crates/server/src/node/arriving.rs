@@ -9,6 +9,7 @@
 //! named for [`KEPT`] goes: on a full device it would be in the way of what frees space. An edit that
 //! comes later fetches what it names.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use argosy_base::{AddressMode, DeviceSegment, Instant, SegmentNumber, ServerId};
@@ -37,6 +38,15 @@ pub(super) struct Shipped {
     pub(super) place: DeviceSegment,
 }
 
+/// Segments that the primary has shipped.
+#[derive(Default)]
+pub(super) struct Arrivals {
+    /// Ship slots whose segments are being written, to be given back when they are.
+    pub(super) storing: BTreeMap<SegmentNumber, u8>,
+    /// Since when nothing has become of segments that have arrived.
+    pub(super) rest: Option<Instant>,
+}
+
 impl Follower {
     /// What takes space, and what waits for it, in words for a report.
     pub(crate) fn space_in_words(&self) -> String {
@@ -46,18 +56,18 @@ impl Follower {
         });
         format!(
             "{}; being written {:?}; waiting for room {:?}; edits {:?}; {:?}",
-            self.replica.space_in_words(),
-            self.storing.keys(),
+            self.copy.replica.space_in_words(),
+            self.arrivals.storing.keys(),
             waits.collect::<Vec<_>>(),
-            self.edits.keys(),
+            self.edits.kept.keys(),
             self.machine
         )
     }
 
     /// Bytes of edits that have arrived and are not applied, and of the one that arrives.
     pub(super) fn unapplied_bytes(&self) -> usize {
-        let kept: usize = self.edits.values().map(|kept| kept.bytes.len()).sum();
-        kept + self.arriving.as_ref().map_or(0, Arriving::bytes)
+        let kept: usize = self.edits.kept.values().map(|kept| kept.bytes.len()).sum();
+        kept + self.edits.arriving.as_ref().map_or(0, Arriving::bytes)
     }
 
     /// A segment was shipped: its bytes lie in the primary's slot.
@@ -72,34 +82,34 @@ impl Follower {
         if slot >= SHIP_SLOTS || len > context.slot_bytes() {
             return context.reset_link(from, "a shipment names no slot");
         }
-        self.arrivals_rest = None;
+        self.arrivals.rest = None;
         let bytes = Buffer::from_slice(context.link(from).read_slot(slot, len));
         match self.take_shipped(shipped, bytes, context) {
             Ok(()) => {
-                self.storing.insert(shipped.segment, slot);
+                self.arrivals.storing.insert(shipped.segment, slot);
             }
             Err(CopyError::Damaged { .. }) => {
                 context.reset_link(from, "a shipped segment is damaged");
             }
             Err(error) => {
                 // It is fetched later if it is still needed; a full device may have room by then.
-                tracing::warn!(region = self.region.0, %error, "a shipped segment was not stored");
-                context.send(from, self.region, &Message::Stored { slot });
+                tracing::warn!(region = self.copy.region.0, %error, "a shipped segment was not stored");
+                context.send(from, self.copy.region, &Message::Stored { slot });
             }
         }
     }
 
     /// Gives up what has arrived and was not named for long.
     pub(super) fn forget_arrivals(&mut self, now: Instant) {
-        let named_soon = self.machine.is_behind() || self.arriving.is_some();
-        if named_soon || self.adoption.is_some() || !self.replica.holds_unnamed() {
-            self.arrivals_rest = None;
+        let named_soon = self.machine.is_behind() || self.edits.arriving.is_some();
+        if named_soon || self.adoption.is_some() || !self.copy.replica.holds_unnamed() {
+            self.arrivals.rest = None;
             return;
         }
-        let since = *self.arrivals_rest.get_or_insert(now);
+        let since = *self.arrivals.rest.get_or_insert(now);
         if now.since(since) >= KEPT {
-            self.arrivals_rest = None;
-            self.replica.forget_unnamed();
+            self.arrivals.rest = None;
+            self.copy.replica.forget_unnamed();
         }
     }
 
@@ -117,20 +127,20 @@ impl Follower {
             place,
             ..
         } = *shipped;
-        let mut shipment = Shipment::new(segment, self.epoch, bytes, checksum, place);
+        let mut shipment = Shipment::new(segment, self.copy.epoch, bytes, checksum, place);
         if !context.settings.mutants.trust_shipments() {
-            shipment.check(self.region)?;
+            shipment.check(self.copy.region)?;
         }
-        if self.replica.addresses() == AddressMode::Rewrite {
+        if self.copy.replica.addresses() == AddressMode::Rewrite {
             let _span = context.ledger().during(Activity::Rewriting);
-            self.replica.rewrite(&mut shipment)?;
+            self.copy.replica.rewrite(&mut shipment)?;
         }
-        self.replica.put(shipment)
+        self.copy.replica.put(shipment)
     }
 
     /// Adds what was rewritten to the node's counters.
     pub(super) fn count_rewritten(&mut self, context: &Context<'_>) {
-        let rewritten = self.replica.take_rewritten();
+        let rewritten = self.copy.replica.take_rewritten();
         let counters = context.telling.counters();
         for (what, more) in [
             (Counted::RewrittenSegments, rewritten.segments),
@@ -151,7 +161,7 @@ impl Follower {
         theirs: AddressMode,
         context: &Context<'_>,
     ) {
-        let own = self.replica.addresses();
+        let own = self.copy.replica.addresses();
         let why = format!(
             "{primary}, the primary, has address mode {theirs}, and this server {own}: all members \
              of a cluster have the same"
@@ -162,6 +172,6 @@ impl Follower {
             damaged: false,
             why: &why,
         };
-        failed.tell(primary, self.region, context);
+        failed.tell(primary, self.copy.region, context);
     }
 }

@@ -4,6 +4,7 @@
 //! asked for, a window at a time: the next half when the last half has come. What does not fit is the other
 //! side's fault, and resets the link.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, ServerId};
@@ -44,6 +45,24 @@ pub(super) struct Kept {
     _share: Option<Share>,
 }
 
+/// Edits that are here and not applied.
+#[derive(Default)]
+pub(super) struct Edits {
+    /// Those that have arrived, encoded; and whether each is a checkpoint.
+    pub(super) kept: BTreeMap<EditSeq, Kept>,
+    /// The next one, of which not all has arrived.
+    pub(super) arriving: Option<Arriving>,
+}
+
+/// What an opening primary gets of this copy.
+#[derive(Default)]
+pub(super) struct Offered {
+    /// An opening primary that wants this copy's checkpoint.
+    pub(super) wanted: Option<ServerId>,
+    /// The checkpoint that it is being sent.
+    pub(super) sending: Option<(ServerId, Sending)>,
+}
+
 impl Follower {
     /// An edit, a checkpoint, or the first bytes of one.
     pub(super) fn begun(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
@@ -70,7 +89,7 @@ impl Follower {
                     seq,
                     to: 0,
                 };
-                context.send(from, self.region, &message);
+                context.send(from, self.copy.region, &message);
             }
             if kind == Kind::Edit {
                 self.step_machine(BackupEvent::Edit { attempt, seq }, context);
@@ -78,10 +97,10 @@ impl Follower {
             return;
         }
         // A checkpoint takes the place of what has not ended.
-        if kind == Kind::Edit && self.arriving.is_some() {
+        if kind == Kind::Edit && self.edits.arriving.is_some() {
             return context.reset_link(from, "an edit came inside another one");
         }
-        self.arriving = None;
+        self.edits.arriving = None;
         let size = usize::try_from(len)
             .ok()
             .filter(|len| *len <= EDIT_BYTES_MAX);
@@ -101,7 +120,7 @@ impl Follower {
         if whole {
             return self.arrived(arriving, context);
         }
-        self.arriving = Some(arriving);
+        self.edits.arriving = Some(arriving);
         self.ask_on(context);
     }
 
@@ -111,7 +130,7 @@ impl Follower {
             matches!(self.adoption, Some(Adoption::Asked { from: asked }) if asked == from);
         match kind {
             Kind::Offer => {
-                adopted || from == self.primary && self.machine.attempt() == Some(attempt)
+                adopted || from == self.copy.primary && self.machine.attempt() == Some(attempt)
             }
             Kind::Edit => self.machine.takes(attempt, seq),
         }
@@ -128,7 +147,7 @@ impl Follower {
         else {
             return;
         };
-        let Some(arriving) = &mut self.arriving else {
+        let Some(arriving) = &mut self.edits.arriving else {
             return;
         };
         if (arriving.from, arriving.attempt) != (from, attempt) {
@@ -142,14 +161,14 @@ impl Follower {
         if arriving.bytes.len() < arriving.len {
             return self.ask_on(context);
         }
-        if let Some(arriving) = self.arriving.take() {
+        if let Some(arriving) = self.edits.arriving.take() {
             self.arrived(arriving, context);
         }
     }
 
     /// Asks for more of what is arriving, when there is memory for it.
     pub(super) fn ask_on(&mut self, context: &Context<'_>) {
-        let Some(arriving) = &mut self.arriving else {
+        let Some(arriving) = &mut self.edits.arriving else {
             return;
         };
         if arriving.share.is_none() {
@@ -172,7 +191,7 @@ impl Follower {
             seq: arriving.seq,
             to: arriving.asked as u64,
         };
-        context.send(arriving.from, self.region, &wanted);
+        context.send(arriving.from, self.copy.region, &wanted);
     }
 
     /// All of it has come.
@@ -196,10 +215,10 @@ impl Follower {
             bytes,
             _share: share,
         };
-        self.edits.insert(seq, kept);
+        self.edits.kept.insert(seq, kept);
         if kind == Kind::Offer {
             self.unwant_fetches();
-            self.replica.expect_checkpoint();
+            self.copy.replica.expect_checkpoint();
             self.step_machine(BackupEvent::Offer { attempt, seq }, context);
         } else {
             self.step_machine(BackupEvent::Edit { attempt, seq }, context);
@@ -208,41 +227,45 @@ impl Follower {
 
     /// Where that is planted: what the arriving edit takes of memory is never given back.
     pub(super) fn keep_share(&mut self) {
-        if let Some(arriving) = &mut self.arriving {
+        if let Some(arriving) = &mut self.edits.arriving {
             std::mem::forget(arriving.share.take());
         }
     }
 
     /// The primary, which opens, wants this copy's version and the ends of its logs.
     pub(super) fn offer_to(&mut self, primary: ServerId, context: &Context<'_>) {
-        self.offering = None;
-        self.offer_wanted = Some(primary);
+        self.offered.sending = None;
+        self.offered.wanted = Some(primary);
         self.offer_on(context);
     }
 
     /// Sends on what an opening primary is offered.
     pub(super) fn offer_on(&mut self, context: &Context<'_>) {
         let memory = context.memory;
-        if let Some(to) = self.offer_wanted.take_if(|_| !memory.sends_enough()) {
-            let Checkpoint { seq, bytes } = self.replica.checkpoint();
+        if let Some(to) = self.offered.wanted.take_if(|_| !memory.sends_enough()) {
+            let Checkpoint { seq, bytes } = self.copy.replica.checkpoint();
             let share = memory.take_to_send(bytes.len());
             let sending = Sending::new(Kind::Offer, 0, seq, Arc::from(bytes), Some(share));
-            self.offering = Some((to, sending));
+            self.offered.sending = Some((to, sending));
         }
-        if let Some((to, sending)) = &mut self.offering {
-            sending.go_on(self.region, *to, context);
+        if let Some((to, sending)) = &mut self.offered.sending {
+            sending.go_on(self.copy.region, *to, context);
             if sending.is_over() {
-                self.offering = None;
+                self.offered.sending = None;
             }
         }
     }
 
     /// The primary, which opens, asks for more of what it is offered.
     pub(super) fn more_wanted(&mut self, from: ServerId, wanted: Wanted, context: &Context<'_>) {
-        if let Some((_, sending)) = self.offering.as_mut().filter(|(member, _)| *member == from)
+        if let Some((_, sending)) = self
+            .offered
+            .sending
+            .as_mut()
+            .filter(|(member, _)| *member == from)
             && let Err(error) = sending.wanted(wanted, context.window_bytes(from))
         {
-            tracing::warn!(from = from.0, region = self.region.0, %error, "a wrong request");
+            tracing::warn!(from = from.0, region = self.copy.region.0, %error, "a wrong request");
             return context.reset_link(from, "more of an edit was asked for than there is");
         }
         self.offer_on(context);

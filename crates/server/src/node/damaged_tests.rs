@@ -15,7 +15,7 @@ use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::copies_tests::{Pair, REGIONS, settings};
-use super::follower::Fetch;
+use super::fetching::Fetch;
 use super::primary::Stage;
 use super::refilling::Unusable;
 use super::region::{Driver, copy_of};
@@ -789,9 +789,11 @@ fn what_a_lost_member_was_asked_for_is_forgotten() {
     };
     let wanted = false;
     for member in [ServerId(1), ServerId(2)] {
-        copy.fetches.insert((member, 0), Fetch { part, wanted });
+        copy.fetching
+            .fetches
+            .insert((member, 0), Fetch { part, wanted });
     }
     copy.source_lost(ServerId(1));
-    let left: Vec<_> = copy.fetches.keys().copied().collect();
+    let left: Vec<_> = copy.fetching.fetches.keys().copied().collect();
     assert_eq!(left, [(ServerId(2), 0)]);
 }

@@ -39,21 +39,21 @@ impl Follower {
 
     /// The copy fails because of `error`: what is stored of it is damaged.
     pub(super) fn fail_for_damage(&mut self, error: &dyn Display, context: &Context<'_>) {
-        if self.failed.is_none() && !self.was_refilled {
-            self.refill = Refill::Possible;
+        if self.health.failed.is_none() && !self.health.was_refilled {
+            self.health.refill = Refill::Possible;
         }
         self.fail(error, context);
     }
 
     /// The copy fails because of `error`. See the module documentation.
     pub(super) fn fail(&mut self, error: &dyn Display, context: &Context<'_>) {
-        if self.failed.is_some() {
+        if self.health.failed.is_some() {
             return;
         }
-        tracing::error!(region = self.region.0, %error, "this copy stops following");
-        self.failed = Some(error.to_string());
-        if self.primary != context.id {
-            context.turn(self.region, role::Event::Failed);
+        tracing::error!(region = self.copy.region.0, %error, "this copy stops following");
+        self.health.failed = Some(error.to_string());
+        if self.copy.primary != context.id {
+            context.turn(self.copy.region, role::Event::Failed);
         }
         if context.settings.mutants.fail_silently() {
             return;
@@ -71,7 +71,7 @@ impl Follower {
                 damaged: self.is_damaged(),
                 why: error,
             };
-            failed.tell(self.primary, self.region, context);
+            failed.tell(self.copy.primary, self.copy.region, context);
         }
     }
 
@@ -88,23 +88,25 @@ impl Follower {
                 attempt,
                 refill: true,
                 ..
-            } if from == self.primary && self.is_damaged() => {
-                self.refill = Refill::Due(attempt);
-                context.wake(self.region);
+            } if from == self.copy.primary && self.is_damaged() => {
+                self.health.refill = Refill::Due(attempt);
+                context.wake(self.copy.region);
             }
-            Message::Prepare { attempt, .. } if from == self.primary => {
+            Message::Prepare { attempt, .. } if from == self.copy.primary => {
                 self.take_refill_back();
                 let failed = Failed {
                     attempt,
                     damaged: self.is_damaged(),
-                    why: &self.failed.as_deref().unwrap_or_default(),
+                    why: &self.health.failed.as_deref().unwrap_or_default(),
                 };
-                failed.tell(from, self.region, context);
+                failed.tell(from, self.copy.region, context);
             }
             Message::Ship { slot, .. } => {
-                context.send(from, self.region, &Message::Stored { slot });
+                context.send(from, self.copy.region, &Message::Stored { slot });
             }
-            Message::Fetched { slot, .. } if self.fetches.remove(&(from, slot)).is_some() => {
+            Message::Fetched { slot, .. }
+                if self.fetching.fetches.remove(&(from, slot)).is_some() =>
+            {
                 context.link(from).free_fetch_slot(slot);
             }
             _ => {}

@@ -9,13 +9,11 @@
 //! opens takes over another member's history is in
 //! [`adopt`](super::adopt).
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{
-    EditSeq, Epoch, Instant, Position, RegionId, Remedy, SegmentNumber, SegmentPart, ServerId,
-    Standing,
+    EditSeq, Epoch, Instant, Position, RegionId, Remedy, SegmentPart, ServerId, Standing,
 };
 use argosy_device::Buffer;
 use argosy_engine::{self as engine, CopyError, CopyEvent, CopyOf, Engine, Progress};
@@ -23,14 +21,15 @@ use argosy_replication::backup::{Backup, BackupAction, BackupEvent};
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::adopt::Adoption;
-use super::arriving::Shipped;
-use super::assembling::{Arriving, Kept};
+use super::arriving::{Arrivals, Shipped};
+use super::assembling::{Edits, Offered};
 use super::context::Context;
 use super::counters::Counted;
+use super::fetching::{Fetch, Fetching};
 use super::link::SHIP_SLOTS;
-use super::refilling::Refill;
+use super::refilling::{CopyHealth, Refill};
 use super::renewing::OwedReport;
-use super::sending::{Sending, Wanted};
+use super::sending::Wanted;
 use super::views::View;
 use super::whole::WholeMark;
 use super::windows::WindowsOf;
@@ -40,17 +39,6 @@ use crate::activity::Activity;
 /// Between two looks at levels that are being built and cannot go on.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// A part that is being fetched.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fetch {
-    pub(super) part: SegmentPart,
-    /// Nothing has made it needless since it was asked for.
-    pub(super) wanted: bool,
-}
-
-/// Parts that are being fetched, by who was asked and the slot of the link to it.
-pub(super) type Fetches = BTreeMap<(ServerId, u8), Fetch>;
-
 /// What found the device full.
 pub(super) enum Postponed {
     /// The edit that is to be applied.
@@ -59,43 +47,31 @@ pub(super) enum Postponed {
     Put(ServerId, SegmentPart, Arc<Buffer>),
 }
 
-/// A passive copy. See the module documentation.
-pub(crate) struct Follower {
+/// The copy as it lies here, and whose copy it is.
+pub(super) struct LocalCopy {
     pub(super) region: RegionId,
     pub(super) epoch: Epoch,
     pub(super) primary: ServerId,
     pub(super) replica: Box<dyn engine::Follower>,
+    /// Whether it is whole.
+    pub(super) mark: WholeMark,
+}
+
+/// A passive copy. See the module documentation.
+pub(crate) struct Follower {
+    pub(super) copy: LocalCopy,
     pub(super) machine: Backup,
     pub(super) actions: Vec<BackupAction>,
-    /// Edits that have arrived and are not applied, encoded; and whether each is a checkpoint.
-    pub(super) edits: BTreeMap<EditSeq, Kept>,
-    /// The next one, of which not all has arrived.
-    pub(super) arriving: Option<Arriving>,
-    /// An opening primary that wants this copy's checkpoint.
-    pub(super) offer_wanted: Option<ServerId>,
-    /// The checkpoint that it is being sent.
-    pub(super) offering: Option<(ServerId, Sending)>,
-    /// What is being fetched, by who was asked and the slot of the link to it.
-    pub(super) fetches: Fetches,
-    /// What is to be fetched when a slot is free, and from whom.
-    pub(super) to_fetch: VecDeque<(ServerId, SegmentPart)>,
-    /// Ship slots whose segments are being written, to be given back when they are.
-    pub(super) storing: BTreeMap<SegmentNumber, u8>,
+    pub(super) edits: Edits,
+    pub(super) offered: Offered,
+    pub(super) fetching: Fetching,
+    pub(super) arrivals: Arrivals,
     pub(super) adoption: Option<Adoption>,
     /// What found the device full, and is tried again at every step.
     pub(super) postponed: Vec<Postponed>,
-    /// Since when nothing has become of segments that have arrived.
-    pub(super) arrivals_rest: Option<Instant>,
     /// The report that is to be made.
     pub(super) owed: Option<OwedReport>,
-    /// Why this copy has stopped following.
-    pub(super) failed: Option<String>,
-    /// Whether it may be refilled.
-    pub(super) refill: Refill,
-    /// It was refilled by this process.
-    pub(super) was_refilled: bool,
-    /// Whether it is whole.
-    pub(super) mark: WholeMark,
+    pub(super) health: CopyHealth,
 }
 
 impl Follower {
@@ -135,70 +111,74 @@ impl Follower {
         mark: WholeMark,
     ) -> Self {
         let machine = Backup::new(replica.edit());
-        Self {
+        let copy = LocalCopy {
             region,
             epoch: view.epoch,
             primary: view.primary,
             replica,
-            machine,
-            actions: Vec::new(),
-            edits: BTreeMap::new(),
-            arriving: None,
-            offer_wanted: None,
-            offering: None,
-            fetches: BTreeMap::new(),
-            to_fetch: VecDeque::new(),
-            storing: BTreeMap::new(),
-            adoption: None,
-            postponed: Vec::new(),
-            arrivals_rest: None,
-            owed: None,
+            mark,
+        };
+        let health = CopyHealth {
             failed: None,
             refill: Refill::No,
             was_refilled: false,
-            mark,
+        };
+        Self {
+            copy,
+            machine,
+            actions: Vec::new(),
+            edits: Edits::default(),
+            offered: Offered::default(),
+            fetching: Fetching::default(),
+            arrivals: Arrivals::default(),
+            adoption: None,
+            postponed: Vec::new(),
+            owed: None,
+            health,
         }
     }
 
     /// Where the copy stands.
     pub(crate) fn position(&self) -> Position {
-        self.replica.position()
+        self.copy.replica.position()
     }
 
     /// The copy itself, for those who describe it.
     pub(crate) fn replica(&self) -> &dyn engine::Follower {
-        &*self.replica
+        &*self.copy.replica
     }
 
     /// Why the copy has stopped following, if it has.
     pub(crate) fn failed(&self) -> Option<&str> {
-        self.failed.as_deref()
+        self.health.failed.as_deref()
     }
 
     /// Edits that wait to be applied, and levels that are being built.
     pub(crate) fn pending(&self) -> usize {
-        let arriving = usize::from(self.arriving.is_some());
-        let building = usize::from(self.replica.is_building());
-        self.edits.len() + arriving + self.storing.len() + building
+        let arriving = usize::from(self.edits.arriving.is_some());
+        let building = usize::from(self.copy.replica.is_building());
+        self.edits.kept.len() + arriving + self.arrivals.storing.len() + building
     }
 
     /// Whether something of it is under way at the device.
     pub(crate) fn is_at_device(&self) -> bool {
-        !self.replica.is_idle() || !self.edits.is_empty() || !self.storing.is_empty()
+        !self.copy.replica.is_idle()
+            || !self.edits.kept.is_empty()
+            || !self.arrivals.storing.is_empty()
     }
 
     /// Whether there is something to move on although nothing more happens.
     pub(crate) fn has_more(&self) -> bool {
-        let asks = self.arriving.is_some() || !self.to_fetch.is_empty();
-        let offers = self.offer_wanted.is_some() || self.offering.is_some();
+        let asks = self.edits.arriving.is_some() || !self.fetching.to_fetch.is_empty();
+        let offers = self.offered.wanted.is_some() || self.offered.sending.is_some();
         let adopts = self.adoption.is_some() || !self.postponed.is_empty();
-        let rests = self.arrivals_rest.is_some();
-        self.failed.is_none() && (self.is_at_device() || asks || offers || adopts || rests)
+        let rests = self.arrivals.rest.is_some();
+        self.health.failed.is_none() && (self.is_at_device() || asks || offers || adopts || rests)
     }
 
     /// Part of a segment, for a member that fetches it; `None` where it is not here.
     pub(crate) fn read(&self, part: SegmentPart) -> Option<Result<Vec<u8>, String>> {
-        match self.replica.read(part) {
+        match self.copy.replica.read(part) {
             Ok(bytes) => Some(Ok(bytes.to_vec())),
             Err(CopyError::Gone { .. }) => None,
             Err(error) => Some(Err(self.note_damage(part.number, &error))),
@@ -212,45 +192,49 @@ impl Follower {
         }
         self.take_refill_back();
         self.forget_fetches();
-        (self.offer_wanted, self.offering) = (None, None);
+        (self.offered.wanted, self.offered.sending) = (None, None);
         self.step_machine(BackupEvent::LinkDown, context);
     }
 
     pub(super) fn forget_fetches(&mut self) {
-        (self.arriving, self.owed) = (None, None);
+        (self.edits.arriving, self.owed) = (None, None);
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
-        self.fetches.clear();
-        self.to_fetch.clear();
-        self.storing.clear();
+        self.fetching.fetches.clear();
+        self.fetching.to_fetch.clear();
+        self.arrivals.storing.clear();
     }
 
     /// The primary begins a new attempt over the same link: slots that are in use stay in use until
     /// what is on its way has come; what has come is given back.
     pub(super) fn begin_again(&mut self, context: &Context<'_>) {
-        (self.arriving, self.owed) = (None, None);
-        (self.offer_wanted, self.offering) = (None, None);
+        (self.edits.arriving, self.owed) = (None, None);
+        (self.offered.wanted, self.offered.sending) = (None, None);
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
         self.unwant_fetches();
-        for (_, slot) in std::mem::take(&mut self.storing) {
-            context.send(self.primary, self.region, &Message::Stored { slot });
+        for (_, slot) in std::mem::take(&mut self.arrivals.storing) {
+            context.send(
+                self.copy.primary,
+                self.copy.region,
+                &Message::Stored { slot },
+            );
         }
     }
 
     /// Forgets what is still to be done: edits, and what waits for room.
     pub(super) fn forget_work(&mut self) {
-        self.edits.clear();
+        self.edits.kept.clear();
         self.postponed.clear();
         self.adoption = None;
     }
 
     /// A message of another member about this region.
     pub(crate) fn handle(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
-        if from != self.primary && is_of_primary(message) {
+        if from != self.copy.primary && is_of_primary(message) {
             return context.reset_link(from, "it speaks as if it were the primary");
         }
-        if self.failed.is_some() && !context.settings.mutants.fail_silently() {
+        if self.health.failed.is_some() && !context.settings.mutants.fail_silently() {
             return self.handle_failed(from, message, context);
         }
         match *message {
@@ -272,17 +256,17 @@ impl Follower {
                 commit,
             } => {
                 if self.machine.attempt() == Some(attempt) {
-                    self.replica.commit(commit);
+                    self.copy.replica.commit(commit);
                 }
                 self.step_machine(BackupEvent::Flush { attempt, range }, context);
             }
             Message::Rest { attempt } => self.step_machine(BackupEvent::Rest { attempt }, context),
             Message::Wake { attempt } => self.step_machine(BackupEvent::Wake { attempt }, context),
-            Message::Commit { commit } => self.replica.commit(commit),
-            Message::Compact { upto } => self.replica.compact(upto),
+            Message::Commit { commit } => self.copy.replica.commit(commit),
+            Message::Compact { upto } => self.copy.replica.compact(upto),
             // Of an attempt that is over: nothing tells any more whether it is of use.
             Message::Ship { attempt, slot, .. } if self.machine.attempt() != Some(attempt) => {
-                context.send(from, self.region, &Message::Stored { slot });
+                context.send(from, self.copy.region, &Message::Stored { slot });
             }
             Message::Ship {
                 segment,
@@ -305,11 +289,15 @@ impl Follower {
                 ref places,
             } => {
                 if self.machine.attempt() == Some(attempt) {
-                    self.replica.learn_places(places);
+                    self.copy.replica.learn_places(places);
                 }
             }
             Message::Fetched { .. } => self.fetched(from, message, context),
-            _ => tracing::warn!(from = from.0, region = self.region.0, "unexpected message"),
+            _ => tracing::warn!(
+                from = from.0,
+                region = self.copy.region.0,
+                "unexpected message"
+            ),
         }
     }
 
@@ -323,7 +311,7 @@ impl Follower {
         else {
             return;
         };
-        let Some(Fetch { part, wanted }) = self.fetches.remove(&(from, slot)) else {
+        let Some(Fetch { part, wanted }) = self.fetching.fetches.remove(&(from, slot)) else {
             return;
         };
         if !wanted {
@@ -343,7 +331,7 @@ impl Follower {
         let bytes = {
             let mut link = context.link(from);
             let bytes = link.read_slot(SHIP_SLOTS + slot, len as usize);
-            let sum = convert::fetched_checksum(self.region, part.number, part.from, bytes);
+            let sum = convert::fetched_checksum(self.copy.region, part.number, part.from, bytes);
             let intact = (sum == checksum).then(|| Arc::new(Buffer::from_slice(bytes)));
             link.free_fetch_slot(slot);
             intact
@@ -376,7 +364,7 @@ impl Follower {
         bytes: Arc<Buffer>,
         context: &Context<'_>,
     ) {
-        match self.replica.put_part(part.number, part.from, &bytes) {
+        match self.copy.replica.put_part(part.number, part.from, &bytes) {
             // Where what it points to has not come, it is still missing when the edit is examined again.
             Ok(()) | Err(CopyError::Unplaced { .. }) => match self.adoption {
                 Some(_) => self.adopt_on(context),
@@ -385,7 +373,7 @@ impl Follower {
             Err(CopyError::Gone { .. }) => self.gone(from, part, context),
             Err(error) if error.is_full() => self.postponed.push(Postponed::Put(from, part, bytes)),
             Err(error) => {
-                tracing::warn!(region = self.region.0, %error, "a fetched part was not taken");
+                tracing::warn!(region = self.copy.region.0, %error, "a fetched part was not taken");
                 context.reset_link(from, "a fetched part does not fit");
             }
         }
@@ -393,8 +381,12 @@ impl Follower {
 
     /// Applies an edit of which nothing is missing, now or when the device has room.
     fn apply(&mut self, seq: EditSeq, context: &Context<'_>) {
-        let bytes = self.edits.get(&seq).map_or(&[][..], |kept| &kept.bytes);
-        match self.replica.submit(bytes) {
+        let bytes = self
+            .edits
+            .kept
+            .get(&seq)
+            .map_or(&[][..], |kept| &kept.bytes);
+        match self.copy.replica.submit(bytes) {
             Ok(_) => {}
             Err(error) if error.is_full() => self.postponed.push(Postponed::Apply(seq)),
             Err(error) => self.fail_by(&error, context),
@@ -416,7 +408,7 @@ impl Follower {
 
     /// Moves storage on. Returns whether anything was done.
     pub(crate) fn step(&mut self, context: &Context<'_>) -> bool {
-        if self.failed.is_some() {
+        if self.health.failed.is_some() {
             return false;
         }
         if let Some(error) = context.world.store.failure() {
@@ -430,15 +422,15 @@ impl Follower {
         self.try_adopted(context);
         self.forget_arrivals(context.now());
         self.count_rewritten(context);
-        let events = match self.replica.step() {
+        let events = match self.copy.replica.step() {
             Ok(events) => events,
             Err(error) => {
                 self.fail_by(&error, context);
                 return true;
             }
         };
-        if self.replica.take_work() {
-            context.wake(self.region);
+        if self.copy.replica.take_work() {
+            context.wake(self.copy.region);
         }
         let made = !events.is_empty();
         if made {
@@ -447,8 +439,12 @@ impl Follower {
         for event in events {
             match event {
                 CopyEvent::SegmentStored(number) => {
-                    if let Some(slot) = self.storing.remove(&number) {
-                        context.send(self.primary, self.region, &Message::Stored { slot });
+                    if let Some(slot) = self.arrivals.storing.remove(&number) {
+                        context.send(
+                            self.copy.primary,
+                            self.copy.region,
+                            &Message::Stored { slot },
+                        );
                     }
                 }
                 CopyEvent::EditApplied(seq) => self.applied(seq, context),
@@ -456,7 +452,7 @@ impl Follower {
                     self.step_machine(BackupEvent::Flushed { range }, context);
                 }
                 CopyEvent::FlushRefused(_) => {
-                    context.reset_link(self.primary, "a flush does not fit");
+                    context.reset_link(self.copy.primary, "a flush does not fit");
                 }
             }
         }
@@ -465,17 +461,17 @@ impl Follower {
 
     /// Does a step of building levels here.
     pub(crate) fn build(&mut self, now: Instant, context: &Context<'_>) -> Progress {
-        if self.failed.is_some() || !self.replica.builds_levels() {
+        if self.health.failed.is_some() || !self.copy.replica.builds_levels() {
             return Progress::default();
         }
         // Nobody can repair it. Where the copy cannot be filled anew, it follows until a build meets the damage.
-        let damaged = self.replica.damaged_only_here();
-        if let Some(level) = damaged.filter(|_| !self.was_refilled) {
+        let damaged = self.copy.replica.damaged_only_here();
+        if let Some(level) = damaged.filter(|_| !self.health.was_refilled) {
             self.fail_for_damage(&level, context);
             return Progress::default();
         }
         let _span = context.ledger().during(Activity::Compaction);
-        let made = match self.replica.build(now) {
+        let made = match self.copy.replica.build(now) {
             Ok(made) => made,
             Err(error) if error.remedy() == Remedy::Repair => {
                 self.fail_for_damage(&error, context);
@@ -486,23 +482,34 @@ impl Follower {
                 true
             }
         };
-        if let Some(upto) = self.replica.take_compacted() {
-            context.send(self.primary, self.region, &Message::Compacted { upto });
+        if let Some(upto) = self.copy.replica.take_compacted() {
+            context.send(
+                self.copy.primary,
+                self.copy.region,
+                &Message::Compacted { upto },
+            );
         }
         Progress {
             made,
-            device: self.replica.is_building(),
+            device: self.copy.replica.is_building(),
             // What waits for room on the device is looked at again.
-            idle_for: self.replica.is_building().then_some(LOOK_AGAIN),
+            idle_for: self.copy.replica.is_building().then_some(LOOK_AGAIN),
         }
     }
 
     fn applied(&mut self, seq: EditSeq, context: &Context<'_>) {
         // A segment that is part of the version is stored, whether or not that was told.
-        let copy = self.replica.stored();
-        let stored = self.storing.extract_if(.., |number, _| copy.holds(*number));
+        let copy = self.copy.replica.stored();
+        let stored = self
+            .arrivals
+            .storing
+            .extract_if(.., |number, _| copy.holds(*number));
         for (_, slot) in stored {
-            context.send(self.primary, self.region, &Message::Stored { slot });
+            context.send(
+                self.copy.primary,
+                self.copy.region,
+                &Message::Stored { slot },
+            );
         }
         if matches!(self.adoption, Some(Adoption::Applying)) {
             self.adoption = Some(Adoption::Done(self.position()));
@@ -521,15 +528,15 @@ impl Follower {
     }
 
     fn carry_out(&mut self, action: BackupAction, context: &Context<'_>) {
-        if self.failed.is_some() {
+        if self.health.failed.is_some() {
             return;
         }
-        let (primary, region) = (self.primary, self.region);
+        let (primary, region) = (self.copy.primary, self.copy.region);
         match action {
             BackupAction::Report { attempt } => self.report(attempt, context),
             BackupAction::Examine { seq } => {
-                let bytes = self.edits.get(&seq).map(|kept| &*kept.bytes);
-                let missing = bytes.and_then(|bytes| self.replica.missing(bytes).ok());
+                let bytes = self.edits.kept.get(&seq).map(|kept| &*kept.bytes);
+                let missing = bytes.and_then(|bytes| self.copy.replica.missing(bytes).ok());
                 let Some(missing) = missing else {
                     return context.reset_link(primary, "an edit is missing");
                 };
@@ -538,7 +545,9 @@ impl Follower {
             }
             BackupAction::Fetch { part } => self.fetch(primary, part, context),
             BackupAction::Apply { seq } => self.apply(seq, context),
-            BackupAction::Forget { seq } => self.edits = self.edits.split_off(&seq.next()),
+            BackupAction::Forget { seq } => {
+                self.edits.kept = self.edits.kept.split_off(&seq.next())
+            }
             BackupAction::SendApplied { seq } => {
                 context.send(primary, region, &Message::Applied { seq });
             }
@@ -550,14 +559,14 @@ impl Follower {
                 context.send(primary, region, &Message::CheckpointWanted { attempt });
             }
             BackupAction::GiveUpArrivals { now } => {
-                self.replica.expect_checkpoint();
+                self.copy.replica.expect_checkpoint();
                 if now {
-                    self.replica.give_up_arrivals();
+                    self.copy.replica.give_up_arrivals();
                 }
             }
-            BackupAction::Release => _ = self.replica.rest(),
+            BackupAction::Release => _ = self.copy.replica.rest(),
             BackupAction::Allocate { attempt } => self.allocate(attempt, context),
-            BackupAction::Persist { range } => self.replica.flush(range),
+            BackupAction::Persist { range } => self.copy.replica.flush(range),
             BackupAction::SendFlushed { range } => {
                 context.send(primary, region, &Message::Flushed { range });
             }

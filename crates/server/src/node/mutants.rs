@@ -79,7 +79,7 @@ impl Follower {
         if !context.settings.mutants.keep_grant() {
             return false;
         }
-        let same = self.replica.windows();
-        same[0].slots[0].access() != 0 && self.replica.detach(same).is_ok()
+        let same = self.copy.replica.windows();
+        same[0].slots[0].access() != 0 && self.copy.replica.detach(same).is_ok()
     }
 }

@@ -49,17 +49,17 @@ impl Follower {
         let world = context.world;
         let marks = Arc::<Marks>::default();
         let service = Service {
-            epoch: self.epoch,
+            epoch: self.copy.epoch,
             observer,
             clock: Some(Arc::clone(&world.clock)),
-            waker: Some(context.waker_of(self.region)),
+            waker: Some(context.waker_of(self.copy.region)),
             marks: Arc::clone(&marks),
         };
-        let mut promoted = self.replica.promote(service)?;
+        let mut promoted = self.copy.replica.promote(service)?;
         Ok(Promotion {
             cut: promoted.cut.take(),
             engine: Arc::new(Serving::new(promoted, marks)),
-            mark: self.mark,
+            mark: self.copy.mark,
         })
     }
 }

@@ -22,7 +22,8 @@ use super::context::Context;
 use super::counters::Counted;
 use super::device_care::DeviceCare;
 use super::failing::Failed;
-use super::follower::{Fetches, Follower};
+use super::fetching::Fetches;
+use super::follower::Follower;
 use super::primary::Stage;
 use super::region::{Driver, Region};
 use super::role;
@@ -151,6 +152,16 @@ impl Refill {
     }
 }
 
+/// Whether the copy follows, and what may be done where it does not.
+pub(super) struct CopyHealth {
+    /// Why this copy has stopped following.
+    pub(super) failed: Option<String>,
+    /// Whether it may be refilled.
+    pub(super) refill: Refill,
+    /// It was refilled by this process.
+    pub(super) was_refilled: bool,
+}
+
 impl Follower {
     /// An empty copy in place of the unusable one. Blocks.
     pub(super) fn begin_anew(
@@ -195,26 +206,26 @@ impl Follower {
         of_region.keep(world)?;
         context.count(Counted::RefilledCopies);
         let mut copy = Self::of(id, &view, replica, mark);
-        copy.was_refilled = true;
-        copy.fetches = std::mem::take(&mut unusable.fetches);
+        copy.health.was_refilled = true;
+        copy.fetching.fetches = std::mem::take(&mut unusable.fetches);
         Ok(copy)
     }
 
     /// What the copy is certain to hold.
     pub(super) fn standing(&self) -> Standing {
-        match self.replica.standing() {
+        match self.copy.replica.standing() {
             Standing::PutBack => Standing::PutBack,
-            _ if self.mark.is_set() => Standing::Whole,
+            _ if self.copy.mark.is_set() => Standing::Whole,
             standing => standing,
         }
     }
 
     /// The primary says that the copy is whole.
     pub(super) fn became_whole(&mut self, store: &Store) {
-        if !self.mark.is_set() {
-            self.mark.set(store);
+        if !self.copy.mark.is_set() {
+            self.copy.mark.set(store);
         }
-        self.replica.become_ordinary();
+        self.copy.replica.become_ordinary();
     }
 
     /// The primary asks for a copy to be refilled that can be used: its history is another one.
@@ -222,38 +233,38 @@ impl Follower {
         self.fail_for_damage(&"its history is not that of its region", context);
         let prepare = Message::Prepare {
             attempt,
-            addresses: self.replica.addresses(),
+            addresses: self.copy.replica.addresses(),
             refill: true,
         };
-        self.handle_failed(self.primary, &prepare, context);
+        self.handle_failed(self.copy.primary, &prepare, context);
     }
 
     /// The link to the primary is gone: what it has asked for may not be safe any more.
     pub(super) fn take_refill_back(&mut self) {
-        self.refill.take_back();
+        self.health.refill.take_back();
     }
 
     /// Whether it is being filled, from the open primary or from a copy that is whole.
     pub(super) fn is_being_filled(&self) -> bool {
-        self.adoption.is_some() || self.arriving.is_some() || !self.edits.is_empty()
+        self.adoption.is_some() || self.edits.arriving.is_some() || !self.edits.kept.is_empty()
     }
 
     /// Whether the copy has failed and is to be refilled.
     pub(super) const fn refill_is_due(&self) -> bool {
-        matches!(self.refill, Refill::Due(_))
+        matches!(self.health.refill, Refill::Due(_))
     }
 
     /// Closes a copy that has failed for damage, and returns what is kept of it.
     pub(super) fn into_unusable(self) -> Unusable {
-        let why = self.failed.unwrap_or_default();
-        let mut unusable = Unusable::damaged(why, self.replica.set_aside());
-        unusable.fetches = self.fetches;
+        let why = self.health.failed.unwrap_or_default();
+        let mut unusable = Unusable::damaged(why, self.copy.replica.set_aside());
+        unusable.fetches = self.fetching.fetches;
         unusable
     }
 
     /// Whether it has failed for damage, and may be refilled.
     pub(super) fn is_damaged(&self) -> bool {
-        self.refill != Refill::No
+        self.health.refill != Refill::No
     }
 }
 
@@ -265,7 +276,7 @@ impl Driver {
             Self::Failed(unusable) if let Refill::Due(attempt) = unusable.refill => {
                 (*unusable, attempt)
             }
-            Self::Backup(copy) if let Refill::Due(attempt) = copy.refill => {
+            Self::Backup(copy) if let Refill::Due(attempt) = copy.health.refill => {
                 (copy.into_unusable(), attempt)
             }
             other => {

@@ -52,11 +52,12 @@ impl Follower {
         else {
             return;
         };
-        if addresses != self.replica.addresses() {
-            return self.refuse_addresses(self.primary, attempt, addresses, context);
+        if addresses != self.copy.replica.addresses() {
+            return self.refuse_addresses(self.copy.primary, attempt, addresses, context);
         }
         // A copy that was begun anew and is still empty has no history.
-        let is_new = self.replica.standing() == Standing::BegunAnew && self.position().is_empty();
+        let is_new =
+            self.copy.replica.standing() == Standing::BegunAnew && self.position().is_empty();
         if refill && !is_new {
             return self.refill_wanted(attempt, context);
         }
@@ -77,13 +78,13 @@ impl Follower {
             at,
             pause: None,
         });
-        context.wake(self.region);
+        context.wake(self.copy.region);
     }
 
     /// Takes the windows back: from now on the primary cannot write to them.
     pub(super) fn revoke_windows(&self, context: &Context<'_>) {
         let logs = context.memory.engine().logs();
-        let region = self.region;
+        let region = self.copy.region;
         for key in (WindowsOf { region, logs }).keys() {
             context.fabric().revoke(key);
         }
@@ -91,12 +92,12 @@ impl Follower {
 
     /// Whether a report is due at `now`.
     pub(crate) fn report_is_due(&self, now: Instant) -> bool {
-        self.failed.is_none() && self.owed.is_some_and(|owed| now >= owed.at)
+        self.health.failed.is_none() && self.owed.is_some_and(|owed| now >= owed.at)
     }
 
     /// How long it is until a report is due, if one is owed.
     pub(crate) fn report_is_due_in(&self, now: Instant) -> Option<Duration> {
-        let owed = self.owed.filter(|_| self.failed.is_none())?;
+        let owed = self.owed.filter(|_| self.health.failed.is_none())?;
         Some(owed.at.since(now))
     }
 
@@ -112,7 +113,7 @@ impl Follower {
             return self.allocate(attempt, context);
         }
         let of_region = WindowsOf {
-            region: self.region,
+            region: self.copy.region,
             logs: context.memory.engine().logs(),
         };
         let world = context.world;
@@ -120,7 +121,7 @@ impl Follower {
             Ok(fresh) => fresh,
             Err(error) => return self.owe(What::Report, attempt, &error, context),
         };
-        if let Err(error) = self.replica.detach(fresh.clone()) {
+        if let Err(error) = self.copy.replica.detach(fresh.clone()) {
             return self.fail_by(&error, context);
         }
         if let Err(error) = of_region.keep(world) {
@@ -128,8 +129,8 @@ impl Follower {
         }
         self.owed = None;
         if let Err(error) = of_region.register(&fresh, context.fabric()) {
-            tracing::error!(region = self.region.0, %error, "a window cannot be offered");
-            return context.reset_link(self.primary, "a window cannot be offered");
+            tracing::error!(region = self.copy.region.0, %error, "a window cannot be offered");
+            return context.reset_link(self.copy.primary, "a window cannot be offered");
         }
         self.send_report(attempt, context);
     }
@@ -141,16 +142,20 @@ impl Follower {
             position,
             standing: self.standing(),
         };
-        context.send(self.primary, self.region, &report);
+        context.send(self.copy.primary, self.copy.region, &report);
     }
 
     /// Takes memory for windows that rest, and tells the primary; later, where there is none now.
     pub(super) fn allocate(&mut self, attempt: u64, context: &Context<'_>) {
-        if let Err(error) = self.replica.wake() {
+        if let Err(error) = self.copy.replica.wake() {
             return self.owe(What::Awake, attempt, &error, context);
         }
         self.owed = None;
-        context.send(self.primary, self.region, &Message::Awake { attempt });
+        context.send(
+            self.copy.primary,
+            self.copy.region,
+            &Message::Awake { attempt },
+        );
     }
 
     /// There is no memory for windows: `what` is due later.
@@ -158,7 +163,7 @@ impl Follower {
         let before = self.owed.and_then(|owed| owed.pause);
         if before.is_none() {
             tracing::warn!(
-                region = self.region.0,
+                region = self.copy.region.0,
                 %error,
                 "there is no memory for windows now: the primary waits, and it is tried again"
             );
@@ -171,6 +176,6 @@ impl Follower {
             pause: Some(pause),
         });
         // A message brought it here as a rule: the next step of the region learns when it is due.
-        context.wake(self.region);
+        context.wake(self.copy.region);
     }
 }
