@@ -15,16 +15,13 @@ use std::time::Duration;
 use argosy_base::{AddressMode, DeviceSegment, Instant, SegmentNumber, ServerId};
 use argosy_device::Buffer;
 use argosy_engine::CopyError;
-use argosy_engine::shipment::Shipment;
 use argosy_wire::message::Message;
 
 use super::assembling::Arriving;
 use super::context::Context;
-use super::counters::Counted;
 use super::failing::Failed;
 use super::follower::{Follower, Postponed};
 use super::link::SHIP_SLOTS;
-use crate::activity::Activity;
 
 /// How long a segment that has arrived waits for its edit while nothing else arrives.
 const KEPT: Duration = Duration::from_secs(1);
@@ -84,7 +81,7 @@ impl Follower {
         }
         self.arrivals.rest = None;
         let bytes = Buffer::from_slice(context.link(from).read_slot(slot, len));
-        match self.take_shipped(shipped, bytes, context) {
+        match self.copy.take_shipped(shipped, bytes, context) {
             Ok(()) => {
                 self.arrivals.storing.insert(shipped.segment, slot);
             }
@@ -110,46 +107,6 @@ impl Follower {
         if now.since(since) >= KEPT {
             self.arrivals.rest = None;
             self.copy.replica.forget_unnamed();
-        }
-    }
-
-    /// Checks a shipped segment, rewrites its pointers where they hold the sender's places, and
-    /// begins to write it.
-    fn take_shipped(
-        &mut self,
-        shipped: &Shipped,
-        bytes: Buffer,
-        context: &Context<'_>,
-    ) -> Result<(), CopyError> {
-        let Shipped {
-            segment,
-            checksum,
-            place,
-            ..
-        } = *shipped;
-        let mut shipment = Shipment::new(segment, self.copy.epoch, bytes, checksum, place);
-        if !context.settings.mutants.trust_shipments() {
-            shipment.check(self.copy.region)?;
-        }
-        if self.copy.replica.addresses() == AddressMode::Rewrite {
-            let _span = context.ledger().during(Activity::Rewriting);
-            self.copy.replica.rewrite(&mut shipment)?;
-        }
-        self.copy.replica.put(shipment)
-    }
-
-    /// Adds what was rewritten to the node's counters.
-    pub(super) fn count_rewritten(&mut self, context: &Context<'_>) {
-        let rewritten = self.copy.replica.take_rewritten();
-        let counters = context.telling.counters();
-        for (what, more) in [
-            (Counted::RewrittenSegments, rewritten.segments),
-            (Counted::RewrittenBytes, rewritten.bytes),
-            (Counted::RewrittenPointers, rewritten.pointers),
-        ] {
-            if more > 0 {
-                counters.add(what, more);
-            }
         }
     }
 

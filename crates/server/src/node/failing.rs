@@ -58,7 +58,7 @@ impl Follower {
         if context.settings.mutants.fail_silently() {
             return;
         }
-        self.revoke_windows(context);
+        self.copy.revoke_windows(context);
         let attempt = self.machine.attempt();
         self.begin_again(context);
         self.forget_work();

@@ -12,11 +12,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{
-    EditSeq, Epoch, Instant, Position, RegionId, Remedy, SegmentPart, ServerId, Standing,
-};
+use argosy_base::{EditSeq, Instant, Position, RegionId, Remedy, SegmentPart, ServerId, Standing};
 use argosy_device::Buffer;
-use argosy_engine::{self as engine, CopyError, CopyEvent, CopyOf, Engine, Progress};
+use argosy_engine::{
+    self as engine, CopyError, CopyEvent, CopyOf, Engine, NotPromoted, Observer, Progress,
+};
 use argosy_replication::backup::{Backup, BackupAction, BackupEvent};
 use argosy_wire::message::{FetchStatus, Message};
 
@@ -27,6 +27,7 @@ use super::context::Context;
 use super::counters::Counted;
 use super::fetching::{Fetch, Fetching};
 use super::link::SHIP_SLOTS;
+use super::local_copy::{LocalCopy, Promotion};
 use super::refilling::{CopyHealth, Refill};
 use super::renewing::OwedReport;
 use super::sending::Wanted;
@@ -45,16 +46,6 @@ pub(super) enum Postponed {
     Apply(EditSeq),
     /// A part that was fetched, and from whom.
     Put(ServerId, SegmentPart, Arc<Buffer>),
-}
-
-/// The copy as it lies here, and whose copy it is.
-pub(super) struct LocalCopy {
-    pub(super) region: RegionId,
-    pub(super) epoch: Epoch,
-    pub(super) primary: ServerId,
-    pub(super) replica: Box<dyn engine::Follower>,
-    /// Whether it is whole.
-    pub(super) mark: WholeMark,
 }
 
 /// A passive copy. See the module documentation.
@@ -136,6 +127,20 @@ impl Follower {
             owed: None,
             health,
         }
+    }
+
+    /// What the copy is certain to hold.
+    pub(super) fn standing(&self) -> Standing {
+        self.copy.standing()
+    }
+
+    /// Turns the copy into a store that serves. Blocks.
+    pub(super) fn promote(
+        self,
+        context: &Context<'_>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Promotion, Box<NotPromoted>> {
+        self.copy.promote(context, observer)
     }
 
     /// Where the copy stands.
@@ -241,7 +246,7 @@ impl Follower {
             Message::Prepare { .. } => self.prepare(message, context),
             Message::Whole { attempt } => {
                 if self.machine.attempt() == Some(attempt) {
-                    self.became_whole(&context.world.store);
+                    self.copy.became_whole(&context.world.store);
                 }
             }
             Message::Adopt => self.offer_to(from, context),
@@ -421,7 +426,7 @@ impl Follower {
         self.try_postponed(context);
         self.try_adopted(context);
         self.forget_arrivals(context.now());
-        self.count_rewritten(context);
+        self.copy.count_rewritten(context);
         let events = match self.copy.replica.step() {
             Ok(events) => events,
             Err(error) => {

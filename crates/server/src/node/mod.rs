@@ -43,6 +43,7 @@ mod keys;
 mod link;
 mod links;
 mod local;
+mod local_copy;
 mod look;
 mod maintenance;
 mod many;

@@ -2,8 +2,6 @@
 
 use argosy_engine::Reach;
 
-use super::context::Context;
-use super::follower::Follower;
 use super::region::{Region, engine_of};
 use crate::service::{Request, Response};
 
@@ -70,16 +68,5 @@ impl Mutants {
         };
         let found = engine.get_within(key, Reach::Device).ok()?;
         Some(Response::Value(found.value))
-    }
-}
-
-impl Follower {
-    /// Where that is planted: finds where the log ends, in windows to which their writer goes on writing.
-    pub(super) fn keeps_grant(&mut self, context: &Context<'_>) -> bool {
-        if !context.settings.mutants.keep_grant() {
-            return false;
-        }
-        let same = self.copy.replica.windows();
-        same[0].slots[0].access() != 0 && self.copy.replica.detach(same).is_ok()
     }
 }

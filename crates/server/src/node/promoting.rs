@@ -4,19 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Instant, Position};
-use argosy_engine::cut::Cut;
-use argosy_engine::{Marks, NotPromoted, Observer, Service};
+use argosy_engine::{NotPromoted, Observer};
 use argosy_replication::primary::Event;
 
 use super::OTHER_PART;
 use super::context::Context;
 use super::counters::Counted;
 use super::follower::Follower;
+use super::local_copy::Promotion;
 use super::primary::{PrimaryDriver, Stage};
 use super::refilling::Unusable;
 use super::role;
-use super::serving::Serving;
-use super::whole::WholeMark;
 
 /// What is to be done in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,40 +26,6 @@ pub(super) enum Due {
     Refill,
     /// The own store is to be closed.
     Close,
-}
-
-/// A copy that has become a store.
-struct Promotion {
-    engine: Arc<Serving>,
-    /// The records that were cut off, if there were any.
-    cut: Option<Cut>,
-    /// What says that the copy is whole.
-    mark: WholeMark,
-}
-
-impl Follower {
-    /// Turns the copy into a store that serves. Blocks.
-    fn promote(
-        self,
-        context: &Context<'_>,
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Result<Promotion, Box<NotPromoted>> {
-        let world = context.world;
-        let marks = Arc::<Marks>::default();
-        let service = Service {
-            epoch: self.copy.epoch,
-            observer,
-            clock: Some(Arc::clone(&world.clock)),
-            waker: Some(context.waker_of(self.copy.region)),
-            marks: Arc::clone(&marks),
-        };
-        let mut promoted = self.copy.replica.promote(service)?;
-        Ok(Promotion {
-            cut: promoted.cut.take(),
-            engine: Arc::new(Serving::new(promoted, marks)),
-            mark: self.copy.mark,
-        })
-    }
 }
 
 impl PrimaryDriver {

@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Instant, RegionId, Standing};
+use argosy_base::{Instant, RegionId};
 use argosy_coordinator::Replication;
-use argosy_device::Store;
 use argosy_engine::catalog::discard_all_cut;
 use argosy_engine::set_aside::SetAside;
 use argosy_engine::{CopyError, CopyOf};
@@ -209,23 +208,6 @@ impl Follower {
         copy.health.was_refilled = true;
         copy.fetching.fetches = std::mem::take(&mut unusable.fetches);
         Ok(copy)
-    }
-
-    /// What the copy is certain to hold.
-    pub(super) fn standing(&self) -> Standing {
-        match self.copy.replica.standing() {
-            Standing::PutBack => Standing::PutBack,
-            _ if self.copy.mark.is_set() => Standing::Whole,
-            standing => standing,
-        }
-    }
-
-    /// The primary says that the copy is whole.
-    pub(super) fn became_whole(&mut self, store: &Store) {
-        if !self.copy.mark.is_set() {
-            self.copy.mark.set(store);
-        }
-        self.copy.replica.become_ordinary();
     }
 
     /// The primary asks for a copy to be refilled that can be used: its history is another one.

@@ -67,10 +67,10 @@ impl Follower {
 
     /// Takes the windows back. Where the log ends is found, and told to the primary, in the background.
     pub(super) fn report(&mut self, attempt: u64, context: &Context<'_>) {
-        if self.keeps_grant(context) {
+        if self.copy.keeps_grant(context) {
             return self.send_report(attempt, context);
         }
-        self.revoke_windows(context);
+        self.copy.revoke_windows(context);
         let at = context.now();
         self.owed = Some(OwedReport {
             what: What::Report,
@@ -79,15 +79,6 @@ impl Follower {
             pause: None,
         });
         context.wake(self.copy.region);
-    }
-
-    /// Takes the windows back: from now on the primary cannot write to them.
-    pub(super) fn revoke_windows(&self, context: &Context<'_>) {
-        let logs = context.memory.engine().logs();
-        let region = self.copy.region;
-        for key in (WindowsOf { region, logs }).keys() {
-            context.fabric().revoke(key);
-        }
     }
 
     /// Whether a report is due at `now`.
@@ -140,7 +131,7 @@ impl Follower {
         let report = Message::Report {
             attempt,
             position,
-            standing: self.standing(),
+            standing: self.copy.standing(),
         };
         context.send(self.copy.primary, self.copy.region, &report);
     }

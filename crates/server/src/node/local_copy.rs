@@ -1,0 +1,136 @@
+//! A passive copy as it lies on this server: its storage, its windows, and whether it is whole.
+
+use std::sync::Arc;
+
+use argosy_base::{AddressMode, Epoch, RegionId, ServerId, Standing};
+use argosy_device::{Buffer, Store};
+use argosy_engine::cut::Cut;
+use argosy_engine::shipment::Shipment;
+use argosy_engine::{self as engine, CopyError, Marks, NotPromoted, Observer, Service};
+
+use super::arriving::Shipped;
+use super::context::Context;
+use super::counters::Counted;
+use super::serving::Serving;
+use super::whole::WholeMark;
+use super::windows::WindowsOf;
+use crate::activity::Activity;
+
+/// The copy as it lies here, and whose copy it is.
+pub(super) struct LocalCopy {
+    pub(super) region: RegionId,
+    pub(super) epoch: Epoch,
+    pub(super) primary: ServerId,
+    pub(super) replica: Box<dyn engine::Follower>,
+    /// Whether it is whole.
+    pub(super) mark: WholeMark,
+}
+
+/// A copy that has become a store.
+pub(super) struct Promotion {
+    pub(super) engine: Arc<Serving>,
+    /// The records that were cut off, if there were any.
+    pub(super) cut: Option<Cut>,
+    /// What says that the copy is whole.
+    pub(super) mark: WholeMark,
+}
+
+impl LocalCopy {
+    /// What the copy is certain to hold.
+    pub(super) fn standing(&self) -> Standing {
+        match self.replica.standing() {
+            Standing::PutBack => Standing::PutBack,
+            _ if self.mark.is_set() => Standing::Whole,
+            standing => standing,
+        }
+    }
+
+    /// The primary says that the copy is whole.
+    pub(super) fn became_whole(&mut self, store: &Store) {
+        if !self.mark.is_set() {
+            self.mark.set(store);
+        }
+        self.replica.become_ordinary();
+    }
+
+    /// Takes the windows back: from now on the primary cannot write to them.
+    pub(super) fn revoke_windows(&self, context: &Context<'_>) {
+        let logs = context.memory.engine().logs();
+        let region = self.region;
+        for key in (WindowsOf { region, logs }).keys() {
+            context.fabric().revoke(key);
+        }
+    }
+
+    /// Checks a shipped segment, rewrites its pointers where they hold the sender's places, and
+    /// begins to write it.
+    pub(super) fn take_shipped(
+        &mut self,
+        shipped: &Shipped,
+        bytes: Buffer,
+        context: &Context<'_>,
+    ) -> Result<(), CopyError> {
+        let Shipped {
+            segment,
+            checksum,
+            place,
+            ..
+        } = *shipped;
+        let mut shipment = Shipment::new(segment, self.epoch, bytes, checksum, place);
+        if !context.settings.mutants.trust_shipments() {
+            shipment.check(self.region)?;
+        }
+        if self.replica.addresses() == AddressMode::Rewrite {
+            let _span = context.ledger().during(Activity::Rewriting);
+            self.replica.rewrite(&mut shipment)?;
+        }
+        self.replica.put(shipment)
+    }
+
+    /// Adds what was rewritten to the node's counters.
+    pub(super) fn count_rewritten(&mut self, context: &Context<'_>) {
+        let rewritten = self.replica.take_rewritten();
+        let counters = context.telling.counters();
+        for (what, more) in [
+            (Counted::RewrittenSegments, rewritten.segments),
+            (Counted::RewrittenBytes, rewritten.bytes),
+            (Counted::RewrittenPointers, rewritten.pointers),
+        ] {
+            if more > 0 {
+                counters.add(what, more);
+            }
+        }
+    }
+
+    /// Where that is planted: finds where the log ends, in windows to which their writer goes on writing.
+    pub(super) fn keeps_grant(&mut self, context: &Context<'_>) -> bool {
+        if !context.settings.mutants.keep_grant() {
+            return false;
+        }
+        let same = self.replica.windows();
+        same[0].slots[0].access() != 0 && self.replica.detach(same).is_ok()
+    }
+
+    /// Turns the copy into a store that serves. Blocks.
+    pub(super) fn promote(
+        self,
+        context: &Context<'_>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Promotion, Box<NotPromoted>> {
+        let world = context.world;
+        let marks = Arc::<Marks>::default();
+        let service = Service {
+            epoch: self.epoch,
+            observer,
+            clock: Some(Arc::clone(&world.clock)),
+            waker: Some(context.waker_of(self.region)),
+            marks: Arc::clone(&marks),
+        };
+        let mut promoted = self.replica.promote(service)?;
+        Ok(Promotion {
+            cut: promoted.cut.take(),
+            engine: Arc::new(Serving::new(promoted, marks)),
+            mark: self.mark,
+        })
+    }
+}
