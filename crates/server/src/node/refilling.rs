@@ -342,8 +342,8 @@ impl DeviceCare {
         }
     }
 
-    /// Ends the [quarantine](Store::quarantine) once every copy that could not be read when the device was opened has
-    /// been begun anew.
+    /// Ends the [quarantine](argosy_device::Store::quarantine) once every copy that could not be read when the device
+    /// was opened has been begun anew.
     pub(super) fn end_quarantine(&self, context: &Context<'_>) {
         let store = &context.world.store;
         let cannot_be_read = |region: &Arc<Region>| match &*region.driver() {
