@@ -267,9 +267,9 @@ impl Db {
         marked.map_err(Error::NotDurable)
     }
 
-    /// Runs a full compaction: merges everything into one level, drops what is overwritten or deleted, and waits for
-    /// it. Worth its while after much was deleted, or before much is read; the store merges by itself as it has to.
-    /// Writes go on meanwhile, and make it take longer.
+    /// Runs a full compaction: all data is merged into one level, without the entries that were overwritten or
+    /// deleted. Returns when that is done. It helps after many deletes, or before many reads. The store also compacts
+    /// by itself, as necessary. Writes continue meanwhile, and prolong the compaction.
     ///
     /// # Errors
     /// [`Error::Busy`] where the device is full: what was asked for goes on as far as there is room.

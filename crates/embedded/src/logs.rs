@@ -1,9 +1,9 @@
-//! The thread that makes the logs of a store durable, whatever the background thread is at: a merge holds up no write
-//! that waits for the device.
+//! The thread that makes the logs of a store durable. It does not depend on the background thread, so no merge delays a
+//! write that waits for the device.
 //!
-//! One flush is under way at a time, and what is written while one is goes with the next: so a write waits for two
-//! syncs at most. When nothing is left it sleeps for as long as the engine says: until the next flush is due, or, once
-//! the windows rest, until something is appended.
+//! One flush runs at a time. The next one covers all writes that came meanwhile, so a write waits for two syncs at
+//! most. With nothing left to do, the thread sleeps until the next flush is due or, when the windows rest, until the
+//! next append.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use argosy_lsm::Lsm;
 use crate::pace::{Pace, SLEEP_MAX};
 use crate::stepper::Ending;
 
-/// The thread: makes the logs of `engine` durable until it is told to stop, or a step fails.
+/// Runs the thread: makes the logs of `engine` durable until `pace` stops it, or a step fails.
 pub(crate) fn make_durable(engine: &Lsm, pace: &Pace) {
     let panicked = EngineError::Closed("the thread of the logs panicked");
     let mut ending = Ending::new(pace, panicked);

@@ -71,7 +71,7 @@ impl std::fmt::Debug for Resident {
     }
 }
 
-/// The background thread: steps `engine` until it is told to stop, or a step fails.
+/// Runs the background thread: steps `engine` until `pace` stops it, or a step fails.
 pub(crate) fn background(engine: &Lsm, pace: &Pace, chores: &Chores) {
     let panicked = EngineError::Closed("the background thread panicked");
     let mut ending = Ending::new(pace, panicked);

@@ -247,12 +247,12 @@ pub struct StorageSection {
     pub flush_interval: TimeSpan,
     /// Threads that flush, merge and look after regions, each one region at a time.
     pub background_threads: NonZeroUsize,
-    /// How what is stored is looked at.
+    /// How often, and how fast, stored data is scrubbed.
     #[serde(flatten)]
     pub scrub: ScrubKeys,
 }
 
-/// Of [`StorageSection`], where values lie.
+/// The keys of [`StorageSection`] about the place of values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct ValueKeys {
@@ -275,7 +275,7 @@ impl Default for ValueKeys {
     }
 }
 
-/// Of [`StorageSection`], how what is stored is looked at.
+/// The keys of [`StorageSection`] about scrubbing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ScrubKeys {

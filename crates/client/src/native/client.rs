@@ -180,9 +180,9 @@ impl Client {
         self.maintain(Maintenance::Flush)
     }
 
-    /// A full compaction: merges each region into one level, and drops what is overwritten or deleted; returns once
-    /// every member has that. It reads and writes all that there is: give it a [deadline](Self::with_deadline) to
-    /// match, or ask again.
+    /// Runs a full compaction: each region is merged into one level, without the entries that were overwritten or
+    /// deleted. Returns when every member has the result. It reads and writes all data: give it a long
+    /// [deadline](Self::with_deadline), or ask again.
     ///
     /// # Errors
     /// As [`make_durable`](Self::make_durable); [`ClientError::Unavailable`] where a device is full.
