@@ -11,7 +11,7 @@ use crate::budget;
 use crate::check::{Bound, When};
 use crate::compare::Comparison;
 use crate::coverage::EXPIRIES_READ;
-use crate::full::Recovery;
+use crate::full::{self, Recovery};
 use crate::load::{Expect, Wrong};
 use crate::objects::ObjectKey;
 use crate::plan::SERVERS;
@@ -212,7 +212,9 @@ impl<'r> Ending<'r> {
             match found {
                 Ok(()) => return Ok(()),
                 Err(wrong) if self.run.cluster.now().since(begin) > REST_WITHIN => {
-                    return Err(wrong);
+                    let bytes = self.run.plan.engine.layout.segment_bytes;
+                    let words = full::space_in_words(&self.run.cluster, bytes);
+                    return Err(format!("{wrong}\n{words}"));
                 }
                 Err(_) => {}
             }

@@ -71,6 +71,12 @@ impl Outbox {
         news
     }
 
+    /// Whether nothing waits: neither a segment nor news, such as edits that were held back behind the last segment.
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.lock();
+        state.segments.is_empty() && state.news.is_empty()
+    }
+
     /// The oldest segment that waits. It stays until [`shipped`](Self::shipped).
     pub(crate) fn segment(&self) -> Option<SealedSegment> {
         self.lock().segments.front().cloned()
@@ -112,5 +118,37 @@ impl Observer for Outbox {
 
     fn edit_committed(&self, edit: &EditNotice) {
         self.lock().news.edits.push(edit.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use argosy_base::{DeviceSegment, EditSeq, SegmentNumber};
+    use argosy_device::Buffer;
+
+    use super::*;
+
+    #[test]
+    fn an_edit_that_was_held_back_still_waits_when_the_last_segment_is_gone() {
+        let outbox = Outbox::new(true);
+        assert!(outbox.is_empty());
+        assert!(outbox.segment_built(&SealedSegment {
+            number: SegmentNumber(1),
+            bytes: Arc::new(Buffer::from_slice(&[0; 4096])),
+            checksum: 0,
+            place: DeviceSegment(1),
+        }));
+        outbox.edit_committed(&EditNotice {
+            seq: EditSeq(1),
+            bytes: Arc::default(),
+            log_places: Arc::default(),
+        });
+        assert!(outbox.take().is_empty(), "the segment goes first");
+        outbox.shipped();
+        assert!(!outbox.is_empty());
+        assert_eq!(outbox.take().edits.len(), 1);
+        assert!(outbox.is_empty());
     }
 }

@@ -296,7 +296,7 @@ impl PrimaryDriver {
             || !self.actions.is_empty()
             || self.offering.has_more()
             || self.attachments.is_under_way()
-            || self.outbox.segment().is_some()
+            || !self.outbox.is_empty()
     }
 
     /// Writes everything appended to every attached backup.
