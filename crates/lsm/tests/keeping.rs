@@ -1,4 +1,4 @@
-//! What is written to the levels stays in memory, while there is room; what is given away does not.
+//! What is written to the levels and to the medium log stays in memory, while there is room; what is given away does not.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use argosy_device::Crash;
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store, WriteBatch, WriteOptions};
-use argosy_lsm::Lsm;
+use argosy_lsm::{Lsm, Settings};
 use common::counting::Counting;
 use common::{Machine, tiny};
 
@@ -20,7 +20,10 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 fn opened(cache_bytes: usize) -> (Machine, Arc<Counting>, Lsm) {
-    let settings = tiny().with(|of| of.cache_bytes = cache_bytes);
+    opened_with(tiny().with(|of| of.cache_bytes = cache_bytes))
+}
+
+fn opened_with(settings: Settings) -> (Machine, Arc<Counting>, Lsm) {
     let mut machine = Machine::new(settings, 512, 1);
     let engine = machine.open();
     engine.close().unwrap();
@@ -86,4 +89,37 @@ fn what_has_no_room_is_not_kept() {
     let stats = engine.stats().cache;
     assert!(stats.bytes + stats.pinned_bytes <= stats.budget);
     assert!(read(&device, &engine, 0) > 0);
+}
+
+/// Medium values lie in segments of their own until they come to the last level.
+#[test]
+fn medium_values_are_read_without_the_device_until_their_segments_go() {
+    let settings = tiny().with(|of| {
+        of.cache_bytes = 8 << 20;
+        of.memtables.bytes = 16 << 10;
+        of.layout.segment_bytes = 32 << 10;
+        of.values.small_bytes = 4;
+        of.levels.growth_factor = 2;
+    });
+    let (mut machine, device, engine) = opened_with(settings);
+    let mut apart = 0;
+    for round in 0..6 {
+        write(&mut machine, &engine, round);
+        let lies_apart = engine.stats().medium.log_segments;
+        apart = apart.max(lies_apart);
+        assert_eq!(
+            read(&device, &engine, round),
+            0,
+            "{lies_apart} segments lie apart"
+        );
+    }
+    assert!(apart > 0, "no value was put apart");
+    while machine.device.in_flight() > 0 {
+        machine.step(&engine);
+    }
+    let stats = engine.stats();
+    let medium = stats.medium.log_segments as u64 * (32 << 10);
+    let most = (levels_bytes(&engine) + medium) * 3 / 2;
+    let kept = stats.cache.bytes;
+    assert!(kept > 0 && kept <= most, "{kept} bytes of {most}");
 }

@@ -6,8 +6,8 @@
 //! (CLOCK-Pro with ghosts, by `quick_cache`). Entries name their segment by region and number;
 //! numbers are never used twice, so entries of freed segments that stay only take room: they age.
 //!
-//! While there is room, builds put the leaves in that they have written, and those of a segment that is given
-//! away are taken out: see `compaction/build.rs` and `storage/segment.rs`. What room is left then, bytes of the large
+//! While there is room, builds put the leaves and the pages of medium segments in that they have written, and those of a
+//! segment that is given away are taken out: see `compaction/build.rs` and `segments/mod.rs`. What room is left then, bytes of the large
 //! log have that were flushed (`flushed.rs`).
 //!
 //! Readers are *pinned* as long as they fit: they stay with their segments and are never looked up,
@@ -47,7 +47,7 @@ const SHARD_BYTES_MIN: usize = 4 << 20;
 /// What an entry costs in the cache's own tables.
 const OVERHEAD_BYTES: usize = 128;
 /// What is in front of shared bytes: two counters.
-const COUNTERS_BYTES: usize = 16;
+pub(crate) const COUNTERS_BYTES: usize = 16;
 /// The budget is divided between pins and entries in parts of this size: few enough that the line
 /// is seldom moved.
 const PARTS: usize = 16;
@@ -105,6 +105,16 @@ impl CacheKey {
             region: name.region,
             segment: name.number,
             leaf: u32::try_from(index).expect("a segment has fewer leaves than bytes"),
+        }
+    }
+
+    /// Of the page of the medium segment `name` that begins at `offset`.
+    #[must_use]
+    pub(crate) const fn page(name: SegmentName, offset: u32) -> Self {
+        Self::Node {
+            region: name.region,
+            segment: name.number,
+            offset,
         }
     }
 

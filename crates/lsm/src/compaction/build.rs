@@ -9,7 +9,7 @@
 //!
 //! 1. Finished segments are offered to the observer, in order, until it refuses one, and their
 //!    writes are asked for. A segment's bytes are let go when both are done; where the cache has room left,
-//!    its leaves stay in memory, since what was written last is likely to be read.
+//!    its leaves, or pages of medium values, stay in memory, since what was written last is likely to be read.
 //! 2. Unless `HELD_MAX` finished segments are still held, pairs are merged into the present
 //!    segment, about `step_bytes` of them. A full segment takes a place on the device, and its write
 //!    is submitted.
@@ -94,13 +94,22 @@ struct Held {
 }
 
 impl Held {
-    /// Opens the segment's reader, and puts its leaves into `cache`, if that has room left for all of them and
-    /// the reader is pinned there: by it they are found again when the segment is given away.
+    /// Puts what readers look for in the segment into `cache`, if that has room left for all of it.
+    fn stay_in(&self, cache: &Arc<NodeCache>) {
+        let has_room = || cache.makes_room(self.sealed.bytes.len());
+        match self.form {
+            Form::SelfContained if has_room() => self.keep_leaves(cache),
+            Form::Medium if has_room() => {
+                self.stored.keep_pages(self.name, &self.sealed.bytes, cache);
+            }
+            _ => {}
+        }
+    }
+
+    /// Opens the segment's reader, and puts its leaves into `cache`, if the reader is pinned there: by it they are
+    /// found again when the segment is given away.
     fn keep_leaves(&self, cache: &Arc<NodeCache>) {
         let SealedSegment { number, bytes, .. } = &self.sealed;
-        if self.form != Form::SelfContained || !cache.makes_room(bytes.len()) {
-            return;
-        }
         let key = CacheKey::reader(self.name.region, *number);
         let len = u32::try_from(bytes.len()).expect("a segment has at most 2 MiB");
         let open = |_: &StoredSegment| SegmentReader::open(self.name, len, &**bytes);
@@ -297,7 +306,7 @@ impl<S: Source> Build<S> {
                 _ => break,
             }
             if let Some(cache) = tools.cache {
-                front.keep_leaves(cache);
+                front.stay_in(cache);
             }
             self.held.pop_front();
             moved = true;

@@ -86,13 +86,15 @@ impl MediumRef<'_> {
         value.ok().map(<[u8]>::to_vec)
     }
 
-    /// Keeps `value`, for which `bytes`, its pages, were read. The page itself is kept where it was read a moment ago,
-    /// too: then a reader goes through its values in order. Otherwise its other values belong to unrelated keys, and
-    /// would only take its room.
+    /// Keeps `value`, for which `bytes`, its pages, were read. The page itself is kept where `cache` has room to spare,
+    /// and where it was read a moment ago, too: then a reader goes through its values in order. Otherwise its other
+    /// values belong to unrelated keys, and would only take its room.
     pub(crate) fn keep(&self, value: &[u8], bytes: &[u8], cache: &NodeCache) {
         let page = self.pages().and_then(|pages| page_key(self.name, &pages));
         match page {
-            Some(key) if cache.is_read_again(key) => cache.keep_page(key, bytes.into()),
+            Some(key) if cache.has_room(bytes.len()) || cache.is_read_again(key) => {
+                cache.keep_page(key, bytes.into());
+            }
             _ => cache.keep_value(self.value_key(), value.into()),
         }
     }
@@ -100,9 +102,5 @@ impl MediumRef<'_> {
 
 /// The key of a page in the cache; `None` for more than one.
 pub(crate) fn page_key(name: SegmentName, pages: &Range<u32>) -> Option<CacheKey> {
-    (pages.end - pages.start <= PAGE_BYTES).then_some(CacheKey::Node {
-        region: name.region,
-        segment: name.number,
-        offset: pages.start,
-    })
+    (pages.end - pages.start <= PAGE_BYTES).then(|| CacheKey::page(name, pages.start))
 }

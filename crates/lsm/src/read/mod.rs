@@ -84,7 +84,7 @@ pub struct FilterCounts {
     pub entered: AtomicU64,
     /// Bytes of the leaves in which they began that had to come from the device.
     pub fetched_bytes: AtomicU64,
-    /// Values that were looked for in the medium log.
+    /// Looks at values of the medium log, in the time of those that found them in the cache.
     pub followed: AtomicU64,
     /// Wakes the background for what is counted.
     pub(crate) rouser: Rouser,
@@ -108,9 +108,9 @@ impl FilterCounts {
         self.add(&self.fetched_bytes, bytes);
     }
 
-    /// Counts a value that was looked for in the medium log.
-    pub(crate) fn count_followed(&self) {
-        self.add(&self.followed, 1);
+    /// Counts a value of the medium log that was found in the time of so many `looks` at the cache.
+    pub(crate) fn count_followed(&self, looks: u64) {
+        self.add(&self.followed, looks);
     }
 
     #[inline]

@@ -328,7 +328,7 @@ impl Batch<'_> {
         let record = medium::record_len(wanted.value_len as usize);
         let read = self.together.part(page.part, at.offset(), record)?;
         let (_, medium) = self.view.medium_value(wanted)?;
-        self.reading.filters.count_followed();
+        self.reading.filters.count_followed(1);
         let value = match read.bytes {
             Ok(record) => medium::value_in(medium.name, at.offset(), wanted.key, record),
             Err(error) => Err(LevelError::Device(error.clone())),

@@ -13,6 +13,9 @@ use crate::names::{Lasting, LevelError, OwnedEntry};
 use crate::segments::fetch::{Fetch, Fetched};
 use crate::version::{LevelEntry, LogEntry, Version};
 
+/// Looks at medium values that are in the cache, in the time of one at the device.
+const FETCHED_LOOKS: u64 = 32;
+
 impl Reading {
     /// What the cache knows the value at `at` by.
     pub(crate) const fn value_key(&self, at: Pointer) -> CacheKey {
@@ -82,7 +85,7 @@ impl ReadView {
         match self.medium_value(wanted) {
             Some((_, medium)) => {
                 let value = medium.cached(&reading.cache)?;
-                reading.filters.count_followed();
+                reading.filters.count_followed(1);
                 Some(value)
             }
             None => self.cached_large_value(wanted, reading),
@@ -134,8 +137,12 @@ impl ReadView {
                 stored: &entry.stored,
                 fetch,
             };
+            if let Some(value) = medium.cached(&reading.cache) {
+                reading.filters.count_followed(1);
+                return Ok(value);
+            }
             let value = medium.read(&source, Some(&reading.cache))?;
-            reading.filters.count_followed();
+            reading.filters.count_followed(FETCHED_LOOKS);
             return Ok(value);
         }
         if let Some(value) = self.cached_large_value(wanted, reading) {

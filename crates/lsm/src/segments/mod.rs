@@ -20,9 +20,10 @@ use argosy_device::{BegunRead, Buffer, DeviceError, SegmentHandle, Store, Ticket
 use parking_lot::Mutex;
 
 use crate::cache::flushed::FlushedParts;
-use crate::cache::{CacheKey, NodeCache, Pin};
+use crate::cache::{COUNTERS_BYTES, CacheKey, NodeCache, Pin};
+use crate::level::medium::PAGE_BYTES;
 use crate::level::{ReadAt, SegmentReader};
-use crate::names::LevelError;
+use crate::names::{LevelError, SegmentName};
 
 /// See the module documentation.
 pub struct StoredSegment {
@@ -35,6 +36,8 @@ pub struct StoredSegment {
     writes: Mutex<Vec<Ticket>>,
     /// Index and filter of a level segment, once they have been asked for and if they found room.
     reader: OnceLock<Pinned>,
+    /// The pages of a medium segment that stayed in memory when it was built.
+    pages: OnceLock<KeptPages>,
     /// What stays in memory of a log segment that was flushed.
     flushed: OnceLock<Arc<FlushedParts>>,
     /// An edit since the opening took keys of it away.
@@ -48,13 +51,28 @@ struct Pinned {
     room: Pin,
 }
 
+/// Pages of a medium segment that its build put into the cache.
+struct KeptPages {
+    cache: Arc<NodeCache>,
+    name: SegmentName,
+    /// Bytes of all pages.
+    len: u32,
+}
+
 impl Drop for StoredSegment {
-    /// A segment that is given away leaves no leaves behind: their room is that of the leaves to come.
+    /// A segment that is given away leaves neither leaves nor pages behind: their room is that of those to come.
     fn drop(&mut self) {
-        let handle = self.handle.get_mut();
-        if let (Some(Pinned { reader, room }), Some(_)) = (self.reader.get(), handle) {
+        if self.handle.get_mut().is_none() {
+            return;
+        }
+        if let Some(Pinned { reader, room }) = self.reader.get() {
             for leaf in 0..reader.leaves() {
                 room.cache().forget(CacheKey::leaf(reader.name(), leaf));
+            }
+        }
+        if let Some(KeptPages { cache, name, len }) = self.pages.get() {
+            for offset in (0..*len).step_by(PAGE_BYTES as usize) {
+                cache.forget(CacheKey::page(*name, offset));
             }
         }
     }
@@ -81,6 +99,7 @@ impl StoredSegment {
             handle: Mutex::new(Some(handle)),
             writes: Mutex::default(),
             reader: OnceLock::new(),
+            pages: OnceLock::new(),
             flushed: OnceLock::new(),
             cut: AtomicBool::new(false),
         })
@@ -100,6 +119,7 @@ impl StoredSegment {
             handle: Mutex::default(),
             writes: Mutex::default(),
             reader: OnceLock::new(),
+            pages: OnceLock::new(),
             flushed: OnceLock::new(),
             cut: AtomicBool::new(false),
         })
@@ -174,6 +194,24 @@ impl StoredSegment {
     ) {
         let parts = || Arc::new(FlushedParts::new(cache));
         self.flushed.get_or_init(parts).keep(offset, bytes, window);
+    }
+
+    /// Puts the pages of the medium segment `name`, whose bytes these are, into `cache`.
+    pub(crate) fn keep_pages(&self, name: SegmentName, bytes: &[u8], cache: &Arc<NodeCache>) {
+        let mut offset = 0;
+        for page in bytes.chunks(PAGE_BYTES as usize) {
+            // With the counters in front of it a whole page would take the allocator's next size.
+            let (kept, end) = page.split_at(page.len() - COUNTERS_BYTES.min(page.len()));
+            let page = if end.iter().all(|byte| *byte == 0) {
+                kept
+            } else {
+                page
+            };
+            cache.keep_page(CacheKey::page(name, offset), page.into());
+            offset += PAGE_BYTES;
+        }
+        let (cache, len) = (Arc::clone(cache), offset);
+        self.pages.get_or_init(|| KeptPages { cache, name, len });
     }
 
     /// Whether byte `offset` of what was written is in memory.

@@ -11,8 +11,8 @@
 //! frozen for the bytes of their logs.) L1 is merged in parts, and each part makes the runs shorter. So that a merge
 //! does not stop halfway for that, the number is not raised again before L1 has fewer than `l1_runs`.
 //!
-//! A value in the medium log costs a second look, in the cache or at the device. Those looks trigger the
-//! merges that put all values in place that are in the medium log then, in the same way.
+//! A value in the medium log costs a second look, in the cache or, at 32 times its price, at the device. Those looks
+//! trigger the merges that put all values in place that are in the medium log then, in the same way.
 
 use std::sync::atomic::Ordering;
 
@@ -31,8 +31,8 @@ const LOOK_BYTES: u64 = 16;
 /// device counts with its bytes, too.
 const LEAF_LOOKS: u64 = 32;
 
-/// Bytes that are merged in the time of a look at a medium value, in the cache or not.
-const VALUE_BYTES: u64 = 1 << 10;
+/// Bytes that are merged in the time of a look at a medium value that is in the cache.
+const VALUE_BYTES: u64 = 256;
 
 /// See the module documentation.
 #[derive(Debug, Default)]
