@@ -68,7 +68,7 @@ impl Follower {
         if self.adopts_from(member) {
             self.adoption = None;
             self.edits.arriving = None;
-            self.unwant_fetches();
+            self.fetching.unwant();
         }
     }
 
@@ -80,7 +80,7 @@ impl Follower {
             self.adoption = None;
         }
         // What was asked of it for something that has ended does not come any more, either.
-        self.fetching.fetches.retain(|(from, _), _| *from != member);
+        self.fetching.forget_member(member);
     }
 
     /// The adoption, once it has ended.
@@ -119,8 +119,7 @@ impl Follower {
             // What came and waits for room is not asked for again.
             let held_up = self.postponed.iter();
             let held_up = held_up.filter(|what| matches!(what, Postponed::Put(..)));
-            let under_way =
-                self.fetching.fetches.len() + self.fetching.to_fetch.len() + held_up.count();
+            let under_way = self.fetching.parts() + held_up.count();
             let (free, idle) = (under_way < FETCHES_MAX, under_way == 0);
             let Some(Adoption::Fetching {
                 from,
@@ -132,7 +131,7 @@ impl Follower {
             };
             let from = *from;
             if let Some(part) = waiting.pop_front_if(|_| free) {
-                self.fetch(from, part, context);
+                self.fetching.want(from, part, self.copy.region, context);
             } else if idle {
                 // What pointed to something that had not come is missing although it came.
                 let missing = self.copy.replica.missing(bytes).unwrap_or_default();

@@ -217,7 +217,7 @@ impl Follower {
         };
         self.edits.kept.insert(seq, kept);
         if kind == Kind::Offer {
-            self.unwant_fetches();
+            self.fetching.unwant();
             self.copy.replica.expect_checkpoint();
             self.step_machine(BackupEvent::Offer { attempt, seq }, context);
         } else {

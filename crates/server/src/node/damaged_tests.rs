@@ -15,7 +15,7 @@ use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_wire::message::{FetchStatus, Message};
 
 use super::copies_tests::{Pair, REGIONS, settings};
-use super::fetching::Fetch;
+use super::fetching::Fetching;
 use super::primary::Stage;
 use super::refilling::Unusable;
 use super::region::{Driver, copy_of};
@@ -714,10 +714,8 @@ fn a_copy_that_failed_for_good_gives_slots_back() {
     };
     let slot = node.link(region.view().primary).take_fetch_slot();
     let slot = slot.expect("nothing is being fetched");
-    let mut copy = Unusable::kept("it was planted".into(), None);
-    let wanted = true;
-    copy.fetches
-        .insert((region.view().primary, slot), Fetch { part, wanted });
+    let fetching = Fetching::planted(&[(region.view().primary, slot)], part, true);
+    let mut copy = Unusable::kept("it was planted".into(), None).with(fetching);
     let fetched = Message::Fetched {
         slot,
         status: FetchStatus::Gone,
@@ -725,7 +723,7 @@ fn a_copy_that_failed_for_good_gives_slots_back() {
         checksum: 0,
     };
     copy.handle(region, &fetched, &node.context());
-    assert!(copy.fetches.is_empty());
+    assert!(copy.asked().is_empty());
     let again = node.link(region.view().primary).take_fetch_slot();
     assert_eq!(again, Some(slot));
 }
@@ -787,13 +785,8 @@ fn what_a_lost_member_was_asked_for_is_forgotten() {
         from: 0,
         to: 4096,
     };
-    let wanted = false;
-    for member in [ServerId(1), ServerId(2)] {
-        copy.fetching
-            .fetches
-            .insert((member, 0), Fetch { part, wanted });
-    }
+    let asked = [ServerId(1), ServerId(2)].map(|member| (member, 0));
+    copy.fetching = Fetching::planted(&asked, part, false);
     copy.source_lost(ServerId(1));
-    let left: Vec<_> = copy.fetching.fetches.keys().copied().collect();
-    assert_eq!(left, [(ServerId(2), 0)]);
+    assert_eq!(copy.fetching.asked(), [(ServerId(2), 0)]);
 }

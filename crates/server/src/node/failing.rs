@@ -104,11 +104,7 @@ impl Follower {
             Message::Ship { slot, .. } => {
                 context.send(from, self.copy.region, &Message::Stored { slot });
             }
-            Message::Fetched { slot, .. }
-                if self.fetching.fetches.remove(&(from, slot)).is_some() =>
-            {
-                context.link(from).free_fetch_slot(slot);
-            }
+            Message::Fetched { slot, .. } => self.fetching.give_back(from, slot, context),
             _ => {}
         }
     }

@@ -18,15 +18,13 @@ use argosy_engine::{
     self as engine, CopyError, CopyEvent, CopyOf, Engine, NotPromoted, Observer, Progress,
 };
 use argosy_replication::backup::{Backup, BackupAction, BackupEvent};
-use argosy_wire::message::{FetchStatus, Message};
+use argosy_wire::message::Message;
 
 use super::adopt::Adoption;
 use super::arriving::{Arrivals, Shipped};
 use super::assembling::{Edits, Offered};
 use super::context::Context;
-use super::counters::Counted;
-use super::fetching::{Fetch, Fetching};
-use super::link::SHIP_SLOTS;
+use super::fetching::{Answered, Fetching};
 use super::local_copy::{LocalCopy, Promotion};
 use super::refilling::{CopyHealth, Refill};
 use super::renewing::OwedReport;
@@ -174,7 +172,7 @@ impl Follower {
 
     /// Whether there is something to move on although nothing more happens.
     pub(crate) fn has_more(&self) -> bool {
-        let asks = self.edits.arriving.is_some() || !self.fetching.to_fetch.is_empty();
+        let asks = self.edits.arriving.is_some() || self.fetching.has_more();
         let offers = self.offered.wanted.is_some() || self.offered.sending.is_some();
         let adopts = self.adoption.is_some() || !self.postponed.is_empty();
         let rests = self.arrivals.rest.is_some();
@@ -183,11 +181,7 @@ impl Follower {
 
     /// Part of a segment, for a member that fetches it; `None` where it is not here.
     pub(crate) fn read(&self, part: SegmentPart) -> Option<Result<Vec<u8>, String>> {
-        match self.copy.replica.read(part) {
-            Ok(bytes) => Some(Ok(bytes.to_vec())),
-            Err(CopyError::Gone { .. }) => None,
-            Err(error) => Some(Err(self.note_damage(part.number, &error))),
-        }
+        self.copy.read(part)
     }
 
     /// The link to the primary is gone.
@@ -205,8 +199,7 @@ impl Follower {
         (self.edits.arriving, self.owed) = (None, None);
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
-        self.fetching.fetches.clear();
-        self.fetching.to_fetch.clear();
+        self.fetching.forget();
         self.arrivals.storing.clear();
     }
 
@@ -217,7 +210,7 @@ impl Follower {
         (self.offered.wanted, self.offered.sending) = (None, None);
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
-        self.unwant_fetches();
+        self.fetching.unwant();
         for (_, slot) in std::mem::take(&mut self.arrivals.storing) {
             context.send(
                 self.copy.primary,
@@ -307,49 +300,13 @@ impl Follower {
     }
 
     fn fetched(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
-        let Message::Fetched {
-            slot,
-            status,
-            len,
-            checksum,
-        } = *message
-        else {
-            return;
-        };
-        let Some(Fetch { part, wanted }) = self.fetching.fetches.remove(&(from, slot)) else {
-            return;
-        };
-        if !wanted {
-            context.link(from).free_fetch_slot(slot);
-            return self.start_fetches(context);
+        let region = self.copy.region;
+        match self.fetching.take(from, message, region, context) {
+            Answered::Needless => {}
+            Answered::Gone(part) => self.gone(from, part, context),
+            Answered::Bytes(part, bytes) => self.put(from, part, bytes, context),
+            Answered::Misfit(why) => context.reset_link(from, why),
         }
-        match status {
-            FetchStatus::Ok if len == part.to - part.from => {}
-            FetchStatus::Ok | FetchStatus::Failed => {
-                return context.reset_link(from, "a fetch has failed there");
-            }
-            FetchStatus::Gone => {
-                context.link(from).free_fetch_slot(slot);
-                return self.gone(from, part, context);
-            }
-        }
-        let bytes = {
-            let mut link = context.link(from);
-            let bytes = link.read_slot(SHIP_SLOTS + slot, len as usize);
-            let sum = convert::fetched_checksum(self.copy.region, part.number, part.from, bytes);
-            let intact = (sum == checksum).then(|| Arc::new(Buffer::from_slice(bytes)));
-            link.free_fetch_slot(slot);
-            intact
-        };
-        let Some(bytes) = bytes else {
-            return context.reset_link(from, "what was fetched is damaged");
-        };
-        context
-            .telling
-            .counters()
-            .add(Counted::CatchUpBytes, u64::from(len));
-        self.start_fetches(context);
-        self.put(from, part, bytes, context);
     }
 
     /// Whoever was asked for `part` has it no more, or not what it points to.
@@ -357,7 +314,7 @@ impl Follower {
         if self.adoption.is_some() {
             return context.reset_link(from, "what is to be adopted is gone there");
         }
-        self.unwant_fetches();
+        self.fetching.unwant();
         self.step_machine(BackupEvent::Gone { part }, context);
     }
 
@@ -422,7 +379,7 @@ impl Follower {
         }
         self.ask_on(context);
         self.offer_on(context);
-        self.start_fetches(context);
+        self.fetching.start(self.copy.region, context);
         self.try_postponed(context);
         self.try_adopted(context);
         self.forget_arrivals(context.now());
@@ -548,7 +505,7 @@ impl Follower {
                 self.machine
                     .step(BackupEvent::Examined { seq, missing }, &mut self.actions);
             }
-            BackupAction::Fetch { part } => self.fetch(primary, part, context),
+            BackupAction::Fetch { part } => self.fetching.want(primary, part, region, context),
             BackupAction::Apply { seq } => self.apply(seq, context),
             BackupAction::Forget { seq } => {
                 self.edits.kept = self.edits.kept.split_off(&seq.next())

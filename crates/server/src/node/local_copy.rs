@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, Epoch, RegionId, ServerId, Standing};
+use argosy_base::{AddressMode, Epoch, RegionId, SegmentPart, ServerId, Standing};
 use argosy_device::{Buffer, Store};
 use argosy_engine::cut::Cut;
 use argosy_engine::shipment::Shipment;
@@ -51,6 +51,19 @@ impl LocalCopy {
             self.mark.set(store);
         }
         self.replica.become_ordinary();
+    }
+
+    /// Part of a segment, for a member that fetches it; `None` where it is not here. What cannot be read is noted.
+    pub(super) fn read(&self, part: SegmentPart) -> Option<Result<Vec<u8>, String>> {
+        match self.replica.read(part) {
+            Ok(bytes) => Some(Ok(bytes.to_vec())),
+            Err(CopyError::Gone { .. }) => None,
+            Err(error) => {
+                let why = error.to_string();
+                self.replica.stored().note_damaged(part.number, &why);
+                Some(Err(why))
+            }
+        }
     }
 
     /// Takes the windows back: from now on the primary cannot write to them.

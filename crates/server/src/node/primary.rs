@@ -174,7 +174,7 @@ impl PrimaryDriver {
         if let Event::LinkDown { member } = &event {
             match &mut self.stage {
                 Stage::Opening(copy) => copy.source_lost(*member),
-                Stage::Damaged(copy) => copy.fetches.retain(|(from, _), _| from != member),
+                Stage::Damaged(copy) => copy.source_lost(*member),
                 Stage::Serving(_) | Stage::Closed(_) => {}
             }
         }
@@ -199,13 +199,10 @@ impl PrimaryDriver {
             copy.handle(from, message, context);
         } else if let Message::Fetched { slot, .. } = message {
             // The copy that asked for it has failed since.
-            let asked = match &mut self.stage {
-                Stage::Damaged(copy) => copy.fetches.remove(&(from, *slot)).is_some(),
-                Stage::Closed(_) => true,
-                Stage::Opening(_) | Stage::Serving(_) => false,
-            };
-            if asked {
-                context.link(from).free_fetch_slot(*slot);
+            match &mut self.stage {
+                Stage::Damaged(copy) => copy.give_back(from, *slot, context),
+                Stage::Closed(_) => context.link(from).free_fetch_slot(*slot),
+                Stage::Opening(_) | Stage::Serving(_) => {}
             }
         }
         self.adopt_on(context);

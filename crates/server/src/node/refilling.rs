@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Instant, RegionId};
+use argosy_base::{Instant, RegionId, ServerId};
 use argosy_coordinator::Replication;
 use argosy_engine::catalog::discard_all_cut;
 use argosy_engine::set_aside::SetAside;
@@ -21,7 +21,7 @@ use super::context::Context;
 use super::counters::Counted;
 use super::device_care::DeviceCare;
 use super::failing::Failed;
-use super::fetching::Fetches;
+use super::fetching::Fetching;
 use super::follower::Follower;
 use super::primary::Stage;
 use super::region::{Driver, Region};
@@ -45,7 +45,7 @@ pub(crate) struct Unusable {
     /// The earliest time at which it is refilled, after there was no room.
     pub(super) again_at: Instant,
     /// What it had asked for, of no use any more: the slots are given back when it comes.
-    pub(super) fetches: Fetches,
+    fetching: Fetching,
 }
 
 impl Unusable {
@@ -60,7 +60,7 @@ impl Unusable {
             left,
             refill,
             again_at: Instant::default(),
-            fetches: Fetches::new(),
+            fetching: Fetching::default(),
         }
     }
 
@@ -71,8 +71,23 @@ impl Unusable {
             left,
             refill: Refill::No,
             again_at: Instant::default(),
-            fetches: Fetches::new(),
+            fetching: Fetching::default(),
         }
+    }
+
+    /// It had asked for `fetching`.
+    pub(super) fn with(self, fetching: Fetching) -> Self {
+        Self { fetching, ..self }
+    }
+
+    /// What `member` was asked for does not come any more.
+    pub(super) fn source_lost(&mut self, member: ServerId) {
+        self.fetching.forget_member(member);
+    }
+
+    /// What `from` was asked for has come in `slot`, if it was: the slot is free again.
+    pub(super) fn give_back(&mut self, from: ServerId, slot: u8, context: &Context<'_>) {
+        self.fetching.give_back(from, slot, context);
     }
 
     /// Whether it may be refilled.
@@ -89,7 +104,7 @@ impl Unusable {
     /// The link to the primary is gone: what it has asked for may not be safe any more.
     pub(super) fn link_down(&mut self) {
         self.refill.take_back();
-        self.fetches.clear();
+        self.fetching.forget();
     }
 
     /// There is no room for the new copy, which is tried again.
@@ -102,19 +117,13 @@ impl Unusable {
 
     /// A message of the region's primary to a copy that could not be opened.
     pub(super) fn handle(&mut self, region: &Region, message: &Message<'_>, context: &Context<'_>) {
-        if let Message::Fetched { slot, .. } = *message
-            && self
-                .fetches
-                .remove(&(region.view().primary, slot))
-                .is_some()
-        {
-            return context.link(region.view().primary).free_fetch_slot(slot);
-        }
-        let Message::Prepare {
-            attempt, refill, ..
-        } = *message
-        else {
-            return;
+        let primary = region.view().primary;
+        let (attempt, refill) = match *message {
+            Message::Fetched { slot, .. } => return self.give_back(primary, slot, context),
+            Message::Prepare {
+                attempt, refill, ..
+            } => (attempt, refill),
+            _ => return,
         };
         if refill && self.is_damaged() {
             self.refill = Refill::Due(attempt);
@@ -126,7 +135,15 @@ impl Unusable {
             damaged: self.is_damaged(),
             why: &self.why,
         };
-        failed.tell(region.view().primary, region.id(), context);
+        failed.tell(primary, region.id(), context);
+    }
+}
+
+#[cfg(test)]
+impl Unusable {
+    /// Who was asked, and in which slot the answer comes.
+    pub(super) fn asked(&self) -> Vec<(ServerId, u8)> {
+        self.fetching.asked()
     }
 }
 
@@ -206,7 +223,7 @@ impl Follower {
         context.count(Counted::RefilledCopies);
         let mut copy = Self::of(id, &view, replica, mark);
         copy.health.was_refilled = true;
-        copy.fetching.fetches = std::mem::take(&mut unusable.fetches);
+        copy.fetching = std::mem::take(&mut unusable.fetching);
         Ok(copy)
     }
 
@@ -239,9 +256,8 @@ impl Follower {
     /// Closes a copy that has failed for damage, and returns what is kept of it.
     pub(super) fn into_unusable(self) -> Unusable {
         let why = self.health.failed.unwrap_or_default();
-        let mut unusable = Unusable::damaged(why, self.copy.replica.set_aside());
-        unusable.fetches = self.fetching.fetches;
-        unusable
+        let left = self.copy.replica.set_aside();
+        Unusable::damaged(why, left).with(self.fetching.left())
     }
 
     /// Whether it has failed for damage, and may be refilled.
@@ -286,8 +302,7 @@ impl Driver {
                     why: &why,
                 };
                 failed.tell(region.view().primary, region.id(), context);
-                let mut kept = Unusable::kept(why, unusable.left.take());
-                kept.fetches = unusable.fetches;
+                let kept = Unusable::kept(why, unusable.left.take()).with(unusable.fetching);
                 *self = Self::Failed(Box::new(kept));
             }
         }
