@@ -2,7 +2,7 @@
 //!
 //! The bytes lie in a landing slot, which the primary gets back when they are stored. They are
 //! copied, checked against the checksum that came with them, and written. Where pointers inside
-//! segments hold places ([`AddressMode::Rewrite`]) they hold the primary's: they are rewritten in
+//! segments hold places ([`AddressMode::Rewrite`](argosy_base::AddressMode::Rewrite)) they hold the primary's: they are rewritten in
 //! between, and the CPU of that is accounted for by itself.
 //!
 //! A primary that finds no room gives up what it was building, and tells nobody. So what no edit has
@@ -10,18 +10,17 @@
 //! comes later fetches what it names.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use argosy_base::{AddressMode, DeviceSegment, Instant, SegmentNumber, ServerId};
+use argosy_base::{DeviceSegment, Instant, SegmentNumber};
 use argosy_device::Buffer;
 use argosy_engine::CopyError;
 use argosy_wire::message::Message;
 
-use super::assembling::Arriving;
 use super::context::Context;
-use super::failing::Failed;
-use super::follower::{Follower, Postponed};
 use super::link::SHIP_SLOTS;
+use super::local_copy::LocalCopy;
 
 /// How long a segment that has arrived waits for its edit while nothing else arrives.
 const KEPT: Duration = Duration::from_secs(1);
@@ -33,102 +32,116 @@ pub(super) struct Shipped {
     pub(super) checksum: u32,
     /// Where the primary has it.
     pub(super) place: DeviceSegment,
+    /// Where the bytes lie.
+    pub(super) slot: u8,
 }
 
 /// Segments that the primary has shipped.
 #[derive(Default)]
 pub(super) struct Arrivals {
     /// Ship slots whose segments are being written, to be given back when they are.
-    pub(super) storing: BTreeMap<SegmentNumber, u8>,
+    storing: BTreeMap<SegmentNumber, u8>,
     /// Since when nothing has become of segments that have arrived.
-    pub(super) rest: Option<Instant>,
+    rest: Option<Instant>,
 }
 
-impl Follower {
-    /// What takes space, and what waits for it, in words for a report.
-    pub(crate) fn space_in_words(&self) -> String {
-        let waits = self.postponed.iter().map(|postponed| match postponed {
-            Postponed::Apply(seq) => format!("edit {seq}"),
-            Postponed::Put(_, part, _) => format!("{}", part.number),
-        });
-        format!(
-            "{}; being written {:?}; waiting for room {:?}; edits {:?}; {:?}",
-            self.copy.replica.space_in_words(),
-            self.arrivals.storing.keys(),
-            waits.collect::<Vec<_>>(),
-            self.edits.kept.keys(),
-            self.machine
-        )
+impl Arrivals {
+    /// Segments that are being written.
+    pub(super) fn storing(&self) -> usize {
+        self.storing.len()
     }
 
-    /// Bytes of edits that have arrived and are not applied, and of the one that arrives.
-    pub(super) fn unapplied_bytes(&self) -> usize {
-        let kept: usize = self.edits.kept.values().map(|kept| kept.bytes.len()).sum();
-        kept + self.edits.arriving.as_ref().map_or(0, Arriving::bytes)
+    /// The same, for a report.
+    pub(super) fn storing_in_words(&self) -> impl Debug {
+        self.storing.keys()
+    }
+
+    /// Whether something has arrived of which nothing has become yet.
+    pub(super) const fn rest(&self) -> bool {
+        self.rest.is_some()
     }
 
     /// A segment was shipped: its bytes lie in the primary's slot.
-    pub(super) fn shipped(
+    ///
+    /// # Errors
+    /// What does not fit, in words: the link to the primary is to begin anew.
+    pub(super) fn take(
         &mut self,
-        from: ServerId,
         shipped: &Shipped,
-        slot: u8,
+        copy: &mut LocalCopy,
         context: &Context<'_>,
-    ) {
+    ) -> Result<(), &'static str> {
+        let Shipped { slot, segment, .. } = *shipped;
         let len = shipped.len as usize;
         if slot >= SHIP_SLOTS || len > context.slot_bytes() {
-            return context.reset_link(from, "a shipment names no slot");
+            return Err("a shipment names no slot");
         }
-        self.arrivals.rest = None;
-        let bytes = Buffer::from_slice(context.link(from).read_slot(slot, len));
-        match self.copy.take_shipped(shipped, bytes, context) {
+        self.rest = None;
+        let bytes = Buffer::from_slice(context.link(copy.primary).read_slot(slot, len));
+        match copy.take_shipped(shipped, bytes, context) {
             Ok(()) => {
-                self.arrivals.storing.insert(shipped.segment, slot);
+                self.storing.insert(segment, slot);
             }
-            Err(CopyError::Damaged { .. }) => {
-                context.reset_link(from, "a shipped segment is damaged");
-            }
+            Err(CopyError::Damaged { .. }) => return Err("a shipped segment is damaged"),
             Err(error) => {
                 // It is fetched later if it is still needed; a full device may have room by then.
-                tracing::warn!(region = self.copy.region.0, %error, "a shipped segment was not stored");
-                context.send(from, self.copy.region, &Message::Stored { slot });
+                tracing::warn!(region = copy.region.0, %error, "a shipped segment was not stored");
+                copy.tell(&Message::Stored { slot }, context);
             }
         }
+        Ok(())
+    }
+
+    /// A segment is stored: the primary gets its slot back.
+    pub(super) fn stored(
+        &mut self,
+        segment: SegmentNumber,
+        copy: &LocalCopy,
+        context: &Context<'_>,
+    ) {
+        if let Some(slot) = self.storing.remove(&segment) {
+            copy.tell(&Message::Stored { slot }, context);
+        }
+    }
+
+    /// An edit is applied. A segment that is part of the version is stored, whether or not that was told.
+    pub(super) fn applied(&mut self, copy: &LocalCopy, context: &Context<'_>) {
+        let version = copy.replica.stored();
+        let stored = self
+            .storing
+            .extract_if(.., |number, _| version.holds(*number));
+        for (_, slot) in stored {
+            copy.tell(&Message::Stored { slot }, context);
+        }
+    }
+
+    /// Gives all slots back.
+    pub(super) fn give_back(&mut self, copy: &LocalCopy, context: &Context<'_>) {
+        for (_, slot) in std::mem::take(&mut self.storing) {
+            copy.tell(&Message::Stored { slot }, context);
+        }
+    }
+
+    /// The link to the primary is gone, and its slots with it.
+    pub(super) fn link_down(&mut self) {
+        self.storing.clear();
+    }
+
+    /// Something may soon name what has arrived.
+    pub(super) fn is_awaited(&mut self) {
+        self.rest = None;
     }
 
     /// Gives up what has arrived and was not named for long.
-    pub(super) fn forget_arrivals(&mut self, now: Instant) {
-        let named_soon = self.machine.is_behind() || self.edits.arriving.is_some();
-        if named_soon || self.adoption.is_some() || !self.copy.replica.holds_unnamed() {
-            self.arrivals.rest = None;
+    pub(super) fn forget_unnamed(&mut self, now: Instant, copy: &mut LocalCopy) {
+        if !copy.replica.holds_unnamed() {
+            self.rest = None;
             return;
         }
-        let since = *self.arrivals.rest.get_or_insert(now);
+        let since = *self.rest.get_or_insert(now);
         if now.since(since) >= KEPT {
-            self.arrivals.rest = None;
-            self.copy.replica.forget_unnamed();
+            self.rest = None;
+            copy.replica.forget_unnamed();
         }
-    }
-
-    /// The primary's pointers name something else than this copy's: nothing of it can be taken.
-    pub(super) fn refuse_addresses(
-        &mut self,
-        primary: ServerId,
-        attempt: u64,
-        theirs: AddressMode,
-        context: &Context<'_>,
-    ) {
-        let own = self.copy.replica.addresses();
-        let why = format!(
-            "{primary}, the primary, has address mode {theirs}, and this server {own}: all members \
-             of a cluster have the same"
-        );
-        self.fail(&why, context);
-        let failed = Failed {
-            attempt,
-            damaged: false,
-            why: &why,
-        };
-        failed.tell(primary, self.copy.region, context);
     }
 }

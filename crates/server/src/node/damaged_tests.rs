@@ -693,12 +693,12 @@ fn a_refill_is_taken_back_with_the_link() {
         panic!("it is a backup");
     };
     copy.handle_failed(region.view().primary, &prepare(true), &context);
-    assert!(copy.refill_is_due());
+    assert!(copy.due_refill().is_some());
     copy.link_down(&context);
-    assert!(!copy.refill_is_due());
+    assert!(copy.due_refill().is_none());
     copy.handle_failed(region.view().primary, &prepare(true), &context);
     copy.handle_failed(region.view().primary, &prepare(false), &context);
-    assert!(!copy.refill_is_due());
+    assert!(copy.due_refill().is_none());
 }
 
 /// What a copy had asked for when it failed for good may still come. Its slot is needed by others.

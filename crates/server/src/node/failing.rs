@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use argosy_base::{RegionId, ServerId, Standing};
+use argosy_base::{AddressMode, RegionId, ServerId, Standing};
 use argosy_engine::CopyError;
 use argosy_fabric::FabricError;
 use argosy_replication::{backup, primary};
@@ -23,12 +23,34 @@ use super::context::Context;
 use super::follower::Follower;
 use super::primary::{PrimaryDriver, Stage};
 use super::promoting::Due;
-use super::refilling::Refill;
+use super::refilling::Unusable;
 use super::region::Driver;
 use super::role;
 use super::shipper::ShipError;
 
 impl Follower {
+    /// Why the copy has stopped following, if it has.
+    pub(crate) fn failed(&self) -> Option<&str> {
+        self.health.failed()
+    }
+
+    /// Whether it has failed for damage, and may be refilled.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.health.is_damaged()
+    }
+
+    /// The attempt under which it is to be refilled, if it is.
+    pub(super) const fn due_refill(&self) -> Option<u64> {
+        self.health.due_refill()
+    }
+
+    /// Closes a copy that has failed for damage, and returns what is kept of it.
+    pub(super) fn into_unusable(self) -> Unusable {
+        let why = self.health.into_why();
+        let left = self.copy.replica.set_aside();
+        Unusable::damaged(why, left).with(self.fetching.left())
+    }
+
     /// The copy fails because of an error of its storage.
     pub(super) fn fail_by(&mut self, error: &CopyError, context: &Context<'_>) {
         if error.is_damage() {
@@ -39,19 +61,17 @@ impl Follower {
 
     /// The copy fails because of `error`: what is stored of it is damaged.
     pub(super) fn fail_for_damage(&mut self, error: &dyn Display, context: &Context<'_>) {
-        if self.health.failed.is_none() && !self.health.was_refilled {
-            self.health.refill = Refill::Possible;
-        }
+        self.health.found_damage();
         self.fail(error, context);
     }
 
     /// The copy fails because of `error`. See the module documentation.
     pub(super) fn fail(&mut self, error: &dyn Display, context: &Context<'_>) {
-        if self.health.failed.is_some() {
+        if self.health.has_failed() {
             return;
         }
         tracing::error!(region = self.copy.region.0, %error, "this copy stops following");
-        self.health.failed = Some(error.to_string());
+        self.health.fail(error);
         if self.copy.primary != context.id {
             context.turn(self.copy.region, role::Event::Failed);
         }
@@ -89,15 +109,15 @@ impl Follower {
                 refill: true,
                 ..
             } if from == self.copy.primary && self.is_damaged() => {
-                self.health.refill = Refill::Due(attempt);
+                self.health.want_refill(attempt);
                 context.wake(self.copy.region);
             }
             Message::Prepare { attempt, .. } if from == self.copy.primary => {
-                self.take_refill_back();
+                self.health.take_refill_back();
                 let failed = Failed {
                     attempt,
                     damaged: self.is_damaged(),
-                    why: &self.health.failed.as_deref().unwrap_or_default(),
+                    why: &self.health.failed().unwrap_or_default(),
                 };
                 failed.tell(from, self.copy.region, context);
             }
@@ -107,6 +127,39 @@ impl Follower {
             Message::Fetched { slot, .. } => self.fetching.give_back(from, slot, context),
             _ => {}
         }
+    }
+
+    /// The primary asks for a copy to be refilled that can be used: its history is another one.
+    pub(super) fn refill_wanted(&mut self, attempt: u64, context: &Context<'_>) {
+        self.fail_for_damage(&"its history is not that of its region", context);
+        let prepare = Message::Prepare {
+            attempt,
+            addresses: self.copy.replica.addresses(),
+            refill: true,
+        };
+        self.handle_failed(self.copy.primary, &prepare, context);
+    }
+
+    /// The primary's pointers name something else than this copy's: nothing of it can be taken.
+    pub(super) fn refuse_addresses(
+        &mut self,
+        primary: ServerId,
+        attempt: u64,
+        theirs: AddressMode,
+        context: &Context<'_>,
+    ) {
+        let own = self.copy.replica.addresses();
+        let why = format!(
+            "{primary}, the primary, has address mode {theirs}, and this server {own}: all members \
+             of a cluster have the same"
+        );
+        self.fail(&why, context);
+        let failed = Failed {
+            attempt,
+            damaged: false,
+            why: &why,
+        };
+        failed.tell(primary, self.copy.region, context);
     }
 }
 

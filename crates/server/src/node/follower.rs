@@ -22,11 +22,11 @@ use argosy_wire::message::Message;
 
 use super::adopt::Adoption;
 use super::arriving::{Arrivals, Shipped};
-use super::assembling::{Edits, Offered};
+use super::assembling::{Arriving, Edits, Offered};
 use super::context::Context;
 use super::fetching::{Answered, Fetching};
 use super::local_copy::{LocalCopy, Promotion};
-use super::refilling::{CopyHealth, Refill};
+use super::refilling::CopyHealth;
 use super::renewing::OwedReport;
 use super::sending::Wanted;
 use super::views::View;
@@ -58,8 +58,7 @@ pub(crate) struct Follower {
     pub(super) adoption: Option<Adoption>,
     /// What found the device full, and is tried again at every step.
     pub(super) postponed: Vec<Postponed>,
-    /// The report that is to be made.
-    pub(super) owed: Option<OwedReport>,
+    pub(super) owed: OwedReport,
     pub(super) health: CopyHealth,
 }
 
@@ -107,11 +106,6 @@ impl Follower {
             replica,
             mark,
         };
-        let health = CopyHealth {
-            failed: None,
-            refill: Refill::No,
-            was_refilled: false,
-        };
         Self {
             copy,
             machine,
@@ -122,8 +116,17 @@ impl Follower {
             arrivals: Arrivals::default(),
             adoption: None,
             postponed: Vec::new(),
-            owed: None,
-            health,
+            owed: OwedReport::default(),
+            health: CopyHealth::default(),
+        }
+    }
+
+    /// It takes the place of a copy that could not be used, and that had asked for `fetching`.
+    pub(super) fn in_place(self, fetching: Fetching) -> Self {
+        Self {
+            fetching,
+            health: CopyHealth::refilled(),
+            ..self
         }
     }
 
@@ -151,23 +154,43 @@ impl Follower {
         &*self.copy.replica
     }
 
-    /// Why the copy has stopped following, if it has.
-    pub(crate) fn failed(&self) -> Option<&str> {
-        self.health.failed.as_deref()
+    /// Bytes of edits that have arrived and are not applied, and of the one that arrives.
+    pub(super) fn unapplied_bytes(&self) -> usize {
+        let kept: usize = self.edits.kept.values().map(|kept| kept.bytes.len()).sum();
+        kept + self.edits.arriving.as_ref().map_or(0, Arriving::bytes)
+    }
+
+    /// What takes space, and what waits for it, in words for a report.
+    pub(crate) fn space_in_words(&self) -> String {
+        let waits = self.postponed.iter().map(|postponed| match postponed {
+            Postponed::Apply(seq) => format!("edit {seq}"),
+            Postponed::Put(_, part, _) => format!("{}", part.number),
+        });
+        format!(
+            "{}; being written {:?}; waiting for room {:?}; edits {:?}; {:?}",
+            self.copy.replica.space_in_words(),
+            self.arrivals.storing_in_words(),
+            waits.collect::<Vec<_>>(),
+            self.edits.kept.keys(),
+            self.machine
+        )
     }
 
     /// Edits that wait to be applied, and levels that are being built.
     pub(crate) fn pending(&self) -> usize {
         let arriving = usize::from(self.edits.arriving.is_some());
         let building = usize::from(self.copy.replica.is_building());
-        self.edits.kept.len() + arriving + self.arrivals.storing.len() + building
+        self.edits.kept.len() + arriving + self.arrivals.storing() + building
     }
 
     /// Whether something of it is under way at the device.
     pub(crate) fn is_at_device(&self) -> bool {
-        !self.copy.replica.is_idle()
-            || !self.edits.kept.is_empty()
-            || !self.arrivals.storing.is_empty()
+        !self.copy.replica.is_idle() || !self.edits.kept.is_empty() || self.arrivals.storing() > 0
+    }
+
+    /// Whether it is being filled, from the open primary or from a copy that is whole.
+    pub(super) fn is_being_filled(&self) -> bool {
+        self.adoption.is_some() || self.edits.arriving.is_some() || !self.edits.kept.is_empty()
     }
 
     /// Whether there is something to move on although nothing more happens.
@@ -175,8 +198,8 @@ impl Follower {
         let asks = self.edits.arriving.is_some() || self.fetching.has_more();
         let offers = self.offered.wanted.is_some() || self.offered.sending.is_some();
         let adopts = self.adoption.is_some() || !self.postponed.is_empty();
-        let rests = self.arrivals.rest.is_some();
-        self.health.failed.is_none() && (self.is_at_device() || asks || offers || adopts || rests)
+        let rests = self.arrivals.rest();
+        !self.health.has_failed() && (self.is_at_device() || asks || offers || adopts || rests)
     }
 
     /// Part of a segment, for a member that fetches it; `None` where it is not here.
@@ -189,35 +212,31 @@ impl Follower {
         if context.settings.mutants.keep_share() {
             self.keep_share();
         }
-        self.take_refill_back();
+        self.health.take_refill_back();
         self.forget_fetches();
         (self.offered.wanted, self.offered.sending) = (None, None);
         self.step_machine(BackupEvent::LinkDown, context);
     }
 
     pub(super) fn forget_fetches(&mut self) {
-        (self.edits.arriving, self.owed) = (None, None);
+        self.edits.arriving = None;
+        self.owed.forget();
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
         self.fetching.forget();
-        self.arrivals.storing.clear();
+        self.arrivals.link_down();
     }
 
     /// The primary begins a new attempt over the same link: slots that are in use stay in use until
     /// what is on its way has come; what has come is given back.
     pub(super) fn begin_again(&mut self, context: &Context<'_>) {
-        (self.edits.arriving, self.owed) = (None, None);
+        self.edits.arriving = None;
+        self.owed.forget();
         (self.offered.wanted, self.offered.sending) = (None, None);
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
         self.fetching.unwant();
-        for (_, slot) in std::mem::take(&mut self.arrivals.storing) {
-            context.send(
-                self.copy.primary,
-                self.copy.region,
-                &Message::Stored { slot },
-            );
-        }
+        self.arrivals.give_back(&self.copy, context);
     }
 
     /// Forgets what is still to be done: edits, and what waits for room.
@@ -232,7 +251,7 @@ impl Follower {
         if from != self.copy.primary && is_of_primary(message) {
             return context.reset_link(from, "it speaks as if it were the primary");
         }
-        if self.health.failed.is_some() && !context.settings.mutants.fail_silently() {
+        if self.health.has_failed() && !context.settings.mutants.fail_silently() {
             return self.handle_failed(from, message, context);
         }
         match *message {
@@ -279,8 +298,12 @@ impl Follower {
                     len,
                     checksum,
                     place,
+                    slot,
                 };
-                self.shipped(from, &shipped, slot, context);
+                let taken = self.arrivals.take(&shipped, &mut self.copy, context);
+                if let Err(why) = taken {
+                    context.reset_link(from, why);
+                }
             }
             Message::Places {
                 attempt,
@@ -306,6 +329,49 @@ impl Follower {
             Answered::Gone(part) => self.gone(from, part, context),
             Answered::Bytes(part, bytes) => self.put(from, part, bytes, context),
             Answered::Misfit(why) => context.reset_link(from, why),
+        }
+    }
+
+    /// The primary has the copy prepare.
+    fn prepare(&mut self, message: &Message<'_>, context: &Context<'_>) {
+        let Message::Prepare {
+            attempt,
+            addresses,
+            refill,
+        } = *message
+        else {
+            return;
+        };
+        if addresses != self.copy.replica.addresses() {
+            return self.refuse_addresses(self.copy.primary, attempt, addresses, context);
+        }
+        // A copy that was begun anew and is still empty has no history.
+        let is_new =
+            self.copy.replica.standing() == Standing::BegunAnew && self.position().is_empty();
+        if refill && !is_new {
+            return self.refill_wanted(attempt, context);
+        }
+        self.begin_again(context);
+        self.step_machine(BackupEvent::Prepare { attempt }, context);
+    }
+
+    /// Whether a report is due at `now`.
+    pub(crate) fn report_is_due(&self, now: Instant) -> bool {
+        !self.health.has_failed() && self.owed.is_due(now)
+    }
+
+    /// How long it is until a report is due, if one is owed.
+    pub(crate) fn report_is_due_in(&self, now: Instant) -> Option<Duration> {
+        let owed = self.owed.is_due_in(now);
+        owed.filter(|_| !self.health.has_failed())
+    }
+
+    /// Finds where the log ends, and tells the primary, if that is due. Blocks.
+    pub(crate) fn report_if_due(&mut self, context: &Context<'_>) {
+        if self.report_is_due(context.now())
+            && let Err(error) = self.owed.make(&mut self.copy, context)
+        {
+            self.fail_by(&error, context);
         }
     }
 
@@ -370,7 +436,7 @@ impl Follower {
 
     /// Moves storage on. Returns whether anything was done.
     pub(crate) fn step(&mut self, context: &Context<'_>) -> bool {
-        if self.health.failed.is_some() {
+        if self.health.has_failed() {
             return false;
         }
         if let Some(error) = context.world.store.failure() {
@@ -382,7 +448,11 @@ impl Follower {
         self.fetching.start(self.copy.region, context);
         self.try_postponed(context);
         self.try_adopted(context);
-        self.forget_arrivals(context.now());
+        if self.machine.is_behind() || self.edits.arriving.is_some() || self.adoption.is_some() {
+            self.arrivals.is_awaited();
+        } else {
+            self.arrivals.forget_unnamed(context.now(), &mut self.copy);
+        }
         self.copy.count_rewritten(context);
         let events = match self.copy.replica.step() {
             Ok(events) => events,
@@ -401,13 +471,7 @@ impl Follower {
         for event in events {
             match event {
                 CopyEvent::SegmentStored(number) => {
-                    if let Some(slot) = self.arrivals.storing.remove(&number) {
-                        context.send(
-                            self.copy.primary,
-                            self.copy.region,
-                            &Message::Stored { slot },
-                        );
-                    }
+                    self.arrivals.stored(number, &self.copy, context);
                 }
                 CopyEvent::EditApplied(seq) => self.applied(seq, context),
                 CopyEvent::Flushed(range) => {
@@ -423,12 +487,12 @@ impl Follower {
 
     /// Does a step of building levels here.
     pub(crate) fn build(&mut self, now: Instant, context: &Context<'_>) -> Progress {
-        if self.health.failed.is_some() || !self.copy.replica.builds_levels() {
+        if self.health.has_failed() || !self.copy.replica.builds_levels() {
             return Progress::default();
         }
         // Nobody can repair it. Where the copy cannot be filled anew, it follows until a build meets the damage.
         let damaged = self.copy.replica.damaged_only_here();
-        if let Some(level) = damaged.filter(|_| !self.health.was_refilled) {
+        if let Some(level) = damaged.filter(|_| !self.health.was_refilled()) {
             self.fail_for_damage(&level, context);
             return Progress::default();
         }
@@ -445,11 +509,7 @@ impl Follower {
             }
         };
         if let Some(upto) = self.copy.replica.take_compacted() {
-            context.send(
-                self.copy.primary,
-                self.copy.region,
-                &Message::Compacted { upto },
-            );
+            self.copy.tell(&Message::Compacted { upto }, context);
         }
         Progress {
             made,
@@ -460,19 +520,7 @@ impl Follower {
     }
 
     fn applied(&mut self, seq: EditSeq, context: &Context<'_>) {
-        // A segment that is part of the version is stored, whether or not that was told.
-        let copy = self.copy.replica.stored();
-        let stored = self
-            .arrivals
-            .storing
-            .extract_if(.., |number, _| copy.holds(*number));
-        for (_, slot) in stored {
-            context.send(
-                self.copy.primary,
-                self.copy.region,
-                &Message::Stored { slot },
-            );
-        }
+        self.arrivals.applied(&self.copy, context);
         if matches!(self.adoption, Some(Adoption::Applying)) {
             self.adoption = Some(Adoption::Done(self.position()));
         } else {
@@ -490,12 +538,14 @@ impl Follower {
     }
 
     fn carry_out(&mut self, action: BackupAction, context: &Context<'_>) {
-        if self.health.failed.is_some() {
+        if self.health.has_failed() {
             return;
         }
         let (primary, region) = (self.copy.primary, self.copy.region);
         match action {
-            BackupAction::Report { attempt } => self.report(attempt, context),
+            BackupAction::Report { attempt } => {
+                self.owed.begin(attempt, &mut self.copy, context);
+            }
             BackupAction::Examine { seq } => {
                 let bytes = self.edits.kept.get(&seq).map(|kept| &*kept.bytes);
                 let missing = bytes.and_then(|bytes| self.copy.replica.missing(bytes).ok());
@@ -511,14 +561,16 @@ impl Follower {
                 self.edits.kept = self.edits.kept.split_off(&seq.next())
             }
             BackupAction::SendApplied { seq } => {
-                context.send(primary, region, &Message::Applied { seq });
+                self.copy.tell(&Message::Applied { seq }, context);
             }
             BackupAction::SendCaughtUp { attempt } => {
                 let position = self.position();
-                context.send(primary, region, &Message::CaughtUp { attempt, position });
+                let message = Message::CaughtUp { attempt, position };
+                self.copy.tell(&message, context);
             }
             BackupAction::SendCheckpointWanted { attempt } => {
-                context.send(primary, region, &Message::CheckpointWanted { attempt });
+                let message = Message::CheckpointWanted { attempt };
+                self.copy.tell(&message, context);
             }
             BackupAction::GiveUpArrivals { now } => {
                 self.copy.replica.expect_checkpoint();
@@ -527,10 +579,12 @@ impl Follower {
                 }
             }
             BackupAction::Release => _ = self.copy.replica.rest(),
-            BackupAction::Allocate { attempt } => self.allocate(attempt, context),
+            BackupAction::Allocate { attempt } => {
+                self.owed.awaken(attempt, &mut self.copy, context);
+            }
             BackupAction::Persist { range } => self.copy.replica.flush(range),
             BackupAction::SendFlushed { range } => {
-                context.send(primary, region, &Message::Flushed { range });
+                self.copy.tell(&Message::Flushed { range }, context);
             }
         }
     }

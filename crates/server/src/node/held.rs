@@ -89,7 +89,7 @@ impl LocalRegion<'_> {
         let Self { context, region } = *self;
         let what = match &*region.driver() {
             Driver::Primary(driver) if driver.has_work_at_device(now) => "it is being opened",
-            Driver::Backup(copy) if copy.refill_is_due() => "its copy is begun anew",
+            Driver::Backup(copy) if copy.due_refill().is_some() => "its copy is begun anew",
             Driver::Failed(copy) if copy.refill_is_due_in(now) == Some(Duration::ZERO) => {
                 "its copy is begun anew"
             }
@@ -98,7 +98,7 @@ impl LocalRegion<'_> {
         };
         self.at_device(what, |driver| match driver {
             Driver::Primary(driver) => driver.work_at_device(context),
-            Driver::Backup(copy) if !copy.refill_is_due() => copy.report_if_due(context),
+            Driver::Backup(copy) if copy.due_refill().is_none() => copy.report_if_due(context),
             Driver::Backup(_) | Driver::Failed(_) => driver.refill_now(region, context),
             Driver::AtDevice(_) => {}
         });

@@ -7,6 +7,7 @@ use argosy_device::{Buffer, Store};
 use argosy_engine::cut::Cut;
 use argosy_engine::shipment::Shipment;
 use argosy_engine::{self as engine, CopyError, Marks, NotPromoted, Observer, Service};
+use argosy_wire::message::Message;
 
 use super::arriving::Shipped;
 use super::context::Context;
@@ -43,6 +44,21 @@ impl LocalCopy {
             _ if self.mark.is_set() => Standing::Whole,
             standing => standing,
         }
+    }
+
+    /// Sends `message` to its primary.
+    pub(super) fn tell(&self, message: &Message<'_>, context: &Context<'_>) {
+        context.send(self.primary, self.region, message);
+    }
+
+    /// Tells its primary where it stands.
+    pub(super) fn report(&self, attempt: u64, context: &Context<'_>) {
+        let report = Message::Report {
+            attempt,
+            position: self.replica.position(),
+            standing: self.standing(),
+        };
+        self.tell(&report, context);
     }
 
     /// The primary says that the copy is whole.

@@ -10,7 +10,6 @@ use argosy_replication::primary::Event;
 use super::OTHER_PART;
 use super::context::Context;
 use super::counters::Counted;
-use super::follower::Follower;
 use super::local_copy::Promotion;
 use super::primary::{PrimaryDriver, Stage};
 use super::refilling::Unusable;
@@ -165,7 +164,7 @@ impl PrimaryDriver {
                 return;
             }
         };
-        match Follower::begin_anew(self.region, &mut unusable, context) {
+        match unusable.begin_anew(self.region, context) {
             Ok(copy) => {
                 self.was_refilled = true;
                 context.turn(self.region, role::Event::Refilled);

@@ -6,6 +6,7 @@
 //! process; one that is damaged again waits for somebody to look.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +116,51 @@ impl Unusable {
         self.again_at = context.now() + AGAIN;
     }
 
+    /// An empty copy in its place. Blocks.
+    pub(super) fn begin_anew(
+        &mut self,
+        id: RegionId,
+        context: &Context<'_>,
+    ) -> Result<Follower, CopyError> {
+        let world = context.world;
+        let view = context.view(id);
+        // The mark goes first: the empty copy must not be found beside it.
+        let mark = WholeMark::renew(id, false, world)?;
+        if let Some(left) = self.left.take() {
+            let segments = left.segments();
+            tracing::warn!(
+                region = id.0,
+                segments,
+                "the copy is set aside, and filled anew from the other members"
+            );
+            match left.put_aside()? {
+                Some(left) => context.device_care.keep_set_aside(left),
+                None => tracing::warn!(
+                    region = id.0,
+                    "it had never been filled, and is given up: what it took the place of stays set aside"
+                ),
+            }
+        }
+        let of_region = WindowsOf {
+            region: id,
+            logs: context.memory.engine().logs(),
+        };
+        let builds = context.views.map().replication() == Replication::BuildIndex;
+        let copy = CopyOf {
+            store: &world.store,
+            region: id,
+            own_levels: (builds && view.primary != context.id).then_some(context.id),
+        };
+        let replica = context
+            .memory
+            .engine()
+            .create(&copy, of_region.fresh(world)?)?;
+        of_region.keep(world)?;
+        context.count(Counted::RefilledCopies);
+        let fetching = std::mem::take(&mut self.fetching);
+        Ok(Follower::of(id, &view, replica, mark).in_place(fetching))
+    }
+
     /// A message of the region's primary to a copy that could not be opened.
     pub(super) fn handle(&mut self, region: &Region, message: &Message<'_>, context: &Context<'_>) {
         let primary = region.view().primary;
@@ -149,7 +195,7 @@ impl Unusable {
 
 /// Whether a failed copy may be refilled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Refill {
+enum Refill {
     /// It has not failed for damage, or was refilled before.
     #[default]
     No,
@@ -169,100 +215,78 @@ impl Refill {
 }
 
 /// Whether the copy follows, and what may be done where it does not.
+#[derive(Default)]
 pub(super) struct CopyHealth {
     /// Why this copy has stopped following.
-    pub(super) failed: Option<String>,
+    failed: Option<String>,
     /// Whether it may be refilled.
-    pub(super) refill: Refill,
+    refill: Refill,
     /// It was refilled by this process.
-    pub(super) was_refilled: bool,
+    was_refilled: bool,
 }
 
-impl Follower {
-    /// An empty copy in place of the unusable one. Blocks.
-    pub(super) fn begin_anew(
-        region: RegionId,
-        unusable: &mut Unusable,
-        context: &Context<'_>,
-    ) -> Result<Self, CopyError> {
-        let world = context.world;
-        let id = region;
-        let view = context.view(id);
-        // The mark goes first: the empty copy must not be found beside it.
-        let mark = WholeMark::renew(id, false, world)?;
-        if let Some(left) = unusable.left.take() {
-            let segments = left.segments();
-            tracing::warn!(
-                region = id.0,
-                segments,
-                "the copy is set aside, and filled anew from the other members"
-            );
-            match left.put_aside()? {
-                Some(left) => context.device_care.keep_set_aside(left),
-                None => tracing::warn!(
-                    region = id.0,
-                    "it had never been filled, and is given up: what it took the place of stays set aside"
-                ),
-            }
+impl CopyHealth {
+    /// Of a copy that was refilled.
+    pub(super) fn refilled() -> Self {
+        Self {
+            was_refilled: true,
+            ..Self::default()
         }
-        let of_region = WindowsOf {
-            region: id,
-            logs: context.memory.engine().logs(),
-        };
-        let builds = context.views.map().replication() == Replication::BuildIndex;
-        let copy = CopyOf {
-            store: &world.store,
-            region: id,
-            own_levels: (builds && view.primary != context.id).then_some(context.id),
-        };
-        let replica = context
-            .memory
-            .engine()
-            .create(&copy, of_region.fresh(world)?)?;
-        of_region.keep(world)?;
-        context.count(Counted::RefilledCopies);
-        let mut copy = Self::of(id, &view, replica, mark);
-        copy.health.was_refilled = true;
-        copy.fetching = std::mem::take(&mut unusable.fetching);
-        Ok(copy)
     }
 
-    /// The primary asks for a copy to be refilled that can be used: its history is another one.
-    pub(super) fn refill_wanted(&mut self, attempt: u64, context: &Context<'_>) {
-        self.fail_for_damage(&"its history is not that of its region", context);
-        let prepare = Message::Prepare {
-            attempt,
-            addresses: self.copy.replica.addresses(),
-            refill: true,
-        };
-        self.handle_failed(self.copy.primary, &prepare, context);
+    /// Why the copy has stopped following, if it has.
+    pub(super) fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
     }
 
-    /// The link to the primary is gone: what it has asked for may not be safe any more.
-    pub(super) fn take_refill_back(&mut self) {
-        self.health.refill.take_back();
+    /// Whether the copy has stopped following.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
-    /// Whether it is being filled, from the open primary or from a copy that is whole.
-    pub(super) fn is_being_filled(&self) -> bool {
-        self.adoption.is_some() || self.edits.arriving.is_some() || !self.edits.kept.is_empty()
+    /// Why the copy has stopped following.
+    pub(super) fn into_why(self) -> String {
+        self.failed.unwrap_or_default()
     }
 
-    /// Whether the copy has failed and is to be refilled.
-    pub(super) const fn refill_is_due(&self) -> bool {
-        matches!(self.health.refill, Refill::Due(_))
+    /// The copy stops following, because of `error`.
+    pub(super) fn fail(&mut self, error: &dyn Display) {
+        self.failed = Some(error.to_string());
     }
 
-    /// Closes a copy that has failed for damage, and returns what is kept of it.
-    pub(super) fn into_unusable(self) -> Unusable {
-        let why = self.health.failed.unwrap_or_default();
-        let left = self.copy.replica.set_aside();
-        Unusable::damaged(why, left).with(self.fetching.left())
+    /// The copy, which follows yet, is damaged.
+    pub(super) fn found_damage(&mut self) {
+        if self.failed.is_none() && !self.was_refilled {
+            self.refill = Refill::Possible;
+        }
+    }
+
+    /// Whether it was refilled by this process.
+    pub(super) const fn was_refilled(&self) -> bool {
+        self.was_refilled
     }
 
     /// Whether it has failed for damage, and may be refilled.
     pub(super) fn is_damaged(&self) -> bool {
-        self.health.refill != Refill::No
+        self.refill != Refill::No
+    }
+
+    /// The primary asks for it to be refilled, under `attempt`.
+    pub(super) fn want_refill(&mut self, attempt: u64) {
+        self.refill = Refill::Due(attempt);
+    }
+
+    /// The primary no longer asks for it to be refilled.
+    pub(super) fn take_refill_back(&mut self) {
+        self.refill.take_back();
+    }
+
+    /// The attempt under which it is to be refilled, if it is.
+    pub(super) const fn due_refill(&self) -> Option<u64> {
+        match self.refill {
+            Refill::Due(attempt) => Some(attempt),
+            Refill::No | Refill::Possible => None,
+        }
     }
 }
 
@@ -274,7 +298,7 @@ impl Driver {
             Self::Failed(unusable) if let Refill::Due(attempt) = unusable.refill => {
                 (*unusable, attempt)
             }
-            Self::Backup(copy) if let Refill::Due(attempt) = copy.health.refill => {
+            Self::Backup(copy) if let Some(attempt) = copy.due_refill() => {
                 (copy.into_unusable(), attempt)
             }
             other => {
@@ -282,7 +306,7 @@ impl Driver {
                 return;
             }
         };
-        match Follower::begin_anew(region.id(), &mut unusable, context) {
+        match unusable.begin_anew(region.id(), context) {
             Ok(mut copy) => {
                 context.turn(region.id(), role::Event::Refilled);
                 copy.step_machine(backup::BackupEvent::Prepare { attempt }, context);
