@@ -1,4 +1,7 @@
-//! Adoption: how the copy of a primary that opens takes over a longer history of another member.
+//! How a passive copy takes what another member sends it: edits, checkpoints, segments, and the parts of
+//! segments that it fetches. They are for the machine, or for an adoption.
+//!
+//! *Adoption* is how the copy of a primary that opens takes over a longer history of another member:
 //!
 //! 1. It asks the member for a checkpoint. Where its own version is the later one, it keeps its
 //!    own and takes only the ends of the member's logs from there.
@@ -6,13 +9,20 @@
 //!    and applies it, which finds the new end of its history.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use argosy_base::{Position, SegmentPart, ServerId};
-use argosy_replication::backup::FETCHES_MAX;
+use argosy_base::{EditSeq, Position, SegmentPart, ServerId};
+use argosy_device::Buffer;
+use argosy_engine::CopyError;
+use argosy_replication::backup::{BackupEvent, FETCHES_MAX};
 use argosy_wire::message::Message;
 
+use super::arriving::Shipped;
+use super::assembling::{Arrived, Beginning, Unfit};
 use super::context::Context;
+use super::fetching::Answered;
 use super::follower::{Follower, Postponed};
+use super::sending::Kind;
 
 /// How far an adoption is.
 pub(crate) enum Adoption {
@@ -67,7 +77,7 @@ impl Follower {
     pub(crate) fn source_failed(&mut self, member: ServerId) {
         if self.adopts_from(member) {
             self.adoption = None;
-            self.edits.arriving = None;
+            self.edits.forget_arriving();
             self.fetching.unwant();
         }
     }
@@ -94,12 +104,150 @@ impl Follower {
         }
     }
 
-    pub(super) fn adopt_checkpoint(
+    /// An edit, a checkpoint, or the first bytes of one.
+    pub(super) fn begun(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        let Some(beginning) = Beginning::of(message) else {
+            return;
+        };
+        if self.is_of_use(from, &beginning) {
+            let region = self.copy.region;
+            let came = self.edits.begin(from, &beginning, region, context);
+            return self.came(from, came, context);
+        }
+        let Beginning {
+            kind, attempt, seq, ..
+        } = beginning;
+        if !beginning.is_whole() {
+            let message = Message::MoreWanted {
+                attempt,
+                seq,
+                to: 0,
+            };
+            context.send(from, self.copy.region, &message);
+        }
+        if kind == Kind::Edit {
+            self.step_machine(BackupEvent::Edit { attempt, seq }, context);
+        }
+    }
+
+    /// Whether what begins is to be kept: it was asked for under an attempt that is not over.
+    fn is_of_use(&self, from: ServerId, beginning: &Beginning<'_>) -> bool {
+        let &Beginning {
+            kind, attempt, seq, ..
+        } = beginning;
+        let adopted =
+            matches!(self.adoption, Some(Adoption::Asked { from: asked }) if asked == from);
+        match kind {
+            Kind::Offer => {
+                adopted || from == self.copy.primary && self.machine.attempt() == Some(attempt)
+            }
+            Kind::Edit => self.machine.takes(attempt, seq),
+        }
+    }
+
+    /// More bytes of what is arriving.
+    pub(super) fn more(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        let came = self.edits.more(from, message, self.copy.region, context);
+        self.came(from, came, context);
+    }
+
+    /// What came of the bytes that `from` has sent.
+    fn came(
         &mut self,
         from: ServerId,
-        theirs: Vec<u8>,
+        came: Result<Option<Arrived>, Unfit>,
         context: &Context<'_>,
     ) {
+        match came {
+            Ok(None) => {}
+            Ok(Some(arrived)) => self.arrived(arrived, context),
+            Err(Unfit::Misfit(why)) => context.reset_link(from, why),
+            Err(Unfit::TooLong(error)) => self.fail(&error, context),
+        }
+    }
+
+    /// All of it has come.
+    fn arrived(&mut self, arrived: Arrived, context: &Context<'_>) {
+        let Arrived {
+            kind, attempt, seq, ..
+        } = arrived;
+        if let (Kind::Offer, Some(Adoption::Asked { from })) = (kind, &self.adoption) {
+            let from = *from;
+            return self.adopt_checkpoint(from, arrived.bytes, context);
+        }
+        self.edits.keep(arrived);
+        if kind == Kind::Offer {
+            self.fetching.unwant();
+            self.copy.replica.expect_checkpoint();
+            self.step_machine(BackupEvent::Offer { attempt, seq }, context);
+        } else {
+            self.step_machine(BackupEvent::Edit { attempt, seq }, context);
+        }
+    }
+
+    /// A finished segment was shipped.
+    pub(super) fn shipped(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        if let Some(shipped) = Shipped::of(message)
+            && let Err(why) = self.arrivals.take(&shipped, &mut self.copy, context)
+        {
+            context.reset_link(from, why);
+        }
+    }
+
+    /// The answer of a member that was asked for part of a segment.
+    pub(super) fn fetched(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
+        let region = self.copy.region;
+        match self.fetching.take(from, message, region, context) {
+            Answered::Needless => {}
+            Answered::Gone(part) => self.gone(from, part, context),
+            Answered::Bytes(part, bytes) => self.put(from, part, bytes, context),
+            Answered::Misfit(why) => context.reset_link(from, why),
+        }
+    }
+
+    /// Whoever was asked for `part` has it no more, or not what it points to.
+    fn gone(&mut self, from: ServerId, part: SegmentPart, context: &Context<'_>) {
+        if self.adoption.is_some() {
+            return context.reset_link(from, "what is to be adopted is gone there");
+        }
+        self.fetching.unwant();
+        self.step_machine(BackupEvent::Gone { part }, context);
+    }
+
+    /// Takes a part that was fetched, now or when the device has room.
+    pub(super) fn put(
+        &mut self,
+        from: ServerId,
+        part: SegmentPart,
+        bytes: Arc<Buffer>,
+        context: &Context<'_>,
+    ) {
+        match self.copy.replica.put_part(part.number, part.from, &bytes) {
+            // Where what it points to has not come, it is still missing when the edit is examined again.
+            Ok(()) | Err(CopyError::Unplaced { .. }) => match self.adoption {
+                Some(_) => self.adopt_on(context),
+                None => self.step_machine(BackupEvent::Fetched { part }, context),
+            },
+            Err(CopyError::Gone { .. }) => self.gone(from, part, context),
+            Err(error) if error.is_full() => self.postponed.push(Postponed::Put(from, part, bytes)),
+            Err(error) => {
+                tracing::warn!(region = self.copy.region.0, %error, "a fetched part was not taken");
+                context.reset_link(from, "a fetched part does not fit");
+            }
+        }
+    }
+
+    /// An edit, or what was adopted, is part of the version.
+    pub(super) fn applied(&mut self, seq: EditSeq, context: &Context<'_>) {
+        self.arrivals.applied(&self.copy, context);
+        if matches!(self.adoption, Some(Adoption::Applying)) {
+            self.adoption = Some(Adoption::Done(self.position()));
+        } else {
+            self.step_machine(BackupEvent::Applied { seq }, context);
+        }
+    }
+
+    fn adopt_checkpoint(&mut self, from: ServerId, theirs: Vec<u8>, context: &Context<'_>) {
         let adopted = self.copy.replica.adopt(theirs);
         let examined = adopted.and_then(|bytes| Ok((self.copy.replica.missing(&bytes)?, bytes)));
         let Ok((waiting, bytes)) = examined else {
@@ -114,7 +262,7 @@ impl Follower {
     }
 
     /// Asks for more, or applies the checkpoint when nothing is missing any more.
-    pub(super) fn adopt_on(&mut self, context: &Context<'_>) {
+    fn adopt_on(&mut self, context: &Context<'_>) {
         loop {
             // What came and waits for room is not asked for again.
             let held_up = self.postponed.iter();

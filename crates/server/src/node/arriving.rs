@@ -36,6 +36,30 @@ pub(super) struct Shipped {
     pub(super) slot: u8,
 }
 
+impl Shipped {
+    /// What `message` ships, if it ships a segment.
+    pub(super) const fn of(message: &Message<'_>) -> Option<Self> {
+        let Message::Ship {
+            segment,
+            len,
+            checksum,
+            slot,
+            place,
+            ..
+        } = *message
+        else {
+            return None;
+        };
+        Some(Self {
+            segment,
+            len,
+            checksum,
+            place,
+            slot,
+        })
+    }
+}
+
 /// Segments that the primary has shipped.
 #[derive(Default)]
 pub(super) struct Arrivals {

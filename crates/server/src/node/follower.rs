@@ -1,13 +1,12 @@
 //! Drives a passive copy of a region: a backup's, or a primary's that is not open yet.
 //!
-//! A backup feeds the pure machine ([`Backup`]) what its primary sends and what its storage has
-//! done, and carries out what the machine says. Edits are kept here, by number, from their arrival
-//! until they are applied.
-//!
-//! How shipped segments are taken is in [`arriving`](super::arriving), how edits are put together in
-//! [`assembling`](super::assembling), how the copy of a primary that
-//! opens takes over another member's history is in
-//! [`adopt`](super::adopt).
+//! A backup feeds the pure machine ([`Backup`]) what its primary sends and what its storage has done, and carries
+//! out what the machine says. Its parts do the work, and return what came of it: the copy itself
+//! ([`LocalCopy`]), edits on their way ([`Edits`]), the checkpoint for a primary that opens ([`Offered`]), parts of
+//! segments that are fetched ([`Fetching`]) or shipped ([`Arrivals`]), the report ([`OwedReport`]), and whether the
+//! copy follows at all ([`CopyHealth`]). Only what stands here and in the two files beside it steps the machine:
+//! [`adopt`](super::adopt), what other members send and how an opening primary adopts another's history, and
+//! [`failing`](super::failing).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +20,10 @@ use argosy_replication::backup::{Backup, BackupAction, BackupEvent};
 use argosy_wire::message::Message;
 
 use super::adopt::Adoption;
-use super::arriving::{Arrivals, Shipped};
-use super::assembling::{Arriving, Edits, Offered};
+use super::arriving::Arrivals;
+use super::assembling::{Edits, Offered};
 use super::context::Context;
-use super::fetching::{Answered, Fetching};
+use super::fetching::Fetching;
 use super::local_copy::{LocalCopy, Promotion};
 use super::refilling::CopyHealth;
 use super::renewing::OwedReport;
@@ -156,8 +155,7 @@ impl Follower {
 
     /// Bytes of edits that have arrived and are not applied, and of the one that arrives.
     pub(super) fn unapplied_bytes(&self) -> usize {
-        let kept: usize = self.edits.kept.values().map(|kept| kept.bytes.len()).sum();
-        kept + self.edits.arriving.as_ref().map_or(0, Arriving::bytes)
+        self.edits.bytes()
     }
 
     /// What takes space, and what waits for it, in words for a report.
@@ -171,32 +169,31 @@ impl Follower {
             self.copy.replica.space_in_words(),
             self.arrivals.storing_in_words(),
             waits.collect::<Vec<_>>(),
-            self.edits.kept.keys(),
+            self.edits.kept_in_words(),
             self.machine
         )
     }
 
     /// Edits that wait to be applied, and levels that are being built.
     pub(crate) fn pending(&self) -> usize {
-        let arriving = usize::from(self.edits.arriving.is_some());
         let building = usize::from(self.copy.replica.is_building());
-        self.edits.kept.len() + arriving + self.arrivals.storing() + building
+        self.edits.count() + self.arrivals.storing() + building
     }
 
     /// Whether something of it is under way at the device.
     pub(crate) fn is_at_device(&self) -> bool {
-        !self.copy.replica.is_idle() || !self.edits.kept.is_empty() || self.arrivals.storing() > 0
+        !self.copy.replica.is_idle() || self.edits.is_kept() || self.arrivals.storing() > 0
     }
 
     /// Whether it is being filled, from the open primary or from a copy that is whole.
     pub(super) fn is_being_filled(&self) -> bool {
-        self.adoption.is_some() || self.edits.arriving.is_some() || !self.edits.kept.is_empty()
+        self.adoption.is_some() || self.edits.count() > 0
     }
 
     /// Whether there is something to move on although nothing more happens.
     pub(crate) fn has_more(&self) -> bool {
-        let asks = self.edits.arriving.is_some() || self.fetching.has_more();
-        let offers = self.offered.wanted.is_some() || self.offered.sending.is_some();
+        let asks = self.edits.is_arriving() || self.fetching.has_more();
+        let offers = self.offered.has_more();
         let adopts = self.adoption.is_some() || !self.postponed.is_empty();
         let rests = self.arrivals.rest();
         !self.health.has_failed() && (self.is_at_device() || asks || offers || adopts || rests)
@@ -210,16 +207,16 @@ impl Follower {
     /// The link to the primary is gone.
     pub(crate) fn link_down(&mut self, context: &Context<'_>) {
         if context.settings.mutants.keep_share() {
-            self.keep_share();
+            self.edits.keep_share();
         }
         self.health.take_refill_back();
         self.forget_fetches();
-        (self.offered.wanted, self.offered.sending) = (None, None);
+        self.offered.forget();
         self.step_machine(BackupEvent::LinkDown, context);
     }
 
     pub(super) fn forget_fetches(&mut self) {
-        self.edits.arriving = None;
+        self.edits.forget_arriving();
         self.owed.forget();
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
@@ -230,9 +227,9 @@ impl Follower {
     /// The primary begins a new attempt over the same link: slots that are in use stay in use until
     /// what is on its way has come; what has come is given back.
     pub(super) fn begin_again(&mut self, context: &Context<'_>) {
-        self.edits.arriving = None;
+        self.edits.forget_arriving();
         self.owed.forget();
-        (self.offered.wanted, self.offered.sending) = (None, None);
+        self.offered.forget();
         self.postponed
             .retain(|postponed| matches!(postponed, Postponed::Apply(_)));
         self.fetching.unwant();
@@ -241,7 +238,7 @@ impl Follower {
 
     /// Forgets what is still to be done: edits, and what waits for room.
     pub(super) fn forget_work(&mut self) {
-        self.edits.kept.clear();
+        self.edits.forget_kept();
         self.postponed.clear();
         self.adoption = None;
     }
@@ -261,11 +258,12 @@ impl Follower {
                     self.copy.became_whole(&context.world.store);
                 }
             }
-            Message::Adopt => self.offer_to(from, context),
+            Message::Adopt => self.offered.offer_to(from, &self.copy, context),
             Message::Offer { .. } | Message::Edit { .. } => self.begun(from, message, context),
             Message::More { .. } => self.more(from, message, context),
             Message::MoreWanted { attempt, seq, to } => {
-                self.more_wanted(from, Wanted { attempt, seq, to }, context);
+                let wanted = Wanted { attempt, seq, to };
+                self.offered.more_wanted(from, wanted, &self.copy, context);
             }
             Message::Flush {
                 attempt,
@@ -285,26 +283,7 @@ impl Follower {
             Message::Ship { attempt, slot, .. } if self.machine.attempt() != Some(attempt) => {
                 context.send(from, self.copy.region, &Message::Stored { slot });
             }
-            Message::Ship {
-                segment,
-                len,
-                checksum,
-                slot,
-                place,
-                ..
-            } => {
-                let shipped = Shipped {
-                    segment,
-                    len,
-                    checksum,
-                    place,
-                    slot,
-                };
-                let taken = self.arrivals.take(&shipped, &mut self.copy, context);
-                if let Err(why) = taken {
-                    context.reset_link(from, why);
-                }
-            }
+            Message::Ship { .. } => self.shipped(from, message, context),
             Message::Places {
                 attempt,
                 ref places,
@@ -319,16 +298,6 @@ impl Follower {
                 region = self.copy.region.0,
                 "unexpected message"
             ),
-        }
-    }
-
-    fn fetched(&mut self, from: ServerId, message: &Message<'_>, context: &Context<'_>) {
-        let region = self.copy.region;
-        match self.fetching.take(from, message, region, context) {
-            Answered::Needless => {}
-            Answered::Gone(part) => self.gone(from, part, context),
-            Answered::Bytes(part, bytes) => self.put(from, part, bytes, context),
-            Answered::Misfit(why) => context.reset_link(from, why),
         }
     }
 
@@ -375,46 +344,10 @@ impl Follower {
         }
     }
 
-    /// Whoever was asked for `part` has it no more, or not what it points to.
-    fn gone(&mut self, from: ServerId, part: SegmentPart, context: &Context<'_>) {
-        if self.adoption.is_some() {
-            return context.reset_link(from, "what is to be adopted is gone there");
-        }
-        self.fetching.unwant();
-        self.step_machine(BackupEvent::Gone { part }, context);
-    }
-
-    /// Takes a part that was fetched, now or when the device has room.
-    fn put(
-        &mut self,
-        from: ServerId,
-        part: SegmentPart,
-        bytes: Arc<Buffer>,
-        context: &Context<'_>,
-    ) {
-        match self.copy.replica.put_part(part.number, part.from, &bytes) {
-            // Where what it points to has not come, it is still missing when the edit is examined again.
-            Ok(()) | Err(CopyError::Unplaced { .. }) => match self.adoption {
-                Some(_) => self.adopt_on(context),
-                None => self.step_machine(BackupEvent::Fetched { part }, context),
-            },
-            Err(CopyError::Gone { .. }) => self.gone(from, part, context),
-            Err(error) if error.is_full() => self.postponed.push(Postponed::Put(from, part, bytes)),
-            Err(error) => {
-                tracing::warn!(region = self.copy.region.0, %error, "a fetched part was not taken");
-                context.reset_link(from, "a fetched part does not fit");
-            }
-        }
-    }
-
     /// Applies an edit of which nothing is missing, now or when the device has room.
     fn apply(&mut self, seq: EditSeq, context: &Context<'_>) {
-        let bytes = self
-            .edits
-            .kept
-            .get(&seq)
-            .map_or(&[][..], |kept| &kept.bytes);
-        match self.copy.replica.submit(bytes) {
+        let edit = self.edits.encoded(seq).unwrap_or_default();
+        match self.copy.replica.submit(edit) {
             Ok(_) => {}
             Err(error) if error.is_full() => self.postponed.push(Postponed::Apply(seq)),
             Err(error) => self.fail_by(&error, context),
@@ -443,12 +376,12 @@ impl Follower {
             self.fail(&error, context);
             return true;
         }
-        self.ask_on(context);
-        self.offer_on(context);
+        self.edits.ask_on(self.copy.region, context);
+        self.offered.offer_on(&self.copy, context);
         self.fetching.start(self.copy.region, context);
         self.try_postponed(context);
         self.try_adopted(context);
-        if self.machine.is_behind() || self.edits.arriving.is_some() || self.adoption.is_some() {
+        if self.machine.is_behind() || self.edits.is_arriving() || self.adoption.is_some() {
             self.arrivals.is_awaited();
         } else {
             self.arrivals.forget_unnamed(context.now(), &mut self.copy);
@@ -519,15 +452,6 @@ impl Follower {
         }
     }
 
-    fn applied(&mut self, seq: EditSeq, context: &Context<'_>) {
-        self.arrivals.applied(&self.copy, context);
-        if matches!(self.adoption, Some(Adoption::Applying)) {
-            self.adoption = Some(Adoption::Done(self.position()));
-        } else {
-            self.step_machine(BackupEvent::Applied { seq }, context);
-        }
-    }
-
     pub(super) fn step_machine(&mut self, event: BackupEvent, context: &Context<'_>) {
         self.machine.step(event, &mut self.actions);
         while !self.actions.is_empty() {
@@ -547,8 +471,8 @@ impl Follower {
                 self.owed.begin(attempt, &mut self.copy, context);
             }
             BackupAction::Examine { seq } => {
-                let bytes = self.edits.kept.get(&seq).map(|kept| &*kept.bytes);
-                let missing = bytes.and_then(|bytes| self.copy.replica.missing(bytes).ok());
+                let edit = self.edits.encoded(seq);
+                let missing = edit.and_then(|bytes| self.copy.replica.missing(bytes).ok());
                 let Some(missing) = missing else {
                     return context.reset_link(primary, "an edit is missing");
                 };
@@ -557,9 +481,7 @@ impl Follower {
             }
             BackupAction::Fetch { part } => self.fetching.want(primary, part, region, context),
             BackupAction::Apply { seq } => self.apply(seq, context),
-            BackupAction::Forget { seq } => {
-                self.edits.kept = self.edits.kept.split_off(&seq.next())
-            }
+            BackupAction::Forget { seq } => self.edits.forget_up_to(seq),
             BackupAction::SendApplied { seq } => {
                 self.copy.tell(&Message::Applied { seq }, context);
             }
