@@ -786,7 +786,7 @@ fn what_a_lost_member_was_asked_for_is_forgotten() {
         to: 4096,
     };
     let asked = [ServerId(1), ServerId(2)].map(|member| (member, 0));
-    copy.fetching = Fetching::planted(&asked, part, false);
+    *copy.fetching() = Fetching::planted(&asked, part, false);
     copy.source_lost(ServerId(1));
-    assert_eq!(copy.fetching.asked(), [(ServerId(2), 0)]);
+    assert_eq!(copy.fetching().asked(), [(ServerId(2), 0)]);
 }

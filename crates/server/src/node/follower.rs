@@ -4,9 +4,12 @@
 //! out what the machine says. Its parts do the work, and return what came of it: the copy itself
 //! ([`LocalCopy`]), edits on their way ([`Edits`]), the checkpoint for a primary that opens ([`Offered`]), parts of
 //! segments that are fetched ([`Fetching`]) or shipped ([`Arrivals`]), the report ([`OwedReport`]), and whether the
-//! copy follows at all ([`CopyHealth`]). Only what stands here and in the two files beside it steps the machine:
-//! [`adopt`](super::adopt), what other members send and how an opening primary adopts another's history, and
-//! [`failing`](super::failing).
+//! copy follows at all ([`CopyHealth`]). Only what stands here and in its two modules steps the machine:
+//! [`adopt`], what other members send and how an opening primary adopts another's history, and
+//! [`failing`].
+
+mod adopt;
+mod failing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +22,6 @@ use argosy_engine::{
 use argosy_replication::backup::{Backup, BackupAction, BackupEvent};
 use argosy_wire::message::Message;
 
-use super::adopt::Adoption;
 use super::arriving::Arrivals;
 use super::assembling::{Edits, Offered};
 use super::context::Context;
@@ -33,12 +35,13 @@ use super::whole::WholeMark;
 use super::windows::WindowsOf;
 use super::{World, convert};
 use crate::activity::Activity;
+use adopt::Adoption;
 
 /// Between two looks at levels that are being built and cannot go on.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What found the device full.
-pub(super) enum Postponed {
+enum Postponed {
     /// The edit that is to be applied.
     Apply(EditSeq),
     /// A part that was fetched, and from whom.
@@ -47,18 +50,18 @@ pub(super) enum Postponed {
 
 /// A passive copy. See the module documentation.
 pub(crate) struct Follower {
-    pub(super) copy: LocalCopy,
-    pub(super) machine: Backup,
-    pub(super) actions: Vec<BackupAction>,
-    pub(super) edits: Edits,
-    pub(super) offered: Offered,
-    pub(super) fetching: Fetching,
-    pub(super) arrivals: Arrivals,
-    pub(super) adoption: Option<Adoption>,
+    copy: LocalCopy,
+    machine: Backup,
+    actions: Vec<BackupAction>,
+    edits: Edits,
+    offered: Offered,
+    fetching: Fetching,
+    arrivals: Arrivals,
+    adoption: Option<Adoption>,
     /// What found the device full, and is tried again at every step.
-    pub(super) postponed: Vec<Postponed>,
-    pub(super) owed: OwedReport,
-    pub(super) health: CopyHealth,
+    postponed: Vec<Postponed>,
+    owed: OwedReport,
+    health: CopyHealth,
 }
 
 impl Follower {
@@ -98,15 +101,8 @@ impl Follower {
         mark: WholeMark,
     ) -> Self {
         let machine = Backup::new(replica.edit());
-        let copy = LocalCopy {
-            region,
-            epoch: view.epoch,
-            primary: view.primary,
-            replica,
-            mark,
-        };
         Self {
-            copy,
+            copy: LocalCopy::new(region, view, replica, mark),
             machine,
             actions: Vec::new(),
             edits: Edits::default(),
@@ -141,6 +137,12 @@ impl Follower {
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<Promotion, Box<NotPromoted>> {
         self.copy.promote(context, observer)
+    }
+
+    /// What it fetches.
+    #[cfg(test)]
+    pub(super) fn fetching(&mut self) -> &mut Fetching {
+        &mut self.fetching
     }
 
     /// Where the copy stands.
@@ -215,7 +217,7 @@ impl Follower {
         self.step_machine(BackupEvent::LinkDown, context);
     }
 
-    pub(super) fn forget_fetches(&mut self) {
+    fn forget_fetches(&mut self) {
         self.edits.forget_arriving();
         self.owed.forget();
         self.postponed
@@ -226,7 +228,7 @@ impl Follower {
 
     /// The primary begins a new attempt over the same link: slots that are in use stay in use until
     /// what is on its way has come; what has come is given back.
-    pub(super) fn begin_again(&mut self, context: &Context<'_>) {
+    fn begin_again(&mut self, context: &Context<'_>) {
         self.edits.forget_arriving();
         self.owed.forget();
         self.offered.forget();
@@ -237,7 +239,7 @@ impl Follower {
     }
 
     /// Forgets what is still to be done: edits, and what waits for room.
-    pub(super) fn forget_work(&mut self) {
+    fn forget_work(&mut self) {
         self.edits.forget_kept();
         self.postponed.clear();
         self.adoption = None;
@@ -321,6 +323,11 @@ impl Follower {
             return self.refill_wanted(attempt, context);
         }
         self.begin_again(context);
+        self.step_machine(BackupEvent::Prepare { attempt }, context);
+    }
+
+    /// The copy, which is begun anew, prepares as the primary has asked of the one before.
+    pub(super) fn prepare_refilled(&mut self, attempt: u64, context: &Context<'_>) {
         self.step_machine(BackupEvent::Prepare { attempt }, context);
     }
 
@@ -452,7 +459,7 @@ impl Follower {
         }
     }
 
-    pub(super) fn step_machine(&mut self, event: BackupEvent, context: &Context<'_>) {
+    fn step_machine(&mut self, event: BackupEvent, context: &Context<'_>) {
         self.machine.step(event, &mut self.actions);
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {

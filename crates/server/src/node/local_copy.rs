@@ -13,6 +13,7 @@ use super::arriving::Shipped;
 use super::context::Context;
 use super::counters::Counted;
 use super::serving::Serving;
+use super::views::View;
 use super::whole::WholeMark;
 use super::windows::WindowsOf;
 use crate::activity::Activity;
@@ -20,11 +21,11 @@ use crate::activity::Activity;
 /// The copy as it lies here, and whose copy it is.
 pub(super) struct LocalCopy {
     pub(super) region: RegionId,
-    pub(super) epoch: Epoch,
+    epoch: Epoch,
     pub(super) primary: ServerId,
     pub(super) replica: Box<dyn engine::Follower>,
     /// Whether it is whole.
-    pub(super) mark: WholeMark,
+    mark: WholeMark,
 }
 
 /// A copy that has become a store.
@@ -37,6 +38,22 @@ pub(super) struct Promotion {
 }
 
 impl LocalCopy {
+    /// The copy of `region`, which lies here as `replica`.
+    pub(super) fn new(
+        region: RegionId,
+        view: &View,
+        replica: Box<dyn engine::Follower>,
+        mark: WholeMark,
+    ) -> Self {
+        Self {
+            region,
+            epoch: view.epoch,
+            primary: view.primary,
+            replica,
+            mark,
+        }
+    }
+
     /// What the copy is certain to hold.
     pub(super) fn standing(&self) -> Standing {
         match self.replica.standing() {

@@ -17,7 +17,6 @@
 //! the calls under way. Answers are delivered outside all of them. The engine's own locks come
 //! last, and the engine calls nothing back but an `Outbox`, which calls nobody.
 
-mod adopt;
 mod arriving;
 mod assembling;
 mod attachments;

@@ -15,7 +15,6 @@ use argosy_coordinator::Replication;
 use argosy_engine::catalog::discard_all_cut;
 use argosy_engine::set_aside::SetAside;
 use argosy_engine::{CopyError, CopyOf};
-use argosy_replication::backup;
 use argosy_wire::message::Message;
 
 use super::context::Context;
@@ -309,7 +308,7 @@ impl Driver {
         match unusable.begin_anew(region.id(), context) {
             Ok(mut copy) => {
                 context.turn(region.id(), role::Event::Refilled);
-                copy.step_machine(backup::BackupEvent::Prepare { attempt }, context);
+                copy.prepare_refilled(attempt, context);
                 *self = Self::Backup(Box::new(copy));
             }
             Err(error) if error.is_full() => {

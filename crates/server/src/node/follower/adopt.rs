@@ -17,15 +17,15 @@ use argosy_engine::CopyError;
 use argosy_replication::backup::{BackupEvent, FETCHES_MAX};
 use argosy_wire::message::Message;
 
-use super::arriving::Shipped;
-use super::assembling::{Arrived, Beginning, Unfit};
-use super::context::Context;
-use super::fetching::Answered;
-use super::follower::{Follower, Postponed};
-use super::sending::Kind;
+use super::super::arriving::Shipped;
+use super::super::assembling::{Arrived, Beginning, Unfit};
+use super::super::context::Context;
+use super::super::fetching::Answered;
+use super::super::sending::Kind;
+use super::{Follower, Postponed};
 
 /// How far an adoption is.
-pub(crate) enum Adoption {
+pub(super) enum Adoption {
     /// The member's checkpoint is awaited.
     Asked {
         /// Who has more.
