@@ -2,8 +2,8 @@
 //!
 //! The bytes lie in a landing slot, which the primary gets back when they are stored. They are
 //! copied, checked against the checksum that came with them, and written. Where pointers inside
-//! segments hold places ([`AddressMode::Rewrite`](argosy_base::AddressMode::Rewrite)) they hold the primary's: they are rewritten in
-//! between, and the CPU of that is accounted for by itself.
+//! segments hold places ([`Rewrite`](argosy_base::AddressMode::Rewrite)) they hold the primary's: they are
+//! rewritten in between, and the CPU of that is accounted for by itself.
 //!
 //! A primary that finds no room gives up what it was building, and tells nobody. So what no edit has
 //! named for [`KEPT`] goes: on a full device it would be in the way of what frees space. An edit that
@@ -81,7 +81,7 @@ impl Arrivals {
     }
 
     /// Whether something has arrived of which nothing has become yet.
-    pub(super) const fn rest(&self) -> bool {
+    pub(super) const fn has_rest(&self) -> bool {
         self.rest.is_some()
     }
 
@@ -151,8 +151,8 @@ impl Arrivals {
         self.storing.clear();
     }
 
-    /// Something may soon name what has arrived.
-    pub(super) fn is_awaited(&mut self) {
+    /// Something may soon name what has arrived: it is not given up before it has rested anew.
+    pub(super) fn end_rest(&mut self) {
         self.rest = None;
     }
 

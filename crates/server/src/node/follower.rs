@@ -5,8 +5,7 @@
 //! ([`LocalCopy`]), edits on their way ([`Edits`]), the checkpoint for a primary that opens ([`Offered`]), parts of
 //! segments that are fetched ([`Fetching`]) or shipped ([`Arrivals`]), the report ([`OwedReport`]), and whether the
 //! copy follows at all ([`CopyHealth`]). Only what stands here and in its two modules steps the machine:
-//! [`adopt`], what other members send and how an opening primary adopts another's history, and
-//! [`failing`].
+//! [`adopt`], what other members send and how an opening primary adopts another's history, and [`failing`].
 
 mod adopt;
 mod failing;
@@ -94,6 +93,7 @@ impl Follower {
         Ok(Self::of(region.id, &View::of(region), replica, mark))
     }
 
+    /// The copy of `region`, which lies here as `replica`.
     pub(super) fn of(
         region: RegionId,
         view: &View,
@@ -197,7 +197,7 @@ impl Follower {
         let asks = self.edits.is_arriving() || self.fetching.has_more();
         let offers = self.offered.has_more();
         let adopts = self.adoption.is_some() || !self.postponed.is_empty();
-        let rests = self.arrivals.rest();
+        let rests = self.arrivals.has_rest();
         !self.health.has_failed() && (self.is_at_device() || asks || offers || adopts || rests)
     }
 
@@ -217,6 +217,7 @@ impl Follower {
         self.step_machine(BackupEvent::LinkDown, context);
     }
 
+    /// Nothing of what was asked for comes any more.
     fn forget_fetches(&mut self) {
         self.edits.forget_arriving();
         self.owed.forget();
@@ -389,7 +390,7 @@ impl Follower {
         self.try_postponed(context);
         self.try_adopted(context);
         if self.machine.is_behind() || self.edits.is_arriving() || self.adoption.is_some() {
-            self.arrivals.is_awaited();
+            self.arrivals.end_rest();
         } else {
             self.arrivals.forget_unnamed(context.now(), &mut self.copy);
         }
@@ -459,6 +460,7 @@ impl Follower {
         }
     }
 
+    /// Something has happened: carries out what the machine says to it.
     fn step_machine(&mut self, event: BackupEvent, context: &Context<'_>) {
         self.machine.step(event, &mut self.actions);
         while !self.actions.is_empty() {
