@@ -1,9 +1,21 @@
 //! Values in parts ([`argosy_engine::long`]), as calls of a [`Service`](crate::service::Service): each part of a value
-//! is read by one call. Front ends say in which protocol a value goes, and keep as much of it as they have room for.
+//! is read, or written, by one call. Front ends say in which protocol a value comes and goes, and when there is room
+//! for the next part of it.
 
+mod grow;
 mod read;
+mod write;
 
-pub(crate) use read::{Came, Reading};
+use argosy_engine::long::Head;
+
+pub(crate) use grow::{Grew, Growing};
+pub(crate) use read::{Came, Reading, look_up};
+pub(crate) use write::Writing;
+
+/// Bytes of the value that is bound, or whose head is.
+pub(crate) fn len_of(bound: &[u8]) -> u64 {
+    Head::parse(bound).map_or(bound.len() as u64, |head| head.len)
+}
 
 /// The bytes of `value` between two places, both included, counted from the end where below zero.
 pub(crate) fn part(value: &[u8], from: i64, to: i64) -> &[u8] {

@@ -13,6 +13,20 @@ use crate::service::{KeyList, SnapshotId};
 /// How often a value is looked up that is overwritten all the time.
 const TRIES_MAX: u8 = 16;
 
+/// The call that looks `key` up.
+pub(crate) fn look_up(key: &[u8], at: Option<SnapshotId>, keys: &mut KeyList) -> Plan {
+    keys.clear();
+    keys.push(key);
+    Plan::GetMany(Wanted::Values(1), at)
+}
+
+/// The call for the part that `reader` wants next.
+pub(super) fn next_part(reader: &LongReader, at: Option<SnapshotId>, keys: &mut KeyList) -> Plan {
+    keys.clear();
+    reader.wanted(1).iter().for_each(|key| keys.push(key));
+    Plan::GetMany(Wanted::Values(1), at)
+}
+
 /// A value while it is read. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Reading {
@@ -87,13 +101,10 @@ impl Reading {
 
     /// The call for what comes next.
     pub(crate) fn plan(&self, keys: &mut KeyList) -> Plan {
-        keys.clear();
-        if self.looks {
-            keys.push(&self.key);
-        } else {
-            self.reader.wanted(1).iter().for_each(|key| keys.push(key));
+        match self.looks {
+            true => look_up(&self.key, self.at, keys),
+            false => next_part(&self.reader, self.at, keys),
         }
-        Plan::GetMany(Wanted::Values(1), self.at)
     }
 
     /// Takes the answer to that. `begun`: some of the value has been passed on.

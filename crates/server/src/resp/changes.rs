@@ -1,17 +1,16 @@
 //! Commands that make a new value of the one that is there: `INCR`, `APPEND` and their relatives.
 //!
 //! Each is one [`Change`], evaluated by the region's primary where its writes are put in order. `APPEND` and
-//! `SETRANGE` are made part by part where that refuses them because of the value's length: see
-//! [`grow`](super::grow).
+//! `SETRANGE` are made part by part where that refuses them because of the value's length: see [`Growing`].
 
 use argosy_engine::WriteOptions;
 use argosy_engine::change::{Change, float, integer};
 use argosy_wire::api::Plan;
 
 use super::command::{Command, Step, Turn};
-use super::grow::Grow;
 use super::reply::Gather;
 use super::strings::refuse;
+use crate::long::Growing;
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
@@ -99,7 +98,7 @@ fn incrbyfloat(turn: &mut Turn<'_>) -> Step {
 }
 
 fn append(turn: &mut Turn<'_>) -> Step {
-    grow(turn, Change::Append, None, 2)
+    grow(turn, None, 2)
 }
 
 fn setrange(turn: &mut Turn<'_>) -> Step {
@@ -109,9 +108,7 @@ fn setrange(turn: &mut Turn<'_>) -> Step {
     let Ok(place) = u64::try_from(from) else {
         return turn.core.error("ERR offset is out of range");
     };
-    // No value is so long: it is refused where it is evaluated.
-    let from = u32::try_from(from).unwrap_or(u32::MAX);
-    grow(turn, Change::Overwrite(from), Some(place), 3)
+    grow(turn, Some(place), 3)
 }
 
 fn no_integer(turn: &mut Turn<'_>) -> Step {
@@ -121,21 +118,19 @@ fn no_integer(turn: &mut Turn<'_>) -> Step {
 
 /// Makes `change` of the key that is the first argument.
 fn make(turn: &mut Turn<'_>, change: Change) -> Step {
-    plan(turn, change, b"", Gather::Changed)
-}
-
-/// Makes `change` by an operand that is put into the value: which argument that is, and where it goes, if not behind.
-fn grow(turn: &mut Turn<'_>, change: Change, place: Option<u64>, operand: usize) -> Step {
-    let (key, operand) = (turn.args.at(1), turn.args.at(operand));
-    let grow = Grow::new(key, place, operand);
-    plan(turn, change, operand, Gather::Grow(Box::new(grow)))
-}
-
-fn plan(turn: &mut Turn<'_>, change: Change, operand: &[u8], gather: Gather) -> Step {
     let batch = &mut turn.scratch.batch;
     batch.clear();
-    match batch.change(turn.args.at(1), change, operand) {
-        Ok(()) => Step::Call(Plan::Write(WriteOptions::default()), gather),
+    match batch.change(turn.args.at(1), change, b"") {
+        Ok(()) => Step::Call(Plan::Write(WriteOptions::default()), Gather::Changed),
+        Err(error) => refuse(turn, error),
+    }
+}
+
+/// Puts an operand into the value: which argument that is, and where it goes, if not behind.
+fn grow(turn: &mut Turn<'_>, place: Option<u64>, operand: usize) -> Step {
+    let (key, operand) = (turn.args.at(1), turn.args.at(operand));
+    match Growing::begin(key, place, operand, &mut turn.scratch.batch) {
+        Ok((growing, plan)) => Step::Call(plan, Gather::Grow(Box::new(growing))),
         Err(error) => refuse(turn, error),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The calls of a pipeline are under way together. What is carried out later than what comes behind it holds that up:
 //!
-//! - a change that may be made part by part (`grow`): what concerns its key, until it is answered;
+//! - a change that may be made part by part (`long`): what concerns its key, until it is answered;
 //! - a call that a worker carries out: where it reads keys, what concerns these; otherwise everything;
 //! - a read that was sent to another server, which may read later, but writes in order: writes of its keys.
 //!

@@ -1,10 +1,14 @@
 //! Values of over 1 MiB: taken in and given out part by part, so that a connection holds about one part of them
-//! at a time. See [`argosy_engine::long`]. What the session does with them is in `session_long.rs`.
+//! at a time. How they are read and written is in [`long`](crate::long); here is when, and what is told of it. What
+//! the session does with them is in `session_long.rs`.
 //!
 //! *In.* Where the parser comes to a `SET`'s long value, the session puts its reply into the queue, and makes a
 //! write of each part when that is there, one at a time; it reads no more than the next part meanwhile. Behind
 //! the value come the options, and with them the write of the head is made. Where a part cannot be written the
 //! rest of the value is read past, and the reply is the error.
+//!
+//! *Grown.* `APPEND` and `SETRANGE` are made part by part where they have to, for the first reply of the queue only,
+//! one at a time. Requests behind it that concern its key wait (`holds`).
 //!
 //! *Out.* An answer that is a head begins a reply that asks for part after part, once it is the first of the
 //! queue, and while what is to be written is short. Where the first part is not there, the value has been
@@ -13,8 +17,9 @@
 
 use argosy_engine::long::{Head, is_head, may_be_head};
 
-use super::reply::{After, Gather, Pending};
-use crate::long::{Came, Reading};
+use super::errors::error_text;
+use super::reply::{After, Gather, Pending, UNFIT};
+use crate::long::{Came, Grew, Reading, len_of};
 use crate::meter::MeteredOutcome;
 use crate::service::Response;
 
@@ -104,12 +109,8 @@ impl Pending {
                 return After::NextPage;
             }
             (Gather::LengthOf(_), Response::Values(values)) => {
-                let value = values.iter().flatten().next();
-                let len = value.map_or(0, |value| match Head::parse(value) {
-                    Some(head) => head.len,
-                    None => value.len() as u64,
-                });
-                self.answer = Some(Response::Count(len));
+                let value = values.first().and_then(Option::as_deref);
+                self.answer = Some(Response::Count(value.map_or(0, len_of)));
                 return After::Nothing;
             }
             (Gather::Part(from, to), Response::Value(value)) => {
@@ -174,6 +175,31 @@ impl Pending {
                 After::Nothing
             }
         }
+    }
+
+    /// Takes the answer to a call of a change that may be made part by part.
+    pub(super) fn take_grown(&mut self, response: Response) -> After {
+        let Gather::Grow(growing) = &mut self.gather else {
+            return After::Nothing;
+        };
+        match growing.take(response) {
+            Grew::Call => {
+                self.held = growing.held();
+                return After::NextPage;
+            }
+            Grew::Done(response) => {
+                self.gather = Gather::Changed;
+                self.held = 0;
+                self.answer = Some(response);
+            }
+            Grew::Failed(error) => self.fail(error_text(&error, true), (&error).into()),
+            Grew::Torn(torn) => {
+                let text = format!("TRYAGAIN {torn} (not applied)");
+                self.fail(text, MeteredOutcome::Invalid);
+            }
+            Grew::Unfit => self.fail(UNFIT.to_owned(), MeteredOutcome::Invalid),
+        }
+        After::Nothing
     }
 
     /// Whether it is written while it is gathered.

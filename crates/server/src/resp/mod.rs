@@ -44,7 +44,6 @@ mod connection;
 mod docs;
 mod errors;
 mod expiry;
-mod grow;
 mod holds;
 mod info;
 mod input;

@@ -7,7 +7,7 @@
 //! that are dropped, but waited for, since their tokens name this reply.
 
 use argosy_base::{Direction, KeyRange};
-use argosy_engine::long::is_head;
+use argosy_engine::long::{Versions, is_head};
 use argosy_engine::{Changed, Wanted};
 use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::{Encoder, Protocol};
@@ -16,10 +16,9 @@ use super::errors::error_text;
 use super::expiry::Shown;
 use super::front::FrontEnd;
 use super::glob;
-use super::grow::Grow;
 use super::long::LongGather;
 use super::many_long::ManyGather;
-use crate::long::part;
+use crate::long::{Growing, Writing, look_up, part};
 use crate::meter::MeteredOutcome;
 use crate::service::{KeyList, Paging, Response, SnapshotId};
 
@@ -29,6 +28,9 @@ const PAGE_PAIRS: usize = 4096;
 const PAGE_BYTES: usize = 1 << 20;
 /// Bytes of values from which on an answer about several keys ends.
 const VALUES_BYTES: usize = 256 << 10;
+
+/// Of an answer that is not one to what was asked.
+pub(super) const UNFIT: &str = "ERR internal error: the answer is not one to this command";
 
 /// A reply that is not written yet.
 #[derive(Debug)]
@@ -65,7 +67,7 @@ pub(super) enum Gather {
     /// `MGET`, `KV.RANGE` and the like, where some of the values are in parts.
     Many(Box<ManyGather>),
     /// `SET` while its value is taken in, part by part.
-    Taking,
+    Taking(Box<Writing>),
     /// `GETRANGE`: the value between these bytes, both included, counted from the end where below zero.
     Part(i64, i64),
     /// `STRLEN` of this key: its length, 0 without a value.
@@ -89,7 +91,7 @@ pub(super) enum Gather {
     /// `INCR` and the like: what the change told.
     Changed,
     /// `APPEND`, `SETRANGE`: the same, where the change may have to be made part by part.
-    Grow(Box<Grow>),
+    Grow(Box<Growing>),
     /// `MGET` and `EXISTS`: answer after answer, until all keys are told of.
     Keys(Box<KeysGather>),
     /// `TTL` and the like.
@@ -243,7 +245,7 @@ impl Pending {
     pub(super) fn new(gather: Gather, protocol: Protocol, muted: bool) -> Self {
         let held = match &gather {
             Gather::Encoded(bytes) => bytes.len(),
-            Gather::Grow(grow) => grow.held(),
+            Gather::Grow(growing) => growing.held(),
             _ => 0,
         };
         Self {
@@ -272,8 +274,8 @@ impl Pending {
     }
 
     /// The call for the next page of what is read page by page, whose range or keys are put into `scratch`.
-    pub(super) fn next_page(&self, scratch: &mut Scratch) -> Option<Plan> {
-        match &self.gather {
+    pub(super) fn next_page(&mut self, versions: &Versions, scratch: &mut Scratch) -> Option<Plan> {
+        match &mut self.gather {
             Gather::Range(range) => {
                 scratch.range.clone_from(&range.range);
                 Some(range.plan())
@@ -281,10 +283,11 @@ impl Pending {
             Gather::Keys(keys) => Some(keys.plan(&mut scratch.keys)),
             Gather::Long(long) => Some(long.reading.plan(&mut scratch.keys)),
             Gather::Many(many) => many.plan(&mut scratch.keys),
-            Gather::LengthOf(key) => {
-                scratch.keys.clear();
-                scratch.keys.push(key);
-                Some(Plan::GetMany(Wanted::Values(1), None))
+            Gather::LengthOf(key) => Some(look_up(key, None, &mut scratch.keys)),
+            Gather::Grow(growing) => {
+                let plan = growing.plan(versions, scratch);
+                self.held = growing.held();
+                Some(plan)
             }
             _ => None,
         }
@@ -296,11 +299,6 @@ impl Pending {
             Gather::Keys(keys) => keys.keys.bytes(),
             _ => 0,
         }
-    }
-
-    /// Whether the reply will be an error.
-    pub(super) const fn has_failed(&self) -> bool {
-        self.failed.is_some()
     }
 
     /// The reply will be the error `text`.
@@ -321,7 +319,7 @@ impl Pending {
             return After::Nothing;
         }
         if self.grows() {
-            return Grow::answered(self, response);
+            return self.take_grown(response);
         }
         if let Response::Failed(error) = response {
             let begun = match &mut self.gather {
@@ -342,7 +340,7 @@ impl Pending {
             return after;
         }
         match (&mut self.gather, response) {
-            (Gather::Taking, _) => {}
+            (Gather::Taking(writing), _) => writing.wrote(),
             (Gather::Long(_), Response::Values(told)) => return self.take_part(told),
             (Gather::Many(_), Response::Values(told)) => return self.take_part_of_many(told),
             (Gather::Keys(keys), Response::Values(told)) => {
@@ -441,7 +439,7 @@ impl Gather {
             Self::Stored
                 | Self::Previous
                 | Self::StoredCount
-                | Self::Taking
+                | Self::Taking(_)
                 | Self::Deleted
                 | Self::DeletedIf
                 | Self::Changed
@@ -533,7 +531,7 @@ fn write_more(
         (Gather::Range(range), None) => range.write(encoder),
         (gather, answer) => {
             debug_assert!(false, "{answer:?} does not answer {gather:?}");
-            encoder.error("ERR internal error: the answer is not one to this command");
+            encoder.error(UNFIT);
         }
     }
 }

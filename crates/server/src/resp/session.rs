@@ -25,7 +25,6 @@ use self::long::{Intake, Took};
 use self::state::{Calls, Client, Output, Present, Replies};
 use super::command::{self, Step, Turn};
 use super::front::{Context, FrontEnd, Limits};
-use super::grow::Grow;
 use super::holds::Holds;
 use super::input::Input;
 use super::pool::Pool;
@@ -239,7 +238,7 @@ impl Session {
         if self.core.broken {
             return false;
         }
-        let waits = self.core.calls.part_under_way.is_some() || self.core.holds.waits;
+        let waits = self.writes_part() || self.core.holds.waits;
         let stalled = self.core.stalled && !waits;
         stalled && self.core.has_room() || self.core.wants_part()
     }
@@ -447,10 +446,7 @@ impl Core {
         self.replies.next_pages.swap_remove(place);
         let pending = &mut self.replies.pending[index];
         self.replies.held -= pending.held;
-        let plan = match pending.grows() {
-            true => Grow::next_call(pending, &context.front.versions, scratch),
-            false => pending.next_page(scratch),
-        };
+        let plan = pending.next_page(&context.front.versions, scratch);
         self.replies.held += pending.held;
         let plan = plan?;
         Some((CallToken::new(sequence), plan))
@@ -468,7 +464,6 @@ impl Core {
         self.calls.reserve = bytes.max(self.calls.reserve - self.calls.reserve / 16);
         let pending = &mut self.replies.pending[index];
         self.calls.in_flight -= 1;
-        self.calls.part_under_way = self.calls.part_under_way.filter(|part| *part != token);
         self.calls.asked -= std::mem::take(&mut pending.asked);
         pending.outstanding -= 1;
         self.replies.held -= pending.held;

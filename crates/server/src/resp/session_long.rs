@@ -1,10 +1,10 @@
 //! A long value that a session takes in or gives out, part by part; see [`long`](crate::resp::long).
 
-use argosy_engine::long::LongWriter;
 use argosy_engine::{Condition, WriteOptions};
 use argosy_wire::api::{Plan, Scratch};
 
 use super::{CallToken, Core, Session};
+use crate::long::Writing;
 use crate::meter::MeteredOutcome;
 use crate::resp::command;
 use crate::resp::front::{Context, FrontEnd};
@@ -12,11 +12,10 @@ use crate::resp::reply::Gather;
 use crate::resp::strings::set_options;
 use crate::resp::transactions::refusal_of_long;
 
-/// What becomes of a long value's bytes.
+/// A long value that is being taken in. It is written by the reply's [`Gather::Taking`], and where that has failed,
+/// the rest is read past.
 #[derive(Debug)]
 pub(super) struct Intake {
-    /// `None`: they are read past.
-    writer: Option<LongWriter>,
     token: CallToken,
     /// It is `SETNX`.
     setnx: bool,
@@ -81,23 +80,20 @@ impl Session {
         if self.intake.is_some() || !setnx && !name.eq_ignore_ascii_case(b"set") {
             return false;
         }
-        let version = context.front.versions.draw();
-        let writer = LongWriter::new(key, len.into(), version);
+        let writing = Writing::begin(key, len.into(), &context.front.versions);
         self.core.begin_command();
         self.core.present.number = command::number_of(if setnx { b"setnx" } else { b"set" });
-        let token = self.core.push_call(Gather::Taking);
-        let too_long = |error| format!("ERR {error} (not applied)");
         let refused = refusal_of_long(self.core.client.in_refused_multi);
-        if let Some(text) = refused.or_else(|| writer.as_ref().err().map(too_long)) {
-            self.core
-                .pending_of(token)
-                .fail(text, MeteredOutcome::Invalid);
+        let (gather, error) = match writing {
+            Ok(writing) => (Gather::Taking(Box::new(writing)), None),
+            Err(error) => (Gather::Value, Some(format!("ERR {error} (not applied)"))),
+        };
+        let token = self.core.push_call(gather);
+        if let Some(text) = refused.or(error) {
+            let pending = self.core.pending_of(token);
+            pending.fail(text, MeteredOutcome::Invalid);
         }
-        self.intake = Some(Intake {
-            writer: writer.ok(),
-            token,
-            setnx,
-        });
+        self.intake = Some(Intake { token, setnx });
         self.input.take_long(bytes);
         true
     }
@@ -106,20 +102,17 @@ impl Session {
     pub(super) fn go_on_long(&mut self, scratch: &mut Scratch) -> Took {
         let Some((left, here)) = self.input.long() else {
             // The head is not made before the last part is written.
-            let intake = self.intake.as_ref();
-            let waits = intake.is_some_and(|it| self.core.calls.part_under_way == Some(it.token));
-            return if waits { Took::Waits } else { Took::Went };
+            return match self.writes_part() {
+                true => Took::Waits,
+                false => Took::Went,
+            };
         };
-        let Some(intake) = &mut self.intake else {
+        let Some(token) = self.intake.as_ref().map(|intake| intake.token) else {
             return Took::Went;
         };
         let changing = !self.core.holds.is_empty();
-        let pending = self.core.pending_of(intake.token);
-        let waits = pending.outstanding > 1;
-        if pending.has_failed() {
-            intake.writer = None;
-        }
-        let Some(writer) = &mut intake.writer else {
+        let pending = self.core.pending_of(token);
+        let Gather::Taking(writing) = &mut pending.gather else {
             let here = here.len();
             self.input.took_long(here);
             return match left - here {
@@ -127,20 +120,29 @@ impl Session {
                 _ => Took::Needs,
             };
         };
-        let bytes = writer.next_bytes().unwrap_or_default();
+        let bytes = writing.next_bytes().unwrap_or_default();
         if here.len() < bytes {
             return Took::Needs;
         }
+        let waits = writing.waits();
         if waits || changing {
             self.core.holds.waits = !waits;
             return Took::Waits;
         }
-        writer.part(&here[..bytes], &mut scratch.batch);
+        let plan = writing.part(&here[..bytes], &mut scratch.batch);
         pending.outstanding += 1;
-        self.core.calls.part_under_way = Some(intake.token);
-        let token = intake.token;
         self.input.took_long(bytes);
-        Took::Call(token, Plan::Write(WriteOptions::default()))
+        Took::Call(token, plan)
+    }
+
+    /// Whether a part of the value that is being taken in is being written.
+    pub(super) fn writes_part(&self) -> bool {
+        let Some(intake) = &self.intake else {
+            return false;
+        };
+        let index = self.core.index_of(intake.token.sequence());
+        let gather = &self.core.replies.pending[index].gather;
+        matches!(gather, Gather::Taking(writing) if writing.waits())
     }
 
     /// The value has been taken in, and so have the arguments behind it.
@@ -160,23 +162,22 @@ impl Session {
             options => options,
         };
         let pending = self.core.pending_of(intake.token);
-        match (options, intake.writer) {
-            (Ok(options), Some(writer)) if !pending.has_failed() => {
-                let condition = match intake.setnx {
-                    true => Condition::Absent,
-                    false => options.condition,
+        match (options, &pending.gather) {
+            (Ok(options), Gather::Taking(writing)) => {
+                let write = WriteOptions {
+                    condition: match intake.setnx {
+                        true => Condition::Absent,
+                        false => options.condition,
+                    },
+                    return_previous: options.get,
                 };
+                let plan = writing.head(options.expiry, write, batch);
                 pending.gather = match (intake.setnx, options.get) {
                     (true, _) => Gather::StoredCount,
                     (_, true) => Gather::Previous,
                     _ => Gather::Stored,
                 };
-                writer.head(options.expiry, batch);
-                let options = WriteOptions {
-                    condition,
-                    return_previous: options.get,
-                };
-                return Some((intake.token, Plan::Write(options)));
+                return Some((intake.token, plan));
             }
             (Err(text), _) => pending.fail(text, MeteredOutcome::Invalid),
             _ => {}

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use argosy_wire::resp::Protocol;
 
-use super::{CallToken, Pending, ReplyMode};
+use super::{Pending, ReplyMode};
 use crate::resp::command;
 use crate::resp::input::TIGHT_BYTES;
 use crate::resp::pool::Pool;
@@ -92,8 +92,6 @@ pub(super) struct Calls {
     pub(super) asked: usize,
     /// What an answer may bring, in bytes, judged by those that came lately.
     pub(super) reserve: usize,
-    /// A part of a long value that is being written.
-    pub(super) part_under_way: Option<CallToken>,
 }
 
 impl Calls {
@@ -103,7 +101,6 @@ impl Calls {
             in_flight: 0,
             asked: 0,
             reserve,
-            part_under_way: None,
         }
     }
 
