@@ -62,6 +62,29 @@ impl Versions {
     }
 }
 
+/// Adds the part at place `index` of the value of `head` to `batch`.
+///
+/// # Errors
+/// Where it is over the limits of a batch.
+pub fn put_part(
+    head: &Head,
+    index: u32,
+    bytes: &[u8],
+    batch: &mut WriteBatch,
+) -> Result<(), BatchError> {
+    batch.put_any(&head.part(index).to_key(), bytes, Expiry::Never)
+}
+
+/// Adds `head` to `batch`, under the guard that its first part is there.
+///
+/// # Errors
+/// Where it is over the limits of a batch.
+pub fn put_head(head: &Head, expiry: Expiry, batch: &mut WriteBatch) -> Result<(), BatchError> {
+    batch.put_any(&head.key, &head.to_value(), expiry)?;
+    batch.guard(&head.part(0).to_key(), Guard::Present);
+    Ok(())
+}
+
 /// Writes a value part by part. See the module documentation.
 #[derive(Debug)]
 pub struct LongWriter {
@@ -109,8 +132,7 @@ impl LongWriter {
         );
         self.head.checksum = extend(self.head.checksum, bytes);
         batch.clear();
-        let key = self.head.part(self.next).to_key();
-        let put = batch.put_any(&key, bytes, Expiry::Never);
+        let put = put_part(&self.head, self.next, bytes, batch);
         put.expect("a part is within the limits");
         self.next += 1;
     }
@@ -121,10 +143,8 @@ impl LongWriter {
     /// Unless all parts were written.
     pub fn head(&self, expiry: Expiry, batch: &mut WriteBatch) {
         assert_eq!(self.next_bytes(), None, "the head comes last");
-        let head = self.head.to_value();
-        let put = batch.put_any(&self.head.key, &head, expiry);
+        let put = put_head(&self.head, expiry, batch);
         put.expect("a head is within the limits");
-        batch.guard(&self.head.part(0).to_key(), Guard::Present);
     }
 
     /// The batch that takes back, key by key, what was written, where the head was not: for whoever does not know

@@ -2,18 +2,20 @@
 //! keys that they have no part in.
 //!
 //! Nothing is kept here for a value that is being read or written: each part is a request of its own, which says
-//! all that there is to know of it. What a client writes is checked to be what a server would have written: parts
-//! of the length that they have to have, under a version; a head whose key is its own, on condition that its
-//! first part is there. Only whether the parts are the value that its checksum tells of is the client's affair.
+//! all that there is to know of it. So what [`long`](crate::long) does for other front ends, clients do themselves.
+//! What a client writes is checked to be what a server would have written: parts of the length that they have to
+//! have, under a version; a head whose key is its own, on condition that its first part is there. Only whether the
+//! parts are the value that its checksum tells of is the client's affair.
 
 use argosy_base::limits::PART_BYTES;
 use argosy_base::range::successor;
-use argosy_base::{Expiry, Guard, Op, Outcome, Wanted, WriteBatch, WriteOptions};
-use argosy_engine::long::{Head, Versions, is_head, may_be_head};
+use argosy_base::{Op, Outcome, WriteBatch, WriteOptions};
+use argosy_engine::long::{Head, Versions, is_head, may_be_head, put_head, put_part};
 use argosy_wire::api::Scratch;
 use argosy_wire::native::{Flags, Long, PartOf, Request};
 
 use super::read::{Here, Refused};
+use crate::long::look_up;
 use crate::service::{Failure, Request as Ask, Response};
 
 /// What stands for `value`, if it is in parts.
@@ -103,14 +105,9 @@ pub(super) fn read_part<'a>(
     let key = here.key(asked.key)?;
     // Its parts may have any length.
     let head = Head::new(key, asked.long.version, asked.long.len, asked.long.checksum)?;
-    let keys = &mut scratch.keys;
-    keys.clear();
-    keys.push(&head.part(asked.index).to_key());
-    Ok(Ask::GetMany {
-        keys,
-        wanted: Wanted::Values(1),
-        at: asked.at,
-    })
+    let key = head.part(asked.index).to_key();
+    let plan = look_up(&key, asked.at, &mut scratch.keys);
+    Ok(scratch.request(plan))
 }
 
 /// A part that is to be written.
@@ -130,8 +127,7 @@ pub(super) fn read_put_part<'a>(
     }
     let batch = &mut scratch.batch;
     batch.clear();
-    let key = head.part(asked.index).to_key();
-    batch.put_any(&key, asked.bytes, Expiry::Never)?;
+    put_part(&head, asked.index, asked.bytes, batch)?;
     let options = WriteOptions::default();
     Ok(Ask::Write { batch, options })
 }
@@ -151,8 +147,7 @@ pub(super) fn head_of(batch: &WriteBatch) -> Result<WriteBatch, Refused> {
     if batch.expects() {
         put.expect(batch.expected())?;
     }
-    put.put_any(&head.key, &head.to_value(), expiry)?;
-    put.guard(&head.part(0).to_key(), Guard::Present);
+    put_head(&head, expiry, &mut put)?;
     Ok(put)
 }
 
