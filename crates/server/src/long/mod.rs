@@ -33,3 +33,6 @@ fn stretch(len: u64, from: i64, to: i64) -> std::ops::Range<u64> {
     let behind = place(to).saturating_add(1).max(0).unsigned_abs();
     from..behind.min(len)
 }
+
+#[cfg(test)]
+mod tests;

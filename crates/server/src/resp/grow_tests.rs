@@ -1,8 +1,8 @@
-//! `APPEND` and `SETRANGE` of values in parts: what they come to, among others and against each other.
+//! `APPEND` and `SETRANGE` of values in parts: what is told of them, and what is behind them in a pipeline.
 
 use std::collections::BTreeSet;
 
-use argosy_engine::long::{Head, Part};
+use argosy_engine::long::Part;
 
 use super::*;
 use crate::resp::front::Limits;
@@ -25,10 +25,6 @@ fn versions(fake: &Fake) -> BTreeSet<u128> {
     parts.map(|part| part.version).collect()
 }
 
-fn head(fake: &Fake) -> Option<Head> {
-    Head::parse(&fake.pairs()[&b"k"[..]])
-}
-
 /// A session with a value of so many bytes under `k`.
 fn with_value(len: usize) -> (Harness, Vec<u8>) {
     let mut harness = Harness::new(Limits::default());
@@ -46,13 +42,6 @@ fn release_all(harness: &mut Harness) -> usize {
         harness.drive();
     }
     released
-}
-
-fn no_room(outcome: Outcome) -> Failure {
-    Failure::Unavailable {
-        what: "no room in time".to_owned(),
-        outcome,
-    }
 }
 
 #[test]
@@ -153,146 +142,9 @@ fn the_expiry_stays() {
     assert_eq!(harness.read(), expected.into_bytes());
 }
 
-/// Two connections append to one value: whatever comes between, neither is lost, and of what one wrote in vain
-/// nothing stays.
 #[test]
-fn two_appends_at_a_time_are_both_there() {
-    let mut conflicts = 0;
-    for seed in 1..60 {
-        let mut random = Random(seed);
-        let (mut one, long) = with_value(MIB + 100);
-        let before = one.fake.counts().0;
-        let mut other = Harness::new(Limits::default());
-        other.front = FrontEnd::new(
-            Settings {
-                random: 1 << 64,
-                ..Settings::default()
-            },
-            Instant::default(),
-        );
-        other.fake = Arc::clone(&one.fake);
-        one.fake.set_late(true);
-        one.send(b"APPEND k one\r\n");
-        other.send(b"APPEND k other\r\n");
-        while one.fake.held() > 0 {
-            one.fake.release(random.below(one.fake.held()));
-            one.drive();
-            other.drive();
-        }
-        one.fake.set_late(false);
-        conflicts += usize::from(one.fake.counts().0 - before > 2 * (1 + 1 + 2 * 3 + 1));
-        assert_eq!(
-            versions(&one.fake).len(),
-            3,
-            "what was visible, and no other"
-        );
-        let len = |bytes: usize| format!(":{}\r\n", long.len() + bytes).into_bytes();
-        let first = match (one.read(), other.read()) {
-            (told, after) if told == len(3) && after == len(8) => &b"oneother"[..],
-            (after, told) if told == len(5) && after == len(8) => b"otherone",
-            (told, other) => panic!("{} {}", told.escape_ascii(), other.escape_ascii()),
-        };
-        one.send(b"GET k\r\n");
-        assert!(one.read() == bulk(&[&long, first].concat()), "seed {seed}");
-    }
-    assert!(conflicts > 20, "{conflicts}");
-}
-
-#[test]
-fn a_value_that_others_write_all_the_time_is_given_up() {
-    let mut harness = Harness::new(Limits::default());
-    harness.send(b"SET k v0\r\n");
-    harness.read();
-    harness.fake.set_late(true);
-    harness.send(b"SETRANGE k 1500000 x\r\n");
-    let mut writes = 0;
-    while harness.fake.held() > 0 {
-        writes += 1;
-        let value = format!("v{writes}").into_bytes();
-        harness
-            .fake
-            .change(|pairs| drop(pairs.insert(b"k".to_vec(), value)));
-        harness.fake.release(0);
-        harness.drive();
-    }
-    harness.fake.set_late(false);
-    let reply = harness.exchange(b"GET k\r\n");
-    let shown = format!("$3\\r\\nv{writes}\\r\\n");
-    assert!(
-        reply.starts_with("-TRYAGAIN others have written the value 16 times"),
-        "{reply}"
-    );
-    assert!(
-        reply.contains("(not applied)") && reply.ends_with(&shown),
-        "{reply}"
-    );
-    // Each time: the key, three parts, the head, and the removal; once the change itself.
-    assert_eq!(writes, 1 + 16 * (1 + 3 + 1 + 1));
-    assert_eq!(versions(&harness.fake), BTreeSet::new());
-}
-
-#[test]
-fn what_fails_before_the_head_is_not_applied() {
-    let len = MIB + 100;
-    for unknown in [Outcome::Unknown, Outcome::NotApplied] {
-        // The change, the key, three parts read and written, and the head.
-        for fails in 0..9 {
-            let (mut harness, long) = with_value(len);
-            harness.fake.set_late(true);
-            if fails == 0 {
-                harness.fake.fail_next(no_room(unknown));
-            }
-            harness.send(b"APPEND k xyz\r\n");
-            for call in 1.. {
-                if call == fails {
-                    harness.fake.fail_next(no_room(unknown));
-                }
-                if !harness.fake.release(0) {
-                    break;
-                }
-                harness.drive();
-            }
-            harness.fake.set_late(false);
-            let out = harness.read();
-            let undecided = unknown == Outcome::Unknown && (fails == 0 || fails == 8);
-            let expected = match undecided {
-                true => "-UNCERTAIN no room in time (outcome unknown",
-                false => "-TRYAGAIN no room in time (not applied)",
-            };
-            assert!(
-                out.starts_with(expected.as_bytes()),
-                "{fails}: {}",
-                out.escape_ascii()
-            );
-            harness.send(b"GET k\r\n");
-            assert!(harness.read() == bulk(&long));
-        }
-    }
-}
-
-#[test]
-fn what_was_there_is_looked_up_again_where_a_part_is_gone() {
+fn of_parts_with_other_bytes_nothing_is_made() {
     let (mut harness, _) = with_value(2 * MIB);
-    harness.fake.set_late(true);
-    harness.send(b"APPEND k x\r\n");
-    // The refusal, the head.
-    for _ in 0..2 {
-        harness.fake.release(0);
-        harness.drive();
-    }
-    // It has been overwritten, and swept.
-    harness.fake.change(|pairs| {
-        pairs.clear();
-        pairs.insert(b"k".to_vec(), value(3, MIB));
-    });
-    release_all(&mut harness);
-    harness.fake.set_late(false);
-    // The answer about the first part was on its way.
-    assert_eq!(harness.read(), format!(":{}\r\n", MIB + 1).into_bytes());
-    harness.send(b"GET k\r\n");
-    assert!(harness.read() == bulk(&[&value(3, MIB)[..], b"x"].concat()));
-    assert_eq!(versions(&harness.fake).len(), 1);
-    // Where a part has other bytes, nothing is made of them.
     harness.fake.change(|pairs| {
         pairs.values_mut().for_each(|value| {
             if value.len() > 100 {
@@ -300,13 +152,44 @@ fn what_was_there_is_looked_up_again_where_a_part_is_gone() {
             }
         })
     });
-    let before = head(&harness.fake);
+    let before = harness.fake.pairs();
     let reply = harness.exchange(b"APPEND k x\r\n");
     assert!(
         reply.starts_with("-TRYAGAIN the parts") && reply.contains("not applied"),
         "{reply}"
     );
-    assert_eq!(head(&harness.fake), before);
+    assert_eq!(harness.fake.pairs()[&b"k"[..]], before[&b"k"[..]]);
+}
+
+#[test]
+fn what_became_of_a_change_that_failed_is_told() {
+    // The key is looked up, or the head is written.
+    for (fails, expected) in [
+        (1, "-TRYAGAIN no room in time (not applied)"),
+        (8, "-UNCERTAIN no room in time (outcome unknown"),
+    ] {
+        let (mut harness, _) = with_value(MIB + 100);
+        harness.fake.set_late(true);
+        harness.send(b"APPEND k xyz\r\n");
+        for call in 1.. {
+            if call == fails {
+                harness.fake.fail_next(Failure::Unavailable {
+                    what: "no room in time".to_owned(),
+                    outcome: Outcome::Unknown,
+                });
+            }
+            if !harness.fake.release(0) {
+                break;
+            }
+            harness.drive();
+        }
+        let out = harness.read();
+        assert!(
+            out.starts_with(expected.as_bytes()),
+            "{}",
+            out.escape_ascii()
+        );
+    }
 }
 
 /// A pipeline comes to the same, whenever and in whatever order answers come.
