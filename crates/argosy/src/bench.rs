@@ -393,6 +393,7 @@ impl Bench {
             scratch_root: self.root(),
             memory: MemorySection {
                 limit: self.engine.memory,
+                ..MemorySection::default()
             },
             storage: StorageSection {
                 device_bytes: self.engine.device_bytes,

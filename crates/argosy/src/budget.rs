@@ -3,7 +3,9 @@
 //! ```text
 //! memtables   up to 3 of each region that the server is primary of; under build-index, of each region
 //!             that it is a member of
-//! windows     of both logs, of each region that it is a member of, and the mark that its copy is whole
+//! windows     of both logs, of so many regions as may be awake: of each server, this one included, as many as
+//!             `memory.awake-regions`, of those that it is primary of and that are stored here; and of each region
+//!             that is stored here, what is left of windows that rest and the mark that its copy is whole (36 KiB)
 //! links       a message ring and landing slots for each other server
 //! clients     an eighth, and at least what the longest request and reply need
 //! native      a sixteenth, within bounds: memory shared with native clients; nothing without them
@@ -22,7 +24,7 @@ use argosy_base::{SEGMENT_SIZE, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
 use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_server::native::Settings as NativeSettings;
-use argosy_server::node::{LinkSettings, MemoryParts, NodeSettings};
+use argosy_server::node::{Awake, LinkSettings, MemoryParts, NodeSettings};
 use argosy_server::resp::Settings as RespSettings;
 use argosy_wire::ring::MESSAGE_BYTES_MAX;
 
@@ -78,11 +80,13 @@ pub(crate) fn node_settings(
         slot_bytes: SEGMENT_SIZE,
         part_bytes: MESSAGE_BYTES_MAX,
     };
+    let awake = Awake::of(map, id, config.memory.awake_regions.get());
     let fixed = MemoryParts {
         memtables: builders * engine.memtables.bytes * engine.memtables.count_max,
-        windows: MemoryParts::windows_of(members, &engine.layout.logs()),
+        windows: MemoryParts::windows_of(awake, &engine.layout.logs()),
         links: (map.servers().len() - 1) * link.memory_bytes(),
         buffers: engine.layout.work_bytes(),
+        awake: config.memory.awake_regions.get(),
         ..MemoryParts::default()
     };
     let limit = config.memory.limit.bytes();
@@ -91,11 +95,14 @@ pub(crate) fn node_settings(
         let least = Size(least(&fixed, threads) as u64);
         CommandFailure::Config(format!(
             "memory.limit = {} is too small for the regions of this server: memtables take {}, log \
-             windows {}, links to other servers {}, and clients and the cache need some, too; raise \
-             it to {least} or more, or lower storage.l0-bytes",
+             windows {} ({} of {} regions may be awake), links to other servers {}, and clients and the cache \
+             need some, too; raise it to {least} or more, or lower storage.l0-bytes, or memory.awake-regions on all \
+             servers",
             config.memory.limit,
             Size(fixed.memtables as u64),
             Size(fixed.windows as u64),
+            awake.awake,
+            awake.members,
             Size(fixed.links as u64),
         ))
     })?;

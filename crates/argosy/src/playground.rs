@@ -176,7 +176,10 @@ impl Playground {
             split: Split::Text,
             data_dir: self.data_dir.clone(),
             scratch_root: std::env::temp_dir(),
-            memory: MemorySection { limit: self.memory },
+            memory: MemorySection {
+                limit: self.memory,
+                ..MemorySection::default()
+            },
             storage: self.storage(),
             new_devices: self.new_device.clone(),
             discard_windows: self.discard_windows,

@@ -36,9 +36,17 @@ pub trait Engine: Send + Sync {
     /// includes those of other engines of its kind.
     fn memory(&self) -> Memory;
 
+    /// Whether the windows of a copy need memory from the start beside what is `left` of those before. Where they do
+    /// not, they may be without: [`Follower::wake`] takes it then, or a store that asks its
+    /// [room](crate::WindowRoom) for it.
+    fn needs_memory(&self, left: &Survivors) -> bool {
+        let _ = left;
+        true
+    }
+
     /// Opens a region's copy, or makes it where the catalog does not name it: only after
-    /// [`Store::finish_recovery`]. `windows` is fresh, zero memory; `left` is what an earlier process left of them.
-    /// Blocks.
+    /// [`Store::finish_recovery`]. `windows` is fresh, zero memory, or none where none is
+    /// [needed](Self::needs_memory); `left` is what an earlier process left of them. Blocks.
     ///
     /// # Errors
     /// [`CopyError::OtherVersion`] where a later version wrote the copy; errors of the device; damage to durable data.

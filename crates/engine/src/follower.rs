@@ -25,7 +25,6 @@ use argosy_base::{
     SegmentNumber, SegmentPart, Standing,
 };
 use argosy_device::Buffer;
-use argosy_memory::MemoryError;
 
 use crate::damage::DamagedSegment;
 use crate::set_aside::SetAside;
@@ -71,7 +70,8 @@ pub trait Follower: Send {
     /// The windows, as the primary writes them.
     fn windows(&self) -> Windows;
 
-    /// Changes over to `fresh` windows, zero memory, after the caller has revoked the old ones: finds where the logs
+    /// Changes over to `fresh` windows, zero memory, or none where none is
+    /// [needed](crate::Engine::needs_memory), after the caller has revoked the old ones: finds where the logs
     /// end, and copies what is not durable into the fresh windows. An edit under way is finished first, and only the
     /// returned position tells of it. Flushes that wait are forgotten. Blocks.
     ///
@@ -102,11 +102,23 @@ pub trait Follower: Send {
         false
     }
 
-    /// Takes memory for the windows again. They are empty then.
+    /// Whether the windows have no memory.
+    fn is_at_rest(&self) -> bool {
+        false
+    }
+
+    /// Whether windows at rest lack what lies in front of the end of the log in its window: the copy was opened or
+    /// detached while they had no memory. The device has it.
+    fn is_bare(&self) -> bool {
+        false
+    }
+
+    /// Takes memory for the windows again. They are empty, but that what they [lack](Self::is_bare) is read from the
+    /// device. That blocks.
     ///
     /// # Errors
-    /// Where there is none. Call it again.
-    fn wake(&mut self) -> Result<(), MemoryError> {
+    /// [`CopyError::Windows`] where there is none: call it again. The device's.
+    fn wake(&mut self) -> Result<(), CopyError> {
         Ok(())
     }
 

@@ -66,4 +66,4 @@ pub use source::{Pin, PinnedCheckpoint, Source};
 pub use store::{Capabilities, Store};
 pub use stored::Stored;
 pub use wait::WaitFor;
-pub use windows::{LogSlots, LogSpec, LogSurvivors, Survivors, Windows};
+pub use windows::{LogSlots, LogSpec, LogSurvivors, Survivors, WindowRoom, Windows};

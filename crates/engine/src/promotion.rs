@@ -7,7 +7,7 @@ use argosy_device::Waker;
 
 use crate::cut::Cut;
 use crate::set_aside::SetAside;
-use crate::{CopyError, Marks, Observer, Source, Store};
+use crate::{CopyError, Marks, Observer, Source, Store, WindowRoom};
 
 /// What a store serves with. By default it serves alone, and without a clock.
 #[derive(Default)]
@@ -22,6 +22,9 @@ pub struct Service {
     pub waker: Option<Waker>,
     /// Where the store shows its state.
     pub marks: Arc<Marks>,
+    /// Who gives the windows their memory. With one, a store that [can rest](crate::Engine::needs_memory) begins at
+    /// rest; without one, with memory that is its own.
+    pub room: Option<Arc<dyn WindowRoom>>,
 }
 
 /// A copy that has become a store.

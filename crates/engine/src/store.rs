@@ -182,6 +182,15 @@ pub trait Store: Send + Sync {
         self.flush_now();
     }
 
+    /// Others wait for the memory of the windows: has the next steps make all of the logs durable and say so, whereupon
+    /// the windows rest. Until then whoever writes is sent away ([`BusyReason::LogWindows`]). Or, where `soon` is
+    /// false, takes that back.
+    ///
+    /// [`BusyReason::LogWindows`]: crate::BusyReason::LogWindows
+    fn rest_soon(&self, soon: bool) {
+        let _ = soon;
+    }
+
     /// Has the next steps write the newest pairs, which are in memory and in a log only, into the levels. Returns
     /// whether they will.
     fn freeze_now(&self) -> bool {

@@ -43,3 +43,15 @@ pub struct LogSurvivors {
 
 /// What an earlier process left of a region's windows: an item for each log of the engine, in the engine's order.
 pub type Survivors = Vec<LogSurvivors>;
+
+/// Who gives the windows of a store memory: a server has memory for those of a few regions at one time.
+///
+/// A store asks before its windows take memory, and tells when they have none any more. Both are called under the lock
+/// that orders all writes of the region, and call nothing of a store.
+pub trait WindowRoom: Send + Sync {
+    /// The windows are about to take memory. False where there is none for them now: whoever writes comes again.
+    fn take(&self) -> bool;
+
+    /// The windows have no memory any more.
+    fn gave_back(&self);
+}

@@ -202,7 +202,7 @@ impl LogWindows {
 
     /// Gives back the memory of all slots, which hold nothing any more. Only the writer calls it, when the device has
     /// all of the log, here and everywhere. A slot whose memory the system does not take back keeps it.
-    pub(super) fn release(&self) {
+    pub fn release(&self) {
         let rests = self.rests.load(Ordering::Relaxed);
         self.rests.store(rests + 1, Ordering::Relaxed);
         for slot in &self.slots {

@@ -16,12 +16,11 @@ use argosy_engine::{
     Cache, Checkpoint, CopyError, CopyEvent, CopyOf, Engine, EngineError, Follower, LogSlots,
     LogSpec, NotPromoted, Promoted, Service, Snapshot, Stored, Windows,
 };
-use argosy_memory::MemoryError;
 
 use crate::cache::NodeCache;
 use crate::db::{Lsm, process_memory};
 use crate::names::logs::LOGS;
-use crate::replica::{Replica, ReplicaSurvivors, Slots};
+use crate::replica::{Replica, ReplicaSurvivors, Slots, holds_a_window};
 use crate::set_aside;
 use crate::settings::Settings;
 
@@ -75,6 +74,11 @@ impl Engine for Started {
 
     fn memory(&self) -> Memory {
         process_memory(&self.cache)
+    }
+
+    fn needs_memory(&self, left: &argosy_engine::Survivors) -> bool {
+        let slots = left.iter().flat_map(|log| &log.slots);
+        slots.flatten().any(holds_a_window)
     }
 
     fn open(
@@ -162,8 +166,16 @@ impl Follower for Passive {
         self.replica.rest()
     }
 
-    fn wake(&mut self) -> Result<(), MemoryError> {
-        self.replica.wake()
+    fn is_at_rest(&self) -> bool {
+        self.replica.is_at_rest()
+    }
+
+    fn is_bare(&self) -> bool {
+        self.replica.is_bare()
+    }
+
+    fn wake(&mut self) -> Result<(), CopyError> {
+        Ok(self.replica.wake()?)
     }
 
     fn missing(&mut self, edit: &[u8]) -> Result<Vec<SegmentPart>, CopyError> {

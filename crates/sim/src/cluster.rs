@@ -200,6 +200,7 @@ impl Cluster {
                 answers: MemoryParts::answers_of(0),
                 // No snapshot has to end for want of memory.
                 memtables: MEMTABLE_BYTES,
+                awake: plan.devices.awake,
                 ..MemoryParts::default()
             },
             deadline: plan.load.deadline,
@@ -547,7 +548,11 @@ fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
         admin: String::new(),
     };
     let region = |(index, range): (usize, argosy_base::KeyRange)| {
-        let primary = id(index % SERVERS);
+        // Few may be awake only where one server is primary of all: otherwise each has its own.
+        let primary = id(match plan.devices.awake {
+            0 => index % SERVERS,
+            _ => 0,
+        });
         let everyone = (0..SERVERS).map(id).collect();
         Region {
             id: RegionId(u32::try_from(index + 1).expect("a handful of regions")),

@@ -181,6 +181,8 @@ pub(crate) struct DevicePlan {
     pub read_cost: Duration,
     /// Whether windows lie in files, which outlive a loss of power.
     pub window_files: bool,
+    /// Regions of one primary whose windows have memory at one time; 0: any number.
+    pub awake: usize,
     /// Whether devices fail.
     pub fails: bool,
     /// Regions of very many segments.
@@ -270,6 +272,7 @@ impl Plan {
             },
             episodes,
             devices: DevicePlan {
+                awake: usize::from(Random::new(seed, 70).chance(30)),
                 window_files: kind != WorldKind::Replicated && Random::new(seed, 53).chance(40),
                 ..DevicePlan::default()
             },

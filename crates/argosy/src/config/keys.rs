@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub(crate) const KEYS: [Key; 27] = [
+pub(crate) const KEYS: [Key; 28] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -58,6 +58,11 @@ pub(crate) const KEYS: [Key; 27] = [
         "memory",
         "limit",
         "All memory: memtables, caches, log windows, rings, clients. Default: half of what there is.",
+    ),
+    key(
+        "memory",
+        "awake-regions",
+        "Regions of which this server is primary that are written to at one time. The same on all servers.",
     ),
     key(
         "storage",

@@ -160,6 +160,9 @@ pub struct MemorySection {
     /// Everything together: memtables, caches, log windows, rings, clients. Half of what the control group or the
     /// machine has unless it is said.
     pub limit: Size,
+    /// Regions, of those that a server is primary of, whose log windows have memory at one time. Others that are
+    /// written to take turns with them. The same on all servers.
+    pub awake_regions: NonZeroUsize,
 }
 
 impl Default for MemorySection {
@@ -168,6 +171,7 @@ impl Default for MemorySection {
         let half = argosy_embedded::machine::memory_bytes().map(|bytes| bytes / 2 / (1 << 20));
         Self {
             limit: Size::mib(half.unwrap_or(512)),
+            awake_regions: NonZeroUsize::new(64).expect("it is not 0"),
         }
     }
 }

@@ -219,6 +219,11 @@ impl Store for Lsm {
         self.flush_now();
     }
 
+    fn rest_soon(&self, soon: bool) {
+        self.windows.set_rest_soon(soon);
+        self.wake();
+    }
+
     fn freeze_now(&self) -> bool {
         Self::freeze_now(self)
     }

@@ -168,9 +168,10 @@ impl State {
         let interval = lsm.settings.logs.flush_interval;
         let due = *self.next_flush.get_or_insert(now + interval);
         let mut made = false;
-        if asked || now >= due {
+        let yields = lsm.windows.are_to_rest();
+        if asked || yields || now >= due {
             made |= Appender::of(lsm).force_flushes();
-            let is_idle = now >= due && !made;
+            let is_idle = (yields || now >= due) && !made;
             made |= is_idle && Appender::of(lsm).mark_idle();
             made |= is_idle && !made && self.rests(lsm, now);
             self.next_flush = Some(now + interval);
@@ -190,7 +191,7 @@ impl State {
         let is_over = self
             .quiet
             .lasts(writer.logs.bytes(), now, lsm.settings.logs.rest_after);
-        is_over && lsm.windows.rest(&mut writer)
+        (is_over || lsm.windows.are_to_rest()) && lsm.windows.rest(&mut writer)
     }
 
     /// Has all ranges written that are to be flushed. Returns whether there are any.

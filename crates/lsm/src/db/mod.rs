@@ -53,7 +53,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use argosy_base::{Clock, EditSeq, Epoch, Lsn, RegionId};
 use argosy_device::{Store, Waker};
-use argosy_engine::{EngineError, Marks, Observer, Service};
+use argosy_engine::{EngineError, Marks, Observer, Service, WindowRoom};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::{LogWindows, LogWriter};
 use argosy_memory::WindowStore;
@@ -90,8 +90,8 @@ pub struct Parts {
     pub storage: Storage,
     /// The epoch in which this engine writes.
     pub epoch: Epoch,
-    /// The windows, by [`LogId::index`](argosy_base::LogId::index); nothing in them is needed any more.
-    pub windows: [Arc<LogWindows>; LOGS.len()],
+    /// The windows; nothing in them is needed any more.
+    pub windows: GivenWindows,
     /// Who writes them.
     pub writer: WriterName,
     /// The history that is not in the levels.
@@ -111,6 +111,14 @@ pub struct Parts {
     pub marks: Arc<Marks>,
     /// Who keeps the other copies, if there are any.
     pub observer: Option<Arc<dyn Observer>>,
+}
+
+/// The windows that an engine is given.
+pub struct GivenWindows {
+    /// By [`LogId::index`](argosy_base::LogId::index).
+    pub of_logs: [Arc<LogWindows>; LOGS.len()],
+    /// Who gives them memory, if they are not to have it for good.
+    pub room: Option<Arc<dyn WindowRoom>>,
 }
 
 /// A log-structured merge engine. See the module documentation.
@@ -141,7 +149,10 @@ impl Lsm {
         let mut settings = parts.storage.settings().clone();
         assert_eq!(settings.validate(), Ok(()), "settings are validated before");
         settings.fit_device(parts.storage.store().total());
-        let windows = parts.windows;
+        let GivenWindows {
+            of_logs: windows,
+            room,
+        } = parts.windows;
         let large = Arc::clone(&windows[LARGE_LOG.index()]);
         let all = settings.memtables.count_max * settings.memtables.bytes;
         let share = settings.memtables.share_bytes.unwrap_or(all);
@@ -188,7 +199,7 @@ impl Lsm {
             history: History::new(parts.cut, edits, time),
             reading,
             shown: Shown::new(&writer, parts.marks, pinned),
-            windows: Windows::new(windows),
+            windows: Windows::new(windows, room),
             writer: Mutex::new(writer),
             steps: Steps::new(parts.storage, parts.last),
             full_compaction: full_compaction::FullCompactionRequests::default(),

@@ -24,7 +24,7 @@ use argosy_memory::{MemoryError, SharedMemory, WindowStore};
 
 use super::replay::Tables;
 use super::upkeep::tail_purpose;
-use super::{Lsm, Parts};
+use super::{GivenWindows, Lsm, Parts};
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogSegment};
 use crate::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG, Recovered, log_name};
@@ -69,7 +69,10 @@ pub(super) fn promote(
     let lsm = Lsm::start(Parts {
         storage,
         epoch: service.epoch,
-        windows,
+        windows: GivenWindows {
+            of_logs: windows,
+            room: service.room,
+        },
         writer: WriterName {
             boot: stamp.boot,
             incarnation: stamp.incarnation,

@@ -9,13 +9,16 @@
 //!
 //! Both steps are taken under the writer lock. Where there is no memory for windows, a write is sent away as if
 //! the windows were full, and nothing of it was applied.
+//!
+//! Windows may have their memory from somebody who has some for a few regions at one time ([`WindowRoom`]). Whoever it
+//! is may ask that they rest soon: then nobody appends any more, but the marks that say that all is durable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Instant, LogId};
-use argosy_engine::{BusyReason, EngineError};
+use argosy_engine::{BusyReason, EngineError, WindowRoom};
 use argosy_log::LogWindows;
 
 use super::writer::Writer;
@@ -49,14 +52,29 @@ pub(super) struct Windows {
     /// They have no memory. Changed under the writer lock only; who sees that they have none sees all appends in front
     /// of that.
     at_rest: AtomicBool,
+    /// They are to rest as soon as all that was appended is durable. Changed by anyone; heeded under the writer lock.
+    rest_soon: AtomicBool,
+    /// Who gives them memory, if they are not to have it for good.
+    room: Option<Arc<dyn WindowRoom>>,
 }
 
 impl Windows {
-    /// Those of each log, by [`LogId::index`], awake.
-    pub(super) const fn new(of_logs: [Arc<LogWindows>; LOGS.len()]) -> Self {
+    /// Those of each log, by [`LogId::index`]. Where `room` gives them memory they begin at rest: what they hold is
+    /// durable.
+    pub(super) fn new(
+        of_logs: [Arc<LogWindows>; LOGS.len()],
+        room: Option<Arc<dyn WindowRoom>>,
+    ) -> Self {
+        let rests = room.is_some();
+        if let Some(room) = &room {
+            of_logs.iter().for_each(|windows| windows.release());
+            room.gave_back();
+        }
         Self {
             of_logs,
-            at_rest: AtomicBool::new(false),
+            at_rest: AtomicBool::new(rests),
+            rest_soon: AtomicBool::new(false),
+            room,
         }
     }
 
@@ -75,6 +93,16 @@ impl Windows {
         self.at_rest.load(Ordering::Acquire)
     }
 
+    /// Has them rest as soon as all that was appended is durable; or not, if they do not rest yet.
+    pub(super) fn set_rest_soon(&self, soon: bool) {
+        self.rest_soon.store(soon, Ordering::Release);
+    }
+
+    /// Whether they are to rest as soon as all that was appended is durable, and do not rest yet.
+    pub(super) fn are_to_rest(&self) -> bool {
+        self.rest_soon.load(Ordering::Acquire) && !self.are_at_rest()
+    }
+
     /// Has the logs of `writer`, which are those of these windows, rest if all of them is durable. Returns whether they
     /// begin to.
     pub(super) fn rest(&self, writer: &mut Writer) -> bool {
@@ -82,6 +110,9 @@ impl Windows {
         if rests {
             writer.logs.rest();
             self.at_rest.store(true, Ordering::Release);
+            if let Some(room) = &self.room {
+                room.gave_back();
+            }
         }
         rests
     }
@@ -94,11 +125,33 @@ impl Windows {
     #[inline]
     pub(super) fn wake(&self, writer: &mut Writer) -> Result<bool, EngineError> {
         if !self.at_rest.load(Ordering::Relaxed) {
-            return Ok(false);
+            return match self.rest_soon.load(Ordering::Acquire) {
+                true => Err(EngineError::Busy(BusyReason::LogWindows)),
+                false => Ok(false),
+            };
         }
-        let woken = writer.logs.wake();
-        woken.map_err(|_| EngineError::Busy(BusyReason::LogWindows))?;
+        self.take_memory(writer)?;
+        // It was about the time before.
+        self.set_rest_soon(false);
         self.at_rest.store(false, Ordering::Release);
         Ok(true)
+    }
+
+    /// Takes memory for the windows of `writer`, which rest.
+    #[cold]
+    fn take_memory(&self, writer: &mut Writer) -> Result<(), EngineError> {
+        let busy = EngineError::Busy(BusyReason::LogWindows);
+        if self.room.as_ref().is_some_and(|room| !room.take()) {
+            return Err(busy);
+        }
+        if writer.logs.wake().is_ok() {
+            return Ok(());
+        }
+        // Some may have found it.
+        self.of_logs.iter().for_each(|windows| windows.release());
+        if let Some(room) = &self.room {
+            room.gave_back();
+        }
+        Err(busy)
     }
 }

@@ -51,7 +51,7 @@ impl Source for Lsm {
         let asked = self.steps.logs().mark_asked();
         let waits = writer.marked(self.history.edits().everywhere()) < asked;
         drop(writer);
-        if waits {
+        if waits || self.windows.are_to_rest() {
             // What is durable everywhere now is marked by the next step.
             self.wake();
         }

@@ -36,6 +36,9 @@ pub(super) struct Logs {
     pub(super) sync: Option<Ticket>,
     /// A flush is told only once its records are in memtables.
     pub(super) feeds: bool,
+    /// The last scan found windows without memory: they lack what lies in front of the end of the log in its window.
+    /// The device has all of that.
+    pub(super) bare: bool,
 }
 
 impl Logs {
@@ -52,6 +55,7 @@ impl Logs {
             flights: Vec::new(),
             sync: None,
             feeds: false,
+            bare: false,
         };
         logs.check_windows(&logs.windows);
         logs
@@ -65,6 +69,14 @@ impl Logs {
             let fits = |memory: &Arc<SharedMemory>| memory.len() >= self.geometry.slot_bytes();
             assert!(slots.iter().all(fits), "a window fits each slot");
         }
+    }
+
+    /// Whether the windows have memory. All have, or none.
+    pub(super) fn have_memory(&self) -> bool {
+        self.windows
+            .iter()
+            .flatten()
+            .all(|memory| memory.is_allocated())
     }
 
     /// Whether everything that the windows are known to hold is durable here.

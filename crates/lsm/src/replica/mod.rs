@@ -48,7 +48,7 @@ use argosy_base::{
 use argosy_device::{Buffer, Store};
 use argosy_engine::set_aside::SetAside;
 use argosy_engine::{Checkpoint, CopyError, CopyEvent, Stored};
-use argosy_memory::{MemoryError, SharedMemory};
+use argosy_memory::SharedMemory;
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
@@ -64,6 +64,7 @@ use places::Incoming;
 
 pub use error::ReplicaError;
 pub use places::{Rewritten, Shipment};
+pub(crate) use tail::holds_a_window;
 
 /// Window memory of each log, by [`LogId::index`](argosy_base::LogId::index), one for each slot.
 pub type Slots = [Vec<Arc<SharedMemory>>; LOGS.len()];
@@ -292,13 +293,30 @@ impl Replica {
         settled
     }
 
-    /// Takes memory for the windows again; they are empty.
+    /// Whether the windows have no memory.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        !self.logs.have_memory()
+    }
+
+    /// Whether [`wake`](Self::wake) reads the device.
+    #[must_use]
+    pub const fn is_bare(&self) -> bool {
+        self.logs.bare
+    }
+
+    /// Takes memory for the windows again. They are empty, or hold what lies in front of the end of the log in its
+    /// window, where the last scan found them without memory. Blocks.
     ///
     /// # Errors
-    /// Where there is none: call it again.
-    pub fn wake(&mut self) -> Result<(), MemoryError> {
-        let mut all = self.logs.windows.iter().flatten();
-        all.try_for_each(|memory| memory.allocate())
+    /// Where there is none: call it again. The device's.
+    pub fn wake(&mut self) -> Result<(), ReplicaError> {
+        self.logs
+            .windows
+            .iter()
+            .flatten()
+            .try_for_each(|memory| memory.allocate())?;
+        self.logs.fill_bare()
     }
 
     /// Starts the flushes that waited for an edit.

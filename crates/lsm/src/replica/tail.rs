@@ -10,7 +10,9 @@
 //!    so that "flushed up to" can be said by one position. (Blocks; there are at most as many bytes
 //!    as windows.)
 //! 3. The windows in front of each log's end are put into the fresh memory as they were, without
-//!    anything behind the end, so that the primary, or a later flush, goes on right there.
+//!    anything behind the end, so that the primary, or a later flush, goes on right there. Where the windows have no
+//!    memory, there was nothing in the old ones either, and the device has all of it: the windows stay *bare*, and
+//!    are filled from there when they take memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,6 +83,7 @@ impl Logs {
             self.flights.iter_mut().for_each(|flight| flight.fed = true);
         }
         self.lsn = recovered.last;
+        self.bare = false;
         for (log, tail) in LOGS.into_iter().zip(&recovered.logs) {
             self.take_tail(log, tail, &survivors[log.index()], storage)?;
         }
@@ -140,7 +143,31 @@ impl Logs {
             }
         }
         self.finish_earlier(log, last.segment.ordinal, storage)?;
-        self.refill(&last.segment, tail, old)
+        if self.have_memory() {
+            return self.refill(&last.segment, tail, old);
+        }
+        let fill = &self.fills[&last.segment.number];
+        let window = self.geometry.window_index(fill.durable);
+        self.bare |= window * self.geometry.window_bytes() < fill.end;
+        Ok(())
+    }
+
+    /// Fills windows that were bare, and have memory now.
+    pub(super) fn fill_bare(&mut self) -> Result<(), ReplicaError> {
+        if !self.bare {
+            return Ok(());
+        }
+        for number in self.ends.into_iter().flatten() {
+            let Some(fill) = self.fills.get(&number) else {
+                // It was sealed since: nothing is written behind its end.
+                continue;
+            };
+            fill.stored.wait()?;
+            let segment = fill.segment;
+            self.refill(&segment, &LogTail::default(), &[])?;
+        }
+        self.bare = false;
+        Ok(())
     }
 
     /// Makes durable what was just written of open segments in front of `ordinal`.
@@ -231,13 +258,18 @@ impl Logs {
         if to > block_up(end) {
             return Err(gone);
         }
+        // Of windows that are bare the device has what was found.
+        let on_device = |fill: &Fill| match self.bare {
+            true => fill.durable.max(block_up(fill.found)),
+            false => fill.durable,
+        };
         let place = LogPlace {
             segment,
             stored,
             end,
-            durable: fill.map_or(u32::MAX, |fill| fill.durable),
+            durable: fill.map_or(u32::MAX, on_device),
         };
-        let durable = fill.map_or(0, |fill| fill.durable);
+        let durable = fill.map_or(0, on_device);
         if fill.is_some() && from >= durable {
             // All of it is in memory.
             return self.sent_bytes(&place, from..to).ok_or(gone)?;
@@ -358,6 +390,11 @@ fn private_copies(windows: &[Option<Arc<SharedMemory>>]) -> Vec<Option<Arc<Share
         .iter()
         .map(|window| window.as_ref().map(copy))
         .collect()
+}
+
+/// Whether a window was ever entered in `memory` since it was zero: without a header nothing in it counts.
+pub(crate) fn holds_a_window(memory: &Arc<SharedMemory>) -> bool {
+    memory.peek(0, 64).iter().any(|byte| *byte != 0)
 }
 
 /// Whose window `memory` was.

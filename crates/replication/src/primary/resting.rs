@@ -10,7 +10,8 @@
 //! The primary writes to the windows of a backup that is awake, and to no others. It lets a backup rest when
 //! all writes to that backup have completed and are durable there, and everywhere else. So the backup may release
 //! the memory as soon as it hears of that, whatever happens to the primary or to other members. A backup that begins
-//! a new attempt has fresh windows, and is awake.
+//! a new attempt has fresh windows: with memory, if there was something to be kept in them, or without. It is *fresh*:
+//! asked to wake before it is written to, and let rest where the logs do.
 
 use alloc::vec::Vec;
 
@@ -21,8 +22,10 @@ use super::{Action, Phase, Primary};
 /// Whether the windows of a backup have memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// They have.
+    /// Nobody knows.
     #[default]
+    Fresh,
+    /// They have.
     Awake,
     /// They need none.
     Resting,
@@ -40,13 +43,30 @@ impl Primary {
             .is_some_and(|member| member.rest == Rest::Awake)
     }
 
+    /// Whether `member` is to be asked to wake once there is something to be written to its windows.
+    #[must_use]
+    pub fn is_asleep(&self, member: ServerId) -> bool {
+        self.members
+            .get(&member)
+            .is_some_and(|member| matches!(member.rest, Rest::Fresh | Rest::Resting))
+    }
+
+    /// Whether `member` is still to be sent flushes: its windows are needed for them.
+    #[must_use]
+    pub fn owes_flushes(&self, member: ServerId) -> bool {
+        self.members
+            .get(&member)
+            .is_some_and(|member| !member.flushes.is_empty())
+    }
+
     pub(super) fn logs_rest(&mut self, actions: &mut Vec<Action>) {
         if !self.flushes.is_empty() {
             return;
         }
         for (id, member) in &mut self.members {
             let is_done = member.ships.under_way.is_empty() && member.flushes.is_empty();
-            if member.phase == Phase::Live && member.rest == Rest::Awake && is_done {
+            let has_memory = matches!(member.rest, Rest::Fresh | Rest::Awake);
+            if member.phase == Phase::Live && has_memory && is_done {
                 member.rest = Rest::Resting;
                 actions.push(Action::SendRest {
                     member: *id,
@@ -58,7 +78,7 @@ impl Primary {
 
     pub(super) fn wanted(&mut self, id: ServerId, actions: &mut Vec<Action>) {
         if let Some(member) = self.members.get_mut(&id)
-            && member.rest == Rest::Resting
+            && matches!(member.rest, Rest::Fresh | Rest::Resting)
         {
             member.rest = Rest::Waking;
             actions.push(Action::SendWake {

@@ -78,12 +78,13 @@ impl Follower {
         };
         let survivors = of_region.survivors(world);
         let mark = WholeMark::open(region.id, &survivors, world)?;
+        let needed = engine.needs_memory(&survivors);
         let copy = CopyOf {
             store: &world.store,
             region: region.id,
             own_levels,
         };
-        let replica = engine.open(&copy, of_region.fresh(world)?, survivors)?;
+        let replica = engine.open(&copy, of_region.fresh(needed, world)?, survivors)?;
         of_region.keep(world)?;
         let mark = match replica.standing() {
             // The mark may be that of the other copy.
@@ -511,7 +512,9 @@ impl Follower {
             }
             BackupAction::Release => _ = self.copy.replica.rest(),
             BackupAction::Allocate { attempt } => {
-                self.owed.awaken(attempt, &mut self.copy, context);
+                if let Err(error) = self.owed.awaken(attempt, &mut self.copy, context) {
+                    self.fail_by(&error, context);
+                }
             }
             BackupAction::Persist { range } => self.copy.replica.flush(range),
             BackupAction::SendFlushed { range } => {

@@ -1,5 +1,6 @@
 //! Regions that nobody uses: nobody looks at them, however many there are.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,16 +11,20 @@ use argosy_device::{FormatOptions, MemoryDevice, Store};
 use argosy_engine::scrub::Pace;
 use argosy_engine::{Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimSettings, SimWorld};
+use argosy_memory::{AnonymousWindows, SharedMemory};
 
 use super::copies_tests::settings;
 use super::readers_tests::{Answers, set_clock, surroundings};
 use super::schedule::Crew;
-use super::{Node, NodeSettings};
+use super::whole::MARK_BYTES;
+use super::{MemoryParts, Mutants, Node, NodeSettings, World};
 use crate::service::{Begun, ReplySink, ReplyTo, Request, Response, Service};
 
 const REGIONS: u32 = 1000;
 const ID: ServerId = ServerId(0);
 const SECOND: u64 = 1_000_000_000;
+/// Regions that may be awake at one time, where that is bounded.
+const AWAKE: usize = 8;
 const MINUTE: u64 = 60 * SECOND;
 
 fn key_of(region: u32) -> Vec<u8> {
@@ -53,6 +58,7 @@ fn map() -> ClusterMap {
 struct Alone {
     node: Arc<Node>,
     world: SimWorld,
+    windows: AnonymousWindows,
     answers: Arc<Answers>,
     now: u64,
 }
@@ -60,28 +66,56 @@ struct Alone {
 impl Alone {
     /// One whose regions are scrubbed once in `period`; zero: never.
     fn new(period: Duration) -> Self {
-        set_clock(1);
-        let settings = NodeSettings {
+        let usual = settings(Default::default());
+        let scrub = Pace {
+            period,
+            ..Pace::default()
+        };
+        Self::with(NodeSettings { scrub, ..usual })
+    }
+
+    /// One that has windows of eight regions in memory at one time.
+    fn with_eight_awake(mutants: Mutants) -> Self {
+        let usual = settings(mutants);
+        let memory = MemoryParts {
+            awake: AWAKE,
+            ..usual.memory
+        };
+        Self::with(NodeSettings {
+            memory,
+            deadline: Duration::from_secs(60),
             scrub: Pace {
-                period,
+                period: Duration::ZERO,
                 ..Pace::default()
             },
+            ..usual
+        })
+    }
+
+    fn with(usual: NodeSettings) -> Self {
+        set_clock(1);
+        let settings = NodeSettings {
             engine: Arc::new(argosy_lsm::Settings::default().with(|of| {
                 of.memtables.bytes = 64 << 10;
                 of.memtables.count_max = 2;
                 of.cache_bytes = 0;
                 of.layout.window_bytes = 64 << 10;
             })),
-            ..settings(Default::default())
+            ..usual
         };
         let world = SimWorld::with_settings(7, SimSettings::default());
         let device = MemoryDevice::eager(10_000 * SEGMENT_SIZE as u64, 1);
         Store::format(&device, &FormatOptions::default()).expect("it is new");
-        let surroundings = surroundings(&world, ID, Arc::new(device));
+        let windows = AnonymousWindows::new();
+        let surroundings = World {
+            windows: Arc::new(windows.clone()),
+            ..surroundings(&world, ID, Arc::new(device))
+        };
         let node = Node::open(ID, settings, surroundings, map()).expect("it opens");
         Self {
             node,
             world,
+            windows,
             answers: Arc::default(),
             now: 1,
         }
@@ -140,6 +174,16 @@ impl Alone {
         self.call(region.into(), Request::Write { batch, options });
     }
 
+    /// Regions whose windows have memory.
+    fn awake(&self) -> usize {
+        let memories = self.windows.memories().into_iter();
+        let is_awake = |(name, memory): (u64, Arc<SharedMemory>)| {
+            (memory.len() > MARK_BYTES && memory.is_allocated()).then_some(name >> 24)
+        };
+        let awake: BTreeSet<u64> = memories.filter_map(is_awake).collect();
+        awake.len()
+    }
+
     fn answers(&self) -> Vec<(u64, Response)> {
         std::mem::take(&mut *self.answers.0.lock().expect("no panic"))
     }
@@ -186,4 +230,52 @@ fn scrubbing_steps_a_region_every_ten_minutes_at_most() {
     assert!((each..=4 * each).contains(&steps), "{steps}");
     let next = alone.region_due().expect("it is scrubbed");
     assert!(next.as_nanos() >= due.as_nanos() + 10 * MINUTE, "{next:?}");
+}
+
+/// How many of `answers` are writes that were applied.
+fn applied(answers: &[(u64, Response)]) -> usize {
+    let is_applied =
+        |answer: &&(u64, Response)| matches!(answer.1, Response::Written { applied: true, .. });
+    answers.iter().filter(is_applied).count()
+}
+
+#[test]
+fn a_thousand_regions_take_turns_with_memory_for_the_windows_of_eight() {
+    let mut alone = Alone::with_eight_awake(Mutants::default());
+    assert_eq!(alone.awake(), 0, "they open at rest");
+    alone.run(SECOND);
+    for region in 0..REGIONS {
+        alone.put(region);
+        alone.run(SECOND);
+        assert_eq!(applied(&alone.answers()), 1, "{region}");
+        assert!(alone.awake() <= AWAKE, "{}", alone.awake());
+    }
+    // All at once, twice: each has its turn, and then another.
+    for region in (0..REGIONS).chain(0..REGIONS) {
+        alone.put(region);
+    }
+    for _ in 0..30 {
+        alone.run(SECOND);
+        assert!(alone.awake() <= AWAKE, "{}", alone.awake());
+    }
+    assert_eq!(applied(&alone.answers()), 2 * REGIONS as usize);
+    assert_eq!(alone.node.memory.permits().held().1, AWAKE);
+    // They rest by themselves, too, and nobody looks at them.
+    alone.run(TO_REST);
+    assert_eq!(alone.awake(), 0);
+    assert_eq!(alone.node.memory.permits().held().0, 0);
+    assert_eq!(alone.steps_within(MINUTE), 0);
+}
+
+#[test]
+fn a_permit_that_does_not_come_back_is_found() {
+    let mut mutants = Mutants::default();
+    assert!(mutants.plant("keep_permit"), "tests have the mistakes");
+    let mut alone = Alone::with_eight_awake(mutants);
+    alone.run(SECOND);
+    let regions = 3 * AWAKE;
+    (0..3 * 8).for_each(|region| alone.put(region));
+    alone.run(2 * MINUTE);
+    let answers = alone.answers();
+    assert_eq!((applied(&answers), answers.len()), (AWAKE, regions));
 }

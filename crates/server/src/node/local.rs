@@ -17,7 +17,7 @@ use super::schedule::Left;
 use super::sending::Wanted;
 use super::serving::Serving;
 use super::write::Retried;
-use super::{repairing, scrubbing, sweeping};
+use super::{awake, repairing, scrubbing, sweeping};
 use crate::activity::Activity;
 use crate::service::{Begun, ReplyTo, Request, Response};
 
@@ -158,6 +158,7 @@ impl<'a> LocalRegion<'a> {
         if region.waiting().is_queueing() && self.retry_queued(Reach::Device).made {
             progress.made |= self.pump();
         }
+        awake::take_turns(self, now);
         progress.idle_for = earlier(
             progress.idle_for,
             scrubbing::step(region, now, &context.world.ledger),

@@ -10,6 +10,7 @@ use argosy_engine::{self as engine, CopyError, Marks, NotPromoted, Observer, Ser
 use argosy_wire::message::Message;
 
 use super::arriving::Shipped;
+use super::awake::RegionPermit;
 use super::context::Context;
 use super::counters::Counted;
 use super::serving::Serving;
@@ -171,6 +172,10 @@ impl LocalCopy {
             clock: Some(Arc::clone(&world.clock)),
             waker: Some(context.waker_of(self.region)),
             marks: Arc::clone(&marks),
+            room: Some(Arc::new(RegionPermit {
+                region: self.region,
+                permits: Arc::clone(context.memory.permits()),
+            })),
         };
         let mut promoted = self.replica.promote(service)?;
         Ok(Promotion {

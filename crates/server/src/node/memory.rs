@@ -11,11 +11,13 @@ use argosy_base::{Instant, ServerId};
 use argosy_device::buffer;
 use argosy_engine::stats::CacheStats;
 use argosy_engine::{Cache, Engine, Excess, LogSpec};
+use argosy_memory::shared::CONTROL_BYTES;
 
-use super::World;
+use super::awake::{Awake, Permits};
 use super::context::Context;
 use super::edit_memory::{EditMemory, Share};
 use super::whole::MARK_BYTES;
+use super::{NodeSettings, World};
 
 std::thread_local! {
     /// When what is resident was last looked at, as far as this thread knows.
@@ -43,14 +45,19 @@ pub struct MemoryParts {
     pub buffers: usize,
     /// Leaves, values, indexes and filters; and what regions consist of, to which these give way.
     pub cache: usize,
+    /// Regions, of those that the server is primary of, whose windows have memory at one time; 0: any number.
+    pub awake: usize,
 }
 
 impl MemoryParts {
-    /// Bytes of shared memory that the copies of `regions` regions with these logs take.
+    /// Bytes of shared memory that the copies of `regions` with these logs take: each its mark, and what is left of
+    /// windows that rest; and those that are awake, their windows.
     #[must_use]
-    pub fn windows_of(regions: usize, logs: &[LogSpec]) -> usize {
+    pub fn windows_of(regions: Awake, logs: &[LogSpec]) -> usize {
         let of_logs = logs.iter().map(|log| log.slots * log.window_bytes);
-        regions * (of_logs.sum::<usize>() + MARK_BYTES)
+        let resting = logs.iter().map(|log| log.slots * CONTROL_BYTES);
+        let each = resting.sum::<usize>() + MARK_BYTES;
+        regions.members * each + regions.awake * of_logs.sum::<usize>()
     }
 
     /// Bytes that answers may take of the `limit` of a server: a 64th, within bounds.
@@ -99,11 +106,19 @@ pub(super) struct Memory {
     looked: AtomicU64,
     /// Bytes of memory that the process had to itself before regions were opened.
     own: u64,
+    /// Which regions' windows have memory.
+    permits: Arc<Permits>,
 }
 
 impl Memory {
     /// That of `engine`, for a process that has so much `resident`, before regions are opened.
-    pub(super) fn new(engine: Arc<dyn Engine>, resident: Option<u64>, parts: &MemoryParts) -> Self {
+    pub(super) fn new(
+        engine: Arc<dyn Engine>,
+        resident: Option<u64>,
+        settings: &NodeSettings,
+    ) -> Self {
+        let parts = &settings.memory;
+        let kept = settings.mutants.keep_permit();
         let cache = engine.cache();
         Self {
             own: own_bytes(resident, &*engine),
@@ -113,12 +128,18 @@ impl Memory {
             edits_arriving: Arc::default(),
             edits_sending: Arc::default(),
             looked: AtomicU64::new(0),
+            permits: Arc::new(Permits::new(parts.awake, kept)),
         }
     }
 
     /// What opens and keeps this server's copies.
     pub(super) fn engine(&self) -> &dyn Engine {
         &*self.engine
+    }
+
+    /// Which regions' windows have memory.
+    pub(super) const fn permits(&self) -> &Arc<Permits> {
+        &self.permits
     }
 
     /// What the cache holds and has done.
@@ -186,7 +207,7 @@ impl Memory {
         let held = edits + context.links.peers().map(messages).sum::<usize>();
         MemoryParts {
             memtables: size(memory.memtables),
-            windows: MemoryParts::windows_of(context.regions.len(), self.engine().logs()),
+            windows: MemoryParts::windows_of(context.awake(), self.engine().logs()),
             links: context.links.len() * context.settings.link.memory_bytes() + held,
             clients: 0,
             native: context
@@ -196,6 +217,7 @@ impl Memory {
             answers: context.requests.answers().taken(),
             buffers: size(memory.buffers),
             cache: size(memory.cache + memory.pinned + memory.versions),
+            awake: self.permits.held().0,
         }
     }
 
@@ -229,6 +251,9 @@ impl Memory {
             ("memory_cache_versions", self.engine().memory().versions),
             ("memory_cache_pins_refused", cache.pins_refused),
             ("memory_cache_given", self.excess.charged() as u64),
+            ("memory_awake_max", parts.awake as u64),
+            ("memory_awake", taken.awake as u64),
+            ("memory_awake_most", self.permits.held().1 as u64),
         ]);
         fields
             .into_iter()

@@ -20,6 +20,7 @@
 mod arriving;
 mod assembling;
 mod attachments;
+mod awake;
 mod background;
 mod calls;
 mod context;
@@ -125,6 +126,7 @@ use telling::Telling;
 use views::{View, Views};
 use waiting::Allowance;
 
+pub use awake::Awake;
 pub use counters::{NodeCounts, RewrittenCounts};
 pub use holdings::Holding;
 pub use inspect::{CopyState, Inspect, MADE_TO_FAIL};
@@ -227,11 +229,12 @@ impl Node {
         assert!(map.server(id).is_some(), "{id} is in the region map");
         let resident = (world.resident)();
         let engine = settings.engine.start();
-        let memory = Memory::new(engine, resident, &settings.memory);
+        let memory = Memory::new(engine, resident, &settings);
         let links = Links::open(id, &settings, &world, &map)?;
         let answers = Arc::new(Allowance::new(settings.memory.answers));
         let scrub = scrubbing::pace_of_each(settings.scrub, &map, id);
         let opener = Opener {
+            permits: memory.permits(),
             id,
             map: &map,
             settings: &settings,

@@ -48,6 +48,8 @@ argosy_base::mutants! {
         claim_repair,
         /// The memory of an edit that arrives is not given back when its link breaks (breaks I9).
         keep_share,
+        /// The permit of a region whose windows rest does not come back: others that need one wait in vain.
+        keep_permit,
         /// Messages are written without ringing for whoever is to read them.
         forget_ring,
         /// A server stays what it is to its regions, whatever it hears of them (breaks I6).

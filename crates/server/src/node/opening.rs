@@ -13,6 +13,7 @@ use argosy_engine::set_aside::{SetAside, was_put_back};
 use argosy_engine::{CopyError, Engine};
 use argosy_memory::MemoryError;
 
+use super::awake::Permits;
 use super::follower::Follower;
 use super::primary::PrimaryDriver;
 use super::refilling::{SetAsides, Unusable};
@@ -39,6 +40,7 @@ pub(super) struct Opener<'a> {
     pub(super) settings: &'a NodeSettings,
     pub(super) world: &'a World,
     pub(super) engine: &'a dyn Engine,
+    pub(super) permits: &'a Permits,
 }
 
 /// What was opened.
@@ -111,7 +113,13 @@ impl Opener<'_> {
         let builds = self.map.replication() == Replication::BuildIndex;
         let own_levels = (builds && region.primary != self.id).then_some(self.id);
         match Follower::open(region, own_levels, self.engine, self.world) {
-            Ok(copy) => Ok(Ok(copy)),
+            Ok(copy) => {
+                // Until it is open, at least, what an earlier process left in windows is needed.
+                if region.primary == self.id && !copy.replica().is_at_rest() {
+                    self.permits.take_anyway(region.id);
+                }
+                Ok(Ok(copy))
+            }
             // The copy is as good as before: there is no room for its windows.
             Err(CopyError::Windows(error)) if error.is_full() => Err(error.into()),
             Err(CopyError::OtherVersion(what)) => Err(OpenError::Device(DeviceError::Unusable {

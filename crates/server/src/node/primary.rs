@@ -310,13 +310,22 @@ impl PrimaryDriver {
         let Some(source) = self.stage.source() else {
             return;
         };
-        if !self.machine.is_awake(member) {
-            return self
-                .machine
-                .step(Event::Wanted { member }, &mut self.actions);
-        }
         let last = self.written.last();
-        match attachment.ship(context.fabric(), source, self.written.ends()) {
+        let shipped = match self.machine.is_awake(member) {
+            true => attachment.ship(context.fabric(), source, self.written.ends()),
+            // One that wakes is shipped to when it says that it did.
+            false if !self.machine.is_asleep(member) => return,
+            false => match attachment.lacks(source, self.written.ends()) {
+                Ok(false) if !self.machine.owes_flushes(member) => return,
+                Ok(_) => {
+                    return self
+                        .machine
+                        .step(Event::Wanted { member }, &mut self.actions);
+                }
+                Err(error) => Err(error),
+            },
+        };
+        match shipped {
             // The fabric takes no more for now.
             Ok(None) => {}
             Ok(Some(ship)) => {
@@ -333,12 +342,17 @@ impl PrimaryDriver {
         }
     }
 
-    /// Has the backups' windows rest where the own logs do.
+    /// Has the backups' windows rest where the own logs do, and gives the permit for the memory of all of them back.
     fn rest(&mut self, context: &Context<'_>) {
-        let rests = self.stage.source().is_some_and(Source::is_at_rest);
-        if rests && !self.attachments.is_empty() {
+        if !self.stage.source().is_some_and(Source::is_at_rest) {
+            return;
+        }
+        if !self.attachments.is_empty() {
             self.machine.step(Event::LogsRest, &mut self.actions);
             self.act(context);
+        }
+        if let Some(next) = context.memory.permits().told(self.region) {
+            context.wake(next);
         }
     }
 

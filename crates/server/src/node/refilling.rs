@@ -14,7 +14,7 @@ use argosy_base::{Instant, RegionId, ServerId};
 use argosy_coordinator::Replication;
 use argosy_engine::catalog::discard_all_cut;
 use argosy_engine::set_aside::SetAside;
-use argosy_engine::{CopyError, CopyOf};
+use argosy_engine::{CopyError, CopyOf, Survivors};
 use argosy_wire::message::Message;
 
 use super::context::Context;
@@ -144,6 +144,7 @@ impl Unusable {
             region: id,
             logs: context.memory.engine().logs(),
         };
+        let needed = context.memory.engine().needs_memory(&Survivors::new());
         let builds = context.views.map().replication() == Replication::BuildIndex;
         let copy = CopyOf {
             store: &world.store,
@@ -153,8 +154,11 @@ impl Unusable {
         let replica = context
             .memory
             .engine()
-            .create(&copy, of_region.fresh(world)?)?;
+            .create(&copy, of_region.fresh(needed, world)?)?;
         of_region.keep(world)?;
+        if let Some(next) = context.memory.permits().forget(id) {
+            context.wake(next);
+        }
         context.count(Counted::RefilledCopies);
         let fetching = std::mem::take(&mut self.fetching);
         Ok(Follower::of(id, &view, replica, mark).in_place(fetching))

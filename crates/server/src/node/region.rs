@@ -6,10 +6,11 @@ mod health;
 mod membership;
 mod pending;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
-use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
+use argosy_base::{Epoch, Instant, KeyRange, RegionId, ServerId};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
 use argosy_engine::{EngineError, Stored};
@@ -98,6 +99,8 @@ struct State {
     dirty: Flag,
     /// Raised when the thread that moves links and messages has something to do for it.
     active: Flag,
+    /// When it was written to last, in nanoseconds.
+    written_at: AtomicU64,
 }
 
 impl Region {
@@ -133,6 +136,7 @@ impl Region {
                 health: Health::default(),
                 dirty: Flag::new(map.id, &care.dirty),
                 active: Flag::new(map.id, &care.active),
+                written_at: AtomicU64::new(0),
             },
         }
     }
@@ -170,6 +174,18 @@ impl Region {
     /// Raised when the thread that moves links and messages has something to do for it.
     pub(super) const fn active(&self) -> &Flag {
         &self.state.active
+    }
+
+    /// It is written to `now`.
+    pub(super) fn note_written(&self, now: Instant) {
+        self.state
+            .written_at
+            .store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When it was written to last.
+    pub(super) fn last_written(&self) -> Instant {
+        Instant::from_nanos(self.state.written_at.load(Ordering::Relaxed))
     }
 
     /// What keeps it from taking writes.

@@ -4,12 +4,13 @@
 //! fresh memory is made, filled with what was in the old windows and is not durable, offered, and the
 //! report is sent. Where there is no memory for fresh windows the report is owed: it is tried again, at
 //! growing intervals, until the attempt is over. Nobody can write to the copy meanwhile, and the old
-//! windows stay what a restart finds. Memory for windows that have rested is owed likewise.
+//! windows stay what a restart finds. Memory for windows that have rested is owed likewise. Fresh windows have none
+//! either, where there was nothing in the old ones: they get it when the primary asks for that.
 
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId};
-use argosy_engine::CopyError;
+use argosy_engine::{CopyError, LogSlots, LogSurvivors, Survivors, Windows};
 use argosy_memory::MemoryError;
 use argosy_wire::message::Message;
 
@@ -86,8 +87,7 @@ impl OwedReport {
         let attempt = match self.0.map(|owed| owed.what) {
             Some(What::Report(attempt)) => attempt,
             Some(What::Awake(attempt)) => {
-                self.awaken(attempt, copy, context);
-                return Ok(());
+                return self.wake_windows(attempt, copy, context);
             }
             None => return Ok(()),
         };
@@ -97,7 +97,9 @@ impl OwedReport {
         };
         let world = context.world;
         let what = What::Report(attempt);
-        let fresh = match of_region.fresh(world) {
+        let engine = context.memory.engine();
+        let needed = engine.needs_memory(&as_left(copy.replica.windows()));
+        let fresh = match of_region.fresh(needed, world) {
             Ok(fresh) => fresh,
             Err(error) => {
                 self.owe(what, &error, copy.region, context);
@@ -119,13 +121,46 @@ impl OwedReport {
         Ok(())
     }
 
+    /// The windows are to have memory: now, or in the background where the device has to be read for that.
+    ///
+    /// # Errors
+    /// What makes the copy fail.
+    pub(super) fn awaken(
+        &mut self,
+        attempt: u64,
+        copy: &mut LocalCopy,
+        context: &Context<'_>,
+    ) -> Result<(), CopyError> {
+        if !copy.replica.is_bare() {
+            return self.wake_windows(attempt, copy, context);
+        }
+        self.0 = Some(Owed {
+            what: What::Awake(attempt),
+            at: context.now(),
+            pause: None,
+        });
+        context.wake(copy.region);
+        Ok(())
+    }
+
     /// Takes memory for windows that rest, and tells the primary; later, where there is none now.
-    pub(super) fn awaken(&mut self, attempt: u64, copy: &mut LocalCopy, context: &Context<'_>) {
-        if let Err(error) = copy.replica.wake() {
-            return self.owe(What::Awake(attempt), &error, copy.region, context);
+    fn wake_windows(
+        &mut self,
+        attempt: u64,
+        copy: &mut LocalCopy,
+        context: &Context<'_>,
+    ) -> Result<(), CopyError> {
+        match copy.replica.wake() {
+            Ok(()) => {}
+            Err(CopyError::Windows(error)) => {
+                self.owe(What::Awake(attempt), &error, copy.region, context);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
         }
         self.0 = None;
         copy.tell(&Message::Awake { attempt }, context);
+        Ok(())
     }
 
     /// There is no memory for windows: `what` is due later.
@@ -147,4 +182,13 @@ impl OwedReport {
         // A message brought it here as a rule: the next step of the region learns when it is due.
         context.wake(region);
     }
+}
+
+/// The windows of a copy, as what is left of them.
+fn as_left(windows: Windows) -> Survivors {
+    let left = |log: LogSlots| LogSurvivors {
+        log: log.log,
+        slots: log.slots.into_iter().map(Some).collect(),
+    };
+    windows.into_iter().map(left).collect()
 }

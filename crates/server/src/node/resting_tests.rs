@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
@@ -15,6 +16,7 @@ use argosy_memory::shared::CONTROL_BYTES;
 use argosy_memory::{BootId, Others, WindowFiles, WindowFilesOptions};
 
 use super::copies_tests::{Pair, settings};
+use super::planted_tests::write_of;
 use super::readers_tests::{Answers, set_clock, surroundings};
 use super::{Node, NodeSettings, World};
 use crate::service::{Begun, ReplySink, ReplyTo, Request, Response, Service};
@@ -225,7 +227,9 @@ impl OnFiles {
             true => tmpfs.to_path_buf(),
             false => std::env::temp_dir(),
         };
-        let directory = Directory(base.join(format!("argosy-resting-{}", std::process::id())));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (process, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let directory = Directory(base.join(format!("argosy-resting-{process}-{next}")));
         set_clock(1);
         let world = SimWorld::with_settings(7, SimSettings::default());
         let nodes = [0, 1].map(|server| {
@@ -310,6 +314,8 @@ fn a_hundred_idle_regions_take_64_kib_each() {
         }
     }
     servers.nodes[0].flush();
+    // Backups wake when they are asked to.
+    servers.run(2);
     let limit = u64::from(REGIONS) * (64 << 10);
     let in_use = servers.taken(&settings);
     assert!(in_use.iter().all(|taken| *taken > limit * 8), "{in_use:?}");
@@ -322,4 +328,54 @@ fn a_hundred_idle_regions_take_64_kib_each() {
     assert_eq!((applied.count(), answers.len()), (all, all));
     let idle = servers.taken(&settings);
     assert!(idle.iter().all(|taken| *taken <= limit), "{idle:?}");
+}
+
+/// Each server has memory for the windows of eight regions, and of eight whose backup it is.
+#[test]
+fn a_hundred_regions_take_turns_with_memory_for_the_windows_of_eight() {
+    const AWAKE: usize = 8;
+    let mut settings = soon(128 << 10);
+    settings.memory.awake = AWAKE;
+    settings.deadline = Duration::from_secs(20);
+    let mut servers = OnFiles::new(&settings);
+    servers.open();
+    let answers = Arc::new(Answers::default());
+    let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&answers);
+    for round in 0..3 {
+        for region in 0..REGIONS {
+            let batch = write_of(format!("{region:03} {round}").as_bytes(), 10);
+            let options = WriteOptions::default();
+            let request = Request::Write {
+                batch: &batch,
+                options,
+            };
+            let token = u64::from(round * REGIONS + region);
+            let begun = servers.nodes[0].call(request, Reach::Device, ReplyTo::new(&sink, token));
+            if let Begun::Answered(now) = begun {
+                sink.deliver(token, now);
+            }
+        }
+        servers.nodes[0].flush();
+    }
+    let logs = settings.engine.start();
+    let region = |log: &argosy_engine::LogSpec| log.slots * log.slot_bytes;
+    let region: usize = logs.logs().iter().map(region).sum();
+    let resting = REGIONS as usize * (64 << 10);
+    let most = (AWAKE * region + resting) as u64;
+    for _ in 0..2000 {
+        servers.run(1);
+        let taken = servers.taken(&settings);
+        assert!(
+            taken.iter().all(|taken| *taken <= most),
+            "{taken:?} of {most}"
+        );
+    }
+    let answers = std::mem::take(&mut *answers.0.lock().expect("no panic"));
+    let is_applied =
+        |answer: &&(u64, Response)| matches!(answer.1, Response::Written { applied: true, .. });
+    let all = 3 * REGIONS as usize;
+    assert_eq!(
+        (answers.iter().filter(is_applied).count(), answers.len()),
+        (all, all)
+    );
 }

@@ -127,6 +127,23 @@ impl Attachment {
         self.behind || !self.under_way.is_empty() || !self.ships.is_empty()
     }
 
+    /// Whether the backup lacks anything of `source` up to `ends`. Writes nothing.
+    pub(crate) fn lacks(
+        &mut self,
+        source: &dyn Source,
+        ends: &PerLog<LogEnd>,
+    ) -> Result<bool, ShipError> {
+        for index in 0..self.logs.len() {
+            let Some(end) = ends.get(self.logs[index].spec.id) else {
+                continue;
+            };
+            if self.next_piece(index, *end, source)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Writes everything of `source` up to `ends`. Returns the ship's number; `None` where the fabric did not take all
     /// of it, and the rest waits until it [goes on](Self::goes_on).
     pub(crate) fn ship(
@@ -161,6 +178,20 @@ impl Attachment {
         fabric: &dyn Fabric,
         source: &dyn Source,
     ) -> Result<(), ShipError> {
+        while self.next_piece(index, end, source)? {
+            self.write_piece(index, fabric)?;
+            self.logs[index].at = self.piece.next;
+        }
+        Ok(())
+    }
+
+    /// Has `piece` hold the next bytes of the log with this index up to `end`. Returns whether there are any.
+    fn next_piece(
+        &mut self,
+        index: usize,
+        end: LogEnd,
+        source: &dyn Source,
+    ) -> Result<bool, ShipError> {
         let end = LogPlace {
             ordinal: end.ordinal,
             offset: end.end,
@@ -169,12 +200,9 @@ impl Attachment {
             let log = &mut self.logs[index];
             let from = log.at;
             match source.piece(log.spec.id, from, end, &mut self.piece) {
-                Next::End => return Ok(()),
+                Next::End => return Ok(false),
                 Next::Skip(next) => log.at = next,
-                Next::Write => {
-                    self.write_piece(index, fabric)?;
-                    self.logs[index].at = self.piece.next;
-                }
+                Next::Write => return Ok(true),
                 Next::Gone => {
                     return Err(ShipError::TooFarBehind {
                         log: log.spec.name,

@@ -47,11 +47,20 @@ impl WindowsOf<'_> {
         self.logs.iter().map(left).collect()
     }
 
-    /// Fresh memory. What is there keeps its name until [`keep`](Self::keep).
-    pub(super) fn fresh(&self, world: &World) -> Result<Windows, MemoryError> {
+    /// Fresh windows, with memory where that is `needed` from the start. What is there keeps its name until
+    /// [`keep`](Self::keep).
+    pub(super) fn fresh(&self, needed: bool, world: &World) -> Result<Windows, MemoryError> {
+        let make = |key: MemoryKey, len| {
+            let memory = world.windows.create(key.0, len)?;
+            if !needed {
+                // What the system does not take back stays.
+                let _ = memory.release();
+            }
+            Ok(memory)
+        };
         let fresh = |log: &LogSpec| {
             let slots = self.keys_of(log);
-            let slots = slots.map(|key| world.windows.create(key.0, log.slot_bytes));
+            let slots = slots.map(|key| make(key, log.slot_bytes));
             Ok(LogSlots {
                 log: log.id,
                 slots: slots.collect::<Result<_, MemoryError>>()?,
