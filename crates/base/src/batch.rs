@@ -363,6 +363,18 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// Adds `op`, of pairs of whatever kind.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put)'s and [`delete_range`](Self::delete_range)'s.
+    pub fn add_any(&mut self, op: &Op<'_>) -> Result<(), BatchError> {
+        match *op {
+            Op::Put { key, value, expiry } => self.put_any(key, value, expiry),
+            Op::Delete { key } => self.delete_any(key),
+            Op::DeleteRange { .. } => self.delete_range_any(&op.range().unwrap_or_default()),
+        }
+    }
+
     /// How many ranges are removed.
     #[must_use]
     pub fn ranges_len(&self) -> usize {

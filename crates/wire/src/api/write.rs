@@ -4,16 +4,13 @@ use alloc::vec::Vec;
 
 use argosy_base::codec::{Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use argosy_base::{Change, Condition, Expiry, Guard, KeyRange, Lsn, Op, WriteBatch, WriteOptions};
+use argosy_base::{Change, Condition, Expiry, Guard, Lsn, Op, WriteBatch, WriteOptions, ops};
 
 use super::{BadRequest, Sender, flag};
 
-/// Operations. DO NOT CHANGE THE VALUES.
-const DELETE: u8 = 0;
-const PUT: u8 = 1;
-const PUT_UNTIL: u8 = 2;
-const DELETE_RANGE: u8 = 3;
+/// Stands among the operations: a key that has to be bound. DO NOT CHANGE THE VALUE.
 const BOUND: u8 = 4;
+const _: () = assert!(BOUND >= ops::KINDS);
 
 /// Appends the write.
 pub(super) fn put(batch: &WriteBatch, options: WriteOptions, out: &mut Vec<u8>) {
@@ -45,34 +42,10 @@ pub(super) fn put(batch: &WriteBatch, options: WriteOptions, out: &mut Vec<u8>) 
     };
     let ops = batch.len() + usize::from(bound.is_some());
     put_varint(out, ops as u64);
-    batch.ops().for_each(|op| put_op(&op, out));
+    batch.ops().for_each(|op| ops::put_op(&op, out));
     if let Some(key) = bound {
         out.push(BOUND);
         put_string(out, key);
-    }
-}
-
-fn put_op(op: &Op<'_>, out: &mut Vec<u8>) {
-    match *op {
-        Op::Delete { key } => {
-            out.push(DELETE);
-            put_string(out, key);
-        }
-        Op::DeleteRange { from, to } => {
-            out.push(DELETE_RANGE);
-            put_string(out, from);
-            put_string(out, to.unwrap_or_default());
-        }
-        Op::Put { key, value, expiry } => {
-            let (how, number) = expiry.to_parts();
-            out.push(if how == 0 { PUT } else { PUT_UNTIL });
-            put_string(out, key);
-            put_string(out, value);
-            if how != 0 {
-                out.push(how);
-                put_varint(out, number);
-            }
-        }
     }
 }
 
@@ -108,12 +81,15 @@ pub(super) fn read(
     };
     for _ in 0..r.length(BATCH_PAIRS_MAX)? {
         match (r.u8()?, change) {
-            (PUT, Some(change)) => {
-                let key = r.string(KEY_BYTES_MAX)?;
-                batch.change(key, change, r.string(VALUE_BYTES_MAX)?)?;
-            }
             (kind, None) => read_op(r, sender, kind, batch)?,
-            (_, Some(_)) => return Err(r.malformed().into()),
+            (kind, Some(change)) => match ops::read_op(kind, r)? {
+                Op::Put {
+                    key,
+                    value,
+                    expiry: Expiry::Never,
+                } => batch.change(key, change, value)?,
+                _ => return Err(r.malformed().into()),
+            },
         }
     }
     if change != batch.changes() {
@@ -131,35 +107,16 @@ fn read_op(
     kind: u8,
     batch: &mut WriteBatch,
 ) -> Result<(), BadRequest> {
-    let key = r.string(KEY_BYTES_MAX)?;
-    match (kind, sender) {
-        (DELETE, Sender::Server) => batch.delete_any(key)?,
-        (DELETE, Sender::Client) => batch.delete(key)?,
-        (PUT | PUT_UNTIL, _) => {
-            let value = r.string(VALUE_BYTES_MAX)?;
-            let expiry = match kind {
-                PUT => Expiry::Never,
-                _ => {
-                    let expiry = Expiry::from_parts(r.u8()?, r.varint()?);
-                    let expires = expiry.filter(|expiry| *expiry != Expiry::Never);
-                    expires.ok_or_else(|| r.malformed())?
-                }
-            };
-            match sender {
-                Sender::Server => batch.put_any(key, value, expiry)?,
-                Sender::Client => batch.put_until(key, value, expiry)?,
-            }
-        }
-        (DELETE_RANGE, _) => {
-            let to = r.string(KEY_BYTES_MAX + 1)?;
-            let range = KeyRange::new(key, (!to.is_empty()).then(|| to.to_vec()));
-            match sender {
-                Sender::Server => batch.delete_range_any(&range)?,
-                Sender::Client => batch.delete_range(&range)?,
-            }
-        }
-        (BOUND, Sender::Server) => batch.guard(key, Guard::Present),
-        _ => return Err(r.malformed().into()),
+    if (kind, sender) == (BOUND, Sender::Server) {
+        batch.guard(r.string(KEY_BYTES_MAX)?, Guard::Present);
+        return Ok(());
+    }
+    let op = ops::read_op(kind, r)?;
+    match (op, sender) {
+        (op, Sender::Server) => batch.add_any(&op)?,
+        (Op::Put { key, value, expiry }, _) => batch.put_until(key, value, expiry)?,
+        (Op::Delete { key }, _) => batch.delete(key)?,
+        (Op::DeleteRange { .. }, _) => batch.delete_range(&op.range().unwrap_or_default())?,
     }
     Ok(())
 }
