@@ -5,6 +5,7 @@
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
 //! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the contract),
+//! [`deciding`] (what a write comes to),
 //! [`Marks`] (its state, to be read without a call), [`Observer`], [`windows`], [`source`] and [`Checkpoint`] (for
 //! other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Engine`] and
 //! [`Follower`] (the passive copy), [`Service`] and [`Promoted`] (how it becomes a store), [`catalog`] and
@@ -23,6 +24,7 @@ pub mod conformance;
 mod copy_error;
 pub mod cut;
 pub mod damage;
+pub mod deciding;
 mod engine;
 mod error;
 pub mod excess;

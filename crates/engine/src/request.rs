@@ -25,6 +25,21 @@ pub struct Written {
     pub changed: Option<Changed>,
 }
 
+impl Written {
+    /// What an empty batch does where everything up to `last` was appended.
+    #[must_use]
+    pub const fn of_nothing(last: Lsn) -> Self {
+        Self {
+            applied: true,
+            unguarded: false,
+            wait: WaitFor::committed(last),
+            previous: Vec::new(),
+            existed: Vec::new(),
+            changed: None,
+        }
+    }
+}
+
 /// What a key is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {

@@ -8,15 +8,7 @@
 //!    what the levels bind has changed meanwhile ([`ReadView::levels`]), which is rare; then they are asked
 //!    again.
 //!
-//! A condition is about the keys before the batch. What is reported per operation is what that
-//! operation found, so an operation sees those before it in the batch. A change is evaluated here, too,
-//! and becomes the put of what it comes to.
-//!
-//! A batch may be guarded by a key that it does not write ([`WriteBatch::guard`]): that is looked at in the
-//! same way, and where it does not hold nothing is written, as where the condition does not; the answer tells
-//! which of the two it was.
-//!
-//! A range that is removed is about no key: no condition concerns it, and nothing is told of what was there.
+//! What the write comes to then is [decided](argosy_engine::deciding) as for every engine.
 //!
 //! A pair that has expired by the clock is none here. The record that tells the time goes in front of
 //! what is written ([`time`](super::time)).
@@ -26,13 +18,11 @@
 //! wrote, never the same one although somebody did. A key that is not in the levels either may have been removed by a
 //! merge because it had expired, so its version covers the record that tells the time of merges, too.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, Lsn, Moment};
-use argosy_engine::{
-    Changed, Condition, EngineError, Expiry, Guard, Op, Reach, Store, Was, WriteBatch, WriteOptions,
-};
+use argosy_base::{Lsn, Moment};
+use argosy_engine::deciding::{self, Answer, Asked, Binding as _};
+use argosy_engine::{Condition, EngineError, Op, Reach, Store, WriteBatch, WriteOptions};
 
 use super::Lsm;
 use super::write::Appender;
@@ -75,24 +65,29 @@ impl Binding {
             value,
         })
     }
+}
 
+impl deciding::Binding for Binding {
     fn exists(&self) -> bool {
         !matches!(self.entry, None | Some(OwnedEntry::Tombstone))
     }
 
-    /// When the pair expires.
     fn expiry(&self) -> Option<Moment> {
         self.entry.as_ref().and_then(OwnedEntry::expiry)
     }
 
-    /// The value, where it was read and there is one.
+    fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
     fn value(&self) -> Option<&[u8]> {
         self.value.as_ref()?.as_deref()
     }
-}
 
-/// What an operation leaves its key bound to: a value, and when it expires.
-type Left<'b> = Option<(&'b [u8], Option<Moment>)>;
+    fn into_value(self) -> Option<Vec<u8>> {
+        self.value.flatten()
+    }
+}
 
 /// What was found without the lock.
 pub(super) struct Looked {
@@ -101,31 +96,6 @@ pub(super) struct Looked {
     bindings: Vec<Binding>,
     /// Of the key that the batch is guarded by.
     guard: Option<Binding>,
-}
-
-/// What a write answers about what was there before.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    /// Set where the condition does not hold: the LSN of what it failed on.
-    pub(super) failed_on: Option<Lsn>,
-    /// It is what guards the batch that does not hold.
-    pub(super) unguarded: bool,
-    pub(super) existed: Vec<bool>,
-    pub(super) previous: Vec<Option<Vec<u8>>>,
-    /// Per operation, when the pair that is there expires.
-    pub(super) kept: Vec<Option<Moment>>,
-    /// What the change comes to, if the batch is one.
-    pub(super) change: Option<Outcome>,
-}
-
-/// What a change comes to.
-#[derive(Debug)]
-pub(super) struct Outcome {
-    pub(super) told: Changed,
-    /// What to write; `None`: nothing.
-    pub(super) batch: Option<WriteBatch>,
-    /// The LSN of what it was evaluated on.
-    pub(super) lsn: Lsn,
 }
 
 impl Looked {
@@ -178,63 +148,8 @@ impl Looked {
             true => binding.lsn,
             false => view.version_of(binding.lsn, binding.exists()),
         };
-        let unmet = failed_on(batch, options.condition, &bindings, version);
-        // What the keys were bound to may be told all the same, so the answer waits for the newest of all.
-        let newest = bindings.iter().map(|binding| binding.lsn).max();
-        let unguarded = guard_failed_on(batch, guard.as_ref(), version)
-            .filter(|_| unmet.is_none())
-            .map(|lsn| newest.map_or(lsn, |newest| newest.max(lsn)));
-        let failed_on = unmet.or(unguarded);
-        let mut answer = Answer {
-            failed_on,
-            unguarded: unguarded.is_some(),
-            change: match failed_on {
-                None => outcome(batch, &bindings, now)?,
-                Some(_) => None,
-            },
-            ..Answer::default()
-        };
-        // What earlier operations of the batch leave behind, where they take effect: value and expiry.
-        let mut overlay: BTreeMap<&[u8], Left<'_>> = BTreeMap::new();
-        let mut deleted: Vec<KeyRange> = Vec::new();
-        for (op, binding) in batch.ops().zip(bindings) {
-            if let Some(range) = op.range() {
-                overlay.retain(|key, _| !range.contains(key));
-                deleted.push(range);
-            }
-            // The first key of the range among them: nothing is told of a range.
-            let removed = deleted.iter().any(|range| range.contains(op.key()));
-            let nothing: Option<&Left<'_>> = removed.then_some(&None);
-            let earlier = overlay.get(op.key()).or(nothing);
-            let earlier = earlier.filter(|_| failed_on.is_none());
-            let (existed, previous, kept) = match earlier {
-                Some(pair) => (
-                    pair.is_some(),
-                    pair.map(|(value, _)| value.to_vec()),
-                    pair.and_then(|(_, expiry)| expiry),
-                ),
-                None => {
-                    let kept = binding.expiry();
-                    (binding.exists(), binding.value.flatten(), kept)
-                }
-            };
-            answer.existed.push(existed);
-            answer.kept.push(kept);
-            if options.return_previous {
-                answer.previous.push(previous);
-            }
-            let (key, left) = match op {
-                Op::Put { key, value, expiry } => {
-                    let expiry = expiry.resolve(now, kept);
-                    let over = expiry.is_some_and(|expiry| expiry <= now);
-                    (key, (!over).then_some((value, expiry)))
-                }
-                Op::Delete { key } => (key, None),
-                Op::DeleteRange { .. } => continue,
-            };
-            overlay.insert(key, left);
-        }
-        Ok(answer)
+        let asked = Asked::new(batch, options, now);
+        Ok(asked.decide(bindings, guard.as_ref(), version)?)
     }
 
     /// The bindings as they are now.
@@ -271,45 +186,6 @@ fn needs_values(batch: &WriteBatch, options: WriteOptions) -> bool {
     options.return_previous || options.condition == Condition::Equals || batch.changes().is_some()
 }
 
-/// Where a binding breaks `condition`, which may compare with what is expected: the highest LSN of any.
-fn failed_on(
-    batch: &WriteBatch,
-    condition: Condition,
-    bindings: &[Binding],
-    version_of: impl Fn(&Binding) -> Lsn,
-) -> Option<Lsn> {
-    let expected = batch.expected();
-    let holds = |binding: &Binding| match condition {
-        Condition::Always => true,
-        Condition::Absent => !binding.exists(),
-        Condition::Present => binding.exists(),
-        Condition::Equals => binding.value() == Some(expected),
-        Condition::Version(version) => version_of(binding) <= version,
-    };
-    // All of them may be told, so the answer waits for the newest.
-    let newest = || bindings.iter().map(|binding| binding.lsn).max();
-    let of_keys = batch.ops().zip(bindings);
-    let mut of_keys = of_keys.filter(|(op, _)| op.range().is_none());
-    match of_keys.all(|(_, binding)| holds(binding)) {
-        true => None,
-        false => newest(),
-    }
-}
-
-/// Where what a batch is guarded by does not hold: the LSN of what it failed on.
-fn guard_failed_on(
-    batch: &WriteBatch,
-    binding: Option<&Binding>,
-    version_of: impl Fn(&Binding) -> Lsn,
-) -> Option<Lsn> {
-    let ((_, guard), binding) = (batch.guarded()?, binding?);
-    let holds = match guard {
-        Guard::Present => binding.exists(),
-        Guard::Unwritten(version) => version_of(binding) <= version,
-    };
-    (!holds).then_some(binding.lsn)
-}
-
 /// Takes those of `bindings` for none that have expired at `now`, once the history tells the time.
 fn expire(
     appender: &mut Appender<'_>,
@@ -327,75 +203,4 @@ fn expire(
         };
     }
     Ok(())
-}
-
-/// `batch` with moments for expiries: what has expired already becomes a delete. `kept` tells when the
-/// pairs expire that are there.
-pub(super) fn resolve(
-    batch: &WriteBatch,
-    now: Moment,
-    kept: &[Option<Moment>],
-) -> Result<WriteBatch, EngineError> {
-    let mut resolved = WriteBatch::new();
-    for (at, op) in batch.ops().enumerate() {
-        match op {
-            Op::Put { key, value, expiry } => {
-                let kept = kept.get(at).copied().flatten();
-                let expiry = expiry.resolve(now, kept);
-                put_or_delete(&mut resolved, key, value, expiry, now)?;
-            }
-            Op::Delete { key } => resolved.delete_any(key)?,
-            Op::DeleteRange { .. } => resolved.delete_range_any(&op.range().unwrap_or_default())?,
-        }
-    }
-    Ok(resolved)
-}
-
-fn put_or_delete(
-    batch: &mut WriteBatch,
-    key: &[u8],
-    value: &[u8],
-    expiry: Option<Moment>,
-    now: Moment,
-) -> Result<(), EngineError> {
-    match expiry {
-        None => batch.put_any(key, value, Expiry::Never)?,
-        Some(expiry) if expiry <= now => batch.delete_any(key)?,
-        Some(expiry) => batch.put_any(key, value, Expiry::At(expiry))?,
-    }
-    Ok(())
-}
-
-/// What the change that `batch` is comes to.
-fn outcome(
-    batch: &WriteBatch,
-    bindings: &[Binding],
-    now: Moment,
-) -> Result<Option<Outcome>, EngineError> {
-    let (Some(change), Some(binding)) = (batch.changes(), bindings.first()) else {
-        return Ok(None);
-    };
-    let op = batch.ops().next();
-    let Some(Op::Put { key, value, .. }) = op else {
-        return Ok(None);
-    };
-    let was = Was {
-        value: binding.value(),
-        expiry: binding.expiry(),
-        now,
-    };
-    let effect = change.of(value, was);
-    let batch = match effect.value {
-        Some(value) => {
-            let mut batch = WriteBatch::new();
-            put_or_delete(&mut batch, key, &value, effect.expiry, now)?;
-            Some(batch)
-        }
-        None => None,
-    };
-    Ok(Some(Outcome {
-        told: effect.told,
-        batch,
-        lsn: binding.lsn,
-    }))
 }

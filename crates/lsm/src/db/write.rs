@@ -3,12 +3,13 @@
 use std::sync::MutexGuard;
 
 use argosy_base::{Lsn, Moment};
+use argosy_engine::deciding::Answer;
 use argosy_engine::{
-    BusyReason, EngineError, LogEnd, Observer, Op, WaitFor, WriteBatch, WriteOptions, Written,
+    BusyReason, EngineError, LogEnd, Observer, Op, WriteBatch, WriteOptions, Written,
 };
 
 use super::Lsm;
-use super::condition::{self, Looked};
+use super::condition::Looked;
 use super::writer::{Touched, Writer};
 use crate::names::logs::LOGS;
 use crate::work::stats::Counts;
@@ -152,14 +153,7 @@ pub(super) fn write(
     looked: Option<Looked>,
 ) -> Result<Written, EngineError> {
     if batch.is_empty() {
-        return Ok(Written {
-            applied: true,
-            unguarded: false,
-            wait: WaitFor::committed(lsm.visible()),
-            previous: Vec::new(),
-            existed: Vec::new(),
-            changed: None,
-        });
+        return Ok(Written::of_nothing(lsm.visible()));
     }
     let mut appender = Appender::of(lsm);
     // Whoever closes the region flushes, under this lock, what was written before.
@@ -168,41 +162,20 @@ pub(super) fn write(
         true => lsm.history.time().clock_or_time(),
         false => Moment(0),
     };
-    let answer = match looked {
+    let mut answer = match looked {
         Some(looked) => looked.decide(&mut appender, batch, options, now)?,
-        None => condition::Answer::default(),
+        None => Answer::default(),
     };
-    let (instead, changed, evaluated_on) = match answer.change {
-        Some(outcome) => (Some(outcome.batch), Some(outcome.told), outcome.lsn),
-        None => (None, None, Lsn(0)),
-    };
-    let resolved;
-    let batch = match &instead {
-        None if batch.expires() => {
-            resolved = condition::resolve(batch, now, &answer.kept)?;
-            Some(&resolved)
-        }
-        None => Some(batch),
-        Some(instead) => instead.as_ref(),
-    };
-    let lsn = match (answer.failed_on, batch) {
-        (Some(failed_on), _) => Err(failed_on),
-        (None, None) => Err(evaluated_on),
-        (None, Some(batch)) => {
+    let appended = match answer.comes_to(batch, now)? {
+        Some(batch) => {
             appender
-                .append(batch)
+                .append(&batch)
                 .map_err(|error| sent_away(lsm, error))?;
-            Ok(appender.writer.last())
+            Some(appender.writer.last())
         }
+        None => None,
     };
-    Ok(Written {
-        applied: lsn.is_ok(),
-        unguarded: answer.unguarded,
-        wait: WaitFor::committed(lsn.unwrap_or_else(|lsn| lsn)),
-        previous: answer.previous,
-        existed: answer.existed,
-        changed,
-    })
+    Ok(answer.written(appended))
 }
 
 /// Tells where the logs end now. Only the last call names the new LSN: before it, not all of
