@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::stats::CacheStats;
 
@@ -18,6 +18,24 @@ pub trait Cache: fmt::Debug + Send + Sync {
 
     /// What it has done and holds.
     fn stats(&self) -> CacheStats;
+}
+
+/// The cache of an engine without one. It never gives way.
+#[derive(Debug)]
+pub(crate) struct NoCache;
+
+impl Cache for NoCache {
+    fn charge(&self, charged: &AtomicUsize, bytes: usize) {
+        charged.store(bytes, Ordering::Relaxed);
+    }
+
+    fn gives_at_most(&self) -> usize {
+        0
+    }
+
+    fn stats(&self) -> CacheStats {
+        CacheStats::default()
+    }
 }
 
 /// What somebody else takes of a cache's budget. Gives it back when it is dropped.

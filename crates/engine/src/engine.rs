@@ -7,7 +7,7 @@ use argosy_base::{AddressMode, RegionId, ServerId};
 use argosy_device::{RegionEntry, Store};
 
 use crate::CopyError;
-use crate::cache::Cache;
+use crate::cache::{Cache, NoCache};
 use crate::follower::Follower;
 use crate::memory::Memory;
 use crate::set_aside::SetAside;
@@ -29,12 +29,16 @@ pub trait Engine: Send + Sync {
         AddressMode::Logical
     }
 
-    /// What gives way where memory is short.
-    fn cache(&self) -> Arc<dyn Cache>;
+    /// What gives way where memory is short. An engine without a cache has one that never does.
+    fn cache(&self) -> Arc<dyn Cache> {
+        Arc::new(NoCache)
+    }
 
     /// What its stores take of memory, without their windows. Where the engine counts for the whole process, that
-    /// includes those of other engines of its kind.
-    fn memory(&self) -> Memory;
+    /// includes those of other engines of its kind. An engine that does not count says 0 to everything.
+    fn memory(&self) -> Memory {
+        Memory::default()
+    }
 
     /// Whether the windows of a copy need memory from the start beside what is `left` of those before. Where they do
     /// not, they may be without: [`Follower::wake`] takes it then, or a store that asks its

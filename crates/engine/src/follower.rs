@@ -149,11 +149,14 @@ pub trait Follower: Send {
     fn submit(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError>;
 
     /// [`submit`](Self::submit) of a checkpoint of a backup, which the copy of a primary that opens adopts. Another
-    /// backup may have more of the block in which a log ends here, and it can be adopted from there afterwards.
+    /// backup may have more of the block in which a log ends here, and it can be adopted from there afterwards. An engine
+    /// that writes that block again when it has more of it does the same as for any other checkpoint.
     ///
     /// # Errors
     /// As [`submit`](Self::submit)'s.
-    fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError>;
+    fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
+        self.submit(edit)
+    }
 
     /// The copy's state and the ends of its logs, for another member to start from. With the parts that
     /// [`read`](Self::read) returns, that member then has the same history.
@@ -195,7 +198,7 @@ pub trait Follower: Send {
     // What follows concerns engines whose primaries ship finished segments ahead of their edits.
 
     /// Turns the pointers of `shipment`, which was [checked](Shipment::check), from the sender's places to this
-    /// member's. Does nothing where pointers hold segment numbers.
+    /// member's. An engine whose pointers hold segment numbers does nothing here.
     ///
     /// # Errors
     /// [`CopyError::Unplaced`] when it points to a segment that is not known here: it can be fetched once an edit

@@ -62,7 +62,7 @@ pub use follower::{CopyEvent, Follower};
 pub use marks::Marks;
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
 pub use promotion::{NotPromoted, Promoted, Service};
-pub use request::{Found, Outline, Progress, Reach, Written};
+pub use request::{Found, Outline, Progress, Reach, Written, first_wanted};
 pub use snapshot::{Scan, Snapshot};
 pub use source::{Pin, PinnedCheckpoint, Source};
 pub use store::{Capabilities, Store};

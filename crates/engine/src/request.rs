@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use argosy_base::{Changed, Lsn, Moment};
+use argosy_base::{Changed, Lsn, Moment, Wanted};
 
 use crate::WaitFor;
 
@@ -92,4 +92,31 @@ pub enum Reach {
     Memory,
     /// To the device.
     Device,
+}
+
+/// What is `wanted` of the first of what was `found` for keys; `value` leads to what a key is bound to.
+///
+/// # Errors
+/// The first error among them.
+pub fn first_wanted<T, E>(
+    wanted: Wanted,
+    found: impl IntoIterator<Item = Result<T, E>>,
+    value: impl Fn(&mut T) -> &mut Option<Vec<u8>>,
+) -> Result<Vec<T>, E> {
+    let mut told = Vec::new();
+    let mut bytes = 0;
+    for found in found {
+        let mut found = found?;
+        if let Some(value) = value(&mut found) {
+            bytes += value.len();
+            if wanted == Wanted::Presence {
+                value.clear();
+            }
+        }
+        told.push(found);
+        if matches!(wanted, Wanted::Values(most) if bytes >= most) {
+            break;
+        }
+    }
+    Ok(told)
 }

@@ -4,6 +4,7 @@ use std::any::Any;
 
 use argosy_base::{Direction, KeyRange, Lsn};
 
+use crate::request::first_wanted;
 use crate::{EngineError, WaitFor, Wanted};
 
 /// A consistent view of the region at one LSN. Pins what it sees until it is dropped (I1).
@@ -33,12 +34,19 @@ pub trait Snapshot: Any + Send + Sync {
         self.get_some(keys, Wanted::Values(usize::MAX))
     }
 
-    /// What is `wanted` of the first of `keys`, in their order.
+    /// What is `wanted` of the first of `keys`, in their order. An engine that has no better way gets one after the
+    /// other.
     ///
     /// # Errors
     /// As [`get`](Self::get)'s, of any of them.
-    fn get_some(&self, keys: &[&[u8]], wanted: Wanted)
-    -> Result<Vec<Option<Vec<u8>>>, EngineError>;
+    fn get_some(
+        &self,
+        keys: &[&[u8]],
+        wanted: Wanted,
+    ) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+        let found = keys.iter().map(|key| self.get(key));
+        first_wanted(wanted, found, |value| value)
+    }
 
     /// The pairs of `range` in the order of their keys, or from the highest down. Either way a scan
     /// costs what it returns, not what the range holds.

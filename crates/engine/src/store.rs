@@ -28,7 +28,10 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// [`EngineError::NotInMemory`] within [`Reach::Memory`] alone: from an engine that cannot tell, always.
-    fn get_within(&self, key: &[u8], reach: Reach) -> Result<Found, EngineError>;
+    fn get_within(&self, key: &[u8], reach: Reach) -> Result<Found, EngineError> {
+        let found = self.get_some(&[key], Wanted::Values(usize::MAX), reach)?;
+        Ok(found.into_iter().next().expect("one was asked for"))
+    }
 
     /// [`get_within`](Self::get_within) reach of the device.
     ///
@@ -248,8 +251,10 @@ pub trait Store: Send + Sync {
         String::new()
     }
 
-    /// What the engine has done and holds.
-    fn stats(&self) -> Stats;
+    /// What the engine has done and holds. An engine that does not count says 0 to everything.
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
 
     /// What the copy consists of now.
     fn stored(&self) -> Arc<dyn Stored>;

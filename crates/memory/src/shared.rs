@@ -173,6 +173,15 @@ impl SharedMemory {
         memory
     }
 
+    /// Memory of this process with what this one holds at this moment, for somebody who decides by it while others may
+    /// go on writing.
+    #[must_use]
+    pub fn private_copy(&self) -> Self {
+        let copy = Self::anonymous(self.len());
+        copy.write(0, &self.peek(0, self.len()));
+        copy
+    }
+
     /// `len` zero bytes in a new file at `path`, allocated in full and present in memory. Whatever
     /// had that name is unlinked first; processes that have it mapped keep it. Revoked at first.
     ///

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use argosy_base::{AddressMode, BLOCK_SIZE};
+use argosy_base::{AddressMode, BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_engine::conformance::toy;
 
 use crate::engine::Compaction;
@@ -84,7 +84,9 @@ fn with_toy(mut plan: Plan, random: &mut Random) -> Plan {
     plan.builds = false;
     plan.engine.layout.addresses = AddressMode::Logical;
     plan.engine.levels.compaction = Compaction::Partial;
-    let window_bytes = plan.engine.layout.window_bytes.next_multiple_of(BLOCK_SIZE);
+    let layout = &plan.engine.layout;
+    let window_bytes = layout.window_bytes * (layout.window_slots + 1);
+    let window_bytes = window_bytes.next_multiple_of(BLOCK_SIZE).min(SEGMENT_SIZE);
     plan.toy = Some(toy::Settings {
         window_bytes,
         windows: random.between(6, 10),

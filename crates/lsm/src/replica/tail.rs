@@ -381,11 +381,7 @@ fn overlay(out: &mut [u8], from: u32, at: u32, bytes: &[u8]) {
 
 /// Memory of this process with what `windows` hold at this moment.
 fn private_copies(windows: &[Option<Arc<SharedMemory>>]) -> Vec<Option<Arc<SharedMemory>>> {
-    let copy = |memory: &Arc<SharedMemory>| {
-        let private = SharedMemory::anonymous(memory.len());
-        private.write(0, &memory.peek(0, memory.len()));
-        Arc::new(private)
-    };
+    let copy = |memory: &Arc<SharedMemory>| Arc::new(memory.private_copy());
     windows
         .iter()
         .map(|window| window.as_ref().map(copy))

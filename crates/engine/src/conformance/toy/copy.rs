@@ -14,12 +14,10 @@ use argosy_base::{
 use argosy_device::{Buffer, Purpose};
 use argosy_memory::SharedMemory;
 
-use super::Toy;
-use super::background::complete_chain;
-use super::disk::{Disk, Log};
+use super::disk::{Disk, Log, damaged};
 use super::edit::{ImagePart, RingSegment, ToyEdit};
-use super::ring::{self, HEADER_BYTES, LOG, Ring};
-use super::store::{Begun, ToyStore};
+use super::ring::{LOG, Slots};
+use super::store::ToyStore;
 use super::stored::ToyStored;
 use crate::set_aside::SetAside;
 use crate::{
@@ -27,45 +25,36 @@ use crate::{
     Windows,
 };
 
-/// What a part that is missing belongs to.
-#[derive(Clone, Copy)]
-enum Expected {
-    Image(ImagePart),
-    Log(RingSegment),
-}
+/// Most flushes that wait for the edit that adds their segment.
+const FLUSHES_MAX: usize = 64;
+
+#[expect(clippy::cast_possible_truncation, reason = "4096 fits")]
+const BLOCK: u32 = BLOCK_SIZE as u32;
 
 /// See the module documentation.
 pub(super) struct ToyCopy {
-    toy: Toy,
-    disk: Disk,
-    slots: Vec<Arc<SharedMemory>>,
+    pub(super) disk: Disk,
+    pub(super) slots: Vec<Arc<SharedMemory>>,
     log: Log,
     /// Bytes of log segments that are durable here, in whole blocks.
     durable: BTreeMap<SegmentNumber, u32>,
-    /// What `missing` has named.
-    expected: BTreeMap<SegmentNumber, Expected>,
-    /// What came of it.
-    arrived: BTreeMap<SegmentNumber, ImagePart>,
+    /// What `missing` was asked about last, and the parts of its image that came.
+    examined: ToyEdit,
+    arrived: Vec<ImagePart>,
     flushes: VecDeque<FlushRange>,
     events: Vec<CopyEvent>,
 }
 
 impl ToyCopy {
     /// The copy on `disk`, which finds the end of its log in `left`.
-    pub(super) fn new(
-        toy: Toy,
-        disk: Disk,
-        windows: Windows,
-        left: &[Option<Arc<SharedMemory>>],
-    ) -> Result<Self, CopyError> {
+    pub(super) fn new(disk: Disk, windows: Windows, left: &Slots) -> Result<Self, CopyError> {
         let mut copy = Self {
-            slots: toy.slots_of(windows),
-            toy,
+            slots: disk.settings.slots_of(windows),
             disk,
             log: Log::default(),
             durable: BTreeMap::new(),
-            expected: BTreeMap::new(),
-            arrived: BTreeMap::new(),
+            examined: ToyEdit::default(),
+            arrived: Vec::new(),
             flushes: VecDeque::new(),
             events: Vec::new(),
         };
@@ -74,50 +63,54 @@ impl ToyCopy {
     }
 
     /// Finds where the history ends in `left` and on the device, makes it durable, and puts it into the windows.
-    fn look(&mut self, left: &[Option<Arc<SharedMemory>>]) -> Result<(), CopyError> {
+    fn look(&mut self, left: &Slots) -> Result<(), CopyError> {
         // Somebody may still write to them: one copy decides.
-        let private = |memory: &Arc<SharedMemory>| {
-            let copy = SharedMemory::anonymous(memory.len());
-            copy.write(0, &memory.peek(0, memory.len()));
-            Arc::new(copy)
-        };
-        let left: Vec<_> = left.iter().map(|left| left.as_ref().map(private)).collect();
-        self.log = self.disk.read_log(&left, |_| ())?;
-        let last = self.log.ends.iter().rposition(|end| end.end > 0);
+        let private = |memory: &Arc<SharedMemory>| Arc::new(memory.private_copy());
+        let private = left.0.iter().map(|left| left.as_ref().map(private));
+        self.log = self.disk.read_log(&Slots(private.collect()), |_| ())?;
         let before = std::mem::take(&mut self.durable);
-        for (index, segment) in self.disk.edit.logs.iter().enumerate() {
-            let end = &self.log.ends[index];
-            if end.end == 0 {
+        let (last, windows) = (self.last_log().copied(), self.windows_here());
+        for segment in &self.disk.edit.logs {
+            let bytes = &self.log.found[&segment.number];
+            if bytes.is_empty() {
                 continue;
             }
-            let mut bytes = end.bytes.clone();
-            bytes.resize(bytes.len().next_multiple_of(BLOCK_SIZE), 0);
-            self.disk.table[&segment.number].write(0, &bytes)?;
+            self.disk.table[&segment.number].write(0, bytes)?;
             // Padding that was flushed or fetched is no part of the history, and durable all the same.
             let known = before.get(&segment.number).copied().unwrap_or(0);
-            let durable = match Some(index) == last {
-                true => (end.end.max(segment.needed) / BLOCK * BLOCK).max(known),
-                false => self.disk.window_bytes,
+            let durable = match last == Some(*segment) {
+                true => (len(bytes).max(segment.needed) / BLOCK * BLOCK).max(known),
+                false => self.disk.settings.segment_bytes(),
             };
             self.durable.insert(segment.number, durable);
-            let slot = ring::slot_of(segment.ordinal, self.slots.len()).expect("there are slots");
-            self.slots[slot].write(0, &ring::header(self.disk.region, segment));
-            self.slots[slot].write(HEADER_BYTES, &bytes);
+            windows.begin(self.disk.region, segment, bytes);
         }
         self.disk.sync()?;
         Ok(())
     }
 
-    fn survivors(&self) -> Vec<Option<Arc<SharedMemory>>> {
-        self.slots.iter().cloned().map(Some).collect()
+    fn windows_here(&self) -> Slots {
+        Slots(self.slots.iter().cloned().map(Some).collect())
+    }
+
+    /// The segment in which the history ends.
+    fn last_log(&self) -> Option<&RingSegment> {
+        let mut logs = self.disk.edit.logs.iter().rev();
+        logs.find(|segment| self.found(segment.number) > 0)
+    }
+
+    /// How far the history was found to reach in segment `number`.
+    fn found(&self, number: SegmentNumber) -> u32 {
+        self.log.found.get(&number).map_or(0, |bytes| len(bytes))
+    }
+
+    fn durable(&self, number: SegmentNumber) -> u32 {
+        self.durable.get(&number).copied().unwrap_or(0)
     }
 
     /// How far the history was found to reach in segment `number`, or it is durable.
     fn held(&self, number: SegmentNumber) -> u32 {
-        let durable = self.durable.get(&number).copied().unwrap_or(0);
-        let logs = self.disk.edit.logs.iter().zip(&self.log.ends);
-        let mut of_number = logs.filter(|(log, _)| log.number == number);
-        of_number.next().map_or(0, |(_, end)| end.end).max(durable)
+        self.found(number).max(self.durable(number))
     }
 
     /// Makes the windows' bytes of `range` durable, and what is in front of it. `None`: the segment is not known yet.
@@ -128,17 +121,14 @@ impl ToyCopy {
             let is_old = newest.is_some_and(|newest| newest.ordinal >= range.ordinal);
             return Ok(is_old.then_some(CopyEvent::Flushed(*range)));
         };
-        let durable = self.durable.get(&segment.number).copied().unwrap_or(0);
+        let durable = self.durable(segment.number);
         if durable < range.to {
-            let (region, window_bytes) = (self.disk.region, self.disk.window_bytes);
-            let window = ring::found(&self.survivors(), region, &segment, window_bytes);
-            let bytes = window
-                .as_ref()
-                .and_then(|window| window.get(durable as usize..range.to as usize));
-            let Some(bytes) = bytes else {
+            let window = self.windows_here().found(self.disk.region, &segment);
+            let to_write = durable as usize..range.to as usize;
+            let Some(bytes) = window.as_ref().and_then(|window| window.get(to_write)) else {
                 return Ok(Some(CopyEvent::FlushRefused(*range)));
             };
-            if !self.toy.mutants.flush_nothing() {
+            if !self.disk.settings.mutants.flush_nothing() {
                 self.disk.table[&segment.number].write(durable, bytes)?;
                 self.disk.sync()?;
             }
@@ -154,55 +144,22 @@ impl ToyCopy {
         })
     }
 
-    fn has_image_part(&self, part: &ImagePart) -> bool {
-        self.disk.edit.image.contains(part) || self.arrived.get(&part.number) == Some(part)
-    }
-
     /// Reads the image and the log, and makes a store of them.
     fn promoted(mut self, service: Service) -> Result<Promoted, CopyError> {
         let mut map = self.disk.read_image()?;
-        map.mutants = self.toy.mutants;
-        let log = self
-            .disk
-            .read_log(&self.survivors(), |group| map.apply(group))?;
+        map.mutants = self.disk.settings.mutants;
+        let windows = self.windows_here();
+        let log = self.disk.read_log(&windows, |group| map.apply(group))?;
         if log.last < self.log.last {
-            return Err(CopyError::Damaged {
-                number: SegmentNumber(0),
-                what: "the log, which was whole when the copy was opened",
-            });
+            return Err(damaged("the log, which was whole when the copy was opened"));
         }
         self.become_ordinary();
-        let before = &self.disk.edit;
-        let mut edit = ToyEdit {
-            seq: before.seq.next(),
-            epoch: service.epoch.max(before.epoch),
-            checkpoint: false,
-            last: map.last,
-            time: map.time,
-            next_number: before.next_number,
-            ..ToyEdit::default()
-        };
-        let first = before.logs.last().map_or(0, |last| last.ordinal + 1);
-        let image =
-            self.disk
-                .write_image(&map, edit.epoch, self.toy.part_bytes, &mut edit.next_number)?;
-        (edit.image_bytes, edit.image) = (image.bytes, image.parts);
-        complete_chain(&mut self.disk, &mut edit, first, self.toy.windows)?;
-        self.disk.commit(edit)?;
-        let ring = Ring::new(
-            self.disk.region,
-            self.toy.window_bytes,
-            self.slots,
-            map.last,
-        );
+        let logs = &self.disk.edit.logs;
+        let first = logs.last().map_or(0, |last| last.ordinal + 1);
+        let epoch = service.epoch.max(self.disk.edit.epoch);
+        self.disk.renew(&map, first, epoch)?;
         map.forget_removed(map.last, map.time);
-        let begun = Begun {
-            toy: self.toy,
-            disk: self.disk,
-            map,
-            ring,
-        };
-        let store = Arc::new(ToyStore::new(begun, service));
+        let store = Arc::new(ToyStore::new(self, map, service));
         Ok(Promoted {
             store: Arc::<ToyStore>::clone(&store),
             source: Some(store),
@@ -233,34 +190,31 @@ impl Follower for ToyCopy {
     }
 
     fn position(&self) -> Position {
-        let edit = &self.disk.edit;
-        let last = self.log.ends.iter().rposition(|end| end.end > 0);
-        let at = edit.logs.get(last.unwrap_or(0)).map(|segment| LogPosition {
+        let last = self.last_log().or(self.disk.edit.logs.first());
+        let at = last.map(|segment| LogPosition {
             ordinal: segment.ordinal,
             segment: segment.number,
             end: self.held(segment.number),
-            flushed: self.durable.get(&segment.number).copied().unwrap_or(0),
+            flushed: self.durable(segment.number),
         });
         let logs: PerLog<LogPosition> = at.into_iter().map(|at| (LOG, at)).collect();
         Position {
-            edit: edit.seq,
+            edit: self.disk.edit.seq,
             lsn: self.log.last,
             logs,
         }
     }
 
     fn windows(&self) -> Windows {
-        vec![LogSlots {
-            log: LOG,
-            slots: self.slots.clone(),
-        }]
+        let slots = self.slots.clone();
+        vec![LogSlots { log: LOG, slots }]
     }
 
     fn detach(&mut self, fresh: Windows) -> Result<Position, CopyError> {
         self.events.clear();
         self.flushes.clear();
-        let left = self.survivors();
-        self.slots = self.toy.slots_of(fresh);
+        let left = self.windows_here();
+        self.slots = self.disk.settings.slots_of(fresh);
         self.look(&left)?;
         Ok(self.position())
     }
@@ -288,26 +242,19 @@ impl Follower for ToyCopy {
     }
 
     fn missing(&mut self, edit: &[u8]) -> Result<Vec<SegmentPart>, CopyError> {
-        let edit = Self::decoded(edit)?;
-        let image = edit.image.into_iter();
-        let image = image.filter(|part| !self.has_image_part(part));
-        let image = image.filter(|_| !self.toy.mutants.apply_unfetched());
-        let image = image.map(|part| (part.number, part.len, Expected::Image(part)));
-        let logs = edit.logs.into_iter();
+        self.examined = Self::decoded(edit)?;
+        let is_here = |part: &&ImagePart| {
+            let here = self.disk.edit.image.contains(part) || self.arrived.contains(part);
+            here || self.disk.settings.mutants.apply_unfetched()
+        };
+        let image = self.examined.image.iter().filter(|part| !is_here(part));
+        let logs = self.examined.logs.iter();
         let logs = logs.filter(|log| log.needed > self.held(log.number));
-        let logs = logs.map(|log| {
-            let to = log.needed.next_multiple_of(BLOCK);
-            (log.number, to, Expected::Log(log))
-        });
-        let mut parts = Vec::new();
-        let mut expected = BTreeMap::new();
-        for (number, to, what) in image.chain(logs) {
-            expected.insert(number, what);
-            let from = 0;
-            parts.push(SegmentPart { number, from, to });
-        }
-        self.expected = expected;
-        Ok(parts)
+        let parts = image.map(|part| (part.number, part.len));
+        let parts = parts.chain(logs.map(|log| (log.number, log.needed.next_multiple_of(BLOCK))));
+        let from = 0;
+        let parts = parts.map(|(number, to)| SegmentPart { number, from, to });
+        Ok(parts.collect())
     }
 
     fn put_part(
@@ -317,38 +264,31 @@ impl Follower for ToyCopy {
         bytes: &Arc<Buffer>,
     ) -> Result<(), CopyError> {
         let refused = |what| CopyError::Refused { number, what };
-        let expected = self.expected.get(&number).copied();
-        match expected.ok_or(refused("this part was not asked for"))? {
-            Expected::Image(part) => {
-                if from != 0 || !part.is_of(self.disk.region, bytes) {
-                    let what = "the checksum of a part of the image";
-                    return Err(CopyError::Damaged { number, what });
-                }
-                self.disk
-                    .allocate(number, Purpose::Flush)?
-                    .write(0, bytes)?;
-                self.arrived.insert(number, part);
+        if let Some(part) = self.examined.part(number).copied() {
+            if from != 0 || !part.is_of(self.disk.region, bytes) {
+                let what = "the checksum of a part of the image";
+                return Err(CopyError::Damaged { number, what });
             }
-            Expected::Log(segment) => {
-                let to = from.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-                let held = self.durable.get(&number).copied().unwrap_or(0);
-                if from > held || to > self.disk.window_bytes {
-                    return Err(refused("not the part that comes next"));
-                }
-                let stored = match self.disk.table.get(&segment.number) {
-                    Some(stored) => Arc::clone(stored),
-                    None => self.disk.allocate(number, Purpose::Log)?,
-                };
-                stored.write(from, bytes)?;
-                self.durable.insert(number, held.max(to));
-            }
+            let stored = self.disk.allocate(number, Purpose::Flush)?;
+            stored.write(0, bytes)?;
+            self.arrived.push(part);
+            return Ok(());
         }
+        let log = self.examined.log(number);
+        log.ok_or(refused("this part was not asked for"))?;
+        let to = from.saturating_add(len(bytes));
+        let held = self.durable(number);
+        if from > held || to > self.disk.settings.segment_bytes() {
+            return Err(refused("not the part that comes next"));
+        }
+        self.stored_log(number)?.write(from, bytes)?;
+        self.durable.insert(number, held.max(to));
         Ok(())
     }
 
     fn submit(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
         let missing = self.missing(edit)?;
-        let edit = Self::decoded(edit)?;
+        let edit = self.examined.clone();
         if let Some(part) = missing.first() {
             return Err(CopyError::Missing {
                 edit: edit.seq,
@@ -358,44 +298,27 @@ impl Follower for ToyCopy {
         }
         for number in edit.numbers() {
             // The image is here.
-            if !self.disk.table.contains_key(&number) {
-                self.disk.allocate(number, Purpose::Log)?;
-            }
+            self.stored_log(number)?;
         }
         let (seq, is_checkpoint) = (edit.seq, edit.checkpoint);
-        let logs = std::mem::take(&mut self.log.ends);
-        let before = self.disk.edit.logs.clone();
         self.disk.commit(edit)?;
         self.arrived.clear();
-        // What was found of the segments that stay.
-        let mut found: BTreeMap<_, _> = before.iter().map(|log| log.number).zip(logs).collect();
-        let logs = self.disk.edit.logs.iter();
-        self.log.ends = logs
-            .map(|log| found.remove(&log.number).unwrap_or_default())
-            .collect();
-        self.log.last = self.log.last.max(self.disk.edit.last);
         let named = &self.disk.edit;
+        self.log.last = self.log.last.max(named.last);
+        self.log
+            .found
+            .retain(|number, _| named.log(*number).is_some());
         self.durable
             .retain(|number, _| named.log(*number).is_some());
         if is_checkpoint {
-            self.look(&self.survivors())?;
+            self.look(&self.windows_here())?;
         }
         self.events.push(CopyEvent::EditApplied(seq));
         Ok(seq)
     }
 
-    fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
-        self.submit(edit)
-    }
-
     fn checkpoint(&self) -> Checkpoint {
-        let mut edit = ToyEdit {
-            checkpoint: true,
-            ..self.disk.edit.clone()
-        };
-        for log in &mut edit.logs {
-            log.needed = self.held(log.number);
-        }
+        let edit = self.disk.edit.to_checkpoint(|log| self.held(log.number));
         Checkpoint {
             seq: edit.seq,
             bytes: edit.encode(),
@@ -407,15 +330,11 @@ impl Follower for ToyCopy {
         if edit.seq >= self.disk.edit.seq {
             return Ok(theirs);
         }
-        let mut own = ToyEdit {
-            checkpoint: true,
-            ..self.disk.edit.clone()
-        };
-        for log in &mut own.logs {
+        let needed = |log: &RingSegment| {
             let needed = edit.log(log.number).map_or(0, |log| log.needed);
-            log.needed = needed.max(self.held(log.number));
-        }
-        Ok(own.encode())
+            needed.max(self.held(log.number))
+        };
+        Ok(self.disk.edit.to_checkpoint(needed).encode())
     }
 
     fn read(&self, part: SegmentPart) -> Result<Buffer, CopyError> {
@@ -430,8 +349,7 @@ impl Follower for ToyCopy {
     }
 
     fn stored(&self) -> Arc<dyn Stored> {
-        let (edit, table) = (self.disk.edit.clone(), self.disk.table.clone());
-        Arc::new(ToyStored::new(self.disk.region, edit, table))
+        Arc::new(ToyStored::new(&self.disk.edit, &self.disk.table))
     }
 
     fn promote(self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>> {
@@ -447,8 +365,16 @@ impl Follower for ToyCopy {
     }
 }
 
-/// Most flushes that wait for the edit that adds their segment.
-const FLUSHES_MAX: usize = 64;
+impl ToyCopy {
+    /// Segment `number`, in a place of its own if it has none yet.
+    fn stored_log(&mut self, number: SegmentNumber) -> Result<Arc<super::disk::Stored>, CopyError> {
+        match self.disk.table.get(&number) {
+            Some(stored) => Ok(Arc::clone(stored)),
+            None => Ok(self.disk.allocate(number, Purpose::Log)?),
+        }
+    }
+}
 
-#[expect(clippy::cast_possible_truncation, reason = "4096 fits")]
-const BLOCK: u32 = BLOCK_SIZE as u32;
+fn len(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}

@@ -1,34 +1,29 @@
 //! What a copy has on its device: a manifest with its last edit, and the segments that the edit names.
 //!
 //! ```text
-//! manifest := slot  slot                                each takes half of the segment
-//! slot     := count: u64  len: u64 (of the places)  checksum: u64 (of all fields but this one)  place[]: u32  edit
+//! manifest := sealed: edit: string  place[]: varint          where the segments of the edit lie, in its order
 //! ```
 //!
-//! An edit is written to the slots by turns, after what it names has been made durable (I3). The slot with the higher
-//! count is the newer one; if its write was torn, the other one is the last edit. `place[]` is where the segments of
-//! the edit lie, in its order.
+//! Each edit has a manifest of its own, which is made durable after what the edit names (I3). Then the catalog names
+//! that manifest in place of the one before.
 //!
 //! Everything here blocks until the device is done: a toy has no time to lose.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::codec::Reader;
+use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
-use argosy_base::{DeviceSegment, Epoch, Identity, Kind, RegionId, SegmentNumber, Standing};
-use argosy_device::{Buffer, DeviceError, Purpose, RegionEntry, SegmentHandle, Store, Ticket};
-use argosy_memory::SharedMemory;
+use argosy_base::{DeviceSegment, Epoch, Identity, Kind, Lsn, RegionId, SegmentNumber, Standing};
+use argosy_device::{Buffer, DeviceError, Purpose, RegionEntry, SegmentHandle, Store};
 
-use super::edit::{ImagePart, RingSegment, ToyEdit, decode_image, encode_image};
+use super::Settings;
+use super::edit::{ImagePart, RingSegment, ToyEdit};
 use super::map::Map;
-use super::record::{Assembler, fragments};
-use super::ring;
+use super::record::{Group, groups, seal, unseal};
+use super::ring::Slots;
 use crate::CopyError;
-use crate::catalog::{generation, standing, with_standing};
-
-const SLOT_BYTES: usize = SEGMENT_SIZE / 2;
-const HEAD_BYTES: usize = 24;
+use crate::catalog::{generation, id_of_set_aside, standing, with_standing};
 
 /// A segment on the device, for as long as anybody reads it (I1).
 pub(super) struct Stored {
@@ -48,12 +43,13 @@ impl Stored {
         Ok(bytes)
     }
 
-    /// Writes whole blocks at `at`, and waits until they are written. They are not durable then.
+    /// Writes `bytes`, filled up to whole blocks, at `at`, and waits until they are written. They are not durable then.
     pub(super) fn write(&self, at: u32, bytes: &[u8]) -> Result<(), DeviceError> {
-        let bytes = Arc::new(Buffer::from_slice(bytes));
-        let len = bytes.len();
-        let ticket = self.store.submit_write(self.place(), at, bytes, 0..len);
-        self.store.wait(&ticket)
+        let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(BLOCK_SIZE));
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        let len = buffer.len();
+        let (store, place) = (&self.store, self.place());
+        store.wait(&store.submit_write(place, at, Arc::new(buffer), 0..len))
     }
 }
 
@@ -64,15 +60,13 @@ pub(super) type Table = BTreeMap<SegmentNumber, Arc<Stored>>;
 pub(super) struct Disk {
     pub(super) store: Arc<Store>,
     pub(super) region: RegionId,
-    pub(super) window_bytes: u32,
+    pub(super) settings: Settings,
     pub(super) standing: Standing,
     pub(super) edit: ToyEdit,
     /// Its segments, and those that came for the next edit.
     pub(super) table: Table,
-    manifest: SegmentHandle,
+    manifest: Arc<Stored>,
     generation: u64,
-    /// Of the slot that was written last.
-    count: u64,
 }
 
 impl Disk {
@@ -80,30 +74,26 @@ impl Disk {
     pub(super) fn create(
         store: &Arc<Store>,
         region: RegionId,
-        window_bytes: u32,
+        settings: Settings,
     ) -> Result<Self, CopyError> {
-        let aside = store.region(crate::catalog::id_of_set_aside(region));
-        let before = store.region(region);
         let mut disk = Self {
             store: Arc::clone(store),
             region,
-            window_bytes,
-            standing: match aside {
+            settings,
+            standing: match store.region(id_of_set_aside(region)) {
                 Some(_) => Standing::BegunAnew,
                 None => Standing::Ordinary,
             },
-            edit: ToyEdit {
-                next_number: SegmentNumber(1),
-                ..ToyEdit::default()
-            },
+            edit: ToyEdit::default(),
             table: Table::new(),
-            manifest: store.allocate(Purpose::Metadata)?,
-            generation: before.as_ref().map_or(0, generation) + 1,
-            count: 0,
+            manifest: stored(store, store.allocate(Purpose::Metadata)?),
+            generation: store.region(region).as_ref().map_or(0, generation),
         };
-        let edit = disk.edit.clone();
-        disk.commit(edit)?;
-        disk.enter()?;
+        let next_number = SegmentNumber(1);
+        disk.commit(ToyEdit {
+            next_number,
+            ..ToyEdit::default()
+        })?;
         Ok(disk)
     }
 
@@ -111,28 +101,22 @@ impl Disk {
     pub(super) fn open(
         store: &Arc<Store>,
         entry: &RegionEntry,
-        window_bytes: u32,
+        settings: Settings,
     ) -> Result<Self, CopyError> {
-        let place = entry.manifest.first().copied().unwrap_or_default();
-        let last = read_manifest(store, place)?.ok_or(CopyError::Damaged {
-            number: SegmentNumber(0),
-            what: "no slot of its manifest has an edit",
-        })?;
-        let mut table = Table::new();
-        for (number, place) in last.edit.numbers().zip(&last.places) {
-            let handle = store.claim(*place)?;
-            table.insert(number, stored(store, handle));
-        }
+        let (edit, places) = read_manifest(store, entry)?.ok_or(damaged("its manifest"))?;
+        let segments = edit.numbers().zip(places);
+        let claimed = segments
+            .map(|(number, place)| Ok((number, stored(store, store.claim(place)?))))
+            .collect::<Result<_, DeviceError>>();
         Ok(Self {
             store: Arc::clone(store),
             region: entry.region,
-            window_bytes,
+            settings,
             standing: standing(entry.words[1]).unwrap_or_default(),
-            edit: last.edit,
-            table,
-            manifest: store.claim(place)?,
+            table: claimed?,
+            edit,
+            manifest: stored(store, store.claim(place_of_manifest(entry))?),
             generation: generation(entry),
-            count: last.count,
         })
     }
 
@@ -140,7 +124,7 @@ impl Disk {
     pub(super) fn enter(&self) -> Result<(), DeviceError> {
         let entry = RegionEntry {
             region: self.region,
-            manifest: vec![self.manifest.segment()],
+            manifest: vec![self.manifest.place()],
             words: [self.generation, with_standing(0, self.standing)],
         };
         self.store.set_region(entry).wait()
@@ -152,77 +136,81 @@ impl Disk {
         number: SegmentNumber,
         purpose: Purpose,
     ) -> Result<Arc<Stored>, DeviceError> {
-        let handle = self.store.allocate(purpose)?;
-        let stored = stored(&self.store, handle);
+        let stored = stored(&self.store, self.store.allocate(purpose)?);
         self.table.insert(number, Arc::clone(&stored));
         Ok(stored)
     }
 
     pub(super) fn sync(&self) -> Result<(), DeviceError> {
-        let ticket: Ticket = self.store.sync();
-        self.store.wait(&ticket)
+        self.store.wait(&self.store.sync())
     }
 
     /// Makes `edit` the last one, and frees what it does not name.
     pub(super) fn commit(&mut self, edit: ToyEdit) -> Result<(), DeviceError> {
-        self.sync()?;
-        let count = self.count + 1;
-        let mut bytes = count.to_le_bytes().to_vec();
+        let mut body = Vec::new();
+        put_string(&mut body, &edit.encode());
         for number in edit.numbers() {
-            bytes.extend_from_slice(&self.table[&number].place().0.to_le_bytes());
+            put_varint(&mut body, self.table[&number].place().0.into());
         }
-        let places = bytes.len() - 8;
-        bytes.splice(8..8, (places as u64).to_le_bytes());
-        let checksum = Identity::of_server(Kind::Manifest, 1).checksum(&bytes);
-        bytes.splice(16..16, u64::from(checksum).to_le_bytes());
-        bytes.extend_from_slice(&edit.encode());
-        assert!(bytes.len() <= SLOT_BYTES, "an edit fits half a segment");
-        bytes.resize(bytes.len().next_multiple_of(BLOCK_SIZE), 0);
-        let slot = if count.is_multiple_of(2) {
-            0
-        } else {
-            SLOT_BYTES
-        };
-        let at = u32::try_from(slot).expect("a byte of a segment");
-        let len = bytes.len();
-        let bytes = Arc::new(Buffer::from_slice(&bytes));
-        let place = self.manifest.segment();
-        let ticket = self.store.submit_write(place, at, bytes, 0..len);
-        self.store.wait(&ticket)?;
+        let manifest = stored(&self.store, self.store.allocate(Purpose::Metadata)?);
         self.sync()?;
-        self.count = count;
-        let named: Vec<_> = edit.numbers().collect();
-        self.table.retain(|number, _| named.contains(number));
+        manifest.write(0, &seal(identity(), &body))?;
+        self.sync()?;
+        // The one before is free once the catalog does not name it.
+        let before = std::mem::replace(&mut self.manifest, manifest);
+        self.generation += 1;
+        self.enter()?;
+        drop(before);
+        self.table
+            .retain(|number, _| edit.numbers().any(|named| named == *number));
         self.edit = edit;
         Ok(())
     }
 
-    /// Writes an image of `map`. Returns its parts, which have to be committed, and its bytes.
-    pub(super) fn write_image(
+    /// Makes an image of `map` in place of what is in front of log segment `ordinal`, in `epoch`, and completes the
+    /// log: an edit says so.
+    pub(super) fn renew(
         &mut self,
         map: &Map,
+        ordinal: u64,
         epoch: Epoch,
-        part_bytes: usize,
-        next: &mut SegmentNumber,
-    ) -> Result<Image, DeviceError> {
-        let bytes = encode_image(map);
-        let mut parts = Vec::new();
-        for part in bytes.chunks(part_bytes) {
-            let number = *next;
-            *next = next.next();
+    ) -> Result<(), DeviceError> {
+        let mut next = self.edit.next_number;
+        let mut number = || {
+            let number = next;
+            next = number.next();
+            number
+        };
+        let mut image = Vec::new();
+        for part in map.encode().chunks(self.settings.part_bytes) {
+            let number = number();
             let mut part = part.to_vec();
             part.resize(part.len().next_multiple_of(BLOCK_SIZE), 0);
             self.allocate(number, Purpose::Flush)?.write(0, &part)?;
-            parts.push(ImagePart {
+            image.push(ImagePart::of(self.region, number, epoch, &part));
+        }
+        let mut logs = self.edit.logs.clone();
+        logs.retain(|log| log.ordinal >= ordinal);
+        let first = logs.first().map_or(ordinal, |log| log.ordinal);
+        for ordinal in first + logs.len() as u64..first + self.settings.windows as u64 {
+            let number = number();
+            self.allocate(number, Purpose::Log)?;
+            logs.push(RingSegment {
+                ordinal,
                 number,
                 epoch,
-                len: u32::try_from(part.len()).expect("a segment is short"),
-                checksum: ImagePart::checksum_of(self.region, number, epoch, &part),
+                needed: 0,
             });
         }
-        Ok(Image {
-            parts,
-            bytes: bytes.len() as u64,
+        self.commit(ToyEdit {
+            seq: self.edit.seq.next(),
+            epoch,
+            checkpoint: false,
+            last: map.last,
+            time: map.time,
+            next_number: next,
+            image,
+            logs,
         })
     }
 
@@ -238,146 +226,98 @@ impl Disk {
         for part in &self.edit.image {
             let read = self.table[&part.number].read(0, part.len)?;
             if !part.is_of(self.region, &read) {
-                return Err(CopyError::Damaged {
-                    number: part.number,
-                    what: "the checksum of a part of the image",
-                });
+                return Err(damaged("a part of the image"));
             }
             bytes.extend_from_slice(&read);
         }
-        let len = usize::try_from(self.edit.image_bytes).unwrap_or(usize::MAX);
-        let image = bytes
-            .get(..len)
-            .and_then(|bytes| decode_image(&self.edit, bytes).ok());
-        image.ok_or(CopyError::Damaged {
-            number: SegmentNumber(0),
-            what: "the image",
-        })
+        let map = Map::decode(&bytes, self.edit.last, self.edit.time);
+        map.map_err(|_| damaged("the image"))
     }
 
-    /// Follows the log behind the image, in `windows` and on the device, up to the first LSN that is missing. Hands its
-    /// groups to `visit`.
+    /// Follows the log behind the image, in `windows` and on the device, up to the first LSN that is missing. Hands the
+    /// groups that are not in the image to `visit`.
     pub(super) fn read_log(
         &self,
-        windows: &[Option<Arc<SharedMemory>>],
-        mut visit: impl FnMut(&super::record::Group),
+        windows: &Slots,
+        mut visit: impl FnMut(&Group),
     ) -> Result<Log, DeviceError> {
-        let mut assembler = Assembler::new(self.edit.last.next());
         let mut log = Log {
             last: self.edit.last,
-            ends: Vec::new(),
+            found: BTreeMap::new(),
         };
-        let mut goes_on = true;
-        // The ends of fragments of a group that is not complete.
-        let mut pending = Vec::new();
-        for (index, segment) in self.edit.logs.iter().enumerate() {
-            let bytes = self.longest(segment, windows)?;
-            log.ends.push(LogEnd { end: 0, bytes });
-            if !goes_on {
-                continue;
-            }
-            let bytes = log.ends[index].bytes.clone();
-            for (fragment, end) in fragments(self.region, segment, &bytes) {
-                let Ok(group) = assembler.take(fragment) else {
-                    goes_on = false;
+        for segment in &self.edit.logs {
+            let mut bytes = self.longest(segment, windows)?;
+            let mut end = 0;
+            for (group, behind) in groups(self.region, segment, &bytes) {
+                if group.first > log.last.next() {
                     break;
-                };
-                pending.push((index, end));
-                if let Some(group) = group {
-                    visit(&group);
-                    for (index, end) in pending.drain(..) {
-                        log.ends[index].end = u32::try_from(end).expect("a byte of a segment");
-                    }
                 }
+                if group.first > log.last {
+                    visit(&group);
+                    log.last = group.last();
+                }
+                end = behind;
             }
-        }
-        log.last = assembler.last();
-        for end in &mut log.ends {
-            end.bytes.truncate(end.end as usize);
+            bytes.truncate(end);
+            log.found.insert(segment.number, bytes);
         }
         Ok(log)
     }
 
-    /// The bytes of a log segment, of the device or of a window, whichever has more fragments.
-    fn longest(
-        &self,
-        segment: &RingSegment,
-        windows: &[Option<Arc<SharedMemory>>],
-    ) -> Result<Vec<u8>, DeviceError> {
-        let device = self.table[&segment.number]
-            .read(0, self.window_bytes)?
-            .to_vec();
-        let window = ring::found(windows, self.region, segment, self.window_bytes);
+    /// The bytes of a log segment, of the device or of a window, whichever has more groups.
+    fn longest(&self, segment: &RingSegment, windows: &Slots) -> Result<Vec<u8>, DeviceError> {
+        let stored = &self.table[&segment.number];
+        let device = stored.read(0, self.settings.segment_bytes())?.to_vec();
         let end = |bytes: &[u8]| {
-            let all = fragments(self.region, segment, bytes);
-            all.last().map_or(0, |(_, end)| *end)
+            groups(self.region, segment, bytes)
+                .last()
+                .map(|(_, end)| end)
         };
-        Ok(match window {
-            Some(window) if end(&window) > end(&device) => window,
-            _ => device,
-        })
+        let window = windows.found(self.region, segment);
+        let window = window.filter(|window| end(window) > end(&device));
+        Ok(window.unwrap_or(device))
     }
-}
-
-/// An image that was written.
-pub(super) struct Image {
-    pub(super) parts: Vec<ImagePart>,
-    pub(super) bytes: u64,
 }
 
 /// What was found of the log.
 #[derive(Default)]
 pub(super) struct Log {
     /// The last LSN of the history.
-    pub(super) last: argosy_base::Lsn,
-    /// Of each segment of the edit, in order.
-    pub(super) ends: Vec<LogEnd>,
+    pub(super) last: Lsn,
+    /// Of each segment of the edit, what lies in front of the end of the history.
+    pub(super) found: BTreeMap<SegmentNumber, Vec<u8>>,
 }
 
-/// Where the history ends in a segment, and the bytes in front of that.
-#[derive(Default)]
-pub(super) struct LogEnd {
-    pub(super) end: u32,
-    pub(super) bytes: Vec<u8>,
+/// Something of a copy is damaged.
+pub(super) const fn damaged(what: &'static str) -> CopyError {
+    let number = SegmentNumber(0);
+    CopyError::Damaged { number, what }
 }
 
-struct LastEdit {
-    count: u64,
-    places: Vec<DeviceSegment>,
-    edit: ToyEdit,
+fn place_of_manifest(entry: &RegionEntry) -> DeviceSegment {
+    entry.manifest.first().copied().unwrap_or_default()
 }
 
-/// The last edit of the manifest in `place`, if any slot has one.
-fn read_manifest(store: &Store, place: DeviceSegment) -> Result<Option<LastEdit>, DeviceError> {
+/// The edit of the manifest of `entry`, and where its segments lie; `None` where it is damaged.
+fn read_manifest(
+    store: &Store,
+    entry: &RegionEntry,
+) -> Result<Option<(ToyEdit, Vec<DeviceSegment>)>, DeviceError> {
     let mut bytes = Buffer::zeroed(SEGMENT_SIZE);
-    store.read(place, 0, &mut bytes)?;
-    let slots = bytes.chunks(SLOT_BYTES).filter_map(read_slot);
-    Ok(slots.max_by_key(|last| last.count))
+    store.read(place_of_manifest(entry), 0, &mut bytes)?;
+    let decode = |body| -> Result<_, Malformed> {
+        let mut from = Reader::new("toy manifest", body);
+        let edit = ToyEdit::decode(from.string(SEGMENT_SIZE)?)?;
+        let mut place = || u32::try_from(from.varint()?).map_err(|_| from.malformed());
+        let places = edit.numbers().map(|_| Ok(DeviceSegment(place()?)));
+        let places = places.collect::<Result<_, Malformed>>()?;
+        Ok((edit, places))
+    };
+    Ok(unseal(identity(), &bytes).and_then(|body| decode(body).ok()))
 }
 
-fn read_slot(bytes: &[u8]) -> Option<LastEdit> {
-    let mut from = Reader::new("toy manifest", bytes);
-    let count = from.u64().ok()?;
-    let len = usize::try_from(from.u64().ok()?).ok()?;
-    let checksum = from.u64().ok()?;
-    let places = from.take(len).ok()?;
-    let covered = [&bytes[..HEAD_BYTES - 8], places].concat();
-    if u64::from(Identity::of_server(Kind::Manifest, 1).checksum(&covered)) != checksum {
-        return None;
-    }
-    let edit = ToyEdit::decode(from.rest()).ok()?;
-    let places: Vec<_> = places.chunks_exact(4).map(place_of).collect();
-    (places.len() == edit.numbers().count()).then_some(LastEdit {
-        count,
-        places,
-        edit,
-    })
-}
-
-fn place_of(bytes: &[u8]) -> DeviceSegment {
-    let mut place = [0; 4];
-    place.copy_from_slice(bytes);
-    DeviceSegment(u32::from_le_bytes(place))
+const fn identity() -> Identity {
+    Identity::of_server(Kind::Manifest, 1)
 }
 
 fn stored(store: &Arc<Store>, handle: SegmentHandle) -> Arc<Stored> {
@@ -389,9 +329,8 @@ fn stored(store: &Arc<Store>, handle: SegmentHandle) -> Arc<Stored> {
 
 /// The segments that the manifest of `entry` names and that nobody has claimed, for a copy that cannot be opened.
 pub(super) fn claim_rest(store: &Arc<Store>, entry: &RegionEntry) -> Vec<SegmentHandle> {
-    let place = entry.manifest.first().copied().unwrap_or_default();
-    let last = read_manifest(store, place).ok().flatten();
-    let places = last.into_iter().flat_map(|last| last.places);
+    let manifest = read_manifest(store, entry).ok().flatten();
+    let places = manifest.into_iter().flat_map(|(_, places)| places);
     places
         .filter_map(|place| store.claim_unclaimed(place))
         .collect()

@@ -3,18 +3,22 @@
 //! A key that was removed leaves a tombstone with the LSN of its removal, until an image is made of the map. Of a key
 //! without an entry it is known only that it was not written behind the *floor*: the last range that was removed, or
 //! the last image.
+//!
+//! An image is a [group](super::record) for each pair, with one put. Zeros follow.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use argosy_base::{KeyRange, Lsn, Moment};
+use argosy_base::codec::{Malformed, Reader};
+use argosy_base::{Expiry, KeyRange, Lsn, Moment, Op, WriteBatch};
 
 use super::Mutants;
-use super::record::{Group, Record};
+use super::record::Group;
+use crate::deciding::Binding;
 
 /// What a key is bound to. A clone is another reference to the same bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// `None`: the key was removed.
     pub(super) value: Option<Arc<[u8]>>,
@@ -31,101 +35,86 @@ pub(super) struct Map {
     pub(super) last: Lsn,
     /// The region's time, and the LSN that told it.
     pub(super) time: Moment,
-    pub(super) told: Lsn,
+    told: Lsn,
     pub(super) mutants: Mutants,
 }
 
-/// What is found of a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub(super) value: Option<Arc<[u8]>>,
-    pub(super) expiry: Option<Moment>,
-    /// No write of the key has a higher LSN.
-    pub(super) lsn: Lsn,
+/// What is found of a key. No write of it has a higher LSN.
+impl Binding for Entry {
+    fn exists(&self) -> bool {
+        self.value.is_some()
+    }
+
+    fn expiry(&self) -> Option<Moment> {
+        self.expiry
+    }
+
+    fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        self.value.as_deref()
+    }
+
+    fn into_value(self) -> Option<Vec<u8>> {
+        self.value.map(|value| value.to_vec())
+    }
 }
 
 impl Map {
-    /// A map of `pairs` as of `last`, at the region's `time`.
-    pub(super) fn of(pairs: BTreeMap<Vec<u8>, Entry>, last: Lsn, time: Moment) -> Self {
-        Self {
-            pairs: Arc::new(pairs),
-            floor: last,
-            last,
-            time,
-            told: last,
-            mutants: Mutants::default(),
-        }
-    }
-
     /// Does what `group` says.
     pub(super) fn apply(&mut self, group: &Group) {
-        let mut lsn = group.first;
-        for record in &group.records {
-            self.apply_one(record, lsn);
-            self.last = lsn;
-            lsn = lsn.next();
+        self.last = group.last();
+        if group.time > Moment(0) {
+            (self.time, self.told) = (group.time, group.first);
         }
-    }
-
-    fn apply_one(&mut self, record: &Record, lsn: Lsn) {
-        let removed = Entry {
-            value: None,
-            expiry: None,
-            lsn,
-        };
-        match record {
-            Record::Put { key, value, expiry } => {
-                let entry = Entry {
-                    value: Some(Arc::clone(value)),
-                    expiry: *expiry,
-                    lsn,
-                };
-                Arc::make_mut(&mut self.pairs).insert(key.clone(), entry);
-            }
-            Record::Delete { key } => {
-                Arc::make_mut(&mut self.pairs).insert(key.clone(), removed);
-            }
-            Record::DeleteRange(range) => {
-                let pairs = Arc::make_mut(&mut self.pairs);
-                for (_, entry) in pairs.range_mut(bounds(range)) {
-                    *entry = removed.clone();
+        let pairs = Arc::make_mut(&mut self.pairs);
+        for (lsn, op) in (group.first.0..).map(Lsn).zip(group.ops.ops()) {
+            let entry = |value, expiry| Entry { value, expiry, lsn };
+            match op {
+                Op::Put { key, value, expiry } => {
+                    let expiry = expiry.resolve(self.time, None);
+                    pairs.insert(key.to_vec(), entry(Some(value.into()), expiry));
                 }
-                if !self.mutants.forget_floor() {
-                    self.floor = lsn;
+                Op::Delete { key } => _ = pairs.insert(key.to_vec(), entry(None, None)),
+                Op::DeleteRange { .. } => {
+                    let removed = pairs.range_mut(bounds(&op.range().unwrap_or_default()));
+                    removed.for_each(|(_, pair)| *pair = entry(None, None));
+                    if !self.mutants.forget_floor() {
+                        self.floor = lsn;
+                    }
                 }
             }
-            Record::Time(time) => (self.time, self.told) = (*time, lsn),
         }
     }
 
     /// What `key` is bound to, unless it has expired by the region's time.
-    pub(super) fn seen(&self, key: &[u8]) -> Seen {
-        let Some(entry) = self.pairs.get(key) else {
-            return Seen {
-                lsn: self.floor,
-                ..Seen::default()
-            };
+    pub(super) fn seen(&self, key: &[u8]) -> Entry {
+        let nothing = |lsn| Entry {
+            value: None,
+            expiry: None,
+            lsn,
         };
-        match entry.expiry {
-            Some(expiry) if expiry <= self.time => Seen {
-                lsn: entry.lsn.max(self.told),
-                ..Seen::default()
-            },
-            expiry => Seen {
-                value: entry.value.clone(),
-                expiry,
-                lsn: entry.lsn,
-            },
+        match self.pairs.get(key) {
+            None => nothing(self.floor),
+            Some(entry) if self.is_over(entry) => nothing(entry.lsn.max(self.told)),
+            Some(entry) => entry.clone(),
         }
     }
 
-    /// The pairs of `range` that are not removed. Some may have expired.
-    pub(super) fn bound<'a>(
-        &'a self,
+    /// Whether it has expired by the region's time.
+    fn is_over(&self, entry: &Entry) -> bool {
+        entry.expiry.is_some_and(|expiry| expiry <= self.time)
+    }
+
+    /// The pairs of `range` that are there.
+    pub(super) fn bound(
+        &self,
         range: &KeyRange,
-    ) -> impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a Entry)> + use<'a> {
+    ) -> impl DoubleEndedIterator<Item = (&Vec<u8>, &Entry)> {
         let pairs = self.pairs.range(bounds(range));
-        pairs.filter(|(_, entry)| entry.value.is_some())
+        pairs.filter(|(_, entry)| entry.value.is_some() && !self.is_over(entry))
     }
 
     /// How many keys it has, with those that were removed.
@@ -133,27 +122,39 @@ impl Map {
         self.pairs.len()
     }
 
-    /// Bytes of its keys and values.
-    pub(super) fn bytes(&self) -> usize {
-        let value = |entry: &Entry| entry.value.as_ref().map_or(0, |value| value.len());
-        let bytes = self
-            .pairs
-            .iter()
-            .map(|(key, entry)| key.len() + value(entry));
-        bytes.sum()
-    }
-
     /// Forgets what had been removed, or had expired, when the image as of `upto` was made at `time`.
     pub(super) fn forget_removed(&mut self, upto: Lsn, time: Moment) {
         self.floor = self.floor.max(upto);
-        let is_gone = |entry: &Entry| {
-            let removed = entry.value.is_none();
-            let expired = entry.expiry.is_some_and(|expiry| expiry <= time);
-            entry.lsn <= upto && (removed || expired)
-        };
-        if self.pairs.values().any(is_gone) {
-            Arc::make_mut(&mut self.pairs).retain(|_, entry| !is_gone(entry));
+        Arc::make_mut(&mut self.pairs).retain(|_, entry| {
+            let is_over = entry.expiry.is_some_and(|expiry| expiry <= time);
+            entry.lsn > upto || entry.value.is_some() && !is_over
+        });
+    }
+
+    /// Its image.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (key, entry) in self.bound(&KeyRange::all()) {
+            let mut ops = WriteBatch::new();
+            let value = entry.value.as_deref().unwrap_or_default();
+            let expiry = entry.expiry.map_or(Expiry::Never, Expiry::At);
+            ops.put_any(key, value, expiry).expect("it was written");
+            let (first, time) = (entry.lsn, Moment(0));
+            Group { first, time, ops }.encode(&mut out);
         }
+        out
+    }
+
+    /// The map of which `bytes` are the image, as of the LSN `last` at `time`.
+    pub(super) fn decode(bytes: &[u8], last: Lsn, time: Moment) -> Result<Self, Malformed> {
+        let mut map = Self::default();
+        let mut from = Reader::new("toy image", bytes);
+        // No pair has LSN 0.
+        while from.rest().first().is_some_and(|byte| *byte != 0) {
+            map.apply(&Group::read(&mut from)?);
+        }
+        (map.floor, map.last, map.told, map.time) = (last, last, last, time);
+        Ok(map)
     }
 }
 

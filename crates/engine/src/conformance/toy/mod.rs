@@ -7,14 +7,13 @@
 //! A region is a sorted map in memory. Every write goes to the log's windows. When half of the log is used, an image of
 //! the whole map takes its place.
 //!
-//! Reading order: `map`, `record` and [`edit`] (formats), `disk`, `ring` (the log's windows), `copy` (the passive
-//! copy), `store`, `write` and `background` (the store that serves), `source`, `snapshot`, `stored`.
+//! Reading order: `record`, `map` and [`edit`] (formats), `disk`, `ring` (the log's windows), `copy` (the passive
+//! copy), `store` (the store that serves), `source`, `snapshot`, `stored`.
 //!
-//! What it leaves out: it waits for the device in its steps; a damaged copy is not repaired; a record that was flushed
-//! and is damaged is taken for the end of the history, unless an image has it; windows never rest; its memory counts in
-//! no budget; it does not notice that it is opened with other settings.
+//! What it leaves out: it waits for the device in its steps; a damaged copy is not looked for, nor repaired; a record
+//! that was flushed and is damaged is taken for the end of the history, unless an image has it; windows never rest; it
+//! counts nothing; it does not notice that it is opened with other settings.
 
-mod background;
 mod copy;
 mod disk;
 pub mod edit;
@@ -25,10 +24,8 @@ mod snapshot;
 mod source;
 mod store;
 mod stored;
-mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use argosy_base::RegionId;
@@ -39,16 +36,14 @@ use argosy_memory::SharedMemory;
 use self::copy::ToyCopy;
 use self::disk::{Disk, claim_rest};
 use self::edit::RingSegment;
-use self::ring::{HEADER_BYTES, LOG};
-use crate::memory::Memory;
+use self::ring::{HEADER_BYTES, LOG, Slots};
 use crate::set_aside::SetAside;
-use crate::stats::CacheStats;
-use crate::{Cache, CopyError, CopyOf, Engine, Follower, LogSpec, Survivors, Windows};
+use crate::{CopyError, CopyOf, Engine, Follower, LogSpec, Survivors, Windows};
 
 /// The settings of a toy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes of a window and of a log segment: whole blocks, at most a segment.
+    /// Bytes of a window and of a log segment, which take the largest batch: whole blocks, at most a segment.
     pub window_bytes: usize,
     /// Windows, and segments of the log: at least 3.
     pub windows: usize,
@@ -82,7 +77,7 @@ impl Default for Settings {
     /// Windows that take the largest batch.
     fn default() -> Self {
         Self {
-            window_bytes: 512 << 10,
+            window_bytes: SEGMENT_SIZE,
             windows: 4,
             part_bytes: SEGMENT_SIZE,
             flush_interval: Duration::from_millis(20),
@@ -111,30 +106,11 @@ impl crate::Settings for Settings {
     }
 }
 
-/// Whether log segment `segment` of `region` has the same records in both of these, which are its first bytes.
-#[must_use]
-pub fn same_records(region: RegionId, segment: &RingSegment, both: [&[u8]; 2]) -> bool {
-    let [one, other] = both.map(|bytes| record::fragments(region, segment, bytes));
-    let bytes = |of: &[(record::Fragment<'_>, usize)]| -> Vec<_> {
-        of.iter()
-            .map(|(fragment, end)| (*end, fragment.bytes.to_vec()))
-            .collect()
-    };
-    bytes(&one) == bytes(&other)
-}
+impl Settings {
+    fn segment_bytes(&self) -> u32 {
+        u32::try_from(self.window_bytes).expect("at most a segment")
+    }
 
-/// A region's engine, as its parts know it.
-#[derive(Clone, Copy, Debug)]
-struct Toy {
-    region: RegionId,
-    window_bytes: usize,
-    windows: usize,
-    part_bytes: usize,
-    flush_interval: Duration,
-    mutants: Mutants,
-}
-
-impl Toy {
     /// The memory of the log's windows.
     fn slots_of(&self, windows: Windows) -> Vec<Arc<SharedMemory>> {
         let slots = windows.into_iter().find(|slots| slots.log == LOG);
@@ -144,40 +120,22 @@ impl Toy {
     }
 }
 
+/// Whether log segment `segment` of `region` has the same records in both of these, which are its first bytes.
+#[must_use]
+pub fn same_records(region: RegionId, segment: &RingSegment, both: [&[u8]; 2]) -> bool {
+    let [one, other] = both.map(|bytes| record::groups(region, segment, bytes));
+    one.eq(other)
+}
+
 /// The engine of one server.
 struct Started {
     settings: Settings,
     logs: [LogSpec; 1],
 }
 
-impl Started {
-    fn toy(&self, region: RegionId) -> Toy {
-        Toy {
-            region,
-            window_bytes: self.settings.window_bytes,
-            windows: self.settings.windows,
-            part_bytes: self.settings.part_bytes,
-            flush_interval: self.settings.flush_interval,
-            mutants: self.settings.mutants,
-        }
-    }
-
-    fn window_bytes(&self) -> u32 {
-        u32::try_from(self.settings.window_bytes).expect("at most a segment")
-    }
-}
-
 impl Engine for Started {
     fn logs(&self) -> &[LogSpec] {
         &self.logs
-    }
-
-    fn cache(&self) -> Arc<dyn Cache> {
-        Arc::new(NoCache)
-    }
-
-    fn memory(&self) -> Memory {
-        Memory::default()
     }
 
     fn open(
@@ -189,37 +147,19 @@ impl Engine for Started {
         let Some(entry) = copy.store.region(copy.region) else {
             return self.create(copy, windows);
         };
-        let disk = Disk::open(copy.store, &entry, self.window_bytes())?;
+        let disk = Disk::open(copy.store, &entry, self.settings)?;
         let left = left.into_iter().find(|left| left.log == LOG);
         let left = left.filter(|_| !self.settings.mutants.forget_windows());
-        let left = left.map_or_else(Vec::new, |left| left.slots);
-        let copy = ToyCopy::new(self.toy(copy.region), disk, windows, &left)?;
-        Ok(Box::new(copy))
+        let left = Slots(left.map_or_else(Vec::new, |left| left.slots));
+        Ok(Box::new(ToyCopy::new(disk, windows, &left)?))
     }
 
     fn create(&self, copy: &CopyOf<'_>, windows: Windows) -> Result<Box<dyn Follower>, CopyError> {
-        let disk = Disk::create(copy.store, copy.region, self.window_bytes())?;
-        let copy = ToyCopy::new(self.toy(copy.region), disk, windows, &[])?;
-        Ok(Box::new(copy))
+        let disk = Disk::create(copy.store, copy.region, self.settings)?;
+        Ok(Box::new(ToyCopy::new(disk, windows, &Slots(Vec::new()))?))
     }
 
     fn claim(&self, store: &Arc<Store>, entry: &RegionEntry) -> SetAside {
         SetAside::new(Arc::clone(store), entry.clone(), claim_rest(store, entry))
-    }
-}
-
-/// A cache with nothing in it.
-#[derive(Debug)]
-struct NoCache;
-
-impl Cache for NoCache {
-    fn charge(&self, _charged: &AtomicUsize, _bytes: usize) {}
-
-    fn gives_at_most(&self) -> usize {
-        0
-    }
-
-    fn stats(&self) -> CacheStats {
-        CacheStats::default()
     }
 }

@@ -7,16 +7,15 @@ use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange, Lsn, Moment};
 
 use super::map::{Entry, Map};
-use super::store::wanted_of;
 use crate::batch::check_key;
-use crate::{EngineError, Scan, Snapshot, Wanted};
+use crate::deciding::Binding;
+use crate::{EngineError, Scan, Snapshot};
 
 /// See the module documentation.
 pub(super) struct ToySnapshot(Arc<View>);
 
 struct View {
     map: Map,
-    lsn: Lsn,
     /// What the clock showed.
     wall: Moment,
     shows_overdue: AtomicBool,
@@ -24,39 +23,28 @@ struct View {
 
 impl ToySnapshot {
     /// Of `map`, when the clock showed `wall`.
-    pub(super) fn new(map: Map, lsn: Lsn, wall: Moment) -> Self {
+    pub(super) fn new(map: Map, wall: Moment) -> Self {
+        let shows_overdue = AtomicBool::new(false);
         Self(Arc::new(View {
             map,
-            lsn,
             wall,
-            shows_overdue: AtomicBool::new(false),
+            shows_overdue,
         }))
     }
 }
 
 impl View {
-    /// Whether a pair that expires then is shown.
-    fn shows(&self, expiry: Option<Moment>) -> bool {
-        let Some(expiry) = expiry else {
-            return true;
-        };
-        let shown = expiry > self.map.time;
-        if shown && expiry <= self.wall {
+    /// Takes note that `entry` is shown.
+    fn show(&self, entry: &Entry) {
+        if entry.expiry.is_some_and(|expiry| expiry <= self.wall) {
             self.shows_overdue.store(true, Ordering::Relaxed);
         }
-        shown
-    }
-
-    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let seen = self.map.seen(key);
-        let value = seen.value.filter(|_| self.shows(seen.expiry));
-        value.map(|value| value.to_vec())
     }
 }
 
 impl Snapshot for ToySnapshot {
     fn lsn(&self) -> Lsn {
-        self.0.lsn
+        self.0.map.last
     }
 
     fn shows_overdue(&self) -> bool {
@@ -65,24 +53,9 @@ impl Snapshot for ToySnapshot {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         check_key(key)?;
-        Ok(self.0.get(key))
-    }
-
-    fn get_some(
-        &self,
-        keys: &[&[u8]],
-        wanted: Wanted,
-    ) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
-        keys.iter().try_for_each(|key| check_key(key))?;
-        let mut found: Vec<_> = keys.iter().map(|key| self.0.get(key)).collect();
-        let lens = found.iter().map(|value| value.as_ref().map_or(0, Vec::len));
-        found.truncate(wanted_of(wanted, lens));
-        if wanted == Wanted::Presence {
-            for value in &mut found {
-                *value = value.take().map(|_| Vec::new());
-            }
-        }
-        Ok(found)
+        let seen = self.0.map.seen(key);
+        self.0.show(&seen);
+        Ok(seen.into_value())
     }
 
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {
@@ -102,22 +75,22 @@ struct ToyScan {
 
 impl Scan for ToyScan {
     fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, EngineError> {
-        let view = Arc::clone(&self.view);
-        let mut pairs = view.map.bound(&self.rest);
-        let shown = |pair: &(&Vec<u8>, &Entry)| view.shows(pair.1.expiry);
+        let mut pairs = self.view.map.bound(&self.rest);
         let next = match self.direction {
-            Direction::Up => pairs.find(shown),
-            Direction::Down => pairs.rfind(shown),
+            Direction::Up => pairs.next(),
+            Direction::Down => pairs.next_back(),
         };
         let Some((key, entry)) = next else {
             return Ok(None);
         };
-        let value = entry.value.as_deref().unwrap_or_default().to_vec();
+        self.view.show(entry);
+        let (key, entry) = (key.clone(), entry.clone());
         let go_on_at = match self.direction {
-            Direction::Up => successor(key),
+            Direction::Up => successor(&key),
             Direction::Down => key.clone(),
         };
+        drop(pairs);
         self.rest.go_on_at(self.direction, go_on_at);
-        Ok(Some((key.clone(), value)))
+        Ok(Some((key, entry.into_value().unwrap_or_default())))
     }
 }

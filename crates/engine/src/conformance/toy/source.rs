@@ -4,8 +4,7 @@ use argosy_base::{EditSeq, LogId, SegmentNumber, SegmentPart};
 use argosy_device::Buffer;
 
 use super::disk::Table;
-use super::edit::ToyEdit;
-use super::ring::{LOG, Whose};
+use super::ring::LOG;
 use super::store::ToyStore;
 use crate::source::{LogPlace, Next, Piece};
 use crate::{Checkpoint, EngineError, Pin, PinnedCheckpoint, Source};
@@ -19,10 +18,8 @@ impl Source for ToyStore {
     }
 
     fn flushed_everywhere(&self, log: LogId, segment: SegmentNumber, to: u32) {
-        let mut state = self.state();
-        let ordinal = state.ring.ordinal_of(segment).filter(|_| log == LOG);
-        if let Some(ordinal) = ordinal {
-            state.ring.note(ordinal, to, Whose::Others);
+        if log == LOG {
+            self.state().ring.note(segment, to, false);
         }
     }
 
@@ -37,13 +34,7 @@ impl Source for ToyStore {
 
     fn checkpoint(&self) -> PinnedCheckpoint {
         let state = self.state();
-        let mut edit = ToyEdit {
-            checkpoint: true,
-            ..ToyEdit::clone(&state.edit)
-        };
-        for log in &mut edit.logs {
-            log.needed = state.ring.durable_here(log);
-        }
+        let edit = state.edit.to_checkpoint(|log| state.ring.durable_here(log));
         PinnedCheckpoint {
             checkpoint: Checkpoint {
                 seq: edit.seq,

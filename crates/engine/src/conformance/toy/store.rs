@@ -1,286 +1,293 @@
 //! The toy as a store that serves.
 //!
 //! A write goes to the log's window and to the map, under one lock, and is done. The map as of the commit LSN is kept
-//! beside it, for snapshots. The rest is done in [steps](super::background).
+//! beside it, for snapshots. The rest is done in steps: ranges of the log become durable, and an image takes the place
+//! of half of the log.
+//!
+//! 1. The image is one of the map as of the commit LSN, in place of the log segments that have no more than that.
+//! 2. It is written, and an edit that names it, and new log segments.
+//! 3. The new log segments are used once the edit is everywhere: only then every member can make sense of them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use argosy_base::{Clock, EditSeq, Epoch, Instant, Lsn, Moment};
-use argosy_device::Waker;
+use argosy_base::{EditSeq, FlushRange, Instant, Lsn, Moment, WriteBatch};
+use argosy_device::DeviceError;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::Toy;
-use super::background::Background;
+use super::copy::ToyCopy;
 use super::disk::{Disk, Table};
 use super::edit::ToyEdit;
-use super::map::Map;
-use super::record::{Group, Record};
+use super::map::{Entry, Map};
+use super::record::{Group, SEAL_BYTES};
 use super::ring::Ring;
 use super::snapshot::ToySnapshot;
 use super::stored::ToyStored;
-use super::write;
 use crate::batch::check_key;
-use crate::stats::Stats;
+use crate::deciding::{Answer, Asked, Binding};
 use crate::{
-    BatchError, BusyReason, EngineError, Found, Marks, Observer, Progress, Reach, Snapshot, Store,
-    Stored, WaitFor, Wanted, WriteBatch, WriteOptions, Written,
+    BatchError, BusyReason, EditNotice, EngineError, Found, Progress, Reach, Service, Snapshot,
+    Store, Stored, WaitFor, Wanted, WriteOptions, Written, first_wanted,
 };
-
-const PANICKED: &str = "no holder of the lock panics";
 
 /// See the module documentation.
 pub(super) struct ToyStore {
-    pub(super) toy: Toy,
-    pub(super) epoch: Epoch,
-    pub(super) observer: Option<Arc<dyn Observer>>,
-    clock: Option<Arc<dyn Clock>>,
-    waker: Option<Waker>,
-    pub(super) marks: Arc<Marks>,
+    service: Service,
+    settings: super::Settings,
     closed: AtomicBool,
     /// Locked before the state. Only a step holds it for long.
-    background: Mutex<Background>,
+    disk: Mutex<Disk>,
     state: Mutex<State>,
 }
 
 /// What changes with every write.
 pub(super) struct State {
     /// Everything that was appended, and everything that is committed.
-    pub(super) all: Map,
-    pub(super) committed: Map,
+    all: Map,
+    committed: Map,
     /// Groups that are not committed.
     waiting: VecDeque<Group>,
     pub(super) ring: Ring,
     /// The last edit, and its segments.
-    pub(super) edit: Arc<ToyEdit>,
+    pub(super) edit: ToyEdit,
     pub(super) table: Table,
+    /// The observer was told of that edit.
+    told: bool,
     /// Every other member has applied the edits up to this one.
-    pub(super) everywhere: EditSeq,
-    /// What the last image takes the place of, until its edit is everywhere.
-    pub(super) replaced: Option<Replaced>,
-    /// A write found no room.
-    pub(super) wants_room: bool,
-    flush_asked: bool,
-    pub(super) stats: Stats,
-}
-
-/// What an image took the place of.
-pub(super) struct Replaced {
-    pub(super) seq: EditSeq,
-    pub(super) ordinal: u64,
-    pub(super) upto: Lsn,
-}
-
-/// What a copy hands to the store that it becomes.
-pub(super) struct Begun {
-    pub(super) toy: Toy,
-    pub(super) disk: Disk,
-    pub(super) map: Map,
-    pub(super) ring: Ring,
+    everywhere: EditSeq,
+    /// When the open range is closed.
+    flush_due: Option<Instant>,
 }
 
 impl ToyStore {
-    /// The store of a copy whose last edit is the cut.
-    pub(super) fn new(begun: Begun, service: crate::Service) -> Self {
-        let Begun {
-            toy,
-            disk,
-            map,
-            mut ring,
-        } = begun;
-        let last = map.last;
+    /// The store that `copy`, of which `map` is the image of the last edit, becomes.
+    pub(super) fn new(copy: ToyCopy, map: Map, service: Service) -> Self {
+        let (disk, last) = (copy.disk, map.last);
         service.marks.set_last(last);
         service.marks.raise_committed(last);
-        let edit = disk.edit.clone();
-        ring.extend(&edit.logs);
         let alone = service.observer.is_none();
-        if alone {
-            ring.use_all();
-        }
+        let edit = disk.edit.clone();
         let state = State {
             committed: map.clone(),
             all: map,
             waiting: VecDeque::new(),
-            ring,
+            ring: Ring::new(disk.region, copy.slots, &edit.logs, last, alone),
             everywhere: if alone { edit.seq } else { EditSeq(0) },
             table: disk.table.clone(),
-            replaced: None,
-            wants_room: false,
-            flush_asked: false,
-            stats: Stats::default(),
-            edit: Arc::new(edit.clone()),
+            told: false,
+            flush_due: None,
+            edit,
         };
         Self {
-            toy,
-            epoch: service.epoch,
-            observer: service.observer,
-            clock: service.clock,
-            waker: service.waker,
-            marks: service.marks,
+            service,
+            settings: disk.settings,
             closed: AtomicBool::new(false),
-            background: Mutex::new(Background::new(disk)),
+            disk: Mutex::new(disk),
             state: Mutex::new(state),
         }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect(PANICKED)
+        self.state.lock()
     }
 
     pub(super) fn wake(&self) {
-        if let Some(waker) = &self.waker {
+        if let Some(waker) = &self.service.waker {
             waker();
         }
     }
 
     /// What the clock on the wall shows.
-    pub(super) fn wall(&self) -> Moment {
-        self.clock.as_ref().map_or(Moment(0), |clock| clock.wall())
+    fn wall(&self) -> Moment {
+        let clock = self.service.clock.as_ref();
+        clock.map_or(Moment(0), |clock| clock.wall())
     }
 
-    pub(super) fn check_open(&self) -> Result<(), EngineError> {
+    fn check_open(&self) -> Result<(), EngineError> {
         match self.closed.load(Ordering::Acquire) {
             true => Err(EngineError::Closed("it was closed")),
             false => Ok(()),
         }
     }
 
-    /// Appends `records`, makes them visible, and tells the observer. Returns the last LSN.
+    /// Appends a group, makes it visible, and tells the observer. Returns its last LSN.
     ///
     /// # Errors
     /// Where the log has no room; nothing was appended.
-    pub(super) fn append(
-        &self,
-        state: &mut State,
-        records: Vec<Record>,
-    ) -> Result<Lsn, EngineError> {
-        let group = Group {
-            first: state.all.last.next(),
-            records,
-        };
-        let encoded = group.encode();
-        match state.ring.fits(encoded.len()) {
-            Ok(true) => {}
-            Ok(false) => {
-                state.wants_room = true;
-                self.wake();
-                return Err(EngineError::Busy(BusyReason::LogWindows));
-            }
-            Err(_) => return Err(BatchError::TooManyBytes.into()),
-        }
+    fn append(&self, state: &mut State, time: Moment, ops: WriteBatch) -> Result<Lsn, EngineError> {
+        let first = state.all.last.next();
+        let group = Group { first, time, ops };
         let last = group.last();
-        state.ring.append(&group, &encoded);
+        let mut bytes = Vec::new();
+        group.encode(&mut bytes);
+        if bytes.len() + SEAL_BYTES > self.settings.window_bytes {
+            return Err(BatchError::TooManyBytes.into());
+        }
+        if !state.ring.fits(bytes.len() + SEAL_BYTES) {
+            self.wake();
+            return Err(EngineError::Busy(BusyReason::LogWindows));
+        }
+        let closed = state.ring.append(&bytes, last);
         state.all.apply(&group);
-        self.marks.set_last(last);
         state.waiting.push_back(group);
-        if self.observer.is_none() {
+        self.service.marks.set_last(last);
+        if self.service.observer.is_none() {
             self.commit_in(state, last);
         }
-        self.tell_appended(state);
+        self.tell_appended(state, closed);
         // The step that flushes it is due an interval from now.
         self.wake();
         Ok(last)
     }
 
-    /// Tells the observer how far the log is written, and what has to be flushed.
-    pub(super) fn tell_appended(&self, state: &mut State) {
-        let ranges = state.ring.untold();
-        let Some(observer) = &self.observer else {
-            return;
-        };
-        if let Some(end) = state.ring.end() {
+    /// Tells the observer how far the log is written, and of a range that was `closed`.
+    fn tell_appended(&self, state: &State, closed: Option<FlushRange>) {
+        if let (Some(observer), Some(end)) = (&self.service.observer, state.ring.end()) {
             observer.appended(end, state.all.last);
+            closed.into_iter().for_each(|range| observer.flush(range));
         }
-        ranges.into_iter().for_each(|range| observer.flush(range));
-    }
-
-    /// Closes the open range of the log, to be flushed.
-    pub(super) fn close_open(&self) {
-        let mut state = self.state();
-        let last = state.all.last;
-        if state.ring.close_open(last) {
-            self.tell_appended(&mut state);
-        }
-    }
-
-    /// Whether somebody has asked for a flush since this was asked last.
-    pub(super) fn take_flush_asked(&self) -> bool {
-        std::mem::take(&mut self.state().flush_asked)
     }
 
     fn commit_in(&self, state: &mut State, lsn: Lsn) {
-        assert!(
-            lsn <= state.all.last,
-            "what was not written is not committed"
-        );
+        let written = lsn <= state.all.last;
+        assert!(written, "what was not written is not committed");
         while let Some(group) = state.waiting.pop_front_if(|group| group.last() <= lsn) {
             state.committed.apply(&group);
         }
-        self.marks.raise_committed(lsn);
+        self.service.marks.raise_committed(lsn);
     }
 
-    /// Where the region's time is below `least`, makes it `now`. Returns whether it is there.
-    pub(super) fn tell_time(
+    /// Where the region's time is below `least`, makes it `now`.
+    fn tell_time(&self, state: &mut State, least: Moment, now: Moment) -> Result<(), EngineError> {
+        if state.all.time < least {
+            self.append(state, now.max(least), WriteBatch::new())?;
+        }
+        Ok(())
+    }
+
+    /// Has the region's time pass what `keys` have expired by, as of `now`.
+    fn expire<'k>(
         &self,
         state: &mut State,
-        least: Moment,
+        keys: impl Iterator<Item = &'k [u8]>,
         now: Moment,
     ) -> Result<(), EngineError> {
-        match state.all.time >= least {
-            true => Ok(()),
-            false => self
-                .append(state, vec![Record::Time(now.max(least))])
-                .map(drop),
+        let expiries = keys.filter_map(|key| state.all.seen(key).expiry);
+        match expiries.filter(|expiry| *expiry <= now).max() {
+            Some(expiry) => self.tell_time(state, expiry, now),
+            None => Ok(()),
         }
     }
 
-    /// What `keys` are bound to by the clock, as of one moment. Where the clock is further than the region's time and
-    /// one has expired by it, the region's time is made the same first, if there is room.
-    fn look(&self, keys: &[&[u8]]) -> Result<Vec<Found>, EngineError> {
-        keys.iter().try_for_each(|key| check_key(key))?;
+    /// Does all that can be done now. Returns whether there was anything.
+    fn work(&self, disk: &mut Disk, now: Instant) -> Result<bool, DeviceError> {
+        let mut made = self.tell_edit(disk);
         let mut state = self.state();
-        let wall = self.wall();
-        let expired = |key: &&[u8]| state.all.seen(key).expiry.is_some_and(|at| at <= wall);
-        if keys.iter().any(expired) && self.check_open().is_ok() {
-            let _ = self.tell_time(&mut state, wall, wall);
+        let due = state
+            .flush_due
+            .get_or_insert(now + self.settings.flush_interval);
+        if now >= *due {
+            state.flush_due = None;
+            let closed = state.ring.close();
+            self.tell_appended(&state, closed);
         }
-        let found = keys.iter().map(|key| {
-            let seen = state.all.seen(key);
-            Found {
-                value: seen.value.map(|value| value.to_vec()),
-                wait: WaitFor::committed(seen.lsn),
-                version: seen.lsn,
-                expiry: seen.expiry,
+        drop(state);
+        made |= self.flush(disk)?;
+        Ok(self.renew(disk)? || made)
+    }
+
+    /// Tells the observer of the last edit.
+    fn tell_edit(&self, disk: &Disk) -> bool {
+        let told = std::mem::replace(&mut self.state().told, true);
+        if let (false, Some(observer)) = (told, &self.service.observer) {
+            observer.edit_committed(&EditNotice {
+                seq: disk.edit.seq,
+                bytes: disk.edit.encode().into(),
+                log_places: Arc::new([]),
+            });
+        }
+        !told
+    }
+
+    /// Makes closed ranges durable.
+    fn flush(&self, disk: &Disk) -> Result<bool, DeviceError> {
+        let ranges = self.state().ring.to_flush();
+        let Some((last, _)) = ranges.last() else {
+            return Ok(false);
+        };
+        for (range, bytes) in &ranges {
+            // An image has what is not in the chain any more.
+            if let Some(stored) = disk.table.get(&range.segment) {
+                stored.write(range.from, bytes)?;
             }
-        });
-        Ok(found.collect())
+        }
+        disk.sync()?;
+        self.state().ring.note(last.segment, last.to, true);
+        Ok(true)
+    }
+
+    /// Makes an image where it is time.
+    fn renew(&self, disk: &mut Disk) -> Result<bool, DeviceError> {
+        let state = self.state();
+        let image = state.committed.clone();
+        let first = state.ring.first_behind(image.last);
+        let is_due = state.ring.spare() <= self.settings.windows as u64 / 2;
+        let frees = state
+            .edit
+            .logs
+            .first()
+            .is_some_and(|log| log.ordinal < first);
+        let is_next = state.everywhere >= state.edit.seq;
+        drop(state);
+        if !(is_due && frees && is_next) {
+            return Ok(false);
+        }
+        match disk.renew(&image, first, self.service.epoch) {
+            Err(error) if error.is_full() => return Ok(false),
+            made => made?,
+        }
+        let mut state = self.state();
+        state.ring.follow(&disk.edit.logs);
+        state.all.forget_removed(image.last, image.time);
+        state.committed.forget_removed(image.last, image.time);
+        (state.edit, state.table) = (disk.edit.clone(), disk.table.clone());
+        state.told = false;
+        if self.service.observer.is_none() {
+            state.applied_everywhere(disk.edit.seq);
+        } else if self.settings.mutants.use_early() {
+            state.ring.use_all();
+        }
+        drop(state);
+        Ok(self.tell_edit(disk))
     }
 }
 
 impl Store for ToyStore {
-    fn get_within(&self, key: &[u8], _reach: Reach) -> Result<Found, EngineError> {
-        let found = self.look(&[key])?;
-        Ok(found.into_iter().next().expect("one was asked for"))
-    }
-
+    /// Where the clock is further than the region's time and a pair has expired by it, the region's time is made the
+    /// same first, if there is room.
     fn get_some(
         &self,
         keys: &[&[u8]],
         wanted: Wanted,
         _reach: Reach,
     ) -> Result<Vec<Found>, EngineError> {
-        let mut found = self.look(keys)?;
-        let lens = found
-            .iter()
-            .map(|one| one.value.as_ref().map_or(0, Vec::len));
-        found.truncate(wanted_of(wanted, lens));
-        if wanted == Wanted::Presence {
-            for one in &mut found {
-                one.value = one.value.take().map(|_| Vec::new());
-            }
+        let mut state = self.state();
+        if self.check_open().is_ok() {
+            let _ = self.expire(&mut state, keys.iter().copied(), self.wall());
         }
-        Ok(found)
+        let found = keys.iter().map(|key| {
+            check_key(key)?;
+            let seen = state.all.seen(key);
+            Ok(Found {
+                wait: WaitFor::committed(seen.lsn),
+                version: seen.lsn,
+                expiry: seen.expiry,
+                value: seen.into_value(),
+            })
+        });
+        first_wanted(wanted, found, |found| &mut found.value)
     }
 
     fn write_within(
@@ -291,25 +298,45 @@ impl Store for ToyStore {
     ) -> Result<Written, EngineError> {
         let mut state = self.state();
         self.check_open()?;
-        write::write(self, &mut state, batch, options)
+        if batch.is_empty() {
+            return Ok(Written::of_nothing(state.all.last));
+        }
+        let now = state.all.time.max(self.wall());
+        let mut answer = Answer::default();
+        if batch.depends_on_values(options) {
+            let guard = batch.guarded().map(|(key, _)| key);
+            let keys = batch.ops().map(|op| op.key());
+            self.expire(&mut state, keys.clone().chain(guard), now)?;
+            let seen = keys.map(|key| state.all.seen(key)).collect();
+            let guard = guard.map(|key| state.all.seen(key));
+            let asked = Asked::new(batch, options, now);
+            answer = asked.decide(seen, guard.as_ref(), Entry::lsn)?;
+        }
+        let Some(batch) = answer.comes_to(batch, now)? else {
+            return Ok(answer.written(None));
+        };
+        if batch.expires() {
+            // From here on the time matters.
+            self.tell_time(&mut state, Moment(1), now)?;
+        }
+        let lsn = self.append(&mut state, Moment(0), batch.into_owned())?;
+        Ok(answer.written(Some(lsn)))
     }
 
     fn snapshot(&self) -> Box<dyn Snapshot> {
-        if self.observer.is_none() {
+        if self.service.observer.is_none() {
             self.advance_ttl_clock();
         }
-        let map = match self.toy.mutants.show_uncommitted() {
-            true => self.state().all.clone(),
-            false => self.state().committed.clone(),
+        let state = self.state();
+        let map = match self.settings.mutants.show_uncommitted() {
+            true => state.all.clone(),
+            false => state.committed.clone(),
         };
-        let lsn = map.last;
-        Box::new(ToySnapshot::new(map, lsn, self.wall()))
+        Box::new(ToySnapshot::new(map, self.wall()))
     }
 
     fn snapshot_of_all(&self) -> Box<dyn Snapshot> {
-        let map = self.state().all.clone();
-        let lsn = map.last;
-        Box::new(ToySnapshot::new(map, lsn, self.wall()))
+        Box::new(ToySnapshot::new(self.state().all.clone(), self.wall()))
     }
 
     fn count_estimate(&self) -> u64 {
@@ -317,11 +344,11 @@ impl Store for ToyStore {
     }
 
     fn last_lsn(&self) -> Lsn {
-        self.marks.last_lsn()
+        self.service.marks.last_lsn()
     }
 
     fn committed_lsn(&self) -> Lsn {
-        self.marks.committed_lsn()
+        self.service.marks.committed_lsn()
     }
 
     fn commit(&self, lsn: Lsn) {
@@ -349,59 +376,49 @@ impl Store for ToyStore {
     fn advance_ttl_clock(&self) -> bool {
         let mut state = self.state();
         let wall = self.wall();
-        match state.all.time {
-            Moment(0) => false,
-            time if time >= wall => true,
-            _ => self.check_open().is_ok() && self.tell_time(&mut state, wall, wall).is_ok(),
-        }
+        state.all.time > Moment(0)
+            && (state.all.time >= wall
+                || self.check_open().is_ok() && self.tell_time(&mut state, wall, wall).is_ok())
     }
 
     fn step(&self, now: Instant) -> Result<Progress, EngineError> {
         self.check_open()?;
-        let Ok(mut background) = self.background.try_lock() else {
+        let Some(mut disk) = self.disk.try_lock() else {
             return Ok(Progress::default());
         };
-        let (made, due) = background.step(self, now)?;
-        let open = self.state().ring.has_open();
+        let made = self.work(&mut disk, now)?;
+        let state = self.state();
+        let due = state.flush_due.filter(|_| state.ring.has_open());
         Ok(Progress {
             made,
-            idle_for: open.then(|| due.since(now).max(Duration::from_millis(1))),
+            idle_for: due.map(|due| due.since(now).max(Duration::from_millis(1))),
             device: false,
         })
     }
 
     fn background_pending(&self) -> usize {
         let state = self.state();
-        let background = self.background.try_lock();
-        let image = background.map_or(1, |background| background.pending());
-        state.waiting.len() + image
+        state.waiting.len() + usize::from(!state.told)
     }
 
     fn flush_now(&self) {
-        self.state().flush_asked = true;
+        self.state().flush_due = Some(Instant::default());
         self.wake();
-    }
-
-    fn stats(&self) -> Stats {
-        let state = self.state();
-        let mut stats = state.stats.clone();
-        stats.memtables.bytes = state.all.bytes();
-        stats.memtables.entries = state.all.entries();
-        stats.log_work.segments = state.edit.logs.len();
-        stats
     }
 
     fn stored(&self) -> Arc<dyn Stored> {
         let state = self.state();
-        let edit = ToyEdit::clone(&state.edit);
-        Arc::new(ToyStored::new(self.toy.region, edit, state.table.clone()))
+        Arc::new(ToyStored::new(&state.edit, &state.table))
     }
 
     fn close(&self) -> Result<(), EngineError> {
-        let background = self.background.lock().expect(PANICKED);
+        let disk = self.disk.lock();
         self.closed.store(true, Ordering::Release);
-        self.close_open();
-        background.flush(self)?;
+        let mut state = self.state();
+        let closed = state.ring.close();
+        self.tell_appended(&state, closed);
+        drop(state);
+        self.flush(&disk)?;
         Ok(())
     }
 }
@@ -410,25 +427,8 @@ impl State {
     /// Every other member has applied the edits up to `seq`.
     pub(super) fn applied_everywhere(&mut self, seq: EditSeq) {
         self.everywhere = self.everywhere.max(seq);
-        if let Some(replaced) = self.replaced.take_if(|replaced| replaced.seq <= seq) {
-            self.ring.note_image(replaced.ordinal, replaced.upto);
-        }
         if self.everywhere >= self.edit.seq {
-            self.ring.use_all();
+            self.ring.note_image(self.edit.last);
         }
     }
-}
-
-/// How many of values of these lengths are `wanted`.
-pub(super) fn wanted_of(wanted: Wanted, lens: impl Iterator<Item = usize>) -> usize {
-    let Wanted::Values(bytes) = wanted else {
-        return usize::MAX;
-    };
-    let before = lens.scan(0, |sum: &mut usize, len| {
-        let before = *sum;
-        *sum += len;
-        Some(before)
-    });
-    let taken = before.take_while(|before| *before < bytes).count();
-    taken.max(1)
 }
