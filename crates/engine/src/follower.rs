@@ -149,14 +149,11 @@ pub trait Follower: Send {
     fn submit(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError>;
 
     /// [`submit`](Self::submit) of a checkpoint of a backup, which the copy of a primary that opens adopts. Another
-    /// backup may have more of the block in which a log ends here, and it can be adopted from there afterwards. An engine
-    /// that writes that block again when it has more of it does the same as for any other checkpoint.
+    /// backup may have more of the block in which a log ends here, and it can be adopted from there afterwards.
     ///
     /// # Errors
     /// As [`submit`](Self::submit)'s.
-    fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
-        self.submit(edit)
-    }
+    fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError>;
 
     /// The copy's state and the ends of its logs, for another member to start from. With the parts that
     /// [`read`](Self::read) returns, that member then has the same history.

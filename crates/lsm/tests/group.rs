@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use argosy_base::AddressMode;
 use argosy_engine::conformance::group;
 use argosy_lsm::Compaction;
@@ -20,8 +22,11 @@ fn suite(addresses: AddressMode, compaction: Compaction, seed: u64) {
         of.layout.segment_bytes = 32 << 10;
         of.layout.window_bytes = 8 << 10;
         of.layout.window_slots = 8;
+        of.logs.flush_interval = Duration::from_millis(50);
+        of.logs.rest_after = Duration::from_millis(200);
     });
-    group::run(&settings, 300, seed);
+    let met = group::run(&settings, 300, seed);
+    assert!(met.ahead > 10 && met.built > 1 && met.rests > 10, "{met:?}");
 }
 
 #[test]

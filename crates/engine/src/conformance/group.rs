@@ -7,6 +7,9 @@
 //! A write is *confirmed* once it is in the windows of all backups. Each case builds a group, writes to it, ends some
 //! members, and promotes one. The promoted member has to hold a history that ends with a whole write, at or behind the
 //! last one that was confirmed; without power, the last one that was durable everywhere.
+//!
+//! An engine need not ship segments ahead of their edits, rest, or have levels. What a suite has met of these is
+//! [returned](Met): the tests of an engine that does say that it has met them.
 
 mod courier;
 
@@ -14,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::{Epoch, KeyRange};
+use argosy_device::Crash;
 
 use self::courier::{Group, Survivor};
 use super::{collect, get, value_of};
@@ -31,11 +35,22 @@ enum End {
     Killed,
 }
 
+/// What a suite has met of what not every engine does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Segments that were stored ahead of their edit.
+    pub ahead: u64,
+    /// Backups whose own levels were compared with what was written.
+    pub built: u64,
+    /// Times that windows rested.
+    pub rests: u64,
+}
+
 /// Runs every case with engines of `settings`; `writes` is the length of each history, and `seed` decides it.
 ///
 /// # Panics
 /// Where the engine breaks the contract.
-pub fn run(settings: &dyn Settings, writes: u64, seed: u64) {
+pub fn run(settings: &dyn Settings, writes: u64, seed: u64) -> Met {
     for end in [End::Detached, End::Killed] {
         for member in 0..2 {
             let group = written(settings, writes, seed);
@@ -50,6 +65,19 @@ pub fn run(settings: &dyn Settings, writes: u64, seed: u64) {
     }
     late_copy_catches_up(settings, writes, seed);
     detached_copy_goes_on(settings, writes, seed);
+    for crash in [Crash::Kill, Crash::PowerLoss] {
+        for order in [[0, 1], [1, 0]] {
+            primary_adopts(settings, writes, order, crash);
+        }
+    }
+    let ahead = segments_come_ahead(settings, writes, seed);
+    let built = backups_build_levels(settings, writes, seed);
+    let rests = [End::Detached, End::Killed].map(|end| windows_rest(settings, writes, end));
+    Met {
+        ahead: ahead.ahead,
+        built: built.built,
+        rests: rests.iter().map(|met| met.rests).sum(),
+    }
 }
 
 /// A group of three with a history.
@@ -114,6 +142,85 @@ fn detached_copy_goes_on(settings: &dyn Settings, writes: u64, seed: u64) {
         group.write_some(writes / 4);
     }
     holds(group.lose_primary(0, true), "a backup that was detached");
+}
+
+/// A primary that opens, with its windows or without, adopts what backups have. Each of them may have more than the
+/// other one, and be behind the primary's edits.
+fn primary_adopts(settings: &dyn Settings, writes: u64, order: [usize; 2], crash: Crash) {
+    for seed in 0..4 {
+        let mut group = written(settings, writes / 2 + seed, seed);
+        group.write_to_one(1 + seed, usize::try_from(seed % 2).expect("0 or 1"));
+        let survivor = group.adopt(order, crash);
+        holds(survivor, &format!("the primary after {crash:?}, {order:?}"));
+    }
+}
+
+/// Finished segments come to backups ahead of the edit that names them, all of them or some.
+fn segments_come_ahead(settings: &dyn Settings, writes: u64, seed: u64) -> Met {
+    let mut met = Met::default();
+    for percent in [50, 100] {
+        let mut group = Group::new(settings, seed);
+        group.send_ahead(percent);
+        group.add_backup(settings);
+        group.add_backup(settings);
+        group.write_some(writes / 2);
+        // What came ahead stays for the next checkpoint, or is fetched.
+        group.detach(1);
+        group.attach(1);
+        group.write_some(writes / 2);
+        group.levels_are_equal();
+        met.ahead += group.met.ahead;
+        holds(
+            group.lose_primary(1, true),
+            "a backup that got segments ahead",
+        );
+    }
+    met
+}
+
+/// A backup builds levels of its own, beside one that gets those of the primary.
+fn backups_build_levels(settings: &dyn Settings, writes: u64, seed: u64) -> Met {
+    let mut met = Met::default();
+    for (builds, killed) in [(0, true), (1, false)] {
+        let mut group = Group::new(settings, seed);
+        for index in 0..2 {
+            match index == builds {
+                true => group.add_builder(settings),
+                false => group.add_backup(settings),
+            }
+        }
+        group.write_some(writes);
+        group.levels_are_equal();
+        met.built += group.met.built;
+        group.write_some(10);
+        let survivor = group.lose_primary(builds, killed);
+        holds(survivor, "a backup that builds its levels");
+    }
+    met
+}
+
+/// A group is left alone, and written to again.
+fn windows_rest(settings: &dyn Settings, writes: u64, end: End) -> Met {
+    let mut met = Met::default();
+    for seed in 0..2 {
+        let mut group = Group::new(settings, seed);
+        group.add_backup(settings);
+        group.add_backup(settings);
+        for round in 0..4 {
+            group.write_some(writes / 8 + round);
+            group.rest();
+            if round == 2 {
+                group.detach(0);
+                group.attach(0);
+            }
+        }
+        // They wake, and these are in windows alone.
+        group.write_some(3);
+        met.rests += group.met.rests;
+        let what = format!("a backup that rested, {end:?}");
+        holds(group.lose_primary(0, end == End::Killed), &what);
+    }
+    met
 }
 
 /// Promotes a copy, and compares all that it shows with what it has to hold.

@@ -20,6 +20,8 @@ pub struct Machine {
     engine: Arc<dyn Engine>,
     device: Arc<MemoryDevice>,
     windows: Windows,
+    /// Its copy builds levels of its own, as this server.
+    own_levels: Option<ServerId>,
 }
 
 impl Machine {
@@ -41,7 +43,15 @@ impl Machine {
             engine: settings.start(),
             device: Arc::new(device),
             windows: Windows::new(),
+            own_levels: None,
         }
+    }
+
+    /// From now on its copy builds levels of its own, as `server`, if the engine has levels.
+    #[must_use]
+    pub const fn with_own_levels(mut self, server: ServerId) -> Self {
+        self.own_levels = Some(server);
+        self
     }
 
     /// The memory of the windows, in which a primary writes.
@@ -87,7 +97,7 @@ impl Machine {
         let copy = CopyOf {
             store: &store,
             region: REGION,
-            own_levels: None,
+            own_levels: self.own_levels,
         };
         let opened = self.engine.open(&copy, fresh, left);
         if known {

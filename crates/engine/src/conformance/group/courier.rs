@@ -1,12 +1,16 @@
 //! A group, and the courier between its members.
 
+mod adopting;
+mod building;
+mod resting;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use argosy_base::{EditSeq, Epoch, FlushRange, Instant, KeyRange, LogId, Lsn};
+use argosy_base::{EditSeq, Epoch, FlushRange, Instant, KeyRange, LogId, Lsn, SegmentNumber};
 use argosy_device::Crash;
 
-use super::{Pairs, value_of};
+use super::{Met, Pairs, value_of};
 use crate::conformance::{Choices, Machine, STEPS_MAX, collect};
 use crate::source::{LogPlace, Next, Piece};
 use crate::{
@@ -27,6 +31,7 @@ struct Heard {
     last: Lsn,
     flushes: Vec<FlushRange>,
     edits: Vec<EditNotice>,
+    built: Vec<SealedSegment>,
 }
 
 #[derive(Default)]
@@ -50,8 +55,9 @@ impl Observer for Recorder {
         self.heard(|heard| heard.flushes.push(range));
     }
 
-    fn segment_built(&self, _segment: &SealedSegment) -> bool {
-        // Nobody carries it: the edit that names it has it fetched.
+    fn segment_built(&self, segment: &SealedSegment) -> bool {
+        // Unless it is carried, the edit that names it has it fetched.
+        self.heard(|heard| heard.built.push(segment.clone()));
         true
     }
 
@@ -70,6 +76,10 @@ struct Backup {
     applied: EditSeq,
     /// Where it stood when that was asked last.
     stood: Lsn,
+    /// Segments that came ahead of their edit and are stored.
+    ahead: BTreeSet<SegmentNumber>,
+    /// Its windows have no memory.
+    rests: bool,
 }
 
 impl Backup {
@@ -88,6 +98,8 @@ impl Backup {
     fn fetch(&mut self, source: &dyn Source, edit: &[u8], pins: &[Pin]) -> bool {
         let missing = self.copy.missing(edit).expect("an edit of the primary");
         for part in missing {
+            let number = part.number;
+            assert!(!self.ahead.contains(&number), "{number} came ahead");
             let Some(bytes) = source.read(part, pins) else {
                 return false;
             };
@@ -131,9 +143,12 @@ pub(super) struct Group {
     history: Vec<PastWrite>,
     choices: Choices,
     now: u64,
+    /// Of 100 segments that the primary finishes, how many a backup gets ahead of their edit.
+    ahead_percent: u64,
     /// Flushes that all backups had, and edits that they were given.
     flushed: u64,
     edits: u64,
+    pub(super) met: Met,
 }
 
 impl Group {
@@ -160,15 +175,20 @@ impl Group {
             history: Vec::new(),
             choices: Choices::new(seed),
             now: 0,
+            ahead_percent: 0,
             flushed: 0,
             edits: 0,
+            met: Met::default(),
         }
     }
 
     /// One backup more, empty at first, that has caught up when this returns.
     pub(super) fn add_backup(&mut self, settings: &dyn Settings) {
-        let seed = self.choices.bits();
-        let mut machine = Machine::new(settings, seed);
+        let machine = Machine::new(settings, self.choices.bits());
+        self.add(machine);
+    }
+
+    fn add(&mut self, mut machine: Machine) {
         let copy = machine.open();
         self.backups.push(Backup {
             machine,
@@ -178,6 +198,8 @@ impl Group {
             applying: None,
             applied: EditSeq(0),
             stood: Lsn(0),
+            ahead: BTreeSet::new(),
+            rests: false,
         });
         self.attach(self.backups.len() - 1);
     }
@@ -187,6 +209,8 @@ impl Group {
         let backup = &mut self.backups[index];
         let fresh = backup.machine.renew_windows();
         let position = backup.copy.detach(fresh).expect("logs that are whole");
+        backup.rests = false;
+        backup.ahead.clear();
         assert_eq!(position, backup.copy.position(), "what a detach returns");
         backup.report();
     }
@@ -334,10 +358,11 @@ impl Group {
         self.ship();
         for index in 0..self.backups.len() {
             self.next_edit(index);
+            self.backups[index].build(self.now);
             let events = self.backups[index].copy.step();
             for event in events.expect("a device without faults") {
                 match event {
-                    CopyEvent::SegmentStored(_) => {}
+                    CopyEvent::SegmentStored(number) => self.came_ahead(index, number),
                     CopyEvent::EditApplied(seq) => {
                         let backup = &mut self.backups[index];
                         assert_eq!(backup.applying.take(), Some(seq), "it was submitted");
@@ -387,6 +412,7 @@ impl Group {
             let flushes = std::mem::take(&mut heard.flushes);
             (flushes, std::mem::take(&mut heard.edits))
         });
+        self.ship_segments();
         for edit in edits {
             for backup in &mut self.backups {
                 backup.copy.learn_places(&edit.log_places);
@@ -409,6 +435,7 @@ impl Group {
             .recorder
             .heard(|heard| (heard.ends.clone(), heard.last));
         for backup in &mut self.backups {
+            backup.wake();
             for end in ends.values() {
                 ship_log(&*self.source, backup, end);
             }

@@ -317,6 +317,14 @@ impl Follower for ToyCopy {
         Ok(seq)
     }
 
+    fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
+        let seq = self.submit(edit)?;
+        // What was fetched of the block in which the log ends is written again, where another member has more of it.
+        self.durable.clear();
+        self.look(&self.windows_here())?;
+        Ok(seq)
+    }
+
     fn checkpoint(&self) -> Checkpoint {
         let edit = self.disk.edit.to_checkpoint(|log| self.held(log.number));
         Checkpoint {
