@@ -22,7 +22,6 @@ fn suite(addresses: AddressMode, compaction: Compaction, seed: u64) {
         of.layout.segment_bytes = 32 << 10;
         of.layout.window_bytes = 8 << 10;
         of.layout.window_slots = 8;
-        of.logs.flush_interval = Duration::from_millis(50);
         of.logs.rest_after = Duration::from_millis(200);
     });
     let met = group::run(&settings, 300, seed);

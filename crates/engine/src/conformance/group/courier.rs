@@ -113,6 +113,7 @@ impl Backup {
 
 /// A write, and what it bound keys to; `None`: nothing.
 struct PastWrite {
+    first: Lsn,
     lsn: Lsn,
     bound: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
@@ -308,21 +309,21 @@ impl Group {
                 bound.push((key, Some(value)));
             }
         }
-        let lsn = self.write(&batch);
-        self.history.push(PastWrite { lsn, bound });
+        let [first, lsn] = self.write(&batch);
+        self.history.push(PastWrite { first, lsn, bound });
         lsn
     }
 
-    /// What the region held when `lsn` was its last LSN; `None` where that is in the middle of a write.
+    /// What the region held when `lsn` was its last LSN; `None` where that is in the middle of a write, or was never
+    /// given. What the engine appends between writes, to move values, changes nothing.
     pub(super) fn pairs_at(&self, lsn: Lsn) -> Option<Pairs> {
         let mut pairs = Pairs::new();
-        let upto = self.history.iter().take_while(|write| write.lsn <= lsn);
-        let mut last = Lsn(0);
-        for write in upto {
+        let mut writes = self.history.iter().peekable();
+        while let Some(write) = writes.next_if(|write| write.lsn <= lsn) {
             write.apply(&mut pairs);
-            last = write.lsn;
         }
-        (last == lsn).then_some(pairs)
+        let begun = writes.peek().is_some_and(|next| next.first <= lsn);
+        (!begun && lsn <= self.store.last_lsn()).then_some(pairs)
     }
 
     /// A history of hundreds of writes flushes windows, and has edits.
@@ -334,10 +335,12 @@ impl Group {
         );
     }
 
-    fn write(&mut self, batch: &WriteBatch) -> Lsn {
+    /// Returns the first LSN of the write, and the last one.
+    fn write(&mut self, batch: &WriteBatch) -> [Lsn; 2] {
         for _ in 0..STEPS_MAX {
+            let first = self.store.last_lsn().next();
             match self.store.write(batch, WriteOptions::default()) {
-                Ok(written) => return written.wait.lsn(),
+                Ok(written) => return [first, written.wait.lsn()],
                 Err(EngineError::Busy(_)) => self.round(),
                 Err(error) => panic!("a write failed: {error}"),
             }

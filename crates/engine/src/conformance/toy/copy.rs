@@ -41,6 +41,8 @@ pub(super) struct ToyCopy {
     /// What `missing` was asked about last, and the parts of its image that came.
     examined: ToyEdit,
     arrived: Vec<ImagePart>,
+    /// What came of logs ahead of what is in front of it.
+    ahead: Vec<SegmentPart>,
     flushes: VecDeque<FlushRange>,
     events: Vec<CopyEvent>,
 }
@@ -55,6 +57,7 @@ impl ToyCopy {
             durable: BTreeMap::new(),
             examined: ToyEdit::default(),
             arrived: Vec::new(),
+            ahead: Vec::new(),
             flushes: VecDeque::new(),
             events: Vec::new(),
         };
@@ -69,6 +72,7 @@ impl ToyCopy {
         let private = left.0.iter().map(|left| left.as_ref().map(private));
         self.log = self.disk.read_log(&Slots(private.collect()), |_| ())?;
         let before = std::mem::take(&mut self.durable);
+        self.ahead.clear();
         let (last, windows) = (self.last_log().copied(), self.windows_here());
         for segment in &self.disk.edit.logs {
             let bytes = &self.log.found[&segment.number];
@@ -252,8 +256,14 @@ impl Follower for ToyCopy {
         let logs = logs.filter(|log| log.needed > self.held(log.number));
         let parts = image.map(|part| (part.number, part.len));
         let parts = parts.chain(logs.map(|log| (log.number, log.needed.next_multiple_of(BLOCK))));
-        let from = 0;
-        let parts = parts.map(|(number, to)| SegmentPart { number, from, to });
+        let most = len_of(self.disk.settings.part_bytes);
+        let parts = parts.flat_map(|(number, len)| {
+            let starts = (0..len).step_by(most as usize);
+            starts.map(move |from| {
+                let to = len.min(from + most);
+                SegmentPart { number, from, to }
+            })
+        });
         Ok(parts.collect())
     }
 
@@ -277,12 +287,18 @@ impl Follower for ToyCopy {
         let log = self.examined.log(number);
         log.ok_or(refused("this part was not asked for"))?;
         let to = from.saturating_add(len(bytes));
-        let held = self.durable(number);
-        if from > held || to > self.disk.settings.segment_bytes() {
-            return Err(refused("not the part that comes next"));
+        if to > self.disk.settings.segment_bytes() {
+            return Err(refused("a part behind the end"));
         }
         self.stored_log(number)?.write(from, bytes)?;
-        self.durable.insert(number, held.max(to));
+        self.ahead.push(SegmentPart { number, from, to });
+        self.ahead.sort_by_key(|part| part.from);
+        for part in self.ahead.iter().filter(|part| part.number == number) {
+            let held = self.durable.entry(number).or_default();
+            if part.from <= *held {
+                *held = part.to.max(*held);
+            }
+        }
         Ok(())
     }
 
@@ -384,5 +400,9 @@ impl ToyCopy {
 }
 
 fn len(bytes: &[u8]) -> u32 {
-    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+    len_of(bytes.len())
+}
+
+fn len_of(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -12,7 +12,7 @@
 //!
 //! What it leaves out: it waits for the device in its steps; a damaged copy is not looked for, nor repaired; a record
 //! that was flushed and is damaged is taken for the end of the history, unless an image has it; windows never rest; it
-//! counts nothing; it does not notice that it is opened with other settings.
+//! counts its images alone; it does not notice that it is opened with other settings.
 
 mod copy;
 mod disk;

@@ -27,6 +27,7 @@ use super::snapshot::ToySnapshot;
 use super::stored::ToyStored;
 use crate::batch::check_key;
 use crate::deciding::{Answer, Asked, Binding};
+use crate::stats::Stats;
 use crate::{
     BatchError, BusyReason, EditNotice, EngineError, Found, Progress, Reach, Service, Snapshot,
     Store, Stored, WaitFor, Wanted, WriteOptions, Written, first_wanted,
@@ -59,6 +60,8 @@ pub(super) struct State {
     everywhere: EditSeq,
     /// When the open range is closed.
     flush_due: Option<Instant>,
+    /// Images that were made.
+    images: u64,
 }
 
 impl ToyStore {
@@ -78,6 +81,7 @@ impl ToyStore {
             table: disk.table.clone(),
             told: false,
             flush_due: None,
+            images: 0,
             edit,
         };
         Self {
@@ -254,6 +258,7 @@ impl ToyStore {
         state.committed.forget_removed(image.last, image.time);
         (state.edit, state.table) = (disk.edit.clone(), disk.table.clone());
         state.told = false;
+        state.images += 1;
         if self.service.observer.is_none() {
             state.applied_everywhere(disk.edit.seq);
         } else if self.settings.mutants.use_early() {
@@ -404,6 +409,12 @@ impl Store for ToyStore {
     fn flush_now(&self) {
         self.state().flush_due = Some(Instant::default());
         self.wake();
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        stats.work.flushes = self.state().images;
+        stats
     }
 
     fn stored(&self) -> Arc<dyn Stored> {

@@ -9,21 +9,22 @@ use crate::conformance::STEPS_MAX;
 use crate::{CopyError, CopyEvent, Follower};
 
 impl Group {
-    /// All are killed, and the primary loses its windows with that, or its power. It is opened and adopts what the
-    /// backups have, one after the other in this `order`. Returns its copy.
-    pub(in crate::conformance::group) fn adopt(
-        mut self,
-        order: [usize; 2],
-        crash: Crash,
-    ) -> Survivor {
+    /// The primary loses its power, and the backups are killed. It is opened and adopts what the backups have that have
+    /// more, one after the other in this `order`. Returns its copy.
+    pub(in crate::conformance::group) fn adopt(mut self, order: [usize; 2]) -> Survivor {
         let last = self.store.committed_lsn();
-        let mut own = self.reopen_primary(crash);
+        let mut adopted = false;
+        let mut own = self.reopen_primary(Crash::PowerLoss);
         for index in order {
             let Backup { machine, copy, .. } = &mut self.backups[index];
             machine.end(Crash::Kill);
             *copy = machine.open();
-            adopt_from(own.as_mut(), copy.as_ref());
+            if copy.position().lsn > own.position().lsn {
+                adopt_from(own.as_mut(), copy.as_ref());
+                adopted = true;
+            }
         }
+        assert!(adopted, "what was not flushed is in windows");
         self.survivor(own, last, "confirmed by a member that was adopted from")
     }
 }
