@@ -4,8 +4,8 @@
 //! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers), [`limits`] (bounds), [`range`],
 //! [`keys`] (lists of keys), [`batch`] (batches of writes), [`ops`] (their bytes), [`change`] (computed changes),
 //! [`long`] (the keys of long values), [`logs`] (a region's logs, and a member's position in them), [`checksum`],
-//! [`codec`] (numbers as bytes), [`outcome`] (remedies and the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`]
-//! (the names of a server's figures), [`mutants`](mod@mutants) (planted mistakes).
+//! [`codec`] (numbers as bytes), [`outcome`] (remedies and the fate of a write), [`clock`] (time), [`shared`] (memory
+//! that others write), [`info`] (the names of a server's figures), [`mutants`](mod@mutants) (planted mistakes).
 //!
 //! This crate performs no I/O and needs no operating system: it is `no_std` with `alloc`.
 

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// What a key was bound to at some moment. A pair that has expired is none.
-pub trait Binding {
+pub trait BoundKey {
     /// Whether there is a pair.
     fn exists(&self) -> bool;
 
@@ -39,7 +39,7 @@ pub trait Binding {
 
 /// A write that depends on what its keys are bound to.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct Dependent<'a> {
     batch: &'a WriteBatch,
     options: WriteOptions,
     now: Moment,
@@ -73,7 +73,7 @@ struct Outcome {
     lsn: Lsn,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Dependent<'a> {
     /// The write of `batch` at the region's time `now`.
     #[must_use]
     pub const fn new(batch: &'a WriteBatch, options: WriteOptions, now: Moment) -> Self {
@@ -89,7 +89,7 @@ impl<'a> Asked<'a> {
     ///
     /// # Errors
     /// What a change comes to cannot be written.
-    pub fn decide<B: Binding>(
+    pub fn decide<B: BoundKey>(
         self,
         bindings: Vec<B>,
         guard: Option<&B>,
@@ -97,7 +97,7 @@ impl<'a> Asked<'a> {
     ) -> Result<Answer, BatchError> {
         let unmet = self.failed_on(&bindings, &version_of);
         // What the keys were bound to may be told all the same, so the answer waits for the newest of all.
-        let newest = bindings.iter().map(Binding::lsn).max();
+        let newest = bindings.iter().map(BoundKey::lsn).max();
         let unguarded = self
             .guard_failed_on(guard, version_of)
             .filter(|_| unmet.is_none())
@@ -117,7 +117,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Has `answer` tell what each operation finds.
-    fn tell<B: Binding>(self, bindings: Vec<B>, answer: &mut Answer) {
+    fn tell<B: BoundKey>(self, bindings: Vec<B>, answer: &mut Answer) {
         // What earlier operations of the batch leave behind, where they take effect: value and expiry.
         let mut overlay: BTreeMap<&[u8], Left<'_>> = BTreeMap::new();
         let mut deleted: Vec<KeyRange> = Vec::new();
@@ -161,7 +161,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Where a binding breaks the condition, which may compare with what is expected: the highest LSN of any.
-    fn failed_on<B: Binding>(self, bindings: &[B], version_of: impl Fn(&B) -> Lsn) -> Option<Lsn> {
+    fn failed_on<B: BoundKey>(self, bindings: &[B], version_of: impl Fn(&B) -> Lsn) -> Option<Lsn> {
         let expected = self.batch.expected();
         let holds = |binding: &B| match self.options.condition {
             Condition::Always => true,
@@ -171,7 +171,7 @@ impl<'a> Asked<'a> {
             Condition::Version(version) => version_of(binding) <= version,
         };
         // All of them may be told, so the answer waits for the newest.
-        let newest = || bindings.iter().map(Binding::lsn).max();
+        let newest = || bindings.iter().map(BoundKey::lsn).max();
         let of_keys = self.batch.ops().zip(bindings);
         let mut of_keys = of_keys.filter(|(op, _)| op.range().is_none());
         match of_keys.all(|(_, binding)| holds(binding)) {
@@ -181,7 +181,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Where what the batch is guarded by does not hold: the LSN of what it failed on.
-    fn guard_failed_on<B: Binding>(
+    fn guard_failed_on<B: BoundKey>(
         self,
         binding: Option<&B>,
         version_of: impl Fn(&B) -> Lsn,
@@ -195,7 +195,7 @@ impl<'a> Asked<'a> {
     }
 
     /// What the change that the batch is comes to.
-    fn outcome<B: Binding>(self, bindings: &[B]) -> Result<Option<Outcome>, BatchError> {
+    fn outcome<B: BoundKey>(self, bindings: &[B]) -> Result<Option<Outcome>, BatchError> {
         let (Some(change), Some(binding)) = (self.batch.changes(), bindings.first()) else {
             return Ok(None);
         };

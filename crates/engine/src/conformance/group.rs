@@ -141,8 +141,8 @@ fn detached_copy_goes_on(settings: &dyn Settings, writes: u64, seed: u64) {
     holds(group.lose_primary(0, true), "a backup that was detached");
 }
 
-/// A primary that opens without its windows adopts what backups have. Each of them may have more than the other one, and
-/// be behind the primary's edits.
+/// A primary that opens without its windows adopts what backups have. Each of them may have more than the other one,
+/// and be behind the primary's edits.
 fn primary_adopts(settings: &dyn Settings, writes: u64, order: [usize; 2]) {
     for seed in 0..2 {
         let mut group = written(settings, writes / 4 + seed, seed);
@@ -166,7 +166,7 @@ fn segments_come_ahead(settings: &dyn Settings, writes: u64, seed: u64) -> Met {
         group.attach(1);
         group.write_some(writes / 2);
         group.levels_are_equal();
-        met.ahead += group.met.ahead;
+        met.ahead += group.met().ahead;
         holds(
             group.lose_primary(1, true),
             "a backup that got segments ahead",
@@ -188,7 +188,7 @@ fn backups_build_levels(settings: &dyn Settings, writes: u64, seed: u64) -> Met 
         }
         group.write_some(writes);
         group.levels_are_equal();
-        met.built += group.met.built;
+        met.built += group.met().built;
         group.write_some(10);
         let survivor = group.lose_primary(builds, killed);
         holds(survivor, "a backup that builds its levels");
@@ -213,7 +213,7 @@ fn windows_rest(settings: &dyn Settings, writes: u64, end: End) -> Met {
         }
         // They wake, and these are in windows alone.
         group.write_some(3);
-        met.rests += group.met.rests;
+        met.rests += group.met().rests;
         let what = format!("a backup that rested, {end:?}");
         holds(group.lose_primary(0, end == End::Killed), &what);
     }

@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use argosy_base::{Lsn, Moment};
-use argosy_engine::deciding::{self, Answer, Asked, Binding as _};
+use argosy_engine::deciding::{Answer, BoundKey, Dependent};
 use argosy_engine::{Condition, EngineError, Op, Reach, Store, WriteBatch, WriteOptions};
 
 use super::Lsm;
@@ -67,7 +67,7 @@ impl Binding {
     }
 }
 
-impl deciding::Binding for Binding {
+impl BoundKey for Binding {
     fn exists(&self) -> bool {
         !matches!(self.entry, None | Some(OwnedEntry::Tombstone))
     }
@@ -148,7 +148,7 @@ impl Looked {
             true => binding.lsn,
             false => view.version_of(binding.lsn, binding.exists()),
         };
-        let asked = Asked::new(batch, options, now);
+        let asked = Dependent::new(batch, options, now);
         Ok(asked.decide(bindings, guard.as_ref(), version)?)
     }
 

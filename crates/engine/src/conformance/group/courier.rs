@@ -146,10 +146,16 @@ pub(super) struct Group {
     now: u64,
     /// Of 100 segments that the primary finishes, how many a backup gets ahead of their edit.
     ahead_percent: u64,
+    tally: Tally,
+}
+
+/// What a group has met.
+#[derive(Default)]
+struct Tally {
     /// Flushes that all backups had, and edits that they were given.
     flushed: u64,
     edits: u64,
-    pub(super) met: Met,
+    met: Met,
 }
 
 impl Group {
@@ -177,9 +183,7 @@ impl Group {
             choices: Choices::new(seed),
             now: 0,
             ahead_percent: 0,
-            flushed: 0,
-            edits: 0,
-            met: Met::default(),
+            tally: Tally::default(),
         }
     }
 
@@ -326,9 +330,13 @@ impl Group {
         (!begun && lsn <= self.store.last_lsn()).then_some(pairs)
     }
 
+    pub(super) const fn met(&self) -> Met {
+        self.tally.met
+    }
+
     /// A history of hundreds of writes flushes windows, and has edits.
     pub(super) fn judge(&self, writes: u64) {
-        let (flushed, edits) = (self.flushed, self.edits);
+        let (flushed, edits) = (self.tally.flushed, self.tally.edits);
         assert!(
             writes < 300 || flushed > 4 && edits > 4,
             "{writes} writes met {flushed} flushes and {edits} edits"
@@ -404,7 +412,7 @@ impl Group {
             self.detach(index);
             return self.attach(index);
         }
-        self.edits += 1;
+        self.tally.edits += 1;
         let seq = backup.copy.submit(&edit.bytes);
         backup.applying = Some(seq.expect("nothing is missing"));
     }
@@ -461,7 +469,7 @@ impl Group {
         {
             if let Some((range, _)) = self.flushes.pop_front() {
                 let (log, segment) = (range.log, range.segment);
-                self.flushed += 1;
+                self.tally.flushed += 1;
                 self.source.flushed_everywhere(log, segment, range.to);
             }
         }
@@ -510,6 +518,25 @@ impl Group {
             }
         };
         self.survivor(copy, last, "durable everywhere")
+    }
+
+    /// The primary loses its power, and the backups are killed. It is opened and adopts what the backups have that have
+    /// more, one after the other in this `order`. Returns its copy.
+    pub(super) fn adopt(mut self, order: [usize; 2]) -> Survivor {
+        let last = self.store.committed_lsn();
+        let mut adopted = false;
+        let mut own = self.reopen_primary(Crash::PowerLoss);
+        for index in order {
+            let Backup { machine, copy, .. } = &mut self.backups[index];
+            machine.end(Crash::Kill);
+            *copy = machine.open();
+            if copy.position().lsn > own.position().lsn {
+                adopting::adopt_from(own.as_mut(), copy.as_ref());
+                adopted = true;
+            }
+        }
+        assert!(adopted, "what was not flushed is in windows");
+        self.survivor(own, last, "confirmed by a member that was adopted from")
     }
 
     fn reopen_primary(&mut self, crash: Crash) -> Box<dyn Follower> {

@@ -20,7 +20,7 @@ use argosy_device::{Buffer, DeviceError, Purpose, RegionEntry, SegmentHandle, St
 use super::Settings;
 use super::edit::{ImagePart, RingSegment, ToyEdit};
 use super::map::Map;
-use super::record::{Group, groups, seal, unseal};
+use super::record::{Logged, groups, seal, unseal};
 use super::ring::Slots;
 use crate::CopyError;
 use crate::catalog::{generation, id_of_set_aside, standing, with_standing};
@@ -239,7 +239,7 @@ impl Disk {
     pub(super) fn read_log(
         &self,
         windows: &Slots,
-        mut visit: impl FnMut(&Group),
+        mut visit: impl FnMut(&Logged),
     ) -> Result<Log, DeviceError> {
         let mut log = Log {
             last: self.edit.last,

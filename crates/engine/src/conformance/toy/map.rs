@@ -14,8 +14,8 @@ use argosy_base::codec::{Malformed, Reader};
 use argosy_base::{Expiry, KeyRange, Lsn, Moment, Op, WriteBatch};
 
 use super::Mutants;
-use super::record::Group;
-use crate::deciding::Binding;
+use super::record::Logged;
+use crate::deciding::BoundKey;
 
 /// What a key is bound to. A clone is another reference to the same bytes.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(super) struct Map {
 }
 
 /// What is found of a key. No write of it has a higher LSN.
-impl Binding for Entry {
+impl BoundKey for Entry {
     fn exists(&self) -> bool {
         self.value.is_some()
     }
@@ -64,7 +64,7 @@ impl Binding for Entry {
 
 impl Map {
     /// Does what `group` says.
-    pub(super) fn apply(&mut self, group: &Group) {
+    pub(super) fn apply(&mut self, group: &Logged) {
         self.last = group.last();
         if group.time > Moment(0) {
             (self.time, self.told) = (group.time, group.first);
@@ -140,7 +140,7 @@ impl Map {
             let expiry = entry.expiry.map_or(Expiry::Never, Expiry::At);
             ops.put_any(key, value, expiry).expect("it was written");
             let (first, time) = (entry.lsn, Moment(0));
-            Group { first, time, ops }.encode(&mut out);
+            Logged { first, time, ops }.encode(&mut out);
         }
         out
     }
@@ -151,7 +151,7 @@ impl Map {
         let mut from = Reader::new("toy image", bytes);
         // No pair has LSN 0.
         while from.rest().first().is_some_and(|byte| *byte != 0) {
-            map.apply(&Group::read(&mut from)?);
+            map.apply(&Logged::read(&mut from)?);
         }
         (map.floor, map.last, map.told, map.time) = (last, last, last, time);
         Ok(map)

@@ -38,14 +38,14 @@ pub(super) fn unseal(identity: Identity, bytes: &[u8]) -> Option<&[u8]> {
 
 /// Operations that take effect together, and the region's time where it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Group {
+pub(super) struct Logged {
     /// The LSN of its first operation.
     pub(super) first: Lsn,
     pub(super) time: Moment,
     pub(super) ops: WriteBatch,
 }
 
-impl Group {
+impl Logged {
     /// The LSN of its last operation.
     pub(super) fn last(&self) -> Lsn {
         Lsn(self.first.0 + (self.ops.len() as u64).max(1) - 1)
@@ -86,7 +86,7 @@ pub(super) fn groups<'a>(
     region: RegionId,
     segment: &'a RingSegment,
     bytes: &'a [u8],
-) -> impl Iterator<Item = (Group, usize)> + use<'a> {
+) -> impl Iterator<Item = (Logged, usize)> + use<'a> {
     let mut at = 0_usize;
     std::iter::from_fn(move || {
         let places = [at, at.next_multiple_of(BLOCK_SIZE)];
@@ -96,7 +96,7 @@ pub(super) fn groups<'a>(
         });
         let (body, end) = found?;
         at = end;
-        let group = Group::read(&mut Reader::new("toy group", body)).ok()?;
+        let group = Logged::read(&mut Reader::new("toy group", body)).ok()?;
         Some((group, end))
     })
 }

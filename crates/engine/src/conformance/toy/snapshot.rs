@@ -8,7 +8,7 @@ use argosy_base::{Direction, KeyRange, Lsn, Moment};
 
 use super::map::{Entry, Map};
 use crate::batch::check_key;
-use crate::deciding::Binding;
+use crate::deciding::BoundKey;
 use crate::{EngineError, Scan, Snapshot};
 
 /// See the module documentation.

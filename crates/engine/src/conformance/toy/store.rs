@@ -21,12 +21,12 @@ use super::copy::ToyCopy;
 use super::disk::{Disk, Table};
 use super::edit::ToyEdit;
 use super::map::{Entry, Map};
-use super::record::{Group, SEAL_BYTES};
+use super::record::{Logged, SEAL_BYTES};
 use super::ring::Ring;
 use super::snapshot::ToySnapshot;
 use super::stored::ToyStored;
 use crate::batch::check_key;
-use crate::deciding::{Answer, Asked, Binding};
+use crate::deciding::{Answer, BoundKey, Dependent};
 use crate::stats::Stats;
 use crate::{
     BatchError, BusyReason, EditNotice, EngineError, Found, Progress, Reach, Service, Snapshot,
@@ -49,7 +49,7 @@ pub(super) struct State {
     all: Map,
     committed: Map,
     /// Groups that are not committed.
-    waiting: VecDeque<Group>,
+    waiting: VecDeque<Logged>,
     pub(super) ring: Ring,
     /// The last edit, and its segments.
     pub(super) edit: ToyEdit,
@@ -122,7 +122,7 @@ impl ToyStore {
     /// Where the log has no room; nothing was appended.
     fn append(&self, state: &mut State, time: Moment, ops: WriteBatch) -> Result<Lsn, EngineError> {
         let first = state.all.last.next();
-        let group = Group { first, time, ops };
+        let group = Logged { first, time, ops };
         let last = group.last();
         let mut bytes = Vec::new();
         group.encode(&mut bytes);
@@ -314,7 +314,7 @@ impl Store for ToyStore {
             self.expire(&mut state, keys.clone().chain(guard), now)?;
             let seen = keys.map(|key| state.all.seen(key)).collect();
             let guard = guard.map(|key| state.all.seen(key));
-            let asked = Asked::new(batch, options, now);
+            let asked = Dependent::new(batch, options, now);
             answer = asked.decide(seen, guard.as_ref(), Entry::lsn)?;
         }
         let Some(batch) = answer.comes_to(batch, now)? else {

@@ -78,7 +78,7 @@ impl Group {
     }
 
     pub(super) fn came_ahead(&mut self, index: usize, number: SegmentNumber) {
-        self.met.ahead += 1;
+        self.tally.met.ahead += 1;
         self.backups[index].ahead.insert(number);
     }
 
@@ -114,7 +114,7 @@ impl Group {
                 );
                 let (last, built) = (self.store.durable_lsn(), snapshot.lsn());
                 assert!(built >= last, "{last} is flushed, and it has built {built}");
-                self.met.built += 1;
+                self.tally.met.built += 1;
                 continue;
             }
             assert_eq!(backup.copy.edit(), edit, "backup {index} has all edits");

@@ -29,7 +29,7 @@ impl Group {
         if !self.source.is_at_rest() {
             return;
         }
-        self.met.rests += 1;
+        self.tally.met.rests += 1;
         let (last, durable) = (self.store.last_lsn(), self.store.durable_lsn());
         assert_eq!(last, durable, "what rests is durable everywhere");
         for backup in &mut self.backups {
