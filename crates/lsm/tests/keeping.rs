@@ -1,4 +1,5 @@
-//! What is written to the levels and to the medium log stays in memory, while there is room; what is given away does not.
+//! What is written to the levels and to the medium log stays in memory, while there is room; what is given away does
+//! not.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 

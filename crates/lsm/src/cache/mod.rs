@@ -6,9 +6,9 @@
 //! (CLOCK-Pro with ghosts, by `quick_cache`). Entries name their segment by region and number;
 //! numbers are never used twice, so entries of freed segments that stay only take room: they age.
 //!
-//! While there is room, builds put the leaves and the pages of medium segments in that they have written, and those of a
-//! segment that is given away are taken out: see `compaction/build.rs` and `segments/mod.rs`. What room is left then, bytes of the large
-//! log have that were flushed (`flushed.rs`).
+//! While there is room, builds put in the leaves and the pages of medium segments that they have
+//! written, and those of a segment that is given away are taken out: see `compaction/build.rs` and
+//! `segments/mod.rs`. What room is left then, bytes of the large log have that were flushed (`flushed.rs`).
 //!
 //! Readers are *pinned* as long as they fit: they stay with their segments and are never looked up,
 //! and what they take is taken off what is left for the rest ([`NodeCache::pin`]). Pins may take
