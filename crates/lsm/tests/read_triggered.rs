@@ -72,9 +72,9 @@ fn gets_trigger_a_merge() {
             rest(&mut machine, &engine);
             assert!(gets < 100_000, "it is merged at some time");
         }
-        // One get looks at a filter of each newer run: two of five on average, 16 bytes each, and of
+        // One get looks at a filter of each newer run: two of five on average, 64 bytes each, and of
         // these four in five count.
-        let least = price / (RUNS * 16);
+        let least = price / (RUNS * 64);
         assert!(
             gets >= least,
             "{gets} gets triggered a merge of {price} bytes"
@@ -105,9 +105,9 @@ fn scans_trigger_a_merge() {
         scans += 1;
         rest(&mut machine, &engine);
     }
-    // A scan begins in a leaf of each run, at 32 looks of 16 bytes, and at its 512 bytes if these are
+    // A scan begins in a leaf of each run, at 8 looks of 64 bytes, and at its 512 bytes if these are
     // not in the cache.
-    let least = scans * (RUNS - 1) * 32 * 16;
+    let least = scans * (RUNS - 1) * 8 * 64;
     assert!(
         2 * least >= price && least < 2 * price,
         "{scans} scans, {price} bytes"
