@@ -23,6 +23,9 @@
 //!    on, and another one is asked.
 //! 3. A permit that comes back goes to the first in line. So each region has its turn, even where more are written to
 //!    all the time than there are permits.
+//! 4. A region that lacks a member cannot rest, for as long as the member is away. Where no other one is awake, as many
+//!    more permits are given as there are such regions: they hold up nobody. The cache gives way to what all windows
+//!    take beyond their share ([`Memory::look`](super::memory::Memory::look)), here and at the backups.
 //!
 //! A backup's windows need none: they are awake only while its primary holds a permit there, or just did. So with as
 //! many permits at each server, a server needs memory for those of its own, and for those of each other server whose
@@ -140,6 +143,12 @@ impl Permits {
         let mut state = self.state();
         state.held.remove(&region)?;
         state.grant(self.max)
+    }
+
+    /// Gives the first in line a permit although `stuck` regions hold some that cannot rest. Returns who has it now.
+    #[must_use]
+    fn grant_beside(&self, stuck: usize) -> Option<RegionId> {
+        self.state().grant(self.max + stuck)
     }
 
     fn pass_on(&self, region: RegionId, from: Permit) -> Option<RegionId> {
@@ -284,10 +293,16 @@ pub(super) fn take_turns(local: &LocalRegion<'_>, now: Instant) {
     let mut awake: Vec<&Region> = awake.into_iter().filter_map(at).collect();
     awake.sort_by_key(|region| region.last_written());
     let may_rest = |region: &&Region| LocalRegion::new(context, region).lacks().is_none();
-    for region in awake.into_iter().filter(may_rest).take(lacking) {
+    let (may_rest, stuck): (Vec<_>, Vec<_>) = awake.into_iter().partition(may_rest);
+    for region in may_rest.iter().take(lacking) {
         if permits.begin_to_yield(region.id(), now) {
             rest_soon(region, true);
             context.wake_logs(region.id());
+        }
+    }
+    for _ in may_rest.len()..lacking {
+        if let Some(next) = permits.grant_beside(stuck.len()) {
+            context.wake(next);
         }
     }
 }

@@ -39,6 +39,22 @@ fn so_many_are_awake_as_there_are_permits() {
 }
 
 #[test]
+fn regions_that_cannot_rest_hold_up_nobody() {
+    let permits = Permits::new(1, false);
+    let [a, b, c] = [1, 2, 3].map(RegionId);
+    assert!(permits.take(a) && !permits.take(b) && !permits.take(c));
+    assert_eq!(permits.grant_beside(0), None);
+    assert_eq!(permits.grant_beside(1), Some(b));
+    assert_eq!(permits.grant_beside(1), None, "one beside each of them");
+    assert!(permits.take(b));
+    // It comes back, but goes to nobody while more are held than there are.
+    permits.gave_back(b);
+    assert_eq!(permits.told(b), None);
+    assert_eq!(permits.grant_beside(1), Some(c));
+    assert_eq!(permits.held(), (2, 2));
+}
+
+#[test]
 fn what_was_taken_without_a_permit_counts() {
     let permits = Permits::new(1, false);
     let [a, b, c] = [1, 2, 3].map(RegionId);

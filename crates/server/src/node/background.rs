@@ -94,7 +94,7 @@ impl Node {
         care.end_quarantine(context);
         care.tell_room(context);
         self.telling.tell_troubles(&self.reports(), now);
-        self.memory.look(now, &self.world);
+        self.memory.look(now, context);
         self.links.flush();
         self.world.ledger.settle(now);
         if care.has_just_failed(self.world.store.failure().is_some()) {

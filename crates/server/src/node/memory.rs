@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use argosy_base::{Instant, ServerId};
 use argosy_device::buffer;
 use argosy_engine::stats::CacheStats;
-use argosy_engine::{Cache, Engine, Excess, LogSpec};
+use argosy_engine::{Cache, Charge, Engine, Excess, LogSpec};
 use argosy_memory::shared::CONTROL_BYTES;
 
 use super::awake::{Awake, Permits};
@@ -108,6 +108,8 @@ pub(super) struct Memory {
     own: u64,
     /// Which regions' windows have memory.
     permits: Arc<Permits>,
+    /// What windows take beyond their share.
+    windows: Charge,
 }
 
 impl Memory {
@@ -120,6 +122,7 @@ impl Memory {
         let parts = &settings.memory;
         let kept = settings.mutants.keep_permit();
         let cache = engine.cache();
+        let cache_of_windows = Arc::clone(&cache);
         Self {
             own: own_bytes(resident, &*engine),
             excess: Excess::new(Arc::clone(&cache), parts.unshared()),
@@ -129,6 +132,7 @@ impl Memory {
             edits_sending: Arc::default(),
             looked: AtomicU64::new(0),
             permits: Arc::new(Permits::new(parts.awake, kept)),
+            windows: Charge::of(cache_of_windows),
         }
     }
 
@@ -173,12 +177,19 @@ impl Memory {
     }
 
     /// Now and then looks whether the device is still where it was opened, and what is resident, and has the
-    /// cache give way to what is beyond the limit, both without the parts that are shared.
-    pub(super) fn look(&self, now: Instant, world: &World) {
+    /// cache give way to what is beyond the limit, both without the parts that are shared; and to what windows take
+    /// beyond their share.
+    pub(super) fn look(&self, now: Instant, context: &Context<'_>) {
+        let world = context.world;
         let last = Instant::from_nanos(self.looked.load(Ordering::Relaxed));
         if now >= last + Excess::EVERY {
             self.looked.store(now.as_nanos(), Ordering::Relaxed);
             world.store.look_for_place();
+            let share = context.settings.memory.windows;
+            if share > 0 {
+                let taken = MemoryParts::windows_of(context.awake(), self.engine().logs());
+                self.windows.set(taken.saturating_sub(share));
+            }
             self.collect(world);
             if let Some(resident) = (world.resident)() {
                 self.excess.look(resident);
