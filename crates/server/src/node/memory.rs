@@ -262,9 +262,9 @@ impl Memory {
             ("memory_cache_versions", self.engine().memory().versions),
             ("memory_cache_pins_refused", cache.pins_refused),
             ("memory_cache_given", self.excess.charged() as u64),
-            ("memory_awake_max", parts.awake as u64),
-            ("memory_awake", taken.awake as u64),
-            ("memory_awake_most", self.permits.held().1 as u64),
+            ("awake_regions_max", parts.awake as u64),
+            ("awake_regions", taken.awake as u64),
+            ("awake_regions_most", self.permits.held().1 as u64),
         ]);
         fields
             .into_iter()
