@@ -57,12 +57,24 @@ impl MediumRef<'_> {
         source: &(impl ReadAt + ?Sized),
         cache: Option<&NodeCache>,
     ) -> Result<Vec<u8>, LevelError> {
+        match cache.and_then(|cache| self.cached(cache)) {
+            Some(value) => Ok(value),
+            None => self.fetch(source, cache),
+        }
+    }
+
+    /// The value, out of `source`, where `cache` was seen to have neither it nor its page; it is kept there.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub(crate) fn fetch(
+        &self,
+        source: &(impl ReadAt + ?Sized),
+        cache: Option<&NodeCache>,
+    ) -> Result<Vec<u8>, LevelError> {
         let beyond = "a pointer leads behind the end of a medium segment";
         let pages = self.pages();
         let pages = pages.ok_or_else(|| self.name.corrupt(self.at, beyond))?;
-        if let Some(value) = cache.and_then(|cache| self.cached(cache)) {
-            return Ok(value);
-        }
         missed(Lookup::Value, source, cache)?;
         let mut bytes = Buffer::for_reading(pages.len());
         source.read_at(pages.start, &mut bytes)?;

@@ -84,7 +84,7 @@ pub struct FilterCounts {
     pub entered: AtomicU64,
     /// Bytes of the leaves in which they began that had to come from the device.
     pub fetched_bytes: AtomicU64,
-    /// Looks at values of the medium log, in the time of those that found them in the cache.
+    /// Looks at values of the medium log. One at the device counts as several.
     pub followed: AtomicU64,
     /// Wakes the background for what is counted.
     pub(crate) rouser: Rouser,
@@ -108,7 +108,7 @@ impl FilterCounts {
         self.add(&self.fetched_bytes, bytes);
     }
 
-    /// Counts a value of the medium log that was found in the time of so many `looks` at the cache.
+    /// Counts a look at a value of the medium log that took as long as so many `looks` at the cache.
     pub(crate) fn count_followed(&self, looks: u64) {
         self.add(&self.followed, looks);
     }

@@ -133,15 +133,15 @@ impl ReadView {
         fetch: Fetch<'_>,
     ) -> Result<Vec<u8>, EngineError> {
         if let Some((entry, medium)) = self.medium_value(wanted) {
-            let source = Fetched {
-                stored: &entry.stored,
-                fetch,
-            };
             if let Some(value) = medium.cached(&reading.cache) {
                 reading.filters.count_followed(1);
                 return Ok(value);
             }
-            let value = medium.read(&source, Some(&reading.cache))?;
+            let source = Fetched {
+                stored: &entry.stored,
+                fetch,
+            };
+            let value = medium.fetch(&source, Some(&reading.cache))?;
             reading.filters.count_followed(FETCHED_LOOKS);
             return Ok(value);
         }

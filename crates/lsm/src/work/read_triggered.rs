@@ -25,7 +25,7 @@ use crate::read::FilterCounts;
 use crate::settings::Settings;
 use crate::version::Version;
 
-/// Bytes that are merged in the time of one look at a filter, which is not in the processor's cache as a rule.
+/// Bytes that are merged in the time of one look at a filter that is not in the processor's cache.
 const LOOK_BYTES: u64 = 64;
 /// Looks at filters in the time that a leaf takes which holds nothing of use. One that has to come from the
 /// device counts with its bytes, too.
