@@ -3,9 +3,9 @@
 //! ```text
 //! memtables   up to 3 of each region that the server is primary of; under build-index, of each region
 //!             that it is a member of
-//! windows     of both logs, of so many regions as may be awake: of each server, this one included, as many as
-//!             `memory.awake-regions`, of those that it is primary of and that are stored here; and of each region
-//!             that is stored here, what is left of windows that rest and the mark that its copy is whole (36 KiB)
+//! windows     4 MiB for each region that may be awake: for each server, at most `memory.awake-regions` of the regions
+//!             that it is primary of and that are stored here. And 36 KiB for each region that is stored here: the
+//!             control blocks of its windows, and the mark that its copy is whole
 //! links       a message ring and landing slots for each other server
 //! clients     an eighth, and at least what the longest request and reply need
 //! native      a sixteenth, within bounds: memory shared with native clients; nothing without them

@@ -7,8 +7,7 @@
 //!     | 3  from: string  to: string                                    delete of a range; no end where `to` is empty
 //! ```
 //!
-//! `string` is a varint of its length and its bytes. How a pair expires is told by
-//! [two numbers](Expiry::to_parts).
+//! A `string` is a varint with its length, and its bytes. [Two numbers](Expiry::to_parts) say when a pair expires.
 
 use alloc::vec::Vec;
 

@@ -39,7 +39,7 @@ enum End {
 pub struct Met {
     /// Segments that were stored ahead of their edit.
     pub ahead: u64,
-    /// Backups whose own levels were compared with what was written.
+    /// Backups that built their own levels, which were compared with the writes.
     pub built: u64,
     /// Times that windows rested.
     pub rests: u64,

@@ -41,7 +41,7 @@ pub(super) struct ToyCopy {
     /// What `missing` was asked about last, and the parts of its image that came.
     examined: ToyEdit,
     arrived: Vec<ImagePart>,
-    /// What came of logs ahead of what is in front of it.
+    /// Parts of logs that arrived before the parts in front of them.
     ahead: Vec<SegmentPart>,
     flushes: VecDeque<FlushRange>,
     events: Vec<CopyEvent>,

@@ -82,7 +82,7 @@ impl Group {
         self.backups[index].ahead.insert(number);
     }
 
-    /// Goes on until all members have all edits, all flushes and all levels.
+    /// Steps all members until each of them has every edit, every flush and every level.
     fn settle(&mut self) {
         self.store.flush_now();
         for _ in 0..STEPS_MAX {
@@ -97,8 +97,8 @@ impl Group {
         panic!("the group does not come to rest");
     }
 
-    /// What members have is the same in the end, however it came: backups with the levels of the primary have the same
-    /// as it has, and those with levels of their own show what was confirmed.
+    /// All members end up with the same pairs. Backups that were shipped levels have the primary's levels. Backups that
+    /// built their own levels show every acknowledged write.
     pub(in crate::conformance::group) fn levels_are_equal(&mut self) {
         self.settle();
         let (edit, digest) = (self.store.edit(), self.store.stored().digest());
