@@ -28,6 +28,7 @@
 //! lowest first. Probe `p` is bit `p % 64` of word `p / 64` of the line.
 
 use argosy_base::{Identity, SEGMENT_SIZE};
+use argosy_memory::prefetch;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bits that each key sets.
@@ -122,21 +123,28 @@ pub const fn encoded_len(keys: usize, bits: BitsPerKey) -> usize {
     HEADER_BYTES + lines_for(keys, bits) * LINE_BYTES
 }
 
+/// A line of a filter, which is one of the processor's cache, too.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(align(64))]
+struct Line([u64; LINE_WORDS]);
+
+const _: () = assert!(size_of::<Line>() == LINE_BYTES);
+
 /// A filter in memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Filter {
     bits: BitsPerKey,
-    lines: Vec<[u64; LINE_WORDS]>,
+    lines: Vec<Line>,
 }
 
 impl Filter {
     /// The filter of the keys with these hashes.
     #[must_use]
     pub fn build(hashes: &[KeyHash], bits: BitsPerKey) -> Self {
-        let mut lines = vec![[0; LINE_WORDS]; lines_for(hashes.len(), bits)];
+        let mut lines = vec![Line::default(); lines_for(hashes.len(), bits)];
         for hash in hashes {
             let (line, probes) = hash.place(lines.len());
-            let line = &mut lines[line];
+            let line = &mut lines[line].0;
             for probe in 0..PROBES {
                 let (word, mask) = bit(probes, probe);
                 line[word] |= mask;
@@ -157,11 +165,20 @@ impl Filter {
     #[must_use]
     pub fn may_contain(&self, key: KeyHash) -> bool {
         let (line, probes) = key.place(self.lines.len());
-        let line = &self.lines[line];
-        (0..PROBES).all(|probe| {
+        let line = &self.lines[line].0;
+        // All probes, rather than those up to the first that fails: which one that is cannot be predicted.
+        let missing = (0..PROBES).fold(0, |missing, probe| {
             let (word, mask) = bit(probes, probe);
-            line[word] & mask != 0
-        })
+            missing | mask & !line[word]
+        });
+        missing == 0
+    }
+
+    /// Has the line fetched that [`may_contain`](Self::may_contain) of `key` looks at.
+    #[inline]
+    pub fn prefetch(&self, key: KeyHash) {
+        let (line, _) = key.place(self.lines.len());
+        prefetch(&self.lines[line]);
     }
 
     /// Bytes that the filter keeps in memory.
@@ -182,7 +199,7 @@ impl Filter {
         let lines = u16::try_from(self.lines.len()).expect("a filter is smaller than a segment");
         out[4..6].copy_from_slice(&lines.to_le_bytes());
         out[6..HEADER_BYTES].copy_from_slice(&self.bits.0.to_le_bytes());
-        let words = self.lines.iter().flatten();
+        let words = self.lines.iter().flat_map(|line| &line.0);
         for (out, word) in out[HEADER_BYTES..].chunks_exact_mut(8).zip(words) {
             out.copy_from_slice(&word.to_le_bytes());
         }
@@ -212,7 +229,7 @@ impl Filter {
             .as_chunks::<LINE_WORDS>()
             .0
             .iter()
-            .map(|line| line.map(u64::from_le_bytes))
+            .map(|line| Line(line.map(u64::from_le_bytes)))
             .collect();
         let bits = BitsPerKey(bits);
         Ok(Self { bits, lines })

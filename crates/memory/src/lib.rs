@@ -4,6 +4,7 @@
 //! owner does nothing: log windows, message rings and landing slots are made of it. Its access word says who may
 //! write. A [`WindowStore`] keeps such memory by name, in files ([`WindowFiles`]) or in this process
 //! ([`AnonymousWindows`]). A [`BellFile`] wakes the parked thread of another process.
+//! [`prefetch()`] fetches memory ahead of its use.
 //!
 //! Reading order: [`shared`], [`windows`], [`window_files`], [`bell`].
 //!
@@ -12,6 +13,7 @@
 pub mod bell;
 pub mod directory;
 pub mod error;
+pub mod prefetch;
 pub mod shared;
 #[cfg(test)]
 mod testing;
@@ -21,6 +23,7 @@ pub mod windows;
 pub use bell::{Bell, BellFile};
 pub use directory::{make_directory, own_directory};
 pub use error::MemoryError;
+pub use prefetch::{prefetch, prefetch_at};
 pub use shared::{BootId, Revoked, SharedMemory, Stamp};
 pub use window_files::{
     Fallback, Others, WindowFiles, WindowFilesOptions, WindowsSetAside, lock_windows,

@@ -172,11 +172,11 @@ impl SegmentReader {
         self.footer.node_bytes
     }
 
-    /// Whether no key outside of its first and last is asked for, and its filter may have it.
+    /// Whether `key` is among those from its first to its last.
     #[inline]
     #[must_use]
-    pub(crate) fn may_have(&self, key: &[u8], hash: KeyHash) -> bool {
-        key >= self.first_key() && key <= self.last_key() && self.may_contain(hash)
+    pub(crate) fn spans(&self, key: &[u8]) -> bool {
+        key >= self.first_key() && key <= self.last_key()
     }
 
     /// Refuses a segment of a tree, which has to be read through the tree.
@@ -217,6 +217,12 @@ impl SegmentReader {
     #[must_use]
     pub fn may_contain(&self, hash: KeyHash) -> bool {
         self.filter.may_contain(hash)
+    }
+
+    /// Has fetched what [`may_contain`](Self::may_contain) of `hash` looks at.
+    #[inline]
+    pub(crate) fn prefetch_filter(&self, hash: KeyHash) {
+        self.filter.prefetch(hash);
     }
 
     /// The leaf that holds `key` if any does, and its place. If none does, the lowest key above it is

@@ -26,6 +26,7 @@ use std::ptr::{self, NonNull};
 
 use argosy_base::Lsn;
 use argosy_device::Pages;
+use argosy_memory::prefetch_at;
 
 use super::allocated;
 use super::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -195,7 +196,7 @@ impl Arena {
     pub(super) fn prefetch(&self, address: Address) {
         let at = address.0 as usize * UNIT;
         let chunk = self.chunks[at >> self.chunk_shift].load(Ordering::Relaxed);
-        prefetch_line(chunk.wrapping_add(at & (self.chunk_bytes() - 1)));
+        prefetch_at(chunk.wrapping_add(at & (self.chunk_bytes() - 1)));
     }
 
     #[inline]
@@ -227,25 +228,6 @@ impl Drop for Arena {
                 allocated::remove(self.chunk_bytes());
             }
         }
-    }
-}
-
-/// Asks the processor to bring `it` near, all of it at once rather than each line when it is first used.
-#[inline]
-pub(super) fn prefetch<T>(it: &T) {
-    for at in (0..size_of::<T>()).step_by(64) {
-        prefetch_line(ptr::from_ref(it).cast::<u8>().wrapping_add(at));
-    }
-}
-
-#[inline]
-#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
-fn prefetch_line(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing and cannot fail, wherever it points.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
 }
 

@@ -12,9 +12,10 @@ use std::cmp::Ordering as Order;
 
 use argosy_base::Lsn;
 use argosy_base::range::head;
+use argosy_memory::prefetch;
 
 use super::allocated;
-use super::arena::{Address, Arena, AtomicAddress, prefetch};
+use super::arena::{Address, Arena, AtomicAddress};
 use super::sync::{AtomicU32, AtomicU64, INNER_WIDTH, LEAF_WIDTH, NODES_CHUNK, OnceLock, Ordering};
 
 /// No node.

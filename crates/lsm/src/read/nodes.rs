@@ -5,7 +5,6 @@
 //! index or parent (I2).
 
 use crate::cache::{CacheKey, Lookup, NodeCache};
-use crate::filter::KeyHash;
 use crate::level::tree::{self, Child, IndexNode, LeafHome, Parent, TreeSegments};
 use crate::level::{Leaf, ReadAt, SegmentReader};
 use crate::names::{LevelError, OwnedEntry, SegmentName};
@@ -37,19 +36,18 @@ pub(crate) fn missed(
     Ok(())
 }
 
-/// What `key`, whose hash is `hash`, is bound to in `segment`. The range of keys for which a version has the segment
-/// stand is the caller's to respect.
+/// What `key` is bound to in `segment`, whose filter the caller has asked. The range of keys for which a version has
+/// the segment stand is the caller's to respect, too.
 ///
 /// # Errors
 /// When a leaf cannot be read, or is not what the index says.
 pub(crate) fn get_in_segment(
     segment: &SegmentReader,
     key: &[u8],
-    hash: KeyHash,
     source: &(impl ReadAt + ?Sized),
     cache: Option<&NodeCache>,
 ) -> Result<Option<OwnedEntry>, LevelError> {
-    if !segment.may_have(key, hash) {
+    if !segment.spans(key) {
         return Ok(None);
     }
     segment.ensure_indexed()?;

@@ -15,6 +15,18 @@ use crate::names::{Form, LevelError, OwnedEntry, SegmentName, Tree};
 use crate::segments::fetch::{Fetch, Fetched};
 use crate::version::{LevelEntry, Run, RunTree};
 
+/// Runs whose filters are fetched at a time: as many as there mostly are.
+const ASKED_TOGETHER: usize = 16;
+
+/// A run that may have the key, and its segment that stands for it.
+#[derive(Clone, Copy)]
+struct Asked<'v> {
+    /// Its place among the runs.
+    index: usize,
+    run: &'v Run,
+    entry: &'v LevelEntry,
+}
+
 /// A key that is looked up.
 pub(super) struct Search<'k> {
     key: &'k [u8],
@@ -50,41 +62,69 @@ impl<'k> Search<'k> {
         reading: &Reading,
         fetch: Fetch<'_>,
     ) -> Result<Option<OwnedEntry>, EngineError> {
+        let hash = *self.hash.get_or_insert_with(|| KeyHash::of(self.key));
+        let mut runs = view.version.runs().enumerate().skip(self.run);
         let mut found = None;
-        for (index, (_, run)) in view.version.runs().enumerate().skip(self.run) {
-            let Some(entry) = run.find(self.key) else {
-                continue;
-            };
-            let hash = *self.hash.get_or_insert_with(|| KeyHash::of(self.key));
-            let segment = reader(entry, reading.region, &reading.cache, fetch)?;
-            if !segment.may_contain(hash) {
-                self.spared += 1;
-                // If what comes next is not in memory, the filter is not asked again.
-                self.run = index + 1;
-                continue;
-            }
-            found = match entry.segment.form {
-                Form::Leaves => in_tree(run, entry, self.key, reading, fetch)?,
-                _ => {
-                    let stored = &entry.stored;
-                    let source = Fetched { stored, fetch };
-                    get_in_segment(&segment, self.key, hash, &source, Some(&reading.cache))?
+        while found.is_none() {
+            let mut asked = [None; ASKED_TOGETHER];
+            let with_key = runs.by_ref().filter_map(|(index, (_, run))| {
+                let entry = run.find(self.key)?;
+                Some(Asked { index, run, entry })
+            });
+            for (asked, of_run) in asked.iter_mut().zip(with_key) {
+                if let Some(reader) = of_run.entry.stored.pinned_reader() {
+                    reader.prefetch_filter(hash);
                 }
-            };
-            if let Some(at) = found.as_mut().and_then(OwnedEntry::pointer_mut) {
-                *at = view.version.resolve(*at).ok_or_else(|| {
-                    let what = "a pointer leads to a place where the region has nothing";
-                    segment.name().corrupt(0, what)
-                })?;
+                *asked = Some(of_run);
             }
-            if found.is_some() {
+            if asked[0].is_none() {
                 break;
             }
-            self.misled += 1;
-            self.run = index + 1;
+            for asked in asked.into_iter().map_while(|asked| asked) {
+                found = self.look_in(asked, hash, reading, fetch)?;
+                if found.is_some() {
+                    break;
+                }
+                // If what comes next is not in memory, this one is not asked again.
+                self.run = asked.index + 1;
+            }
         }
         reading.filters.count(self.spared, self.misled);
-        Ok(found)
+        if let Some((entry, segment)) = &mut found
+            && let Some(at) = entry.pointer_mut()
+        {
+            *at = view.version.resolve(*at).ok_or_else(|| {
+                let what = "a pointer leads to a place where the region has nothing";
+                segment.corrupt(0, what)
+            })?;
+        }
+        Ok(found.map(|(entry, _)| entry))
+    }
+
+    /// The newest binding of the key in a run, and the segment that has it.
+    fn look_in(
+        &mut self,
+        asked: Asked<'_>,
+        hash: KeyHash,
+        reading: &Reading,
+        fetch: Fetch<'_>,
+    ) -> Result<Option<(OwnedEntry, SegmentName)>, EngineError> {
+        let Asked { run, entry, .. } = asked;
+        let segment = reader(entry, reading.region, &reading.cache, fetch)?;
+        if !segment.may_contain(hash) {
+            self.spared += 1;
+            return Ok(None);
+        }
+        let found = match entry.segment.form {
+            Form::Leaves => in_tree(run, entry, self.key, reading, fetch)?,
+            _ => {
+                let stored = &entry.stored;
+                let source = Fetched { stored, fetch };
+                get_in_segment(&segment, self.key, &source, Some(&reading.cache))?
+            }
+        };
+        self.misled += u64::from(found.is_none());
+        Ok(found.map(|found| (found, segment.name())))
     }
 }
 
