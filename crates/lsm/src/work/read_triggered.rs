@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use crate::version::Version;
 
 /// Bytes that are merged in the time of one look at a filter that is not in the processor's cache.
-const LOOK_BYTES: u64 = 64;
+const LOOK_BYTES: u64 = 32;
 /// Looks at filters in the time that a leaf takes which holds nothing of use. One that has to come from the
 /// device counts with its bytes, too.
 const LEAF_LOOKS: u64 = 8;
@@ -212,7 +212,7 @@ mod tests {
             "one run is as few as can be"
         );
         assert_eq!(reads.bytes, 0);
-        reads.rests(Some(40_000));
+        reads.rests(Some(20_000));
         assert!(!reads.note(1400, ends(4, 6), 3, 4));
         assert_eq!(reads.bytes, 400 * 2 / 4 * LOOK_BYTES);
         assert!(reads.note(2400, ends(4, 6), 3, 4), "they have spent enough");
