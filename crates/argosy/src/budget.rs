@@ -12,7 +12,7 @@
 //! answers     a 64th, within bounds: those that wait until what they tell of is committed
 //! buffers     three 128ths, within bounds: memory for segments and reads that is kept for the next; and what a
 //!             flush and a merge have in hand
-//! cache       what is left: leaves, values, indexes and filters
+//! cache       what is left: leaves, values, indexes and filters; and what clients and native clients do not take
 //! ```
 //!
 //! A limit with which the cache would come to less than `CACHE_BYTES_MIN` is refused, and the least
@@ -106,7 +106,8 @@ pub(crate) fn node_settings(
             Size(fixed.links as u64),
         ))
     })?;
-    engine.cache_bytes = memory.cache;
+    engine.cache_bytes = memory.cache + memory.lent();
+    engine.cache_lent = memory.lent();
     engine
         .validate()
         .map_err(|error| CommandFailure::Config(format!("storage: {error}")))?;

@@ -27,7 +27,7 @@ use crate::settings::Settings;
 impl argosy_engine::Settings for Settings {
     fn start(&self) -> Arc<dyn Engine> {
         Arc::new(Started {
-            cache: Arc::new(NodeCache::new(self.cache_bytes)),
+            cache: Arc::new(NodeCache::with_lent(self.cache_bytes, self.cache_lent)),
             logs: self.layout.logs(),
             settings: self.clone(),
         })

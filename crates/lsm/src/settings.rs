@@ -135,6 +135,8 @@ pub struct Settings {
     pub space: SpaceSettings,
     /// Bytes of the cache of nodes and records.
     pub cache_bytes: usize,
+    /// Bytes of these that others lend: they may be charged to it at any time.
+    pub cache_lent: usize,
     /// Opening goes on where windows that a killed process left are damaged in front of records that they
     /// hold: the history then ends where they are damaged. Only regions without other members ask.
     pub accept_loss: bool,
@@ -155,6 +157,7 @@ impl Default for Settings {
             values: ValueSettings::default(),
             space: SpaceSettings::default(),
             cache_bytes: 64 << 20,
+            cache_lent: 0,
             accept_loss: false,
             check_frees: cfg!(debug_assertions),
             mutants: Mutants::default(),

@@ -316,6 +316,7 @@ fn start_resp(
     let threads = Threads {
         count,
         tasks: node.tasks().cloned(),
+        lent: Some(Arc::clone(node.lent_by_clients())),
         ..Threads::default()
     };
     let service: Arc<dyn Service> = Arc::clone(node) as Arc<dyn Service>;
@@ -353,7 +354,8 @@ fn start_native(
     }
     let routes = native::Routes::new(settings.server, &node.map(), |id| place.socket(id));
     let socket = place.socket(settings.server);
-    let front = Arc::new(native::Front::new(settings, routes, &socket));
+    let front = native::Front::new(settings, routes, &socket);
+    let front = Arc::new(front.lending(Arc::clone(node.lent_by_native())));
     let service: Arc<dyn Service> = Arc::clone(node) as Arc<dyn Service>;
     let listener = native::NativeListener::start(&native::Start {
         socket: &socket,

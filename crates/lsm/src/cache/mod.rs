@@ -48,11 +48,13 @@ const SHARD_BYTES_MIN: usize = 4 << 20;
 const OVERHEAD_BYTES: usize = 128;
 /// What is in front of shared bytes: two counters.
 pub(crate) const COUNTERS_BYTES: usize = 16;
-/// The budget is divided between pins and entries in parts of this size: few enough that the line
-/// is seldom moved.
-const PARTS: usize = 16;
-/// Most parts that pins may take: entries keep the others.
-const PINNED_PARTS_MAX: usize = 12;
+/// The budget is divided between pins and entries in so many parts: few enough that the line is seldom moved, and
+/// large enough for several entries.
+const PARTS_MIN: usize = 16;
+/// A large budget is divided in so many, so that little is lost where one is taken in part.
+const PARTS_MAX: usize = 64;
+/// Budgets from which on there are so many parts.
+const LARGE_BYTES: usize = 64 << 20;
 
 /// Pages of medium segments of which it is remembered that a value was read: two kilobytes.
 const PAGES_REMEMBERED: usize = 256;
@@ -192,9 +194,7 @@ impl Counts {
 /// A cache of leaves, readers and values within a budget. Cheap to share: `Arc<NodeCache>`.
 pub struct NodeCache {
     entries: Entries<CacheKey, Cached, Bytes, FixedState, DefaultLifecycle<CacheKey, Cached>>,
-    budget: usize,
-    /// Bytes of a part of the budget.
-    part: usize,
+    budget: Budget,
     pins: Mutex<Pins>,
     pins_refused: AtomicU64,
     flushed: FlushedQueue,
@@ -204,6 +204,31 @@ pub struct NodeCache {
     indexes: Counts,
     readers: Counts,
     values: Counts,
+}
+
+/// What the cache may take, and how that is divided.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    /// Bytes of all of it.
+    bytes: usize,
+    /// Bytes of it that others lend.
+    lent: usize,
+    /// Bytes of a part.
+    part: usize,
+    /// How many parts there are.
+    parts: usize,
+}
+
+impl Budget {
+    /// Most bytes that pins may take: three quarters of what is not lent. Entries keep the rest.
+    const fn pinned_max(&self) -> usize {
+        self.bytes.saturating_sub(self.lent) / 4 * 3
+    }
+
+    /// Most parts that are kept for pins and charges: all but a sixteenth.
+    const fn parts_max(&self) -> usize {
+        self.parts - self.parts / PARTS_MIN
+    }
 }
 
 /// What pins take.
@@ -246,10 +271,21 @@ impl NodeCache {
     /// A cache that keeps at most `budget` bytes. With less than a leaf's size it keeps nothing.
     #[must_use]
     pub fn new(budget: usize) -> Self {
+        Self::with_lent(budget, 0)
+    }
+
+    /// The same, where `lent` bytes of the budget may be charged at any time: pins, which never leave, take none of
+    /// those.
+    #[must_use]
+    pub(crate) fn with_lent(budget: usize, lent: usize) -> Self {
         let shards = (budget / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         // Rounded down to a power of two: the parts' budgets then add up to the whole.
         let shards = 1 << shards.ilog2();
-        let part = budget / PARTS / shards * shards;
+        let parts = match budget >= LARGE_BYTES {
+            true => PARTS_MAX,
+            false => PARTS_MIN,
+        };
+        let part = budget / parts / shards * shards;
         let options = OptionsBuilder::new()
             .shards(shards)
             .estimated_items_capacity((budget / ENTRY_BYTES_TYPICAL).max(1))
@@ -258,8 +294,12 @@ impl NodeCache {
             .expect("both capacities are set");
         Self {
             entries: Entries::with_options(options, Bytes, FixedState, DefaultLifecycle::default()),
-            budget,
-            part,
+            budget: Budget {
+                bytes: budget,
+                lent,
+                part,
+                parts,
+            },
             pins: Mutex::default(),
             pins_refused: AtomicU64::new(0),
             flushed: FlushedQueue::default(),
@@ -333,7 +373,10 @@ impl NodeCache {
 
     /// Whether entries leave room for `bytes` bytes of all else that a build or a flush puts in.
     pub(crate) fn has_room_beside_entries(&self, bytes: usize) -> bool {
-        let room = self.entries.capacity().saturating_sub(self.part as u64);
+        let room = self
+            .entries
+            .capacity()
+            .saturating_sub(self.budget.part as u64);
         self.entries.weight() + bytes as u64 <= room
     }
 
@@ -346,7 +389,7 @@ impl NodeCache {
     fn keep(&self, key: CacheKey, entry: Cached) {
         let bytes = Bytes.weight(&key, &entry);
         self.entries.insert(key, entry);
-        if self.flushed.comes_in(bytes, self.part / 4) {
+        if self.flushed.comes_in(bytes, self.budget.part / 4) {
             self.clear_room();
         }
     }
@@ -414,7 +457,9 @@ impl NodeCache {
         let bytes = bytes + OVERHEAD_BYTES;
         let mut pins = self.pins();
         let wanted = pins.bytes + pins.charged + bytes;
-        if wanted > self.part * PINNED_PARTS_MAX {
+        if pins.bytes + pins.charged.saturating_sub(self.budget.lent) + bytes
+            > self.budget.pinned_max()
+        {
             // Relaxed: a counter for people.
             self.pins_refused.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -445,10 +490,12 @@ impl NodeCache {
     /// Moves the line between entries and all else for pins and charges of `wanted` bytes. One part is left
     /// to them before the line is moved back, so that it does not go to and fro with every segment.
     fn divide(&self, pins: &mut Pins, wanted: usize) {
-        let parts = wanted.div_ceil(self.part.max(1)).min(PARTS - 1);
+        let parts = wanted
+            .div_ceil(self.budget.part.max(1))
+            .min(self.budget.parts_max());
         if parts > pins.parts || parts + 1 < pins.parts {
             pins.parts = parts;
-            let left = (PARTS - parts) * self.part;
+            let left = (self.budget.parts - parts) * self.budget.part;
             self.entries.set_capacity(left as u64);
         }
     }
@@ -476,7 +523,7 @@ impl NodeCache {
             flushed_bytes: self.flushed.bytes() as u64,
             pinned_bytes: pinned as u64,
             charged_bytes: charged as u64,
-            budget: self.budget as u64,
+            budget: self.budget.bytes as u64,
         }
     }
 }
@@ -496,7 +543,7 @@ impl Cache for NodeCache {
     }
 
     fn gives_at_most(&self) -> usize {
-        self.part * (PARTS - 1)
+        self.budget.part * self.budget.parts_max()
     }
 
     fn stats(&self) -> CacheStats {

@@ -185,7 +185,7 @@ fn pins_are_taken_off_the_budget() {
     let freed = cache.stats();
     assert_eq!(freed.pinned_bytes, 0);
     assert!(freed.bytes > budget as u64 * 8 / 10, "{freed:?}");
-    assert!(NodeCache::new(0).budget == 0 && Arc::new(NodeCache::new(0)).pin(1).is_none());
+    assert!(NodeCache::new(0).budget.bytes == 0 && Arc::new(NodeCache::new(0)).pin(1).is_none());
 }
 
 #[test]

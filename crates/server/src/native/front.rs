@@ -11,6 +11,7 @@ use std::time::Duration;
 use argosy_base::range::Starts;
 use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId, info};
 use argosy_coordinator::ClusterMap;
+use argosy_engine::Lent;
 use argosy_engine::long::Versions;
 use argosy_wire::native::{MapRegion, MapServer, RegionMap, Request};
 
@@ -213,6 +214,13 @@ impl Front {
             tasks: OnceLock::new(),
             meter: tally::meter(),
         }
+    }
+
+    /// The same: while clients do not take their memory, the cache has it from `lent`.
+    #[must_use]
+    pub(crate) fn lending(self, lent: Arc<Lent>) -> Self {
+        let shares = Shares::lending(lent);
+        Self { shares, ..self }
     }
 
     /// Clients that are connected.

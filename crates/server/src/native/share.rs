@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use argosy_engine::Lent;
 use argosy_wire::native::Shape;
 
 use super::front::{Front, Settings};
@@ -37,6 +38,8 @@ pub(super) struct Shares {
     usual_bytes: AtomicUsize,
     large_bytes: AtomicUsize,
     room_wanted: AtomicBool,
+    /// Where the cache has what they do not take, if it has.
+    lent: Option<Arc<Lent>>,
 }
 
 /// A client's part of the bounds; gives it back when dropped.
@@ -57,6 +60,21 @@ pub(super) const fn is_large(shape: Shape) -> bool {
 }
 
 impl Shares {
+    /// Those of no clients: the cache has their memory from `lent`.
+    pub(super) fn lending(lent: Arc<Lent>) -> Self {
+        Self {
+            lent: Some(lent),
+            ..Self::default()
+        }
+    }
+
+    /// Has the cache follow, after what clients have has changed.
+    fn follow(&self) {
+        if let Some(lent) = &self.lent {
+            lent.follow(|| self.bytes());
+        }
+    }
+
     /// Clients.
     pub(super) fn clients(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
@@ -137,6 +155,7 @@ pub(super) fn admit(front: &Arc<Front>, wished: Shape) -> Result<(Share, Shape),
     let bytes = shape.bytes();
     shares.clients.fetch_add(1, Ordering::Relaxed);
     shares.of(bytes).fetch_add(bytes, Ordering::Relaxed);
+    shares.follow();
     let front = Arc::clone(front);
     Ok((Share { front, bytes }, shape))
 }
@@ -148,6 +167,7 @@ impl Drop for Share {
         shares
             .of(self.bytes)
             .fetch_sub(self.bytes, Ordering::Relaxed);
+        shares.follow();
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use argosy_base::{Instant, ServerId};
 use argosy_device::buffer;
 use argosy_engine::stats::CacheStats;
-use argosy_engine::{Cache, Charge, Engine, Excess, LogSpec};
+use argosy_engine::{Cache, Charge, Engine, Excess, Lent, LogSpec};
 use argosy_memory::shared::CONTROL_BYTES;
 
 use super::awake::{Awake, Permits};
@@ -43,7 +43,8 @@ pub struct MemoryParts {
     pub answers: usize,
     /// Memory for whole segments, in use or kept for the next.
     pub buffers: usize,
-    /// Leaves, values, indexes and filters; and what regions consist of, to which these give way.
+    /// Leaves, values, indexes and filters; and what regions consist of, to which these give way. While clients do not
+    /// take their parts, the cache has those, too.
     pub cache: usize,
     /// Regions, of those that the server is primary of, whose windows have memory at one time; 0: any number.
     pub awake: usize,
@@ -75,6 +76,12 @@ impl MemoryParts {
 }
 
 impl MemoryParts {
+    /// Bytes of the parts that the cache has while nobody takes them, beside its own.
+    #[must_use]
+    pub const fn lent(&self) -> usize {
+        self.clients + self.native
+    }
+
     /// All parts but those that the server shares with other processes, or that outlive it.
     #[must_use]
     pub const fn unshared(&self) -> usize {
@@ -110,6 +117,19 @@ pub(super) struct Memory {
     permits: Arc<Permits>,
     /// What windows take beyond their share.
     windows: Charge,
+    lent: LentParts,
+}
+
+/// What the cache has while clients do not take it.
+struct LentParts {
+    clients: Arc<Lent>,
+    native: Arc<Lent>,
+}
+
+impl LentParts {
+    fn bytes(&self) -> usize {
+        self.clients.bytes() + self.native.bytes()
+    }
 }
 
 impl Memory {
@@ -123,7 +143,13 @@ impl Memory {
         let kept = settings.mutants.keep_permit();
         let cache = engine.cache();
         let cache_of_windows = Arc::clone(&cache);
+        let lent = |share| Arc::new(Lent::new(Arc::clone(&cache), share));
+        let lent = LentParts {
+            clients: lent(parts.clients),
+            native: lent(parts.native),
+        };
         Self {
+            lent,
             own: own_bytes(resident, &*engine),
             excess: Excess::new(Arc::clone(&cache), parts.unshared()),
             engine,
@@ -139,6 +165,21 @@ impl Memory {
     /// What opens and keeps this server's copies.
     pub(super) fn engine(&self) -> &dyn Engine {
         &*self.engine
+    }
+
+    /// The part of Redis clients, as far as they do not take it.
+    pub(super) const fn lent_by_clients(&self) -> &Arc<Lent> {
+        &self.lent.clients
+    }
+
+    /// The part of native clients, as far as they do not take it.
+    pub(super) const fn lent_by_native(&self) -> &Arc<Lent> {
+        &self.lent.native
+    }
+
+    /// Bytes that the cache may take now, but for what it gives way to.
+    pub(super) fn cache_max(&self, parts: &MemoryParts) -> usize {
+        parts.cache + self.lent.bytes()
     }
 
     /// Which regions' windows have memory.
@@ -192,7 +233,9 @@ impl Memory {
             }
             self.collect(world);
             if let Some(resident) = (world.resident)() {
-                self.excess.look(resident);
+                // What the part of native clients lends is not shared, as that part otherwise is.
+                let lent = self.lent.native.bytes() as u64;
+                self.excess.look(resident.saturating_sub(lent));
             }
         }
     }
@@ -246,7 +289,7 @@ impl Memory {
             ("memory_native_max", parts.native as u64),
             ("memory_answers_max", parts.answers as u64),
             ("memory_buffers_max", parts.buffers as u64),
-            ("memory_cache_max", parts.cache as u64),
+            ("memory_cache_max", self.cache_max(parts) as u64),
         ];
         fields.extend([
             ("memory_program", self.own),
@@ -261,6 +304,7 @@ impl Memory {
             ("memory_cache_pinned", cache.pinned_bytes),
             ("memory_cache_versions", self.engine().memory().versions),
             ("memory_cache_pins_refused", cache.pins_refused),
+            ("memory_cache_lent", self.lent.bytes() as u64),
             ("memory_cache_given", self.excess.charged() as u64),
             ("awake_regions_max", parts.awake as u64),
             ("awake_regions", taken.awake as u64),

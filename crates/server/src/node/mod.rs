@@ -98,9 +98,9 @@ use std::time::Duration;
 use argosy_base::{Clock, RegionId, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::Store;
-use argosy_engine::Settings;
 use argosy_engine::long::SweepPace;
 use argosy_engine::scrub::Pace as ScrubPace;
+use argosy_engine::{Lent, Settings};
 use argosy_fabric::Fabric;
 use argosy_memory::{MemoryError, WindowStore};
 
@@ -299,6 +299,16 @@ impl Node {
             }
         }
         durable
+    }
+
+    /// The part of the memory of Redis clients that the cache has while they do not take it.
+    pub(crate) fn lent_by_clients(&self) -> &Arc<Lent> {
+        self.memory.lent_by_clients()
+    }
+
+    /// The same of native clients.
+    pub(crate) fn lent_by_native(&self) -> &Arc<Lent> {
+        self.memory.lent_by_native()
     }
 
     /// From now on tells of `front` in `INFO`.

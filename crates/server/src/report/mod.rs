@@ -60,7 +60,7 @@ impl Reporter {
             status.traffic.native = Some(native_status(front));
         }
         // Relaxed: a number for people.
-        let clients = self.resp.memory_bytes.load(Ordering::Relaxed) as u64;
+        let clients = self.resp.held_bytes() as u64;
         for part in &mut status.resources.memory.components {
             if part.component == gather::CLIENTS {
                 part.bytes = clients;

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant, ServerId};
+use argosy_engine::Lent;
 use argosy_engine::long::Versions;
 use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 
@@ -193,8 +195,8 @@ pub struct FrontEnd {
     pub started: Instant,
     /// Connections that take up room.
     pub open: AtomicUsize,
-    /// Bytes of input and output that connections hold.
-    pub memory_bytes: AtomicUsize,
+    /// What connections hold.
+    pub(super) held: Held,
     /// Connections ended so far because all together held too much.
     pub evicted: AtomicU64,
     /// Connections accepted so far.
@@ -211,6 +213,41 @@ pub struct FrontEnd {
     clients: Mutex<BTreeMap<u64, Client>>,
 }
 
+/// Input and output that connections hold, and from where they have the memory.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Bytes. Relaxed: each thread adds and takes off its own, and the sum is a bound that may be passed by what the
+    /// threads do at the same time.
+    bytes: AtomicUsize,
+    /// Where the cache has what they do not take, if it has.
+    lent: Option<Arc<Lent>>,
+    /// Bytes that threads take, beside what connections hold.
+    fixed: usize,
+}
+
+impl Held {
+    /// A connection that held `before` bytes holds `after`.
+    pub(super) fn change(&self, before: usize, after: usize) {
+        if after > before {
+            self.bytes.fetch_add(after - before, Ordering::Relaxed);
+        } else if after < before {
+            self.bytes.fetch_sub(before - after, Ordering::Relaxed);
+        }
+        self.follow();
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Has the cache follow.
+    fn follow(&self) {
+        if let Some(lent) = &self.lent {
+            lent.follow(|| self.fixed + self.bytes());
+        }
+    }
+}
+
 impl FrontEnd {
     /// A front end without connections.
     #[must_use]
@@ -223,7 +260,7 @@ impl FrontEnd {
             settings,
             started: now,
             open: AtomicUsize::new(0),
-            memory_bytes: AtomicUsize::new(0),
+            held: Held::default(),
             evicted: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -234,18 +271,35 @@ impl FrontEnd {
         }
     }
 
+    /// The same: while connections do not take their memory, and its threads theirs, which is `fixed` bytes, the cache
+    /// has it from `lent`.
+    #[must_use]
+    pub(super) fn lending(mut self, lent: Option<Arc<Lent>>, fixed: usize) -> Self {
+        self.held = Held {
+            bytes: self.held.bytes,
+            lent,
+            fixed,
+        };
+        self.held.follow();
+        self
+    }
+
+    /// Bytes of input and output that connections hold.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held.bytes()
+    }
+
     /// Whether large connections have to wait for each other.
     #[inline]
     pub(super) fn is_pressed(&self) -> bool {
-        // Relaxed: see `memory_bytes`' writers; a round more or less is no harm.
-        self.memory_bytes.load(Ordering::Relaxed) > self.settings.memory_bytes_slow
+        self.held_bytes() > self.settings.memory_bytes_slow
     }
 
     /// Whether all connections together hold more than they may.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
-        // Relaxed: as above.
-        self.memory_bytes.load(Ordering::Relaxed) > self.settings.memory_bytes_max
+        self.held_bytes() > self.settings.memory_bytes_max
     }
 
     /// The server's cursors.

@@ -166,7 +166,7 @@ fn clients(turn: &Turn<'_>) -> Fields {
 fn memory(turn: &Turn<'_>) -> Fields {
     let front = turn.context.front;
     // Relaxed: a number for people.
-    let clients = front.memory_bytes.load(Ordering::Relaxed);
+    let clients = front.held_bytes();
     vec![
         field("maxmemory", 0),
         field("maxmemory_policy", "noeviction"),

@@ -17,9 +17,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use argosy_base::Clock;
+use argosy_engine::Lent;
 
 use super::front::{FrontEnd, Settings};
-use super::worker::{Arrival, Worker};
+use super::worker::{Arrival, THREAD_BYTES, Worker};
 use crate::mailbox::Mailbox;
 use crate::service::Service;
 use crate::tasks::Tasks;
@@ -31,6 +32,8 @@ pub struct Threads {
     pub count: NonZeroUsize,
     /// Where what needs the device goes; `None`: the threads wait for the device themselves.
     pub tasks: Option<Arc<Tasks>>,
+    /// From where the cache has the memory of clients while they do not take it, if it has.
+    pub lent: Option<Arc<Lent>>,
     /// When stopping, how long requests that were received and replies that are not written may
     /// take before connections are closed over them.
     pub drain: Duration,
@@ -41,6 +44,7 @@ impl Default for Threads {
         Self {
             count: NonZeroUsize::MIN,
             tasks: None,
+            lent: None,
             drain: Duration::from_secs(2),
         }
     }
@@ -74,7 +78,9 @@ impl Listener {
             port: address.port(),
             ..settings
         };
-        let front = Arc::new(FrontEnd::new(settings, clock.now()));
+        let fixed = threads.count.get() * THREAD_BYTES;
+        let front = FrontEnd::new(settings, clock.now()).lending(threads.lent.clone(), fixed);
+        let front = Arc::new(front);
         let mailboxes = (0..threads.count.get())
             .map(|_| Mailbox::new().map(Arc::new))
             .collect::<io::Result<Vec<_>>>()?;

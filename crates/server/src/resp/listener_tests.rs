@@ -303,11 +303,7 @@ fn the_client_that_holds_most_is_ended_when_all_hold_too_much() {
     };
     let served = serve(1, settings);
     let front = Arc::clone(served.listener.front());
-    let held = || {
-        front
-            .memory_bytes
-            .load(std::sync::atomic::Ordering::Relaxed)
-    };
+    let held = || front.held_bytes();
     let half = |bytes: usize| {
         let value = "v".repeat(bytes);
         format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}")
@@ -357,8 +353,7 @@ fn clients_wait_for_each_other_when_they_hold_much() {
                     let mut highest = 0;
                     for _ in 0..3 {
                         exchange(&mut client, &request, "+OK\r\n");
-                        let held = &front.memory_bytes;
-                        highest = highest.max(held.load(std::sync::atomic::Ordering::Relaxed));
+                        highest = highest.max(front.held_bytes());
                     }
                     highest
                 })
@@ -369,12 +364,7 @@ fn clients_wait_for_each_other_when_they_hold_much() {
     });
     assert_eq!(front.evicted.load(std::sync::atomic::Ordering::Relaxed), 0);
     assert!(highest <= 8 << 20, "{highest}");
-    until(|| {
-        front
-            .memory_bytes
-            .load(std::sync::atomic::Ordering::Relaxed)
-            == 0
-    });
+    until(|| front.held_bytes() == 0);
 }
 
 /// A client that sends half a request, and no more, does not hold up the others for long.

@@ -243,11 +243,9 @@ impl Slots {
             && connection.stream.is_none()
             && connection.session.in_flight() == 0
         {
-            // Relaxed: sums that nothing else depends on.
-            front
-                .memory_bytes
-                .fetch_sub(connection.held, Ordering::Relaxed);
+            front.held.change(connection.held, 0);
             self.held -= connection.held;
+            // Relaxed: a sum that nothing else depends on.
             front.open.fetch_sub(1, Ordering::Relaxed);
             self.slots[slot] = None;
             self.free.push(slot);
@@ -261,14 +259,7 @@ impl Slots {
         };
         let (input, output) = connection.session.memory_bytes();
         let before = std::mem::replace(&mut connection.held, input + output);
-        let total = &front.memory_bytes;
-        // Relaxed: each thread adds and takes off its own, and the sum is a bound that may be passed
-        // by what the threads do at the same time.
-        if connection.held > before {
-            total.fetch_add(connection.held - before, Ordering::Relaxed);
-        } else if connection.held < before {
-            total.fetch_sub(before - connection.held, Ordering::Relaxed);
-        }
+        front.held.change(before, connection.held);
         self.held = self.held - before + (input + output);
     }
 

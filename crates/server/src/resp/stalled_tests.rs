@@ -67,8 +67,7 @@ impl Scene {
     }
 
     fn held(&self) -> usize {
-        let held = &self.front().memory_bytes;
-        held.load(std::sync::atomic::Ordering::Relaxed)
+        self.front().held_bytes()
     }
 
     /// Whoever asks for little is served, without anything that has to happen before.
