@@ -790,3 +790,64 @@ fn what_a_lost_member_was_asked_for_is_forgotten() {
     copy.source_lost(ServerId(1));
     assert_eq!(copy.fetching().asked(), [(ServerId(2), 0)]);
 }
+
+/// What a copy that is put aside had asked for is nothing to the one that takes its place.
+#[test]
+fn what_a_copy_had_asked_for_is_not_taken_by_the_one_in_its_place() {
+    let pair = pair();
+    let node = &pair.nodes[1];
+    let region = node.region(BROKEN).expect("a member");
+    let member = region.view().primary;
+    let slot = node.link(member).take_fetch_slot();
+    let slot = slot.expect("nothing is being fetched");
+    let away = Driver::AtDevice("its copy is begun anew");
+    let Driver::Backup(mut copy) = std::mem::replace(&mut *region.driver(), away) else {
+        panic!("it is a backup");
+    };
+    let part = argosy_base::SegmentPart {
+        number: SegmentNumber(9),
+        from: 0,
+        to: 4096,
+    };
+    *copy.fetching() = Fetching::planted(&[(member, slot)], part, true);
+    let context = node.context();
+    let anew = copy.into_unusable().begin_anew(BROKEN, &context);
+    let mut anew = anew.expect("there is room");
+    assert_eq!(anew.fetching().asked(), [(member, slot)]);
+    // One that is wanted resets the link where it fails.
+    let fetched = Message::Fetched {
+        slot,
+        status: FetchStatus::Failed,
+        len: 0,
+        checksum: 0,
+    };
+    anew.handle(member, &fetched, &context);
+    assert!(anew.fetching().asked().is_empty());
+    assert_eq!(node.link(member).take_fetch_slot(), Some(slot));
+}
+
+/// An answer that is of no use any more is not waited for, however late it comes.
+#[test]
+fn an_adoption_does_not_wait_for_what_is_of_no_use() {
+    let mut pair = pair();
+    pair.begun_anew(0);
+    {
+        let region = pair.nodes[0].region(BROKEN).expect("a member");
+        let mut driver = region.driver();
+        let Driver::Primary(driver) = &mut *driver else {
+            panic!("it is the primary");
+        };
+        let Stage::Opening(copy) = &mut driver.stage else {
+            panic!("it is being filled");
+        };
+        let part = argosy_base::SegmentPart {
+            number: SegmentNumber(9),
+            from: 0,
+            to: 4096,
+        };
+        assert!(copy.fetching().asked().is_empty(), "it has just begun");
+        *copy.fetching() = Fetching::planted(&[(ServerId(2), 0)], part, false);
+    }
+    pair.filled_anew(0);
+    pair.is_whole();
+}

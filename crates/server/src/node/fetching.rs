@@ -91,17 +91,16 @@ impl Fetching {
         self.asked.retain(|(from, _), _| *from != member);
     }
 
-    /// What was asked for, and nothing that waits: what a copy leaves that asks for nothing more.
-    pub(super) fn left(self) -> Self {
-        Self {
-            waiting: VecDeque::new(),
-            ..self
-        }
+    /// What a copy leaves that asks for nothing more: what was asked for, which is of no use to the next one.
+    pub(super) fn left(mut self) -> Self {
+        self.unwant();
+        self
     }
 
-    /// Parts that are being fetched, or are to be.
+    /// Parts that are being fetched, or are to be; none of those that are of no use any more.
     pub(super) fn parts(&self) -> usize {
-        self.asked.len() + self.waiting.len()
+        let wanted = self.asked.values().filter(|fetch| fetch.wanted);
+        wanted.count() + self.waiting.len()
     }
 
     /// Whether there is something still to ask for.
