@@ -21,12 +21,13 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use argosy_engine::Reach;
 use argosy_wire::api::{Plan, Scratch};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::service::{Begun, KeyList, ReplySink, ReplyTo, Request, Service};
 
@@ -229,12 +230,12 @@ impl Tasks {
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // A panic aborts the process; in tests the queue is consistent after every line.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// A number for a thread that waits for room, and is nudged when there is some.
     pub(crate) fn join(&self, thread: Arc<dyn ReplySink>) -> usize {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock();
         threads.push(thread);
         threads.len() - 1
     }
@@ -396,8 +397,7 @@ impl Tasks {
             let mut queue = self.lock();
             while queue.tasks.is_empty() && !queue.closed {
                 queue.idle += 1;
-                let woken = self.bell.wait(queue);
-                queue = woken.unwrap_or_else(PoisonError::into_inner);
+                self.bell.wait(&mut queue);
                 queue.idle -= 1;
             }
             if queue.closed {
@@ -463,7 +463,7 @@ impl Tasks {
 
     /// Has the threads that wait look at their clients again.
     fn nudge(&self) {
-        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = self.threads.lock();
         threads.iter().for_each(|thread| thread.nudge());
     }
 

@@ -5,8 +5,8 @@
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use argosy_base::{Clock, Epoch, KeyRange, Outcome, RegionId, ServerId, info};
@@ -24,32 +24,18 @@ use argosy_server::service::{
 };
 use argosy_server::tasks::{Tasks, Workers};
 use argosy_wire::native::VERSION;
+use parking_lot::{Condvar, Mutex};
+use tempfile::TempDir;
 
-/// A directory that goes away.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Longer than the address of a socket may be.
-        let name = format!(
-            "argosy-native-{}-{number}-{}",
-            std::process::id(),
-            "x".repeat(90)
-        );
-        let dir = std::env::temp_dir().join(name);
-        for server in 0..2 {
-            std::fs::create_dir_all(dir.join(format!("server-{server}"))).unwrap();
-        }
-        Self(dir)
+/// A directory that goes away, with one for each server.
+fn temp() -> TempDir {
+    // Longer than the address of a socket may be.
+    let name = format!("argosy-native-{}-", "x".repeat(90));
+    let dir = tempfile::Builder::new().prefix(&name).tempdir().unwrap();
+    for server in 0..2 {
+        std::fs::create_dir(dir.path().join(format!("server-{server}"))).unwrap();
     }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    dir
 }
 
 /// Two servers; keys from "m" on are the second's.
@@ -150,10 +136,10 @@ fn serve(
     (front, listener, socket)
 }
 
-fn both(dir: &Dir) -> [Running; 2] {
+fn both(dir: &TempDir) -> [Running; 2] {
     [0, 1].map(|id| {
         start(
-            &dir.0,
+            dir.path(),
             id,
             &map([0, 1]),
             &Arc::new(Fake::new()),
@@ -175,7 +161,7 @@ fn until(what: impl Fn() -> bool) {
 
 #[test]
 fn everything_that_can_be_asked_is_answered() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     assert_eq!(client.get(b"argo").unwrap(), None);
@@ -238,7 +224,7 @@ fn everything_that_can_be_asked_is_answered() {
 
 #[test]
 fn the_longest_key_value_and_batch_fit() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[1]);
     let (key, value) = (vec![b'a'; 4096], vec![3; 1 << 20]);
@@ -265,7 +251,7 @@ fn the_longest_key_value_and_batch_fit() {
 
 #[test]
 fn keys_that_no_user_has_are_refused_among_many() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     client.put(b"argo", b"sails").unwrap();
@@ -277,7 +263,7 @@ fn keys_that_no_user_has_are_refused_among_many() {
 
 #[test]
 fn many_are_in_flight_and_answered_in_any_order() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     servers[0].fake.set_late(true);
@@ -326,7 +312,7 @@ fn many_are_in_flight_and_answered_in_any_order() {
 
 #[test]
 fn a_client_that_reads_nothing_is_bounded_and_harms_nobody() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let slow = client_of(&servers[0]).with_deadline(Duration::from_millis(100));
     let other = client_of(&servers[0]);
@@ -359,7 +345,7 @@ fn a_client_that_reads_nothing_is_bounded_and_harms_nobody() {
 
 #[test]
 fn requests_keep_their_order_across_both_channels_to_a_server() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let quick = client.with_deadline(Duration::from_millis(50));
@@ -410,7 +396,7 @@ fn requests_keep_their_order_across_both_channels_to_a_server() {
 
 #[test]
 fn a_client_that_goes_gives_its_memory_back() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     client.put(b"argo", &vec![1; 900_000]).unwrap();
@@ -427,7 +413,7 @@ fn a_client_that_goes_gives_its_memory_back() {
 
 #[test]
 fn there_is_a_bound_on_memory_that_is_told() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let mut clients: Vec<Client> = Vec::new();
     let refused = loop {
@@ -450,7 +436,7 @@ fn there_is_a_bound_on_memory_that_is_told() {
 
 #[test]
 fn whoever_talks_nonsense_is_sent_away_and_nobody_else() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let meet = || {
@@ -497,13 +483,13 @@ fn whoever_talks_nonsense_is_sent_away_and_nobody_else() {
 
 #[test]
 fn a_map_that_is_old_is_replaced() {
-    let dir = Dir::new();
+    let dir = temp();
     let fakes = [Arc::new(Fake::new()), Arc::new(Fake::new())];
-    let mut old = start(&dir.0, 0, &map([0, 0]), &fakes[0], 1);
+    let mut old = start(dir.path(), 0, &map([0, 0]), &fakes[0], 1);
     let client = client_of(&old);
     client.put(b"zeus", b"on the first").unwrap();
     drop(old.listener.take());
-    let servers = [0, 1].map(|id| start(&dir.0, id, &map([0, 1]), &fakes[id as usize], 1));
+    let servers = [0, 1].map(|id| start(dir.path(), id, &map([0, 1]), &fakes[id as usize], 1));
     client.put(b"zeus", b"on the second").unwrap();
     assert_eq!(client.get(b"zeus").unwrap().unwrap(), b"on the second");
     assert_eq!(servers[1].front.clients(), 1);
@@ -512,9 +498,9 @@ fn a_map_that_is_old_is_replaced() {
 
 #[test]
 fn a_server_that_restarts_leaves_writes_unknown_and_is_found_again() {
-    let dir = Dir::new();
+    let dir = temp();
     let fake = Arc::new(Fake::new());
-    let mut server = start(&dir.0, 0, &map([0, 0]), &fake, 1);
+    let mut server = start(dir.path(), 0, &map([0, 0]), &fake, 1);
     let client = client_of(&server);
     client.put(b"argo", b"sails").unwrap();
     fake.set_late(true);
@@ -542,7 +528,7 @@ fn a_server_that_restarts_leaves_writes_unknown_and_is_found_again() {
         let waiting = waiting.spawn_scoped(scope, || {
             client.wait(read, &mut value).map(|answer| (answer, value))
         });
-        let server = start(&dir.0, 0, &map([0, 0]), &fake, 1);
+        let server = start(dir.path(), 0, &map([0, 0]), &fake, 1);
         let (answer, value) = waiting.unwrap().join().unwrap().unwrap();
         assert_eq!((answer, value), (Completion::Value, b"rows".to_vec()));
         server
@@ -554,7 +540,7 @@ fn a_server_that_restarts_leaves_writes_unknown_and_is_found_again() {
 
 #[test]
 fn failures_come_as_they_are() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let what = "the device is on fire".to_owned();
@@ -577,7 +563,7 @@ fn failures_come_as_they_are() {
 
 #[test]
 fn many_threads_share_a_client() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let options = Options {
         spin: Duration::ZERO,
@@ -605,7 +591,7 @@ fn many_threads_share_a_client() {
 
 #[test]
 fn what_is_asked_is_counted_by_command_and_result() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     for n in 0..40u8 {
@@ -657,7 +643,7 @@ struct Gated {
 
 impl Gated {
     fn open(&self) {
-        *self.open.lock().unwrap() = true;
+        *self.open.lock() = true;
         self.bell.notify_all();
     }
 }
@@ -677,8 +663,8 @@ impl Service for Gated {
             Reach::Memory if is_cold(&request) => return Begun::NeedsDevice,
             Reach::Device if is_cold(&request) => {
                 self.blocked.fetch_add(1, Ordering::Relaxed);
-                let open = self.open.lock().unwrap();
-                drop(self.bell.wait_while(open, |open| !*open).unwrap());
+                let mut open = self.open.lock();
+                self.bell.wait_while(&mut open, |open| !*open);
             }
             _ => {}
         }
@@ -698,7 +684,7 @@ impl Service for Gated {
 
 #[test]
 fn a_get_that_waits_for_the_device_holds_up_no_other_client() {
-    let dir = Dir::new();
+    let dir = temp();
     let gated = Arc::new(Gated::default());
     let service: Arc<dyn Service> = Arc::clone(&gated) as Arc<dyn Service>;
     let tasks = Arc::new(Tasks::new(4));
@@ -707,7 +693,8 @@ fn a_get_that_waits_for_the_device_holds_up_no_other_client() {
         threads: 1,
         tasks: Some(&tasks),
     };
-    let (front, listener, socket) = serve(&dir.0, Settings::default(), &map([0, 0]), &service, by);
+    let (front, listener, socket) =
+        serve(dir.path(), Settings::default(), &map([0, 0]), &service, by);
     let connect = || Client::connect(&socket.to_string_lossy()).unwrap();
     let (cold, warm) = (connect(), connect());
     // Both workers are blocked, four more wait, and the seventh finds no room.
@@ -741,7 +728,7 @@ fn a_get_that_waits_for_the_device_holds_up_no_other_client() {
 
 #[test]
 fn requests_about_many_keys_are_with_all_servers_at_the_same_time() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let pairs: Vec<_> = (0..600u32)
@@ -792,7 +779,7 @@ fn requests_about_many_keys_are_with_all_servers_at_the_same_time() {
 
 #[test]
 fn values_that_do_not_fit_a_connection_together_are_read_in_parts() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     // Ten mebibytes in 60 values, most of them in the last few.
@@ -811,7 +798,7 @@ fn values_that_do_not_fit_a_connection_together_are_read_in_parts() {
 
 #[test]
 fn the_last_write_of_a_key_among_many_is_the_last() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let values: Vec<_> = (0..2000u32).map(|n| n.to_le_bytes().repeat(50)).collect();
@@ -828,7 +815,7 @@ fn the_last_write_of_a_key_among_many_is_the_last() {
 
 #[test]
 fn clients_with_large_values_take_turns_where_there_is_room_for_one() {
-    let dir = Dir::new();
+    let dir = temp();
     let fake = Arc::new(Fake::new());
     let service: Arc<dyn Service> = Arc::clone(&fake) as Arc<dyn Service>;
     let settings = Settings {
@@ -836,7 +823,8 @@ fn clients_with_large_values_take_turns_where_there_is_room_for_one() {
         memory_bytes_max: Settings::share_of(0),
         ..Settings::default()
     };
-    let (front, listener, socket) = serve(&dir.0, settings, &map([0, 0]), &service, By::threads(2));
+    let (front, listener, socket) =
+        serve(dir.path(), settings, &map([0, 0]), &service, By::threads(2));
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..8u8)
             .map(|id| {
@@ -888,7 +876,7 @@ fn large_values(client: &Client, id: u8) -> usize {
 
 #[test]
 fn writes_on_terms_and_changes_are_decided_by_the_server() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let on = |only, previous| Terms {
@@ -944,7 +932,7 @@ fn writes_on_terms_and_changes_are_decided_by_the_server() {
 
 #[test]
 fn a_write_on_a_version_loses_against_any_other() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let write_if = |value: Option<&[u8]>, version| {
@@ -980,7 +968,7 @@ fn a_write_on_a_version_loses_against_any_other() {
 
 #[test]
 fn a_snapshot_shows_what_was_until_it_ends() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let lease = Duration::from_secs(60);
@@ -1034,7 +1022,7 @@ fn long_value(len: u32, salt: u32) -> Vec<u8> {
 
 #[test]
 fn values_of_over_a_mebibyte_are_written_and_read_in_parts() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let mib = 1 << 20;
@@ -1103,7 +1091,7 @@ fn values_of_over_a_mebibyte_are_written_and_read_in_parts() {
 
 #[test]
 fn a_page_ends_behind_the_first_long_value() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let long = long_value(2 << 20, 1);
@@ -1140,7 +1128,7 @@ fn a_page_ends_behind_the_first_long_value() {
 
 #[test]
 fn a_value_that_is_overwritten_while_it_is_read_is_read_anew() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let fake = &servers[0].fake;
@@ -1200,7 +1188,7 @@ fn a_value_that_is_overwritten_while_it_is_read_is_read_anew() {
 
 #[test]
 fn a_long_value_that_cannot_be_written_leaves_what_was_there() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     client.put(b"argo", b"sails").unwrap();
@@ -1246,7 +1234,7 @@ fn keys_of(client: &Client) -> Vec<String> {
 
 #[test]
 fn ranges_are_removed_on_all_servers_that_have_some_of_them() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[1]);
     for key in ["a", "b", "l", "m", "n", "z"] {
@@ -1308,7 +1296,7 @@ fn ranges_are_removed_on_all_servers_that_have_some_of_them() {
 
 #[test]
 fn a_range_that_is_removed_in_part_is_told_as_unknown() {
-    let dir = Dir::new();
+    let dir = temp();
     let servers = both(&dir);
     let client = client_of(&servers[0]);
     let what = "the device is on fire".to_owned();

@@ -1,8 +1,7 @@
 //! The admin port over real sockets.
 
-use std::sync::Mutex;
-
 use super::*;
+use parking_lot::Mutex;
 
 /// A clock of the tests' own: it stands still until it is moved.
 #[derive(Default)]
@@ -10,7 +9,7 @@ struct Hand(Mutex<Instant>);
 
 impl Clock for Hand {
     fn now(&self) -> Instant {
-        *self.0.lock().unwrap()
+        *self.0.lock()
     }
 
     fn thread_cpu(&self) -> Duration {
@@ -23,7 +22,7 @@ struct Answer(Mutex<Readiness>);
 
 impl StatusSource for Answer {
     fn ready(&self) -> Readiness {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 
     fn metrics(&self) -> String {
@@ -74,7 +73,7 @@ fn health_is_told() {
     // What is degraded is told, and does not keep anybody from being sent here.
     let ready = |what: &str| exchange(&admin, &format!("GET {what} HTTP/1.1\r\n\r\n"));
     let waits = || Some("region 3 waits for server 2".to_owned());
-    *answer.0.lock().unwrap() = Readiness {
+    *answer.0.lock() = Readiness {
         writes: waits(),
         degraded: waits().into_iter().collect(),
         ..Readiness::default()
@@ -93,7 +92,7 @@ fn health_is_told() {
         "{writes}"
     );
 
-    answer.0.lock().unwrap().reads = waits();
+    answer.0.lock().reads = waits();
     let ready = exchange(&admin, "GET /readyz HTTP/1.1\r\n\r\n");
     assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
     assert!(
@@ -147,7 +146,7 @@ fn a_silent_client_is_sent_away() {
     let live = exchange(&admin, "GET /livez HTTP/1.1\r\n\r\n");
     assert!(live.starts_with("HTTP/1.1 200 "));
 
-    *hand.0.lock().unwrap() = Instant::default() + TIME_MAX;
+    *hand.0.lock() = Instant::default() + TIME_MAX;
     // Something has to wake the thread to look at its clock, which only we move.
     let live = exchange(&admin, "GET /livez HTTP/1.1\r\n\r\n");
     assert!(live.starts_with("HTTP/1.1 200 "));

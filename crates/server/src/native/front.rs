@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use argosy_base::range::Starts;
@@ -14,6 +14,7 @@ use argosy_coordinator::ClusterMap;
 use argosy_engine::Lent;
 use argosy_engine::long::Versions;
 use argosy_wire::native::{MapRegion, MapServer, RegionMap, Request};
+use parking_lot::Mutex;
 
 use super::read::{Here, Refused};
 use super::share::Shares;
@@ -280,7 +281,7 @@ impl Front {
 
     /// Whether the log is to be told of a client that is ended or refused, as [`LineRate::line`].
     pub(super) fn line(&self, now: Instant) -> Option<u64> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock();
         lines.line(now)
     }
 

@@ -1,6 +1,5 @@
 //! The spinner with clients that write whatever they like.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use argosy_base::{Epoch, Guard, KeyRange, RegionId, ServerId, WriteBatch, WriteOptions};
@@ -11,6 +10,7 @@ use argosy_wire::native::{
     Flags, LayError, Long, Op, PartOf, REQUESTS_AT, ReplyHeader, Request, RequestWriter, Shape,
     Slot, Status, put_pair, read_reply,
 };
+use parking_lot::Mutex;
 
 use super::*;
 use crate::native::{Routes, Settings};
@@ -22,7 +22,7 @@ struct Sink(Mutex<Vec<(u64, Response)>>);
 
 impl ReplySink for Sink {
     fn deliver(&self, token: u64, response: Response) {
-        self.0.lock().unwrap().push((token, response));
+        self.0.lock().push((token, response));
     }
 }
 
@@ -40,7 +40,7 @@ fn with_queue(fake: &Arc<Fake>, tasks_max: usize) -> (Spinner, Arc<Tasks>, Arc<S
 /// A worker carries out one task, and the answers go where they belong.
 fn work(spinner: &mut Spinner, tasks: &Tasks, fake: &Fake, sink: &Sink) -> bool {
     let worked = tasks.step(fake);
-    let answers = std::mem::take(&mut *sink.0.lock().unwrap());
+    let answers = std::mem::take(&mut *sink.0.lock());
     for (token, response) in answers {
         spinner.answer(token, response);
     }

@@ -35,12 +35,13 @@
 //! What an earlier process left in windows counts whether or not a permit is free: there were no more of those.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_engine::WindowRoom;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::context::Context;
 use super::local::LocalRegion;
@@ -90,7 +91,7 @@ impl Permits {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The windows of `region` are about to take memory. False: it stands in line.

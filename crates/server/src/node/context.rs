@@ -1,13 +1,14 @@
 //! What the parts of a node may use of each other: the regions, the links, the time, the fabric.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
 
 use argosy_base::{Epoch, Instant, RegionId, ServerId};
 use argosy_device::Waker;
 use argosy_fabric::Fabric;
 use argosy_wire::message::{Message, PART_FRAME_BYTES, WINDOW_MESSAGES};
 use argosy_wire::ring::Header;
+use parking_lot::MutexGuard;
 
 use super::calls::Calls;
 use super::counters::Counted;

@@ -297,7 +297,7 @@ impl Pair {
         let begun = self.nodes[0].call(Request::Get { key }, Reach::Device, reply);
         let answer = begun.answered().or_else(|| {
             self.run(10);
-            let answers = std::mem::take(&mut *self.answers.0.lock().expect("no panic"));
+            let answers = std::mem::take(&mut *self.answers.0.lock());
             answers.into_iter().map(|(_, answer)| answer).next()
         });
         matches!(answer, Some(Response::Value(Some(_))))
@@ -305,7 +305,7 @@ impl Pair {
 
     /// How many writes were acknowledged since this was asked last, of how many answers.
     pub(super) fn acknowledged(&self) -> (usize, usize) {
-        let answers = std::mem::take(&mut *self.answers.0.lock().expect("no panic"));
+        let answers = std::mem::take(&mut *self.answers.0.lock());
         let applied = answers
             .iter()
             .filter(|(_, answer)| matches!(answer, Response::Written { applied: true, .. }));

@@ -2,7 +2,8 @@
 //! that are set aside.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::reading::FetchQueue;
 use super::refilling::SetAsides;
@@ -40,12 +41,12 @@ impl DeviceCare {
 
     /// What is known of the members' room.
     pub(super) fn rooms(&self) -> MutexGuard<'_, Rooms> {
-        locked(&self.rooms)
+        self.rooms.lock()
     }
 
     /// What is set aside.
     pub(super) fn set_asides(&self) -> MutexGuard<'_, SetAsides> {
-        locked(&self.set_asides)
+        self.set_asides.lock()
     }
 
     /// Whether it was full at the last look; it `is_full` now.
@@ -57,9 +58,4 @@ impl DeviceCare {
     pub(super) fn has_just_failed(&self, has_failed: bool) -> bool {
         !self.had_failed.swap(has_failed, Ordering::Relaxed) && has_failed
     }
-}
-
-/// A panic while it was held left nothing half written.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -28,7 +28,7 @@ fn answered(pair: &Pair, ask: Ask) -> Option<Response> {
     let told = Arc::<Answers>::default();
     let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&told);
     let now = ask(&pair.nodes[0], &sink);
-    now.or_else(|| Some(told.0.lock().expect("no panic").pop()?.1))
+    now.or_else(|| Some(told.0.lock().pop()?.1))
 }
 
 /// What `ask` is answered while a write of [`KEY`] is under way.

@@ -5,9 +5,10 @@
 //! region to region, in key order or against it, until it has enough. A count adds up. What is done with regions
 //! as a whole is done with all of them at once.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use argosy_base::{KeyRange, Outcome};
+use parking_lot::Mutex;
 
 use super::Node;
 use crate::service::{Begun, Failure, Paging, ReplySink, ReplyTo, Response};
@@ -119,7 +120,7 @@ fn parts_of(error: &Failure) -> (&str, Outcome) {
 
 impl ReplySink for WriteParts {
     fn deliver(&self, token: u64, response: Response) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let part = usize::try_from(token).expect("a part's index");
         state.parts[part].1 = Some(response);
         state.missing -= 1;
@@ -152,7 +153,7 @@ impl CountParts {
 
 impl ReplySink for CountParts {
     fn deliver(&self, _: u64, response: Response) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         match (&mut state.1, response) {
             (Ok(sum), Response::Count(count)) => *sum += count,
             (Ok(_), Response::Failed(error)) => state.1 = Err(error),
@@ -215,7 +216,7 @@ impl ScanParts {
         };
         loop {
             let (range, paging) = {
-                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let state = self.state.lock();
                 let left = Paging {
                     pairs_max: self.paging.pairs_max - state.pairs.len(),
                     bytes_max: self.paging.bytes_max.saturating_sub(state.bytes),
@@ -242,7 +243,7 @@ impl ScanParts {
     /// Takes one region's page. Returns whether there is more to ask for; otherwise the whole has
     /// been answered.
     fn add(&self, response: Response) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let answer = match response {
             Response::Page { pairs, next } => {
                 state.bytes += pairs

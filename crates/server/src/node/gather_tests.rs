@@ -1,8 +1,9 @@
 //! What the client is told of a write over several regions when parts of it fail.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use argosy_base::Outcome;
+use parking_lot::Mutex;
 
 use super::WriteParts;
 use crate::service::{Failure, ReplySink, ReplyTo, Response};
@@ -12,7 +13,7 @@ struct Kept(Mutex<Option<Response>>);
 
 impl ReplySink for Kept {
     fn deliver(&self, _: u64, response: Response) {
-        let before = self.0.lock().unwrap().replace(response);
+        let before = self.0.lock().replace(response);
         assert!(before.is_none(), "one answer to one request");
     }
 }
@@ -40,7 +41,7 @@ fn whole(parts: &[Response]) -> Response {
     for (token, part) in (0..).zip(parts) {
         write.deliver(token, part.clone());
     }
-    kept.0.lock().unwrap().take().expect("every part is there")
+    kept.0.lock().take().expect("every part is there")
 }
 
 #[test]

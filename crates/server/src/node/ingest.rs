@@ -10,7 +10,7 @@
 //! *unknown*.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use argosy_base::limits::BATCH_BYTES_MAX;
 use argosy_base::range::successor;
@@ -18,6 +18,7 @@ use argosy_base::{Instant, KeyRange, Outcome};
 use argosy_coordinator::Replication;
 use argosy_engine::ingest::{IngestError, Taken, Ticket, check_part};
 use argosy_engine::{Condition, Reach, WaitFor, WriteBatch, WriteOptions};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::gate::Reveals;
 use super::local::LocalRegion;
@@ -40,7 +41,7 @@ pub(crate) struct Ingests(Mutex<Waiting>);
 
 impl Ingests {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Has the region, which is `open`, ingest pairs that all lie in it.

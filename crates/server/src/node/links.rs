@@ -1,11 +1,12 @@
 //! The links to the other servers, and who takes the answers to the calls that came by them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use argosy_base::ServerId;
 use argosy_coordinator::ClusterMap;
 use argosy_memory::MemoryError;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::link::{Ends, Link};
 use super::{NodeSettings, World, start_number};
@@ -64,7 +65,7 @@ impl Links {
             .of_peers
             .get(&peer)
             .expect("the region map names every peer");
-        link.lock().unwrap_or_else(PoisonError::into_inner)
+        link.lock()
     }
 
     /// Sends what is queued for the other servers.
@@ -91,8 +92,6 @@ impl Links {
 
     /// Taken alone.
     fn answerers(&self) -> MutexGuard<'_, BTreeMap<ServerId, Arc<dyn ReplySink>>> {
-        self.answerers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.answerers.lock()
     }
 }

@@ -10,12 +10,13 @@
 //! whoever asks again waits for the rest.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use argosy_base::{EditSeq, Instant, Lsn, Outcome, ServerId};
 use argosy_coordinator::Replication;
 use argosy_engine::BusyReason;
 use argosy_wire::message::Message;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::local::LocalRegion;
 use super::open::OpenRegion;
@@ -109,11 +110,11 @@ impl Waiter {
 
 impl Maintained {
     fn waiting(&self) -> MutexGuard<'_, Vec<Waiter>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     fn backups(&self) -> MutexGuard<'_, Backups> {
-        self.backups.lock().unwrap_or_else(PoisonError::into_inner)
+        self.backups.lock()
     }
 
     /// Has `what` be done with the region, which is `open`.

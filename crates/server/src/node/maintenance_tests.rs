@@ -19,7 +19,7 @@ struct Answers(Mutex<Vec<(u64, Response)>>);
 
 impl ReplySink for Answers {
     fn deliver(&self, token: u64, response: Response) {
-        self.0.lock().expect("no panic").push((token, response));
+        self.0.lock().push((token, response));
     }
 }
 
@@ -76,13 +76,13 @@ impl Bench {
 
     /// What was answered since this was asked last.
     fn answered(&self) -> Vec<(u64, Response)> {
-        std::mem::take(&mut *self.answers.0.lock().expect("no panic"))
+        std::mem::take(&mut *self.answers.0.lock())
     }
 
     /// The next answer, with as many steps as that takes.
     fn next(&self) -> (u64, Response) {
         for _ in 0..STEPS_MAX {
-            let mut answers = self.answers.0.lock().expect("no panic");
+            let mut answers = self.answers.0.lock();
             if !answers.is_empty() {
                 return answers.remove(0);
             }

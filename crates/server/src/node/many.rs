@@ -5,11 +5,12 @@
 //! the same time share the bound.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use argosy_engine::batch::check_key;
 use argosy_engine::long::check_users;
 use argosy_engine::{EngineError, Found, Reach, WaitFor, Wanted};
+use parking_lot::Mutex;
 
 use super::look::{reveals, value_of};
 use super::open::OpenRegion;
@@ -264,7 +265,7 @@ impl ValueState {
 
 impl ReplySink for ValueParts {
     fn deliver(&self, token: u64, response: Response) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let state_now = &mut *state;
         let part = usize::try_from(token).expect("a part's index");
         match response {
@@ -297,7 +298,7 @@ mod tests {
 
     impl ReplySink for Sink {
         fn deliver(&self, _: u64, response: Response) {
-            let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = self.0.lock();
             told.push(response);
         }
     }
@@ -311,7 +312,7 @@ mod tests {
         for (token, part) in [0, 1].into_iter().zip(parts).rev() {
             whole.deliver(token, part);
         }
-        let mut told = sink.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = sink.0.lock();
         assert_eq!(told.len(), 1, "it is answered once");
         told.remove(0)
     }

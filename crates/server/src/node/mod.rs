@@ -92,7 +92,7 @@ mod written;
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use argosy_base::{Clock, RegionId, ServerId};
@@ -103,6 +103,7 @@ use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_engine::{Lent, Settings};
 use argosy_fabric::Fabric;
 use argosy_memory::{MemoryError, WindowStore};
+use parking_lot::MutexGuard;
 
 use crate::activity::Ledger;
 use crate::native;

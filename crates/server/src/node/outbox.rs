@@ -6,10 +6,10 @@
 //! compaction that built it (I8). Where the backups build their own levels, none is kept.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use argosy_base::{FlushRange, Lsn, PerLog};
 use argosy_engine::{EditNotice, LogEnd, Observer, SealedSegment};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Finished segments that wait to be shipped.
 const SEGMENTS_MAX: usize = 2;
@@ -88,8 +88,7 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic while it was held left nothing half written.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

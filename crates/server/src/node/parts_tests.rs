@@ -162,10 +162,8 @@ impl Pair {
             )
             .answered();
         let answer = answer.unwrap_or_else(|| {
-            let answers = |pair: &Self| pair.answers.0.lock().expect("no panic").pop();
-            self.until("a write", |pair| {
-                !pair.answers.0.lock().expect("no panic").is_empty()
-            });
+            let answers = |pair: &Self| pair.answers.0.lock().pop();
+            self.until("a write", |pair| !pair.answers.0.lock().is_empty());
             answers(self).expect("it is there").1
         });
         assert!(matches!(answer, Response::Written { .. }), "{answer:?}");

@@ -46,7 +46,7 @@ impl Pair {
         self.nodes[server].flush();
         for _ in 0..3000 {
             step(self);
-            if let Some((_, later)) = told.0.lock().expect("no panic").pop() {
+            if let Some((_, later)) = told.0.lock().pop() {
                 return later;
             }
         }

@@ -4,10 +4,11 @@
 //! lowers the flag *before* it does what is to be done: a flag that is raised meanwhile enters the list again.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argosy_base::RegionId;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The regions whose flag is raised, in the order in which they raised it.
 #[derive(Debug, Default)]
@@ -25,8 +26,7 @@ impl Raised {
     }
 
     fn list(&self) -> MutexGuard<'_, VecDeque<RegionId>> {
-        // A panic while it was held left nothing half written.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

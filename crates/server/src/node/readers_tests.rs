@@ -2,9 +2,9 @@
 //! wait for until they have been answered.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use argosy_device::{
 use argosy_engine::{Condition, Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimWorld;
 use argosy_memory::AnonymousWindows;
+use parking_lot::{Condvar, Mutex};
 
 use super::local::LocalRegion;
 use super::region::{Region, engine_of};
@@ -101,17 +102,17 @@ impl Gate {
     }
 
     pub(super) fn shut(&self, shut: bool) {
-        self.state.lock().expect("no panic").0 = shut;
+        self.state.lock().0 = shut;
         self.changed.notify_all();
     }
 
     /// Returns once a read waits.
     pub(super) fn wait_for_read(&self) {
-        let state = self.state.lock().expect("no panic");
+        let mut state = self.state.lock();
         let waited = self
             .changed
-            .wait_timeout_while(state, PATIENCE, |state| !state.1);
-        assert!(!waited.expect("no panic").1.timed_out(), "nothing is read");
+            .wait_while_for(&mut state, |state| !state.1, PATIENCE);
+        assert!(!waited.timed_out(), "nothing is read");
     }
 }
 
@@ -121,11 +122,11 @@ impl Device for Gate {
     }
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        let mut state = self.state.lock().expect("no panic");
+        let mut state = self.state.lock();
         while state.0 {
             state.1 = true;
             self.changed.notify_all();
-            state = self.changed.wait(state).expect("no panic");
+            self.changed.wait(&mut state);
         }
         drop(state);
         self.submissions.fetch_add(1, Ordering::Relaxed);
@@ -235,7 +236,7 @@ pub(super) struct Answers(pub(super) Mutex<Vec<(u64, Response)>>);
 
 impl ReplySink for Answers {
     fn deliver(&self, token: u64, response: Response) {
-        self.0.lock().expect("no panic").push((token, response));
+        self.0.lock().push((token, response));
     }
 }
 
@@ -324,12 +325,12 @@ fn readers_do_not_wait_for_what_a_queued_write_reads() {
     );
     let later = write(&put("later", "x"), plain, 4);
     assert_eq!(later, None, "nothing overtakes what is in hand");
-    assert_eq!(answers.0.lock().expect("no panic").len(), 1);
+    assert_eq!(answers.0.lock().len(), 1);
 
     device.shut(false);
     let made = retrying.expect("it was started").join();
     assert!(made.expect("no panic").made);
-    let told = std::mem::take(&mut *answers.0.lock().expect("no panic"));
+    let told = std::mem::take(&mut *answers.0.lock());
     let tokens: Vec<u64> = told.iter().map(|(token, _)| *token).collect();
     assert_eq!(tokens, [1, 2, 3, 4]);
     let applied = |at: usize| matches!(told[at].1, Response::Written { applied: true, .. });
@@ -366,7 +367,7 @@ fn gets_that_are_carried_out_together_are_answered_one_by_one() {
             .map(|token| ReplyTo::new(&sink, *token))
             .collect();
         node.get_each(&keys, &replies);
-        let mut told = std::mem::take(&mut *answers.0.lock().expect("no panic"));
+        let mut told = std::mem::take(&mut *answers.0.lock());
         told.sort_by_key(|(token, _)| *token);
         told
     };
@@ -445,9 +446,9 @@ fn gets_that_wait_for_a_worker_are_read_in_one_submission() {
         }
         assert_eq!(tasks.counts().queued, count);
         assert_eq!(device.submissions.load(Ordering::Relaxed), before);
-        answers.0.lock().expect("no panic").clear();
+        answers.0.lock().clear();
         assert!(tasks.step(&*node) && !tasks.step(&*node));
-        let mut told = std::mem::take(&mut *answers.0.lock().expect("no panic"));
+        let mut told = std::mem::take(&mut *answers.0.lock());
         told.sort_by_key(|(token, _)| *token);
         for ((_, response), key) in told.iter().zip(keys.iter().step_by(5)) {
             let value = Some(key.repeat(100).into_bytes());

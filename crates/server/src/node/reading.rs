@@ -7,12 +7,13 @@
 //!
 //! The queue holds at most [`FETCH_SLOTS`] fetches of each peer: it has no more slots.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{RegionId, SegmentNumber, SegmentPart, ServerId};
 use argosy_engine::{Pin, Progress};
 use argosy_wire::message::{FetchStatus, Message};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::context::Context;
 use super::convert;
@@ -76,8 +77,7 @@ pub(super) struct FetchQueue(Mutex<Vec<Fetched>>);
 impl FetchQueue {
     /// Taken alone.
     fn lock(&self) -> MutexGuard<'_, Vec<Fetched>> {
-        // A panic while it was held left nothing half written.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// `peer` fetches part of a segment. It is read in the background.

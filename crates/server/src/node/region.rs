@@ -6,14 +6,15 @@ mod health;
 mod membership;
 mod pending;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use argosy_base::{Epoch, Instant, KeyRange, RegionId, ServerId};
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
 use argosy_engine::{EngineError, Stored};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::follower::Follower;
 use super::gate::Gate;
@@ -254,12 +255,12 @@ impl Region {
 
     /// The driver. Taken before [`waiting`](Self::waiting) where both are needed.
     pub(crate) fn driver(&self) -> MutexGuard<'_, Driver> {
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+        self.driver.lock()
     }
 
     /// What has come for the driver while it was at the device. Taken with no other lock held but the driver's.
     pub(super) fn holding(&self) -> MutexGuard<'_, Holding> {
-        self.holding.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holding.lock()
     }
 
     /// Whether there is any of that.

@@ -2,11 +2,12 @@
 //! numbers of snapshots, and the queue of those that need the device.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use argosy_base::{Instant, ServerId};
 use argosy_fabric::Fabric;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::calls::Calls;
 use super::waiting::Allowance;
@@ -94,7 +95,7 @@ impl Requests {
 
     /// Those that are with other servers.
     pub(super) fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock()
     }
 
     /// Whether deadlines are to be looked at, for the first time in the span `every`.

@@ -1,9 +1,8 @@
 //! Windows of regions that nobody writes to: what they take, and how they are woken.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
@@ -14,6 +13,7 @@ use argosy_engine::{Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_memory::shared::CONTROL_BYTES;
 use argosy_memory::{BootId, Others, WindowFiles, WindowFilesOptions};
+use tempfile::TempDir;
 
 use super::copies_tests::{Pair, settings};
 use super::planted_tests::write_of;
@@ -167,15 +167,6 @@ fn a_backup_without_memory_for_windows_holds_writes_up_and_loses_none() {
     }
 }
 
-/// A directory in shared memory, where there is any, that is removed at the end.
-struct Directory(PathBuf);
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Bytes that the files in `directory` take, without those of more than `longest` bytes: memory of links.
 fn taken(directory: &Path, longest: u64) -> u64 {
     let files = std::fs::read_dir(directory).expect("it is there");
@@ -214,7 +205,8 @@ fn map() -> ClusterMap {
 
 /// Two servers whose windows lie in files.
 struct OnFiles {
-    directory: Directory,
+    /// In shared memory, where there is any.
+    directory: TempDir,
     world: SimWorld,
     nodes: [Arc<Node>; 2],
     now: u64,
@@ -227,9 +219,9 @@ impl OnFiles {
             true => tmpfs.to_path_buf(),
             false => std::env::temp_dir(),
         };
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let (process, next) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let directory = Directory(base.join(format!("argosy-resting-{process}-{next}")));
+        let mut directory = tempfile::Builder::new();
+        let directory = directory.prefix("argosy-resting-").tempdir_in(base);
+        let directory = directory.expect("there is room");
         set_clock(1);
         let world = SimWorld::with_settings(7, SimSettings::default());
         let nodes = [0, 1].map(|server| {
@@ -237,7 +229,7 @@ impl OnFiles {
             Store::format(&device, &FormatOptions::default()).expect("it is new");
             let usual = surroundings(&world, ServerId(server), Arc::new(device));
             let windows = WindowFiles::open(WindowFilesOptions {
-                directory: directory.0.join(server.to_string()),
+                directory: directory.path().join(server.to_string()),
                 fallback: None,
                 boot: BootId(1),
                 incarnation: usual.store.incarnation(),
@@ -283,7 +275,7 @@ impl OnFiles {
     fn taken(&self, settings: &NodeSettings) -> [u64; 2] {
         let longest = slot_bytes(settings) + CONTROL_BYTES;
         let longest = u64::try_from(longest).expect("it is short");
-        ["0", "1"].map(|server| taken(&self.directory.0.join(server), longest))
+        ["0", "1"].map(|server| taken(&self.directory.path().join(server), longest))
     }
 }
 
@@ -320,7 +312,7 @@ fn a_hundred_idle_regions_take_64_kib_each() {
     let in_use = servers.taken(&settings);
     assert!(in_use.iter().all(|taken| *taken > limit * 8), "{in_use:?}");
     servers.run(300);
-    let answers = std::mem::take(&mut *answers.0.lock().expect("no panic"));
+    let answers = std::mem::take(&mut *answers.0.lock());
     let applied = answers
         .iter()
         .filter(|(_, answer)| matches!(answer, Response::Written { applied: true, .. }));
@@ -370,7 +362,7 @@ fn a_hundred_regions_take_turns_with_memory_for_the_windows_of_eight() {
             "{taken:?} of {most}"
         );
     }
-    let answers = std::mem::take(&mut *answers.0.lock().expect("no panic"));
+    let answers = std::mem::take(&mut *answers.0.lock());
     let is_applied =
         |answer: &&(u64, Response)| matches!(answer.1, Response::Written { applied: true, .. });
     let all = 3 * REGIONS as usize;

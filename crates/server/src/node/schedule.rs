@@ -16,10 +16,11 @@
 //! Logs are made durable by a thread of their own ([`Crew::Logs`]): all steppers may be at merges.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use argosy_base::{Instant, RegionId};
 use argosy_device::Waker;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::World;
 
@@ -353,8 +354,7 @@ impl Steppers {
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        // A panic while it was held left nothing half written.
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        self.schedule.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an attachment writes into a backup's windows, over a simulated fabric.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use argosy_base::{
     EditSeq, Incarnation, LogId, PerLog, Position, RegionId, SegmentNumber, SegmentPart, ServerId,
@@ -12,6 +12,7 @@ use argosy_engine::{EngineError, LogEnd, LogSpec, Pin, PinnedCheckpoint, Source}
 use argosy_fabric::Fabric;
 use argosy_fabric::sim::SimWorld;
 use argosy_memory::SharedMemory;
+use parking_lot::Mutex;
 
 use super::{Attachment, ShipError};
 use crate::node::keys;
@@ -55,7 +56,7 @@ impl Scripted {
 
 impl Source for Scripted {
     fn piece(&self, log: LogId, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next {
-        let answer = self.0.lock().expect("nobody panics").pop_front();
+        let answer = self.0.lock().pop_front();
         let (asked, next, filled) = answer.expect("there is an answer");
         let expected = (LOG.id, asked, place(END.ordinal, END.end));
         assert_eq!((log, from, end), expected);

@@ -14,13 +14,14 @@
 //!    nothing is ever read from another moment instead.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Instant, Outcome};
 use argosy_engine::Snapshot;
 use argosy_engine::stats::PinnedBySnapshots;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Node;
 use super::context::Context;
@@ -60,7 +61,7 @@ pub(crate) struct SnapshotCounts {
 
 impl Snapshots {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Snapshot `id` of the region, which is `open`, or why there is none.
@@ -292,7 +293,7 @@ struct LeaseParts {
 
 impl ReplySink for LeaseParts {
     fn deliver(&self, _: u64, response: Response) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         match (&mut state.1, response) {
             (Ok(all), Response::Snapshot(id)) => *all &= id.is_some(),
             (Ok(_), Response::Failed(error)) => state.1 = Err(error),

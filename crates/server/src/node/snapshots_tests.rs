@@ -1,11 +1,12 @@
 //! Snapshots of a server that is alone: their leases and their bounds.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Direction, Instant, KeyRange};
 use argosy_engine::{Reach, Wanted, WriteBatch, WriteOptions};
 use argosy_wire::api::{Scratch, Sender};
+use parking_lot::Mutex;
 
 use super::super::readers_tests::{Gate, alone, set_clock};
 use super::super::region::Region;
@@ -17,7 +18,7 @@ struct Answers(Mutex<Vec<Response>>);
 
 impl ReplySink for Answers {
     fn deliver(&self, _: u64, response: Response) {
-        self.0.lock().expect("no panic").push(response);
+        self.0.lock().push(response);
     }
 }
 
@@ -47,7 +48,7 @@ impl Bench {
             .node
             .call(request, Reach::Device, ReplyTo::new(&sink, 0))
             .answered();
-        now.unwrap_or_else(|| self.answers.0.lock().expect("no panic").remove(0))
+        now.unwrap_or_else(|| self.answers.0.lock().remove(0))
     }
 
     fn put(&self, key: &str, value: &[u8]) {

@@ -1,8 +1,9 @@
 //! What a node needs to tell of itself.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use argosy_base::Instant;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::counters::Counters;
 use super::watch::Watch;
@@ -41,7 +42,7 @@ impl Telling {
 
     /// What the log was told of troubles. Taken alone.
     pub(super) fn watch(&self) -> MutexGuard<'_, Watch> {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watch.lock()
     }
 
     /// From now on `front` is told of.

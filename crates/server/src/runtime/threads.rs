@@ -1,8 +1,8 @@
 //! The threads that step a node, and how they sleep.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use argosy_base::{Clock, ServerId};
 use argosy_device::Waker;
 use argosy_engine::Progress;
 use argosy_fabric::Fabric;
+use parking_lot::{Condvar, Mutex};
 
 use super::StartError;
 use crate::node::{Node, Wakers};
@@ -175,7 +176,7 @@ struct Parker {
 
 impl Parker {
     fn wake(&self) {
-        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut woken = self.woken.lock();
         if !*woken {
             *woken = true;
             self.bell.notify_one();
@@ -183,11 +184,9 @@ impl Parker {
     }
 
     fn park(&self, timeout: Duration) {
-        let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let slept = self
-            .bell
-            .wait_timeout_while(woken, timeout, |woken| !*woken);
-        let (mut woken, _) = slept.unwrap_or_else(PoisonError::into_inner);
+        let mut woken = self.woken.lock();
+        self.bell
+            .wait_while_for(&mut woken, |woken| !*woken, timeout);
         *woken = false;
     }
 }

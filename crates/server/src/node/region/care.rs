@@ -1,9 +1,10 @@
 //! What is looked after in a region's copy: that it can be read, and that no parts of long values are left over.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use argosy_engine::long::{SweepPace, Sweeper, Uses};
 use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::super::repairing::Repairing;
 
@@ -31,18 +32,17 @@ impl RegionCare {
 
     /// What reads the copy now and then.
     pub(super) fn scrubber(&self) -> MutexGuard<'_, Scrubber> {
-        self.scrubber.lock().unwrap_or_else(PoisonError::into_inner)
+        self.scrubber.lock()
     }
 
     /// What repairs the copy.
     pub(super) fn repairing(&self) -> MutexGuard<'_, Repairing> {
-        let repairing = self.repairing.lock();
-        repairing.unwrap_or_else(PoisonError::into_inner)
+        self.repairing.lock()
     }
 
     /// What removes parts of long values.
     pub(super) fn sweeper(&self) -> MutexGuard<'_, Sweeper> {
-        self.sweeper.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sweeper.lock()
     }
 
     /// Who is at which parts of long values.

@@ -1,9 +1,10 @@
 //! What a server is to one region, by the region's view and by what has become of its copy.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use argosy_base::ServerId;
+use parking_lot::Mutex;
 
 use super::super::role::{self, Role};
 use super::super::views::View;
@@ -39,12 +40,12 @@ impl Membership {
 
     /// What this server is to the region.
     pub(super) fn role(&self) -> Role {
-        *self.role.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.role.lock()
     }
 
     /// Moves the role by the table, because of `event`. Returns the new one.
     pub(super) fn turn(&self, event: role::Event) -> Role {
-        let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut role = self.role.lock();
         let next = role::next(*role, self.view().part_of(self.server), event);
         debug_assert!(next.is_some(), "{event:?} does not happen to {role:?}");
         *role = next.unwrap_or(*role);

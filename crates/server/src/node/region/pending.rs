@@ -1,8 +1,9 @@
 //! What clients have asked of a region and is not over: answers that wait, and what lasts longer than a request.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use argosy_engine::long::Uses;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::super::ingest::Ingests;
 use super::super::maintenance::Maintained;
@@ -33,6 +34,6 @@ impl Unfinished {
 
     /// Answers and requests that wait.
     pub(super) fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
