@@ -20,20 +20,9 @@ pub(super) struct Sample {
 
 /// Settings so small that a few hundred pairs make several levels of each kind of segment.
 fn settings(compaction: Compaction) -> Settings {
-    Settings::default().with(|of| {
-        of.memtables.bytes = 16 << 10;
-        of.memtables.log_bytes = 256 << 10;
-        of.cache_bytes = 64 << 10;
-        of.layout.node_bytes = 512;
-        of.layout.segment_bytes = 32 << 10;
+    Settings::tiny().with(|of| {
         of.layout.window_bytes = 16 << 10;
         of.layout.window_slots = 80;
-        of.levels.growth_factor = 2;
-        of.levels.l1_runs = 2;
-        of.levels.l1_runs_max = 5;
-        of.levels.number_block = 32;
-        of.levels.part_bytes = 64 << 10;
-        of.levels.step_bytes = 8 << 10;
         of.values.small_bytes = 60;
         of.values.medium_log_percent = 400;
         of.space.floor_bytes = Some(1 << 30);

@@ -11,21 +11,7 @@ use argosy_memory::AnonymousWindows;
 use super::*;
 
 pub(crate) fn tiny() -> Settings {
-    Settings::default().with(|of| {
-        of.memtables.bytes = 16 << 10;
-        of.memtables.log_bytes = 256 << 10;
-        of.cache_bytes = 64 << 10;
-        of.layout.node_bytes = 512;
-        of.layout.segment_bytes = 32 << 10;
-        of.layout.window_bytes = 32 << 10;
-        of.layout.window_slots = 40;
-        of.levels.growth_factor = 2;
-        of.levels.l1_runs = 2;
-        of.levels.l1_runs_max = 5;
-        of.levels.number_block = 32;
-        of.levels.part_bytes = 64 << 10;
-        of.levels.step_bytes = 4 << 10;
-    })
+    Settings::tiny().with(|of| of.levels.step_bytes = 4 << 10)
 }
 
 /// A store that is written in every step, so that hardly one of the engine's is idle, is read as a whole once in the

@@ -185,6 +185,26 @@ impl Settings {
         self
     }
 
+    /// The smallest sizes that tests begin with: some hundred pairs make several levels of each kind of segment.
+    #[must_use]
+    pub fn tiny() -> Self {
+        Self::default().with(|of| {
+            of.memtables.bytes = 16 << 10;
+            of.memtables.log_bytes = 256 << 10;
+            of.cache_bytes = 64 << 10;
+            of.layout.node_bytes = 512;
+            of.layout.segment_bytes = 32 << 10;
+            of.layout.window_bytes = 32 << 10;
+            of.layout.window_slots = 40;
+            of.levels.growth_factor = 2;
+            of.levels.l1_runs = 2;
+            of.levels.l1_runs_max = 5;
+            of.levels.number_block = 32;
+            of.levels.part_bytes = 64 << 10;
+            of.levels.step_bytes = 8 << 10;
+        })
+    }
+
     /// Small sizes for tests: little data fills many windows and segments.
     #[must_use]
     pub fn small() -> Self {

@@ -43,20 +43,12 @@ const fn front(number: SegmentNumber, to: u32) -> SegmentPart {
 }
 
 fn settings() -> Settings {
-    Settings::default().with(|of| {
+    Settings::tiny().with(|of| {
         of.memtables.bytes = 8 << 10;
         of.memtables.log_bytes = 64 << 10;
-        of.cache_bytes = 64 << 10;
-        of.layout.node_bytes = 512;
-        of.layout.segment_bytes = 32 << 10;
         of.layout.window_bytes = 8 << 10;
         of.layout.window_slots = 8;
-        of.levels.growth_factor = 2;
-        of.levels.l1_runs = 2;
         of.levels.l1_runs_max = 6;
-        of.levels.number_block = 32;
-        of.levels.part_bytes = 64 << 10;
-        of.levels.step_bytes = 8 << 10;
     })
 }
 

@@ -32,20 +32,9 @@ const STEP_NANOS: u64 = 20_000_000;
 
 /// Settings small enough that the longest value of the conformance suite needs all windows.
 pub(crate) fn tiny() -> Settings {
-    Settings::default().with(|of| {
+    Settings::tiny().with(|of| {
         of.memtables.bytes = 64 << 10;
-        of.memtables.log_bytes = 256 << 10;
-        of.cache_bytes = 64 << 10;
-        of.layout.node_bytes = 512;
         of.layout.segment_bytes = 64 << 10;
-        of.layout.window_bytes = 32 << 10;
-        of.layout.window_slots = 40;
-        of.levels.growth_factor = 2;
-        of.levels.l1_runs = 2;
-        of.levels.l1_runs_max = 5;
-        of.levels.number_block = 32;
-        of.levels.part_bytes = 64 << 10;
-        of.levels.step_bytes = 8 << 10;
     })
 }
 
