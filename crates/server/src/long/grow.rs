@@ -17,7 +17,7 @@ use argosy_engine::{BatchError, Changed, Condition, Expiry, Refusal, WriteBatch,
 use argosy_wire::api::{Plan, Scratch};
 
 use super::read::{look_up, next_part};
-use super::{Writing, len_of};
+use super::{Writing, before_head, len_of};
 use crate::service::{Failure, Response};
 
 /// How often a value is copied that others write all the time.
@@ -242,20 +242,15 @@ impl Growing {
 
 impl Stage {
     /// What has become of the change where this met `error`.
-    fn failed(&self, mut error: Failure) -> Failure {
+    fn failed(&self, error: Failure) -> Failure {
         let unseen = match self {
-            // Nobody sees what was written so far.
             Self::Copy(copying) => !copying.ends,
             stage => matches!(stage, Self::Look),
         };
-        if let Failure::Unavailable { outcome, .. }
-        | Failure::Busy { outcome, .. }
-        | Failure::Storage { outcome, .. } = &mut error
-            && unseen
-        {
-            *outcome = Outcome::NotApplied;
+        match unseen {
+            true => before_head(error),
+            false => error,
         }
-        error
     }
 }
 

@@ -6,11 +6,14 @@ mod grow;
 mod read;
 mod write;
 
+use argosy_base::Outcome;
 use argosy_engine::long::Head;
 
 pub(crate) use grow::{Grew, Growing};
 pub(crate) use read::{Came, Reading, look_up};
 pub(crate) use write::Writing;
+
+use crate::service::Failure;
 
 /// Bytes of the value that is bound, or whose head is.
 pub(crate) fn len_of(bound: &[u8]) -> u64 {
@@ -32,6 +35,17 @@ fn stretch(len: u64, from: i64, to: i64) -> std::ops::Range<u64> {
     let from = place(from).max(0).unsigned_abs();
     let behind = place(to).saturating_add(1).max(0).unsigned_abs();
     from..behind.min(len)
+}
+
+/// What has become of a value where `error` was met before its head was written: nobody sees its parts.
+pub(crate) fn before_head(mut error: Failure) -> Failure {
+    if let Failure::Unavailable { outcome, .. }
+    | Failure::Busy { outcome, .. }
+    | Failure::Storage { outcome, .. } = &mut error
+    {
+        *outcome = Outcome::NotApplied;
+    }
+    error
 }
 
 #[cfg(test)]
