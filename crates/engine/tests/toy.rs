@@ -272,7 +272,7 @@ fn found(name: &str, run: impl Fn(toy::Settings)) {
 fn groups_find_planted_mistakes() {
     for name in [
         "forget_windows",
-        "apply_unfetched",
+        "forget_logs",
         "use_early",
         "show_uncommitted",
         "flush_nothing",

@@ -90,7 +90,6 @@ fn with_toy(mut plan: Plan, random: &mut Random) -> Plan {
     plan.toy = Some(toy::Settings {
         window_bytes,
         windows: random.between(6, 10),
-        part_bytes: 24 << 10,
         flush_interval: plan.engine.logs.flush_interval,
         mutants: toy::Mutants::default(),
     });

@@ -1,24 +1,28 @@
-//! The passive copy of a region of the toy.
+//! A copy of a region of the toy, and what it has on its device: a place for each slot of the log, and a manifest with
+//! its last edit. The catalog names all of it. Everything blocks until the device is done: a toy has no time to lose.
 //!
-//! Bytes of the log are looked at when the copy is opened or detached, or has applied a checkpoint: what the history
-//! has of them is made durable and put into the fresh windows. In between they are only flushed.
+//! An edit has a manifest of its own, which is made durable before the catalog names it in place of the one before, in
+//! one step (I3). What the copy has of the log is in the edit, in the places and in windows, as they came. They are
+//! looked at when the copy is opened or detached, or gets a checkpoint, and the fresh windows begin with what the history
+//! has of them. In between, what windows have is only flushed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{
-    EditSeq, FlushRange, LogPosition, PerLog, Position, RegionId, Remedy, SegmentNumber,
-    SegmentPart, Standing,
+    DeviceSegment, EditSeq, Epoch, FlushRange, Identity, Kind, LogPosition, Position, RegionId,
+    Remedy, SegmentNumber, SegmentPart, Standing,
 };
-use argosy_device::{Buffer, Purpose};
+use argosy_device::{Buffer, DeviceError, Purpose, RegionEntry, SegmentHandle, Store};
 use argosy_memory::SharedMemory;
 
-use super::disk::{Disk, Log, damaged};
-use super::edit::{ImagePart, RingSegment, ToyEdit};
-use super::ring::{LOG, Slots};
+use super::edit::ToyEdit;
+use super::log::{LOG, follow, narrow, number};
+use super::map::Map;
 use super::store::ToyStore;
-use super::stored::ToyStored;
+use super::{Settings, ToyStored};
+use crate::catalog::{generation, id_of_set_aside, standing, with_standing};
 use crate::set_aside::SetAside;
 use crate::{
     Checkpoint, CopyError, CopyEvent, Follower, LogSlots, NotPromoted, Promoted, Service, Stored,
@@ -28,184 +32,280 @@ use crate::{
 /// Most flushes that wait for the edit that adds their segment.
 const FLUSHES_MAX: usize = 64;
 
-#[expect(clippy::cast_possible_truncation, reason = "4096 fits")]
-const BLOCK: u32 = BLOCK_SIZE as u32;
+/// The memory of windows that an earlier process left, by slot.
+type Left = [Option<Arc<SharedMemory>>];
 
 /// See the module documentation.
 pub(super) struct ToyCopy {
-    pub(super) disk: Disk,
+    store: Arc<Store>,
+    pub(super) region: RegionId,
+    pub(super) settings: Settings,
+    standing: Standing,
+    generation: u64,
     pub(super) slots: Vec<Arc<SharedMemory>>,
-    log: Log,
-    /// Bytes of log segments that are durable here, in whole blocks.
-    durable: BTreeMap<SegmentNumber, u32>,
-    /// What `missing` was asked about last, and the parts of its image that came.
-    examined: ToyEdit,
-    arrived: Vec<ImagePart>,
-    /// Parts of logs that arrived before the parts in front of them.
-    ahead: Vec<SegmentPart>,
+    places: Vec<SegmentHandle>,
+    manifest: Vec<SegmentHandle>,
+    /// With what was found of the log.
+    pub(super) edit: ToyEdit,
+    /// As of the end of that.
+    pub(super) map: Map,
     flushes: VecDeque<FlushRange>,
     events: Vec<CopyEvent>,
 }
 
 impl ToyCopy {
-    /// The copy on `disk`, which finds the end of its log in `left`.
-    pub(super) fn new(disk: Disk, windows: Windows, left: &Slots) -> Result<Self, CopyError> {
-        let mut copy = Self {
-            slots: disk.settings.slots_of(windows),
-            disk,
-            log: Log::default(),
-            durable: BTreeMap::new(),
-            examined: ToyEdit::default(),
-            arrived: Vec::new(),
-            ahead: Vec::new(),
+    /// A copy without anything in it.
+    fn new(store: &Arc<Store>, region: RegionId, settings: Settings, windows: Windows) -> Self {
+        Self {
+            store: Arc::clone(store),
+            region,
+            settings,
+            standing: match store.region(id_of_set_aside(region)) {
+                Some(_) => Standing::BegunAnew,
+                None => Standing::Ordinary,
+            },
+            generation: store.region(region).as_ref().map_or(0, generation),
+            slots: settings.slots_of(windows),
+            places: Vec::new(),
+            manifest: Vec::new(),
+            edit: ToyEdit::default(),
+            map: Map::default(),
             flushes: VecDeque::new(),
             events: Vec::new(),
-        };
+        }
+    }
+
+    /// Begins an empty copy, in place of one that the catalog may name.
+    pub(super) fn create(
+        store: &Arc<Store>,
+        region: RegionId,
+        settings: Settings,
+        windows: Windows,
+    ) -> Result<Self, CopyError> {
+        let mut copy = Self::new(store, region, settings, windows);
+        let places = (0..settings.windows).map(|_| store.allocate(Purpose::Log));
+        copy.places = places.collect::<Result<_, _>>()?;
+        copy.commit(ToyEdit::default())?;
+        Ok(copy)
+    }
+
+    /// Opens the copy that the catalog names by `entry`, and finds the end of its log, also in `left`.
+    pub(super) fn open(
+        store: &Arc<Store>,
+        entry: &RegionEntry,
+        settings: Settings,
+        windows: Windows,
+        left: &Left,
+    ) -> Result<Self, CopyError> {
+        let mut copy = Self::new(store, entry.region, settings, windows);
+        copy.standing = standing(entry.words[1]).unwrap_or_default();
+        let claimed = entry.manifest.iter().map(|place| store.claim(*place));
+        copy.places = claimed.collect::<Result<_, _>>()?;
+        copy.manifest = copy
+            .places
+            .split_off(settings.windows.min(copy.places.len()));
+        let mut bytes = Vec::new();
+        for part in &copy.manifest {
+            bytes.extend_from_slice(&copy.read_place(part, SEGMENT_SIZE)?);
+        }
+        copy.edit = ToyEdit::decode(&bytes).map_err(|_| CopyError::Damaged {
+            number: SegmentNumber(0),
+            what: "its manifest",
+        })?;
         copy.look(left)?;
         Ok(copy)
     }
 
-    /// Finds where the history ends in `left` and on the device, makes it durable, and puts it into the windows.
-    fn look(&mut self, left: &Slots) -> Result<(), CopyError> {
-        // Somebody may still write to them: one copy decides.
-        let private = |memory: &Arc<SharedMemory>| Arc::new(memory.private_copy());
-        let private = left.0.iter().map(|left| left.as_ref().map(private));
-        self.log = self.disk.read_log(&Slots(private.collect()), |_| ())?;
-        let before = std::mem::take(&mut self.durable);
-        self.ahead.clear();
-        let (last, windows) = (self.last_log().copied(), self.windows_here());
-        for segment in &self.disk.edit.logs {
-            let bytes = &self.log.found[&segment.number];
-            if bytes.is_empty() {
-                continue;
-            }
-            self.disk.table[&segment.number].write(0, bytes)?;
-            // Padding that was flushed or fetched is no part of the history, and durable all the same.
-            let known = before.get(&segment.number).copied().unwrap_or(0);
-            let durable = match last == Some(*segment) {
-                true => (len(bytes).max(segment.needed) / BLOCK * BLOCK).max(known),
-                false => self.disk.settings.segment_bytes(),
-            };
-            self.durable.insert(segment.number, durable);
-            windows.begin(self.disk.region, segment, bytes);
+    /// The slot of log segment `ordinal`.
+    pub(super) fn slot(&self, ordinal: u64) -> usize {
+        usize::try_from(ordinal % self.slots.len() as u64).expect("a slot")
+    }
+
+    /// The ordinal behind that of the last segment of the log.
+    pub(super) fn behind(&self) -> u64 {
+        self.edit.first + self.slots.len() as u64
+    }
+
+    /// The identity of log segment `ordinal`.
+    pub(super) fn identity(&self, edit: &ToyEdit, ordinal: u64) -> Identity {
+        Identity {
+            kind: Kind::LogRecord,
+            region: self.region,
+            segment: number(ordinal),
+            epoch: edit.epoch,
+            offset: 0,
         }
-        self.disk.sync()?;
+    }
+
+    fn read_place(&self, place: &SegmentHandle, len: usize) -> Result<Buffer, DeviceError> {
+        let mut bytes = Buffer::zeroed(len);
+        self.store.read(place.segment(), 0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Writes `bytes`, filled up to whole blocks, at byte `at`. They are not durable then.
+    fn write_place(&self, place: DeviceSegment, at: u32, bytes: &[u8]) -> Result<(), DeviceError> {
+        let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(BLOCK_SIZE));
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        let (len, buffer) = (buffer.len(), Arc::new(buffer));
+        let store = &self.store;
+        store.wait(&store.submit_write(place, at, buffer, 0..len))
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.store.wait(&self.store.sync())
+    }
+
+    /// Has the catalog name the copy, with its standing.
+    fn enter(&self) -> Result<(), DeviceError> {
+        let segments = self.places.iter().chain(&self.manifest);
+        let entry = RegionEntry {
+            region: self.region,
+            manifest: segments.map(SegmentHandle::segment).collect(),
+            words: [self.generation, with_standing(0, self.standing)],
+        };
+        self.store.set_region(entry).wait()
+    }
+
+    /// Makes `edit` the last one.
+    pub(super) fn commit(&mut self, edit: ToyEdit) -> Result<(), DeviceError> {
+        let mut manifest = Vec::new();
+        for part in edit.encode().chunks(SEGMENT_SIZE) {
+            let place = self.store.allocate(Purpose::Metadata)?;
+            self.write_place(place.segment(), 0, part)?;
+            manifest.push(place);
+        }
+        self.sync()?;
+        // The one before is free once the catalog does not name it.
+        let before = std::mem::replace(&mut self.manifest, manifest);
+        self.generation += 1;
+        self.enter()?;
+        drop(before);
+        self.edit = edit;
         Ok(())
     }
 
-    fn windows_here(&self) -> Slots {
-        Slots(self.slots.iter().cloned().map(Some).collect())
-    }
-
-    /// The segment in which the history ends.
-    fn last_log(&self) -> Option<&RingSegment> {
-        let mut logs = self.disk.edit.logs.iter().rev();
-        logs.find(|segment| self.found(segment.number) > 0)
-    }
-
-    /// How far the history was found to reach in segment `number`.
-    fn found(&self, number: SegmentNumber) -> u32 {
-        self.log.found.get(&number).map_or(0, |bytes| len(bytes))
-    }
-
-    fn durable(&self, number: SegmentNumber) -> u32 {
-        self.durable.get(&number).copied().unwrap_or(0)
-    }
-
-    /// How far the history was found to reach in segment `number`, or it is durable.
-    fn held(&self, number: SegmentNumber) -> u32 {
-        self.found(number).max(self.durable(number))
-    }
-
-    /// Makes the windows' bytes of `range` durable, and what is in front of it. `None`: the segment is not known yet.
-    fn flush_range(&mut self, range: &FlushRange) -> Result<Option<CopyEvent>, CopyError> {
-        let Some(segment) = self.disk.edit.log(range.segment).copied() else {
-            let newest = self.disk.edit.logs.last();
-            // An image has what was in an older one.
-            let is_old = newest.is_some_and(|newest| newest.ordinal >= range.ordinal);
-            return Ok(is_old.then_some(CopyEvent::Flushed(*range)));
-        };
-        let durable = self.durable(segment.number);
-        if durable < range.to {
-            let window = self.windows_here().found(self.disk.region, &segment);
-            let to_write = durable as usize..range.to as usize;
-            let Some(bytes) = window.as_ref().and_then(|window| window.get(to_write)) else {
-                return Ok(Some(CopyEvent::FlushRefused(*range)));
-            };
-            if !self.disk.settings.mutants.flush_nothing() {
-                self.disk.table[&segment.number].write(durable, bytes)?;
-                self.disk.sync()?;
+    /// Follows the log behind the image of `edit`, up to the first LSN that is missing: in `edit`, in the places and in
+    /// `left`. Puts what it finds into `edit` and into the windows. Returns the map as of the end.
+    fn find_end(&self, edit: &mut ToyEdit, left: &Left) -> Result<Map, CopyError> {
+        let mut map = Map::decode(&edit.image).map_err(wrong)?;
+        let brought = std::mem::take(&mut edit.logs);
+        for ordinal in (edit.first..).take(self.places.len()) {
+            let slot = self.slot(ordinal);
+            let place = self.read_place(&self.places[slot], self.settings.window_bytes)?;
+            let window = left.get(slot).and_then(Option::as_ref);
+            // Somebody may still write to it: what is read once decides.
+            let window = window.map(|memory| memory.peek(0, memory.len()));
+            let brought = brought.get(&ordinal).map_or(&[][..], Vec::as_slice);
+            let brought = &brought[..brought.len().min(place.len())];
+            let sources = [brought, &place, window.as_deref().unwrap_or_default()];
+            let mut found = follow(self.identity(edit, ordinal), &sources, &mut map);
+            // What was flushed goes up to a block.
+            found.resize(found.len().max(brought.len()), 0);
+            self.slots[slot].write(0, &found);
+            if !found.is_empty() {
+                edit.logs.insert(ordinal, found);
             }
-            self.durable.insert(segment.number, range.to);
         }
-        Ok(Some(CopyEvent::Flushed(*range)))
+        Ok(map)
     }
 
-    fn decoded(bytes: &[u8]) -> Result<ToyEdit, CopyError> {
-        ToyEdit::decode(bytes).map_err(|error| CopyError::Engine {
-            remedy: Remedy::Correct,
-            error: Arc::new(error),
+    /// Finds where the history ends, also in `left`, and makes it durable.
+    fn look(&mut self, left: &Left) -> Result<(), CopyError> {
+        let mut edit = self.edit.clone();
+        self.map = self.find_end(&mut edit, left)?;
+        for (ordinal, bytes) in &edit.logs {
+            self.write_place(self.places[self.slot(*ordinal)].segment(), 0, bytes)?;
+        }
+        self.sync()?;
+        self.edit = edit;
+        Ok(())
+    }
+
+    fn windows_here(&self) -> Vec<Option<Arc<SharedMemory>>> {
+        self.slots.iter().cloned().map(Some).collect()
+    }
+
+    /// Makes the windows' bytes of `range` durable.
+    pub(super) fn flush_range(&self, range: &FlushRange) -> Result<(), DeviceError> {
+        let slot = self.slot(range.ordinal);
+        let len = range.to.saturating_sub(range.from) as usize;
+        let bytes = self.slots[slot].read_vec(range.from as usize, len);
+        self.write_place(self.places[slot].segment(), range.from, &bytes)?;
+        self.sync()
+    }
+
+    /// Begins a new log behind an image of everything, in `epoch`.
+    fn begin_log(&mut self, epoch: Epoch) -> Result<(), DeviceError> {
+        self.commit(ToyEdit {
+            seq: self.edit.seq.next(),
+            epoch: self.edit.epoch.max(epoch),
+            first: self.behind(),
+            image: self.map.encode(),
+            ..ToyEdit::default()
         })
     }
 
-    /// Reads the image and the log, and makes a store of them.
-    fn promoted(mut self, service: Service) -> Result<Promoted, CopyError> {
-        let mut map = self.disk.read_image()?;
-        map.mutants = self.disk.settings.mutants;
-        let windows = self.windows_here();
-        let log = self.disk.read_log(&windows, |group| map.apply(group))?;
-        if log.last < self.log.last {
-            return Err(damaged("the log, which was whole when the copy was opened"));
-        }
-        self.become_ordinary();
-        let logs = &self.disk.edit.logs;
-        let first = logs.last().map_or(0, |last| last.ordinal + 1);
-        let epoch = service.epoch.max(self.disk.edit.epoch);
-        self.disk.renew(&map, first, epoch)?;
-        map.forget_removed(map.last, map.time);
-        let store = Arc::new(ToyStore::new(self, map, service));
-        Ok(Promoted {
-            store: Arc::<ToyStore>::clone(&store),
-            source: Some(store),
-            cut: None,
-        })
+    /// The last edit as a checkpoint that has `logs`.
+    pub(super) fn checkpoint_with(&self, logs: BTreeMap<u64, Vec<u8>>) -> Vec<u8> {
+        let edit = ToyEdit {
+            checkpoint: true,
+            logs,
+            ..self.edit.clone()
+        };
+        edit.encode()
+    }
+
+    /// What it consists of.
+    pub(super) fn stored(&self) -> Arc<dyn Stored> {
+        let image = Identity::of_server(Kind::Manifest, 1).checksum(&self.edit.image);
+        Arc::new(ToyStored(u64::from(image)))
+    }
+}
+
+fn wrong(error: argosy_base::codec::Malformed) -> CopyError {
+    CopyError::Engine {
+        remedy: Remedy::Correct,
+        error: Arc::new(error),
     }
 }
 
 impl Follower for ToyCopy {
     fn region(&self) -> RegionId {
-        self.disk.region
+        self.region
     }
 
     fn standing(&self) -> Standing {
-        self.disk.standing
+        self.standing
     }
 
     fn become_ordinary(&mut self) {
-        if self.disk.standing != Standing::Ordinary {
-            self.disk.standing = Standing::Ordinary;
+        if self.standing != Standing::Ordinary {
+            self.standing = Standing::Ordinary;
             // Where it fails, the next opening finds the copy as it was.
-            let _ = self.disk.enter();
+            let _ = self.enter();
         }
     }
 
     fn edit(&self) -> EditSeq {
-        self.disk.edit.seq
+        self.edit.seq
     }
 
     fn position(&self) -> Position {
-        let last = self.last_log().or(self.disk.edit.logs.first());
-        let at = last.map(|segment| LogPosition {
-            ordinal: segment.ordinal,
-            segment: segment.number,
-            end: self.held(segment.number),
-            flushed: self.durable(segment.number),
+        let last = self.edit.logs.last_key_value();
+        let (ordinal, end) = last.map_or((self.edit.first, 0), |(ordinal, bytes)| {
+            (*ordinal, narrow(bytes.len()))
         });
-        let logs: PerLog<LogPosition> = at.into_iter().map(|at| (LOG, at)).collect();
+        let at = LogPosition {
+            ordinal,
+            segment: number(ordinal),
+            end,
+            flushed: end - end % narrow(BLOCK_SIZE),
+        };
         Position {
-            edit: self.disk.edit.seq,
-            lsn: self.log.last,
-            logs,
+            edit: self.edit.seq,
+            lsn: self.map.last,
+            logs: [(LOG, at)].into_iter().collect(),
         }
     }
 
@@ -218,24 +318,32 @@ impl Follower for ToyCopy {
         self.events.clear();
         self.flushes.clear();
         let left = self.windows_here();
-        self.slots = self.disk.settings.slots_of(fresh);
+        self.slots = self.settings.slots_of(fresh);
         self.look(&left)?;
         Ok(self.position())
     }
 
     fn step(&mut self) -> Result<Vec<CopyEvent>, CopyError> {
-        while let Some(range) = self.flushes.front().copied() {
-            let Some(event) = self.flush_range(&range)? else {
-                break;
-            };
-            self.flushes.pop_front();
-            self.events.push(event);
+        // Of a segment behind the last one an edit will come.
+        let behind = self.behind();
+        while let Some(range) = self.flushes.pop_front_if(|range| range.ordinal < behind) {
+            // An image has what was in an older one.
+            let is_here = range.ordinal >= self.edit.first;
+            if is_here && !self.settings.mutants.flush_nothing() {
+                self.flush_range(&range)?;
+            }
+            self.events.push(CopyEvent::Flushed(range));
         }
         Ok(std::mem::take(&mut self.events))
     }
 
     fn flush(&mut self, range: FlushRange) {
-        match range.log == LOG && self.flushes.len() < FLUSHES_MAX {
+        let FlushRange { from, to, .. } = range;
+        let fits = range.log == LOG
+            && from <= to
+            && to as usize <= self.settings.window_bytes
+            && (from as usize).is_multiple_of(BLOCK_SIZE);
+        match fits && self.flushes.len() < FLUSHES_MAX {
             true => self.flushes.push_back(range),
             false => self.events.push(CopyEvent::FlushRefused(range)),
         }
@@ -245,164 +353,87 @@ impl Follower for ToyCopy {
         self.events.is_empty() && self.flushes.is_empty()
     }
 
+    /// Nothing ever is: an edit has everything.
     fn missing(&mut self, edit: &[u8]) -> Result<Vec<SegmentPart>, CopyError> {
-        self.examined = Self::decoded(edit)?;
-        let is_here = |part: &&ImagePart| {
-            let here = self.disk.edit.image.contains(part) || self.arrived.contains(part);
-            here || self.disk.settings.mutants.apply_unfetched()
-        };
-        let image = self.examined.image.iter().filter(|part| !is_here(part));
-        let logs = self.examined.logs.iter();
-        let logs = logs.filter(|log| log.needed > self.held(log.number));
-        let parts = image.map(|part| (part.number, part.len));
-        let parts = parts.chain(logs.map(|log| (log.number, log.needed.next_multiple_of(BLOCK))));
-        let most = len_of(self.disk.settings.part_bytes);
-        let parts = parts.flat_map(|(number, len)| {
-            let starts = (0..len).step_by(most as usize);
-            starts.map(move |from| {
-                let to = len.min(from + most);
-                SegmentPart { number, from, to }
-            })
-        });
-        Ok(parts.collect())
+        ToyEdit::decode(edit).map(|_| Vec::new()).map_err(wrong)
     }
 
     fn put_part(
         &mut self,
         number: SegmentNumber,
-        from: u32,
-        bytes: &Arc<Buffer>,
+        _: u32,
+        _: &Arc<Buffer>,
     ) -> Result<(), CopyError> {
-        let refused = |what| CopyError::Refused { number, what };
-        if let Some(part) = self.examined.part(number).copied() {
-            if from != 0 || !part.is_of(self.disk.region, bytes) {
-                let what = "the checksum of a part of the image";
-                return Err(CopyError::Damaged { number, what });
-            }
-            let stored = self.disk.allocate(number, Purpose::Flush)?;
-            stored.write(0, bytes)?;
-            self.arrived.push(part);
-            return Ok(());
-        }
-        let log = self.examined.log(number);
-        log.ok_or(refused("this part was not asked for"))?;
-        let to = from.saturating_add(len(bytes));
-        if to > self.disk.settings.segment_bytes() {
-            return Err(refused("a part behind the end"));
-        }
-        self.stored_log(number)?.write(from, bytes)?;
-        self.ahead.push(SegmentPart { number, from, to });
-        self.ahead.sort_by_key(|part| part.from);
-        for part in self.ahead.iter().filter(|part| part.number == number) {
-            let held = self.durable.entry(number).or_default();
-            if part.from <= *held {
-                *held = part.to.max(*held);
-            }
-        }
-        Ok(())
+        let what = "this part was not asked for";
+        Err(CopyError::Refused { number, what })
     }
 
     fn submit(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
-        let missing = self.missing(edit)?;
-        let edit = self.examined.clone();
-        if let Some(part) = missing.first() {
-            return Err(CopyError::Missing {
-                edit: edit.seq,
-                number: part.number,
-                to: part.to,
-            });
+        let mut edit = ToyEdit::decode(edit).map_err(wrong)?;
+        if self.settings.mutants.forget_logs() {
+            edit.logs.clear();
         }
-        for number in edit.numbers() {
-            // The image is here.
-            self.stored_log(number)?;
+        let map = if edit.checkpoint {
+            self.find_end(&mut edit, &self.windows_here())?
+        } else {
+            let found = self.edit.logs.iter();
+            let kept = found.filter(|(ordinal, _)| **ordinal >= edit.first);
+            edit.logs = kept.map(|(at, bytes)| (*at, bytes.clone())).collect();
+            Map::decode(&edit.image).map_err(wrong)?
+        };
+        let renews = edit.checkpoint || map.last > self.map.last;
+        self.commit(edit)?;
+        if renews {
+            self.map = map;
         }
-        let (seq, is_checkpoint) = (edit.seq, edit.checkpoint);
-        self.disk.commit(edit)?;
-        self.arrived.clear();
-        let named = &self.disk.edit;
-        self.log.last = self.log.last.max(named.last);
-        self.log
-            .found
-            .retain(|number, _| named.log(*number).is_some());
-        self.durable
-            .retain(|number, _| named.log(*number).is_some());
-        if is_checkpoint {
-            self.look(&self.windows_here())?;
-        }
-        self.events.push(CopyEvent::EditApplied(seq));
-        Ok(seq)
+        self.events.push(CopyEvent::EditApplied(self.edit.seq));
+        Ok(self.edit.seq)
     }
 
     fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
-        let seq = self.submit(edit)?;
-        // What was fetched of the block in which the log ends is written again, where another member has more of it.
-        self.durable.clear();
-        self.look(&self.windows_here())?;
-        Ok(seq)
+        self.submit(edit)
     }
 
     fn checkpoint(&self) -> Checkpoint {
-        let edit = self.disk.edit.to_checkpoint(|log| self.held(log.number));
         Checkpoint {
-            seq: edit.seq,
-            bytes: edit.encode(),
+            seq: self.edit.seq,
+            bytes: self.checkpoint_with(self.edit.logs.clone()),
         }
     }
 
     fn adopt(&self, theirs: Vec<u8>) -> Result<Vec<u8>, CopyError> {
-        let edit = Self::decoded(&theirs)?;
-        if edit.seq >= self.disk.edit.seq {
+        let ToyEdit { seq, logs, .. } = ToyEdit::decode(&theirs).map_err(wrong)?;
+        if seq >= self.edit.seq {
             return Ok(theirs);
         }
-        let needed = |log: &RingSegment| {
-            let needed = edit.log(log.number).map_or(0, |log| log.needed);
-            needed.max(self.held(log.number))
-        };
-        Ok(self.disk.edit.to_checkpoint(needed).encode())
+        Ok(self.checkpoint_with(logs))
     }
 
     fn read(&self, part: SegmentPart) -> Result<Buffer, CopyError> {
-        let SegmentPart { number, from, to } = part;
-        let gone = CopyError::Gone { number, to };
-        let stored = self.disk.table.get(&number).ok_or(gone.clone())?;
-        let len = to.checked_sub(from).ok_or(gone.clone())?;
-        if self.disk.edit.log(number).is_some() && to > self.held(number).next_multiple_of(BLOCK) {
-            return Err(gone);
-        }
-        Ok(stored.read(from, len)?)
+        let SegmentPart { number, to, .. } = part;
+        Err(CopyError::Gone { number, to })
     }
 
     fn stored(&self) -> Arc<dyn Stored> {
-        Arc::new(ToyStored::new(&self.disk.edit, &self.disk.table))
+        self.stored()
     }
 
-    fn promote(self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>> {
-        let promoted = self.promoted(service);
-        promoted.map_err(|error| Box::new(NotPromoted { error, left: None }))
+    fn promote(mut self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>> {
+        self.become_ordinary();
+        if let Err(error) = self.begin_log(service.epoch) {
+            let error = error.into();
+            return Err(Box::new(NotPromoted { error, left: None }));
+        }
+        let store = Arc::new(ToyStore::new(*self, service));
+        Ok(Promoted {
+            store: Arc::<ToyStore>::clone(&store),
+            source: Some(store),
+            cut: None,
+        })
     }
 
     fn set_aside(self: Box<Self>) -> Option<SetAside> {
-        let (store, region) = (Arc::clone(&self.disk.store), self.disk.region);
-        let entry = store.region(region)?;
-        let segments = self.disk.into_handles();
-        Some(SetAside::new(store, entry, segments))
+        let entry = self.store.region(self.region)?;
+        Some(SetAside::new(Arc::clone(&self.store), entry, Vec::new()))
     }
-}
-
-impl ToyCopy {
-    /// Segment `number`, in a place of its own if it has none yet.
-    fn stored_log(&mut self, number: SegmentNumber) -> Result<Arc<super::disk::Stored>, CopyError> {
-        match self.disk.table.get(&number) {
-            Some(stored) => Ok(Arc::clone(stored)),
-            None => Ok(self.disk.allocate(number, Purpose::Log)?),
-        }
-    }
-}
-
-fn len(bytes: &[u8]) -> u32 {
-    len_of(bytes.len())
-}
-
-fn len_of(bytes: usize) -> u32 {
-    u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -1,20 +1,23 @@
 //! What a region holds: a sorted map, and what is known of keys that it does not have.
 //!
-//! A key that was removed leaves a tombstone with the LSN of its removal, until an image is made of the map. Of a key
-//! without an entry it is known only that it was not written behind the *floor*: the last range that was removed, or
-//! the last image.
+//! ```text
+//! image := last: varint  time: varint  pair...
+//! pair  := key: string  lsn: varint  expiry: varint  value: string       expiry: one more than the moment; 0: never
+//! ```
 //!
-//! An image is a [group](super::record) for each pair, with one put. Zeros follow.
+//! A key that was removed leaves a tombstone with the LSN of its removal, which is in no image. Of a key without an
+//! entry it is known only that it was not written behind the *floor*: the last range that was removed, or the image
+//! that the map was read from.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use argosy_base::codec::{Malformed, Reader};
-use argosy_base::{Expiry, KeyRange, Lsn, Moment, Op, WriteBatch};
+use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
+use argosy_base::{KeyRange, Lsn, Moment, Op};
 
 use super::Mutants;
-use super::record::Logged;
+use super::log::Logged;
 use crate::deciding::BoundKey;
 
 /// What a key is bound to. A clone is another reference to the same bytes.
@@ -117,44 +120,46 @@ impl Map {
         pairs.filter(|(_, entry)| entry.value.is_some() && !self.is_over(entry))
     }
 
-    /// How many keys it has, with those that were removed.
-    pub(super) fn entries(&self) -> usize {
-        self.pairs.len()
-    }
-
-    /// Forgets what had been removed, or had expired, when the image as of `upto` was made at `time`.
-    pub(super) fn forget_removed(&mut self, upto: Lsn, time: Moment) {
-        self.floor = self.floor.max(upto);
-        Arc::make_mut(&mut self.pairs).retain(|_, entry| {
-            let is_over = entry.expiry.is_some_and(|expiry| expiry <= time);
-            entry.lsn > upto || entry.value.is_some() && !is_over
-        });
-    }
-
     /// Its image.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
+        put_varint(&mut out, self.last.0);
+        put_varint(&mut out, self.time.0);
         for (key, entry) in self.bound(&KeyRange::all()) {
-            let mut ops = WriteBatch::new();
-            let value = entry.value.as_deref().unwrap_or_default();
-            let expiry = entry.expiry.map_or(Expiry::Never, Expiry::At);
-            ops.put_any(key, value, expiry).expect("it was written");
-            let (first, time) = (entry.lsn, Moment(0));
-            Logged { first, time, ops }.encode(&mut out);
+            put_string(&mut out, key);
+            put_varint(&mut out, entry.lsn.0);
+            put_varint(
+                &mut out,
+                entry.expiry.map_or(0, |at| at.0.saturating_add(1)),
+            );
+            put_string(&mut out, entry.value.as_deref().unwrap_or_default());
         }
         out
     }
 
-    /// The map of which `bytes` are the image, as of the LSN `last` at `time`.
-    pub(super) fn decode(bytes: &[u8], last: Lsn, time: Moment) -> Result<Self, Malformed> {
-        let mut map = Self::default();
-        let mut from = Reader::new("toy image", bytes);
-        // No pair has LSN 0.
-        while from.rest().first().is_some_and(|byte| *byte != 0) {
-            map.apply(&Logged::read(&mut from)?);
+    /// The map of which `bytes` are the image; an empty one of none.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
         }
-        (map.floor, map.last, map.told, map.time) = (last, last, last, time);
-        Ok(map)
+        let from = &mut Reader::new("toy image", bytes);
+        let (last, time) = (Lsn(from.varint()?), Moment(from.varint()?));
+        let mut pairs = BTreeMap::new();
+        while !from.rest().is_empty() {
+            let key = from.string(usize::MAX)?.to_vec();
+            let lsn = Lsn(from.varint()?);
+            let expiry = from.varint()?.checked_sub(1).map(Moment);
+            let value = Some(from.string(usize::MAX)?.into());
+            pairs.insert(key, Entry { value, expiry, lsn });
+        }
+        Ok(Self {
+            pairs: Arc::new(pairs),
+            floor: last,
+            last,
+            time,
+            told: last,
+            mutants: Mutants::default(),
+        })
     }
 }
 

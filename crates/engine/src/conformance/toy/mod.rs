@@ -5,40 +5,36 @@
 //! [conformance](super) pass on it, and the simulator runs clusters on it.
 //!
 //! A region is a sorted map in memory. Every write goes to the log's windows. When half of the log is used, an image of
-//! the whole map takes its place.
+//! the whole map takes its place. An edit has that image in it.
 //!
-//! Reading order: `record`, `map` and [`edit`] (formats), `disk`, `ring` (the log's windows), `copy` (the passive
-//! copy), `store` (the store that serves), `source`, `snapshot`, `stored`.
+//! Reading order: `log`, `map` and [`edit`] (formats), `copy` (the passive copy, and its device), `store` (the store
+//! that serves), `snapshot`.
 //!
-//! What it leaves out: it waits for the device in its steps; a damaged copy is not looked for, nor repaired; a record
-//! that was flushed and is damaged is taken for the end of the history, unless an image has it; windows never rest; it
-//! counts its images alone; it does not notice that it is opened with other settings.
+//! What it leaves out: whoever calls a store during a step waits for the device, too; an edit has as many bytes as the
+//! map, and a copy fetches nothing; a scan copies all of its range; a damaged copy is not looked for, nor repaired; a
+//! record that was flushed and is damaged is taken for the end of the history, unless an image has it; windows never
+//! rest; it counts its images alone; it does not notice that it is opened with other settings.
 
 mod copy;
-mod disk;
 pub mod edit;
+mod log;
 mod map;
-mod record;
-mod ring;
 mod snapshot;
-mod source;
 mod store;
-mod stored;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::RegionId;
+use argosy_base::SegmentNumber;
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_device::{RegionEntry, Store};
 use argosy_memory::SharedMemory;
 
 use self::copy::ToyCopy;
-use self::disk::{Disk, claim_rest};
-use self::edit::RingSegment;
-use self::ring::{HEADER_BYTES, LOG, Slots};
+use self::log::LOG;
 use crate::set_aside::SetAside;
-use crate::{CopyError, CopyOf, Engine, Follower, LogSpec, Survivors, Windows};
+use crate::stored::StoredPart;
+use crate::{CopyError, CopyOf, Engine, Follower, LogSpec, Stored, Survivors, Windows};
 
 /// The settings of a toy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +43,6 @@ pub struct Settings {
     pub window_bytes: usize,
     /// Windows, and segments of the log: at least 3.
     pub windows: usize,
-    /// Most bytes of a segment of an image: whole blocks, at most a segment.
-    pub part_bytes: usize,
     /// What was appended is flushed within this time.
     pub flush_interval: Duration,
     /// Planted mistakes.
@@ -60,9 +54,9 @@ argosy_base::mutants! {
     pub struct Mutants {
         /// Windows that survived are not looked at.
         forget_windows,
-        /// An edit is applied before its image has come.
-        apply_unfetched,
-        /// New log segments are used before all members have the edit that names them.
+        /// A checkpoint is applied without what it has of the log.
+        forget_logs,
+        /// New log segments are used before all members have the edit that makes room for them.
         use_early,
         /// Snapshots show what is not committed.
         show_uncommitted,
@@ -79,7 +73,6 @@ impl Default for Settings {
         Self {
             window_bytes: SEGMENT_SIZE,
             windows: 4,
-            part_bytes: SEGMENT_SIZE,
             flush_interval: Duration::from_millis(20),
             mutants: Mutants::default(),
         }
@@ -88,16 +81,15 @@ impl Default for Settings {
 
 impl crate::Settings for Settings {
     fn start(&self) -> Arc<dyn Engine> {
-        let fits =
-            |bytes: usize| bytes.is_multiple_of(BLOCK_SIZE) && (1..=SEGMENT_SIZE).contains(&bytes);
-        let fit = fits(self.window_bytes) && fits(self.part_bytes);
-        assert!(fit && self.windows >= 3, "see the fields");
+        let bytes = self.window_bytes;
+        let fits = bytes.is_multiple_of(BLOCK_SIZE) && (1..=SEGMENT_SIZE).contains(&bytes);
+        assert!(fits && self.windows >= 3, "see the fields");
         let spec = LogSpec {
             id: LOG,
             name: "log",
             slots: self.windows,
             window_bytes: self.window_bytes,
-            slot_bytes: HEADER_BYTES + self.window_bytes,
+            slot_bytes: self.window_bytes,
         };
         Arc::new(Started {
             settings: *self,
@@ -107,10 +99,6 @@ impl crate::Settings for Settings {
 }
 
 impl Settings {
-    fn segment_bytes(&self) -> u32 {
-        u32::try_from(self.window_bytes).expect("at most a segment")
-    }
-
     /// The memory of the log's windows.
     fn slots_of(&self, windows: Windows) -> Vec<Arc<SharedMemory>> {
         let slots = windows.into_iter().find(|slots| slots.log == LOG);
@@ -118,13 +106,6 @@ impl Settings {
         assert_eq!(slots.len(), self.windows, "a memory for each slot");
         slots
     }
-}
-
-/// Whether log segment `segment` of `region` has the same records in both of these, which are its first bytes.
-#[must_use]
-pub fn same_records(region: RegionId, segment: &RingSegment, both: [&[u8]; 2]) -> bool {
-    let [one, other] = both.map(|bytes| record::groups(region, segment, bytes));
-    one.eq(other)
 }
 
 /// The engine of one server.
@@ -147,19 +128,37 @@ impl Engine for Started {
         let Some(entry) = copy.store.region(copy.region) else {
             return self.create(copy, windows);
         };
-        let disk = Disk::open(copy.store, &entry, self.settings)?;
         let left = left.into_iter().find(|left| left.log == LOG);
         let left = left.filter(|_| !self.settings.mutants.forget_windows());
-        let left = Slots(left.map_or_else(Vec::new, |left| left.slots));
-        Ok(Box::new(ToyCopy::new(disk, windows, &left)?))
+        let left = left.map_or_else(Vec::new, |left| left.slots);
+        let opened = ToyCopy::open(copy.store, &entry, self.settings, windows, &left)?;
+        Ok(Box::new(opened))
     }
 
     fn create(&self, copy: &CopyOf<'_>, windows: Windows) -> Result<Box<dyn Follower>, CopyError> {
-        let disk = Disk::create(copy.store, copy.region, self.settings)?;
-        Ok(Box::new(ToyCopy::new(disk, windows, &Slots(Vec::new()))?))
+        let made = ToyCopy::create(copy.store, copy.region, self.settings, windows)?;
+        Ok(Box::new(made))
     }
 
+    /// The catalog names all of it.
     fn claim(&self, store: &Arc<Store>, entry: &RegionEntry) -> SetAside {
-        SetAside::new(Arc::clone(store), entry.clone(), claim_rest(store, entry))
+        SetAside::new(Arc::clone(store), entry.clone(), Vec::new())
+    }
+}
+
+/// What a copy consists of, of which this is a digest. Nobody looks for damage in it, or repairs it.
+struct ToyStored(u64);
+
+impl Stored for ToyStored {
+    fn holds(&self, _: SegmentNumber) -> bool {
+        false
+    }
+
+    fn parts(&self) -> Vec<StoredPart> {
+        Vec::new()
+    }
+
+    fn digest(&self) -> u64 {
+        self.0
     }
 }

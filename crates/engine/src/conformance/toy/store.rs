@@ -1,103 +1,106 @@
-//! The toy as a store that serves.
+//! The toy as a store that serves, and as other members copy it.
 //!
 //! A write goes to the log's window and to the map, under one lock, and is done. The map as of the commit LSN is kept
 //! beside it, for snapshots. The rest is done in steps: ranges of the log become durable, and an image takes the place
 //! of half of the log.
 //!
 //! 1. The image is one of the map as of the commit LSN, in place of the log segments that have no more than that.
-//! 2. It is written, and an edit that names it, and new log segments.
-//! 3. The new log segments are used once the edit is everywhere: only then every member can make sense of them.
+//! 2. An edit has it, and where the log behind it begins.
+//! 3. What the log gains by that is used once the edit is everywhere: only then every member can make sense of it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use argosy_base::{EditSeq, FlushRange, Instant, Lsn, Moment, WriteBatch};
-use argosy_device::DeviceError;
+use argosy_base::{
+    EditSeq, FlushRange, Instant, KeyRange, LogId, Lsn, Moment, SegmentNumber, SegmentPart,
+    WriteBatch,
+};
+use argosy_device::{Buffer, DeviceError};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::copy::ToyCopy;
-use super::disk::{Disk, Table};
 use super::edit::ToyEdit;
+use super::log::{LOG, Logged, SEAL_BYTES, Tail, behind, seal};
 use super::map::{Entry, Map};
-use super::record::{Logged, SEAL_BYTES};
-use super::ring::Ring;
 use super::snapshot::ToySnapshot;
-use super::stored::ToyStored;
 use crate::batch::check_key;
 use crate::deciding::{Answer, BoundKey, Dependent};
+use crate::source::{LogPlace, Next, Piece};
 use crate::stats::Stats;
 use crate::{
-    BatchError, BusyReason, EditNotice, EngineError, Found, Progress, Reach, Service, Snapshot,
-    Store, Stored, WaitFor, Wanted, WriteOptions, Written, first_wanted,
+    BatchError, BusyReason, Checkpoint, EditNotice, EngineError, Found, Pin, PinnedCheckpoint,
+    Progress, Reach, Service, Snapshot, Source, Store, Stored, WaitFor, Wanted, WriteOptions,
+    Written, first_wanted,
+};
+
+/// Everything up to here is no bound.
+const NO_BOUND: LogPlace = LogPlace {
+    ordinal: u64::MAX,
+    offset: u32::MAX,
 };
 
 /// See the module documentation.
 pub(super) struct ToyStore {
     service: Service,
-    settings: super::Settings,
-    closed: AtomicBool,
-    /// Locked before the state. Only a step holds it for long.
-    disk: Mutex<Disk>,
     state: Mutex<State>,
 }
 
-/// What changes with every write.
-pub(super) struct State {
-    /// Everything that was appended, and everything that is committed.
-    all: Map,
+struct State {
+    /// Its map has everything that was appended.
+    copy: ToyCopy,
+    /// Everything that is committed.
     committed: Map,
     /// Groups that are not committed.
     waiting: VecDeque<Logged>,
-    pub(super) ring: Ring,
-    /// The last edit, and its segments.
-    pub(super) edit: ToyEdit,
-    pub(super) table: Table,
+    tail: Tail,
+    /// The last LSN in the image of the last edit.
+    imaged: Lsn,
     /// The observer was told of that edit.
     told: bool,
     /// Every other member has applied the edits up to this one.
     everywhere: EditSeq,
     /// When the open range is closed.
     flush_due: Option<Instant>,
+    closed: bool,
     /// Images that were made.
     images: u64,
 }
 
 impl ToyStore {
-    /// The store that `copy`, of which `map` is the image of the last edit, becomes.
-    pub(super) fn new(copy: ToyCopy, map: Map, service: Service) -> Self {
-        let (disk, last) = (copy.disk, map.last);
+    /// The store that `copy` becomes, whose last edit has everything.
+    pub(super) fn new(mut copy: ToyCopy, service: Service) -> Self {
+        copy.map.mutants = copy.settings.mutants;
+        let last = copy.map.last;
         service.marks.set_last(last);
         service.marks.raise_committed(last);
-        let alone = service.observer.is_none();
-        let edit = disk.edit.clone();
-        let state = State {
-            committed: map.clone(),
-            all: map,
+        let mut state = State {
+            committed: copy.map.clone(),
             waiting: VecDeque::new(),
-            ring: Ring::new(disk.region, copy.slots, &edit.logs, last, alone),
-            everywhere: if alone { edit.seq } else { EditSeq(0) },
-            table: disk.table.clone(),
+            tail: Tail::new(copy.settings.window_bytes, copy.edit.first, last),
+            imaged: last,
             told: false,
+            everywhere: EditSeq(0),
             flush_due: None,
+            closed: false,
             images: 0,
-            edit,
+            copy,
         };
+        if service.observer.is_none() {
+            state.tail.everywhere = NO_BOUND;
+            state.applied_everywhere(state.copy.edit.seq);
+        }
         Self {
             service,
-            settings: disk.settings,
-            closed: AtomicBool::new(false),
-            disk: Mutex::new(disk),
             state: Mutex::new(state),
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    pub(super) fn wake(&self) {
+    fn wake(&self) {
         if let Some(waker) = &self.service.waker {
             waker();
         }
@@ -109,32 +112,27 @@ impl ToyStore {
         clock.map_or(Moment(0), |clock| clock.wall())
     }
 
-    fn check_open(&self) -> Result<(), EngineError> {
-        match self.closed.load(Ordering::Acquire) {
-            true => Err(EngineError::Closed("it was closed")),
-            false => Ok(()),
-        }
-    }
-
     /// Appends a group, makes it visible, and tells the observer. Returns its last LSN.
     ///
     /// # Errors
     /// Where the log has no room; nothing was appended.
     fn append(&self, state: &mut State, time: Moment, ops: WriteBatch) -> Result<Lsn, EngineError> {
-        let first = state.all.last.next();
+        let first = state.copy.map.last.next();
         let group = Logged { first, time, ops };
-        let last = group.last();
-        let mut bytes = Vec::new();
-        group.encode(&mut bytes);
-        if bytes.len() + SEAL_BYTES > self.settings.window_bytes {
+        let (last, bytes) = (group.last(), group.encode());
+        let len = bytes.len() + SEAL_BYTES;
+        if len > state.copy.settings.window_bytes {
             return Err(BatchError::TooManyBytes.into());
         }
-        if !state.ring.fits(bytes.len() + SEAL_BYTES) {
+        let Some((at, closed)) = state.tail.append(len, last) else {
             self.wake();
             return Err(EngineError::Busy(BusyReason::LogWindows));
-        }
-        let closed = state.ring.append(&bytes, last);
-        state.all.apply(&group);
+        };
+        let identity = state.copy.identity(&state.copy.edit, at.ordinal);
+        let sealed = seal(identity.at(at.offset), &bytes);
+        let slot = state.copy.slot(at.ordinal);
+        state.copy.slots[slot].write(at.offset as usize, &sealed);
+        state.copy.map.apply(&group);
         state.waiting.push_back(group);
         self.service.marks.set_last(last);
         if self.service.observer.is_none() {
@@ -148,14 +146,14 @@ impl ToyStore {
 
     /// Tells the observer how far the log is written, and of a range that was `closed`.
     fn tell_appended(&self, state: &State, closed: Option<FlushRange>) {
-        if let (Some(observer), Some(end)) = (&self.service.observer, state.ring.end()) {
-            observer.appended(end, state.all.last);
+        if let (Some(observer), Some(end)) = (&self.service.observer, state.tail.end()) {
+            observer.appended(end, state.copy.map.last);
             closed.into_iter().for_each(|range| observer.flush(range));
         }
     }
 
     fn commit_in(&self, state: &mut State, lsn: Lsn) {
-        let written = lsn <= state.all.last;
+        let written = lsn <= state.copy.map.last;
         assert!(written, "what was not written is not committed");
         while let Some(group) = state.waiting.pop_front_if(|group| group.last() <= lsn) {
             state.committed.apply(&group);
@@ -165,7 +163,7 @@ impl ToyStore {
 
     /// Where the region's time is below `least`, makes it `now`.
     fn tell_time(&self, state: &mut State, least: Moment, now: Moment) -> Result<(), EngineError> {
-        if state.all.time < least {
+        if state.copy.map.time < least {
             self.append(state, now.max(least), WriteBatch::new())?;
         }
         Ok(())
@@ -178,94 +176,92 @@ impl ToyStore {
         keys: impl Iterator<Item = &'k [u8]>,
         now: Moment,
     ) -> Result<(), EngineError> {
-        let expiries = keys.filter_map(|key| state.all.seen(key).expiry);
+        let expiries = keys.filter_map(|key| state.copy.map.seen(key).expiry);
         match expiries.filter(|expiry| *expiry <= now).max() {
             Some(expiry) => self.tell_time(state, expiry, now),
             None => Ok(()),
         }
     }
 
-    /// Does all that can be done now. Returns whether there was anything.
-    fn work(&self, disk: &mut Disk, now: Instant) -> Result<bool, DeviceError> {
-        let mut made = self.tell_edit(disk);
-        let mut state = self.state();
-        let due = state
-            .flush_due
-            .get_or_insert(now + self.settings.flush_interval);
-        if now >= *due {
-            state.flush_due = None;
-            let closed = state.ring.close();
-            self.tell_appended(&state, closed);
+    /// Closes the open range, and makes closed ranges durable. Returns whether there was any.
+    fn flush(&self, state: &mut State, close: bool) -> Result<bool, DeviceError> {
+        if close {
+            let closed = state.tail.close();
+            self.tell_appended(state, closed);
         }
-        drop(state);
-        made |= self.flush(disk)?;
-        Ok(self.renew(disk)? || made)
+        let ranges = state.tail.to_flush();
+        for range in &ranges {
+            // An image has what is not in the log any more.
+            if range.ordinal >= state.copy.edit.first {
+                state.copy.flush_range(range)?;
+            }
+            state.tail.here = behind(range);
+        }
+        state.tail.forget_done();
+        Ok(!ranges.is_empty())
     }
 
     /// Tells the observer of the last edit.
-    fn tell_edit(&self, disk: &Disk) -> bool {
-        let told = std::mem::replace(&mut self.state().told, true);
+    fn tell_edit(&self, state: &mut State) -> bool {
+        let told = std::mem::replace(&mut state.told, true);
         if let (false, Some(observer)) = (told, &self.service.observer) {
             observer.edit_committed(&EditNotice {
-                seq: disk.edit.seq,
-                bytes: disk.edit.encode().into(),
+                seq: state.copy.edit.seq,
+                bytes: state.copy.edit.encode().into(),
                 log_places: Arc::new([]),
             });
         }
         !told
     }
 
-    /// Makes closed ranges durable.
-    fn flush(&self, disk: &Disk) -> Result<bool, DeviceError> {
-        let ranges = self.state().ring.to_flush();
-        let Some((last, _)) = ranges.last() else {
-            return Ok(false);
-        };
-        for (range, bytes) in &ranges {
-            // An image has what is not in the chain any more.
-            if let Some(stored) = disk.table.get(&range.segment) {
-                stored.write(range.from, bytes)?;
-            }
-        }
-        disk.sync()?;
-        self.state().ring.note(last.segment, last.to, true);
-        Ok(true)
-    }
-
     /// Makes an image where it is time.
-    fn renew(&self, disk: &mut Disk) -> Result<bool, DeviceError> {
-        let state = self.state();
-        let image = state.committed.clone();
-        let first = state.ring.first_behind(image.last);
-        let is_due = state.ring.spare() <= self.settings.windows as u64 / 2;
-        let frees = state
-            .edit
-            .logs
-            .first()
-            .is_some_and(|log| log.ordinal < first);
-        let is_next = state.everywhere >= state.edit.seq;
-        drop(state);
-        if !(is_due && frees && is_next) {
+    fn renew(&self, state: &mut State) -> Result<bool, DeviceError> {
+        let (edit, settings) = (&state.copy.edit, state.copy.settings);
+        let first = state.tail.first_behind(state.committed.last);
+        let is_due = state.tail.spare() <= settings.windows as u64 / 2;
+        let is_next = state.everywhere >= edit.seq;
+        if !(is_due && is_next && edit.first < first) {
             return Ok(false);
         }
-        match disk.renew(&image, first, self.service.epoch) {
+        let next = ToyEdit {
+            seq: edit.seq.next(),
+            epoch: edit.epoch,
+            first,
+            image: state.committed.encode(),
+            ..ToyEdit::default()
+        };
+        match state.copy.commit(next) {
             Err(error) if error.is_full() => return Ok(false),
             made => made?,
         }
-        let mut state = self.state();
-        state.ring.follow(&disk.edit.logs);
-        state.all.forget_removed(image.last, image.time);
-        state.committed.forget_removed(image.last, image.time);
-        (state.edit, state.table) = (disk.edit.clone(), disk.table.clone());
+        state.tail.written.retain(|ordinal, _| *ordinal >= first);
+        state.imaged = state.committed.last;
         state.told = false;
         state.images += 1;
         if self.service.observer.is_none() {
-            state.applied_everywhere(disk.edit.seq);
-        } else if self.settings.mutants.use_early() {
-            state.ring.use_all();
+            state.applied_everywhere(state.copy.edit.seq);
+        } else if settings.mutants.use_early() {
+            state.tail.usable = state.copy.behind();
         }
-        drop(state);
-        Ok(self.tell_edit(disk))
+        Ok(self.tell_edit(state))
+    }
+}
+
+impl State {
+    /// Every other member has applied the edits up to `seq`.
+    fn applied_everywhere(&mut self, seq: EditSeq) {
+        self.everywhere = self.everywhere.max(seq);
+        if self.everywhere >= self.copy.edit.seq {
+            self.tail.note_image(self.copy.edit.first, self.imaged);
+            self.tail.usable = self.copy.behind();
+        }
+    }
+
+    fn check_open(&self) -> Result<(), EngineError> {
+        match self.closed {
+            true => Err(EngineError::Closed("it was closed")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -279,12 +275,12 @@ impl Store for ToyStore {
         _reach: Reach,
     ) -> Result<Vec<Found>, EngineError> {
         let mut state = self.state();
-        if self.check_open().is_ok() {
+        if state.check_open().is_ok() {
             let _ = self.expire(&mut state, keys.iter().copied(), self.wall());
         }
         let found = keys.iter().map(|key| {
             check_key(key)?;
-            let seen = state.all.seen(key);
+            let seen = state.copy.map.seen(key);
             Ok(Found {
                 wait: WaitFor::committed(seen.lsn),
                 version: seen.lsn,
@@ -302,20 +298,23 @@ impl Store for ToyStore {
         _reach: Reach,
     ) -> Result<Written, EngineError> {
         let mut state = self.state();
-        self.check_open()?;
+        state.check_open()?;
         if batch.is_empty() {
-            return Ok(Written::of_nothing(state.all.last));
+            return Ok(Written::of_nothing(state.copy.map.last));
         }
-        let now = state.all.time.max(self.wall());
+        let now = state.copy.map.time.max(self.wall());
         let mut answer = Answer::default();
         if batch.depends_on_values(options) {
             let guard = batch.guarded().map(|(key, _)| key);
             let keys = batch.ops().map(|op| op.key());
             self.expire(&mut state, keys.clone().chain(guard), now)?;
-            let seen = keys.map(|key| state.all.seen(key)).collect();
-            let guard = guard.map(|key| state.all.seen(key));
+            let map = &state.copy.map;
+            let (seen, guard) = (
+                keys.map(|key| map.seen(key)),
+                guard.map(|key| map.seen(key)),
+            );
             let asked = Dependent::new(batch, options, now);
-            answer = asked.decide(seen, guard.as_ref(), Entry::lsn)?;
+            answer = asked.decide(seen.collect(), guard.as_ref(), Entry::lsn)?;
         }
         let Some(batch) = answer.comes_to(batch, now)? else {
             return Ok(answer.written(None));
@@ -333,19 +332,21 @@ impl Store for ToyStore {
             self.advance_ttl_clock();
         }
         let state = self.state();
-        let map = match self.settings.mutants.show_uncommitted() {
-            true => state.all.clone(),
+        let map = match state.copy.settings.mutants.show_uncommitted() {
+            true => state.copy.map.clone(),
             false => state.committed.clone(),
         };
         Box::new(ToySnapshot::new(map, self.wall()))
     }
 
     fn snapshot_of_all(&self) -> Box<dyn Snapshot> {
-        Box::new(ToySnapshot::new(self.state().all.clone(), self.wall()))
+        let map = self.state().copy.map.clone();
+        Box::new(ToySnapshot::new(map, self.wall()))
     }
 
     fn count_estimate(&self) -> u64 {
-        self.state().all.entries() as u64
+        let map = self.state().copy.map.clone();
+        map.bound(&KeyRange::all()).count() as u64
     }
 
     fn last_lsn(&self) -> Lsn {
@@ -363,11 +364,11 @@ impl Store for ToyStore {
     }
 
     fn durable_lsn(&self) -> Lsn {
-        self.state().ring.durable
+        self.state().tail.durable
     }
 
     fn edit(&self) -> EditSeq {
-        self.state().edit.seq
+        self.state().copy.edit.seq
     }
 
     fn is_everywhere(&self, edit: EditSeq) -> bool {
@@ -375,25 +376,29 @@ impl Store for ToyStore {
     }
 
     fn time(&self) -> Moment {
-        self.state().all.time.max(self.wall())
+        self.state().copy.map.time.max(self.wall())
     }
 
     fn advance_ttl_clock(&self) -> bool {
-        let mut state = self.state();
-        let wall = self.wall();
-        state.all.time > Moment(0)
-            && (state.all.time >= wall
-                || self.check_open().is_ok() && self.tell_time(&mut state, wall, wall).is_ok())
+        let (mut state, wall) = (self.state(), self.wall());
+        let time = state.copy.map.time;
+        let mut tell =
+            || state.check_open().is_ok() && self.tell_time(&mut state, wall, wall).is_ok();
+        time > Moment(0) && (time >= wall || tell())
     }
 
     fn step(&self, now: Instant) -> Result<Progress, EngineError> {
-        self.check_open()?;
-        let Some(mut disk) = self.disk.try_lock() else {
-            return Ok(Progress::default());
-        };
-        let made = self.work(&mut disk, now)?;
-        let state = self.state();
-        let due = state.flush_due.filter(|_| state.ring.has_open());
+        let state = &mut *self.state();
+        state.check_open()?;
+        let mut made = self.tell_edit(state);
+        let interval = state.copy.settings.flush_interval;
+        let is_due = now >= *state.flush_due.get_or_insert(now + interval);
+        if is_due {
+            state.flush_due = None;
+        }
+        made |= self.flush(state, is_due)?;
+        made |= self.renew(state)?;
+        let due = state.flush_due.filter(|_| state.tail.has_open());
         Ok(Progress {
             made,
             idle_for: due.map(|due| due.since(now).max(Duration::from_millis(1))),
@@ -418,28 +423,83 @@ impl Store for ToyStore {
     }
 
     fn stored(&self) -> Arc<dyn Stored> {
-        let state = self.state();
-        Arc::new(ToyStored::new(&state.edit, &state.table))
+        self.state().copy.stored()
     }
 
     fn close(&self) -> Result<(), EngineError> {
-        let disk = self.disk.lock();
-        self.closed.store(true, Ordering::Release);
-        let mut state = self.state();
-        let closed = state.ring.close();
-        self.tell_appended(&state, closed);
-        drop(state);
-        self.flush(&disk)?;
+        let state = &mut *self.state();
+        state.closed = true;
+        self.flush(state, true)?;
         Ok(())
     }
 }
 
-impl State {
-    /// Every other member has applied the edits up to `seq`.
-    pub(super) fn applied_everywhere(&mut self, seq: EditSeq) {
-        self.everywhere = self.everywhere.max(seq);
-        if self.everywhere >= self.edit.seq {
-            self.ring.note_image(self.edit.last);
+impl Source for ToyStore {
+    fn piece(&self, log: LogId, from: LogPlace, end: LogPlace, piece: &mut Piece) -> Next {
+        let state = self.state();
+        if log != LOG || from >= end {
+            return Next::End;
         }
+        let written = state.tail.written.get(&from.ordinal);
+        let mut upto = written.map_or(0, |(upto, _)| *upto);
+        if from.ordinal == end.ordinal {
+            upto = upto.min(end.offset);
+        }
+        if from.offset >= upto {
+            return Next::Skip(from.next_segment());
+        }
+        piece.slot = state.copy.slot(from.ordinal);
+        piece.header.clear();
+        piece.at = from.offset as usize;
+        let len = (upto - from.offset) as usize;
+        piece.bytes = state.copy.slots[piece.slot].read_vec(piece.at, len);
+        piece.next = LogPlace {
+            offset: upto,
+            ..from
+        };
+        Next::Write
+    }
+
+    fn flushed_everywhere(&self, log: LogId, segment: SegmentNumber, to: u32) {
+        if log == LOG {
+            let tail = &mut self.state().tail;
+            let ordinal = segment.0.saturating_sub(1);
+            let upto = LogPlace {
+                ordinal,
+                offset: to,
+            };
+            tail.everywhere = tail.everywhere.max(upto);
+            tail.forget_done();
+        }
+    }
+
+    fn edit_applied_everywhere(&self, seq: EditSeq) {
+        self.state().applied_everywhere(seq);
+        self.wake();
+    }
+
+    fn covers_flushed(&self) -> bool {
+        true
+    }
+
+    fn checkpoint(&self) -> PinnedCheckpoint {
+        let state = self.state();
+        let copy = &state.copy;
+        let logs = state.tail.written.iter().map(|(ordinal, (end, _))| {
+            let window = &copy.slots[copy.slot(*ordinal)];
+            (*ordinal, window.read_vec(0, *end as usize))
+        });
+        PinnedCheckpoint {
+            checkpoint: Checkpoint {
+                seq: copy.edit.seq,
+                bytes: copy.checkpoint_with(logs.collect()),
+            },
+            pin: Pin::new(Arc::new(())),
+        }
+    }
+
+    /// Nothing is read: a checkpoint has everything.
+    fn read(&self, _: SegmentPart, _: &[Pin]) -> Option<Result<Buffer, EngineError>> {
+        None
     }
 }
