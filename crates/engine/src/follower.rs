@@ -60,7 +60,9 @@ pub trait Follower: Send {
     fn become_ordinary(&mut self);
 
     /// The last edit of the group that it has applied.
-    fn edit(&self) -> EditSeq;
+    fn edit(&self) -> EditSeq {
+        self.position().edit
+    }
 
     /// Where the copy stands, as it is reported to the primary. The edit is 0 where the copy has to begin with a
     /// checkpoint. The ends of the logs are those that were found when the copy was opened or detached, or had applied
@@ -123,10 +125,14 @@ pub trait Follower: Send {
     }
 
     /// What has to be [put](Self::put_part) here before `edit`, the next edit or a checkpoint, can be submitted.
+    /// Nothing where the edits of an engine have all that a copy needs.
     ///
     /// # Errors
     /// The bytes are no edit.
-    fn missing(&mut self, edit: &[u8]) -> Result<Vec<SegmentPart>, CopyError>;
+    fn missing(&mut self, edit: &[u8]) -> Result<Vec<SegmentPart>, CopyError> {
+        let _ = edit;
+        Ok(Vec::new())
+    }
 
     /// Takes part of a segment, from byte `from` on, that [`missing`](Self::missing) has named.
     ///
@@ -139,7 +145,11 @@ pub trait Follower: Send {
         number: SegmentNumber,
         from: u32,
         bytes: &Arc<Buffer>,
-    ) -> Result<(), CopyError>;
+    ) -> Result<(), CopyError> {
+        let _ = (from, bytes);
+        let what = "this part was not asked for";
+        Err(CopyError::Refused { number, what })
+    }
 
     /// Begins to apply `edit`, the next edit or a checkpoint. [`CopyEvent::EditApplied`] tells its end.
     ///
@@ -153,7 +163,9 @@ pub trait Follower: Send {
     ///
     /// # Errors
     /// As [`submit`](Self::submit)'s.
-    fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError>;
+    fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
+        self.submit(edit)
+    }
 
     /// The copy's state and the ends of its logs, for another member to start from. With the parts that
     /// [`read`](Self::read) returns, that member then has the same history.
@@ -172,7 +184,10 @@ pub trait Follower: Send {
     ///
     /// # Errors
     /// [`CopyError::Gone`] when the segment is not here, or not so far; damage; the device's.
-    fn read(&self, part: SegmentPart) -> Result<Buffer, CopyError>;
+    fn read(&self, part: SegmentPart) -> Result<Buffer, CopyError> {
+        let SegmentPart { number, to, .. } = part;
+        Err(CopyError::Gone { number, to })
+    }
 
     /// What the copy consists of now.
     fn stored(&self) -> Arc<dyn Stored>;

@@ -27,10 +27,14 @@ pub struct StoredPart {
 /// What is known of damage is of now: all `Stored` of a copy share it.
 pub trait Stored: Send + Sync {
     /// Whether it has this segment.
-    fn holds(&self, number: SegmentNumber) -> bool;
+    fn holds(&self, number: SegmentNumber) -> bool {
+        self.parts().iter().any(|part| part.number == number)
+    }
 
     /// Its finished segments: those of levels, and sealed ones of logs.
-    fn parts(&self) -> Vec<StoredPart>;
+    fn parts(&self) -> Vec<StoredPart> {
+        Vec::new()
+    }
 
     /// A digest of what the levels hold: equal on members whose levels are equal.
     fn digest(&self) -> u64;

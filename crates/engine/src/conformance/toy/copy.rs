@@ -12,7 +12,7 @@ use std::sync::Arc;
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{
     DeviceSegment, EditSeq, Epoch, FlushRange, Identity, Kind, LogPosition, Position, RegionId,
-    Remedy, SegmentNumber, SegmentPart, Standing,
+    Remedy, SegmentNumber, Standing,
 };
 use argosy_device::{Buffer, DeviceError, Purpose, RegionEntry, SegmentHandle, Store};
 use argosy_memory::SharedMemory;
@@ -287,10 +287,6 @@ impl Follower for ToyCopy {
         }
     }
 
-    fn edit(&self) -> EditSeq {
-        self.edit.seq
-    }
-
     fn position(&self) -> Position {
         let last = self.edit.logs.last_key_value();
         let (ordinal, end) = last.map_or((self.edit.first, 0), |(ordinal, bytes)| {
@@ -353,21 +349,6 @@ impl Follower for ToyCopy {
         self.events.is_empty() && self.flushes.is_empty()
     }
 
-    /// Nothing ever is: an edit has everything.
-    fn missing(&mut self, edit: &[u8]) -> Result<Vec<SegmentPart>, CopyError> {
-        ToyEdit::decode(edit).map(|_| Vec::new()).map_err(wrong)
-    }
-
-    fn put_part(
-        &mut self,
-        number: SegmentNumber,
-        _: u32,
-        _: &Arc<Buffer>,
-    ) -> Result<(), CopyError> {
-        let what = "this part was not asked for";
-        Err(CopyError::Refused { number, what })
-    }
-
     fn submit(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
         let mut edit = ToyEdit::decode(edit).map_err(wrong)?;
         if self.settings.mutants.forget_logs() {
@@ -390,10 +371,6 @@ impl Follower for ToyCopy {
         Ok(self.edit.seq)
     }
 
-    fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
-        self.submit(edit)
-    }
-
     fn checkpoint(&self) -> Checkpoint {
         Checkpoint {
             seq: self.edit.seq,
@@ -407,11 +384,6 @@ impl Follower for ToyCopy {
             return Ok(theirs);
         }
         Ok(self.checkpoint_with(logs))
-    }
-
-    fn read(&self, part: SegmentPart) -> Result<Buffer, CopyError> {
-        let SegmentPart { number, to, .. } = part;
-        Err(CopyError::Gone { number, to })
     }
 
     fn stored(&self) -> Arc<dyn Stored> {

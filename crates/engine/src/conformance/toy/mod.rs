@@ -13,7 +13,7 @@
 //! What it leaves out: whoever calls a store during a step waits for the device, too; an edit has as many bytes as the
 //! map, and a copy fetches nothing; a scan copies all of its range; a damaged copy is not looked for, nor repaired; a
 //! record that was flushed and is damaged is taken for the end of the history, unless an image has it; windows never
-//! rest; it counts its images alone; it does not notice that it is opened with other settings.
+//! rest; it counts nothing; it does not notice that it is opened with other settings.
 
 mod copy;
 pub mod edit;
@@ -25,7 +25,6 @@ mod store;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::SegmentNumber;
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_device::{RegionEntry, Store};
 use argosy_memory::SharedMemory;
@@ -33,7 +32,6 @@ use argosy_memory::SharedMemory;
 use self::copy::ToyCopy;
 use self::log::LOG;
 use crate::set_aside::SetAside;
-use crate::stored::StoredPart;
 use crate::{CopyError, CopyOf, Engine, Follower, LogSpec, Stored, Survivors, Windows};
 
 /// The settings of a toy.
@@ -150,14 +148,6 @@ impl Engine for Started {
 struct ToyStored(u64);
 
 impl Stored for ToyStored {
-    fn holds(&self, _: SegmentNumber) -> bool {
-        false
-    }
-
-    fn parts(&self) -> Vec<StoredPart> {
-        Vec::new()
-    }
-
     fn digest(&self) -> u64 {
         self.0
     }

@@ -62,14 +62,12 @@ impl Snapshot for ToySnapshot {
         if direction == Direction::Down {
             pairs.reverse();
         }
-        Ok(Box::new(ToyScan(pairs.into_iter())))
+        Ok(Box::new(pairs.into_iter()))
     }
 }
 
-struct ToyScan(std::vec::IntoIter<(Vec<u8>, Vec<u8>)>);
-
-impl Scan for ToyScan {
+impl Scan for std::vec::IntoIter<(Vec<u8>, Vec<u8>)> {
     fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, EngineError> {
-        Ok(self.0.next())
+        Ok(Iterator::next(self))
     }
 }

@@ -13,10 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{
-    EditSeq, FlushRange, Instant, KeyRange, LogId, Lsn, Moment, SegmentNumber, SegmentPart,
-    WriteBatch,
+    EditSeq, FlushRange, Instant, KeyRange, LogId, Lsn, Moment, SegmentNumber, WriteBatch,
 };
-use argosy_device::{Buffer, DeviceError};
+use argosy_device::DeviceError;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::copy::ToyCopy;
@@ -27,7 +26,6 @@ use super::snapshot::ToySnapshot;
 use crate::batch::check_key;
 use crate::deciding::{Answer, BoundKey, Dependent};
 use crate::source::{LogPlace, Next, Piece};
-use crate::stats::Stats;
 use crate::{
     BatchError, BusyReason, Checkpoint, EditNotice, EngineError, Found, Pin, PinnedCheckpoint,
     Progress, Reach, Service, Snapshot, Source, Store, Stored, WaitFor, Wanted, WriteOptions,
@@ -63,8 +61,6 @@ struct State {
     /// When the open range is closed.
     flush_due: Option<Instant>,
     closed: bool,
-    /// Images that were made.
-    images: u64,
 }
 
 impl ToyStore {
@@ -83,7 +79,6 @@ impl ToyStore {
             everywhere: EditSeq(0),
             flush_due: None,
             closed: false,
-            images: 0,
             copy,
         };
         if service.observer.is_none() {
@@ -237,7 +232,6 @@ impl ToyStore {
         state.tail.written.retain(|ordinal, _| *ordinal >= first);
         state.imaged = state.committed.last;
         state.told = false;
-        state.images += 1;
         if self.service.observer.is_none() {
             state.applied_everywhere(state.copy.edit.seq);
         } else if settings.mutants.use_early() {
@@ -416,12 +410,6 @@ impl Store for ToyStore {
         self.wake();
     }
 
-    fn stats(&self) -> Stats {
-        let mut stats = Stats::default();
-        stats.work.flushes = self.state().images;
-        stats
-    }
-
     fn stored(&self) -> Arc<dyn Stored> {
         self.state().copy.stored()
     }
@@ -478,10 +466,6 @@ impl Source for ToyStore {
         self.wake();
     }
 
-    fn covers_flushed(&self) -> bool {
-        true
-    }
-
     fn checkpoint(&self) -> PinnedCheckpoint {
         let state = self.state();
         let copy = &state.copy;
@@ -496,10 +480,5 @@ impl Source for ToyStore {
             },
             pin: Pin::new(Arc::new(())),
         }
-    }
-
-    /// Nothing is read: a checkpoint has everything.
-    fn read(&self, _: SegmentPart, _: &[Pin]) -> Option<Result<Buffer, EngineError>> {
-        None
     }
 }
