@@ -1,10 +1,10 @@
 //! A copy of a region of the toy, and what it has on its device: a place for each slot of the log, and a manifest with
 //! its last edit. The catalog names all of it. Everything blocks until the device is done: a toy has no time to lose.
 //!
-//! An edit has a manifest of its own, which is made durable before the catalog names it in place of the one before, in
-//! one step (I3). What the copy has of the log is in the edit, in the places and in windows, as they came. They are
-//! looked at when the copy is opened or detached, or gets a checkpoint, and the fresh windows begin with what the history
-//! has of them. In between, what windows have is only flushed.
+//! An edit has a manifest of its own, which is made durable before the catalog names it in place of the last one (I3).
+//! What the copy has of the log is in the edit, in the places and in windows, as it came. It is looked for when the
+//! copy is opened or detached, or gets a checkpoint, and the fresh windows begin with what the history has of it. In
+//! between, what windows have is only flushed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

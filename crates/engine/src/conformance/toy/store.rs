@@ -32,7 +32,7 @@ use crate::{
     Written, first_wanted,
 };
 
-/// Everything up to here is no bound.
+/// Behind every byte of a log: nobody else has to have it durable.
 const NO_BOUND: LogPlace = LogPlace {
     ordinal: u64::MAX,
     offset: u32::MAX,
