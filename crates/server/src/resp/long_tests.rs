@@ -39,6 +39,47 @@ fn a_long_value_comes_back_whole_among_others() {
     assert!(input + output < 4 << 20, "{input} {output}");
 }
 
+/// Nobody sees parts that no head names.
+#[test]
+fn a_part_that_failed_has_changed_nothing() {
+    let (mut parts, mut heads) = (0, 0);
+    for fails in 1.. {
+        let mut harness = Harness::new(Limits::default());
+        harness.fake.set_late(true);
+        harness.send(&array(&[b"SET", b"k", &value(1, LEN)]));
+        let mut calls = 0;
+        loop {
+            calls += 1;
+            if calls == fails {
+                harness.fake.fail_next(Failure::Unavailable {
+                    what: "no room in time".to_owned(),
+                    outcome: Outcome::Unknown,
+                });
+            }
+            if !harness.fake.release(0) {
+                break;
+            }
+            harness.drive();
+        }
+        let out = harness.read();
+        if out == b"+OK\r\n" {
+            break;
+        }
+        let out = String::from_utf8(out).unwrap();
+        match out.starts_with("-UNCERTAIN no room in time (outcome unknown") {
+            true => heads += 1,
+            false => parts += 1,
+        }
+        let told = if heads > 0 {
+            "-UNCERTAIN"
+        } else {
+            "-TRYAGAIN no room in time (not applied)"
+        };
+        assert!(out.starts_with(told), "call {fails}: {out}");
+    }
+    assert!(parts > 1 && heads == 1, "{parts} parts, {heads} heads");
+}
+
 #[test]
 fn what_is_behind_the_value_counts() {
     let mut harness = Harness::new(Limits::default());

@@ -18,7 +18,7 @@ use super::front::FrontEnd;
 use super::glob;
 use super::long::LongGather;
 use super::many_long::ManyGather;
-use crate::long::{Growing, Writing, look_up, part};
+use crate::long::{Growing, Writing, before_head, look_up, part};
 use crate::meter::MeteredOutcome;
 use crate::service::{KeyList, Paging, Response, SnapshotId};
 
@@ -332,6 +332,10 @@ impl Pending {
                 self.outcome = (&error).into();
                 return After::Nothing;
             }
+            let error = match &self.gather {
+                Gather::Taking(_) => before_head(error),
+                _ => error,
+            };
             let text = error_text(&error, self.gather.is_write());
             self.fail(text, (&error).into());
             return After::Nothing;
