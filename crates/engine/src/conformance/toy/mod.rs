@@ -13,7 +13,7 @@
 //! What it leaves out: whoever calls a store during a step waits for the device, too; an edit has as many bytes as the
 //! map, and a copy fetches nothing; a scan copies all of its range; a damaged copy is not looked for, nor repaired; a
 //! record that was flushed and is damaged is taken for the end of the history, unless an image has it; windows never
-//! rest; it counts nothing; it does not notice that it is opened with other settings.
+//! rest; it counts its images alone; it does not notice that it is opened with other settings.
 
 mod copy;
 pub mod edit;

@@ -26,6 +26,7 @@ use super::snapshot::ToySnapshot;
 use crate::batch::check_key;
 use crate::deciding::{Answer, BoundKey, Dependent};
 use crate::source::{LogPlace, Next, Piece};
+use crate::stats::Stats;
 use crate::{
     BatchError, BusyReason, Checkpoint, EditNotice, EngineError, Found, Pin, PinnedCheckpoint,
     Progress, Reach, Service, Snapshot, Source, Store, Stored, WaitFor, Wanted, WriteOptions,
@@ -61,6 +62,8 @@ struct State {
     /// When the open range is closed.
     flush_due: Option<Instant>,
     closed: bool,
+    /// Images that were made.
+    images: u64,
 }
 
 impl ToyStore {
@@ -79,6 +82,7 @@ impl ToyStore {
             everywhere: EditSeq(0),
             flush_due: None,
             closed: false,
+            images: 0,
             copy,
         };
         if service.observer.is_none() {
@@ -232,6 +236,7 @@ impl ToyStore {
         state.tail.written.retain(|ordinal, _| *ordinal >= first);
         state.imaged = state.committed.last;
         state.told = false;
+        state.images += 1;
         if self.service.observer.is_none() {
             state.applied_everywhere(state.copy.edit.seq);
         } else if settings.mutants.use_early() {
@@ -408,6 +413,12 @@ impl Store for ToyStore {
     fn flush_now(&self) {
         self.state().flush_due = Some(Instant::default());
         self.wake();
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        stats.work.flushes = self.state().images;
+        stats
     }
 
     fn stored(&self) -> Arc<dyn Stored> {
