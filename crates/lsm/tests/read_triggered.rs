@@ -105,9 +105,9 @@ fn scans_trigger_a_merge() {
         scans += 1;
         rest(&mut machine, &engine);
     }
-    // A scan begins in a leaf of each run, at 8 looks of 64 bytes, and at its 512 bytes if these are
+    // A scan begins in a leaf of each run, at 16 looks of 32 bytes, and at its 512 bytes if these are
     // not in the cache.
-    let least = scans * (RUNS - 1) * 8 * 64;
+    let least = scans * (RUNS - 1) * 16 * 32;
     assert!(
         2 * least >= price && least < 2 * price,
         "{scans} scans, {price} bytes"

@@ -29,7 +29,7 @@ use crate::version::Version;
 const LOOK_BYTES: u64 = 32;
 /// Looks at filters in the time that a leaf takes which holds nothing of use. One that has to come from the
 /// device counts with its bytes, too.
-const LEAF_LOOKS: u64 = 8;
+const LEAF_LOOKS: u64 = 16;
 
 /// Bytes that are merged in the time of a look at a medium value that is in the cache.
 const VALUE_BYTES: u64 = 256;
