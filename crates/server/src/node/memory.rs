@@ -126,12 +126,6 @@ struct LentParts {
     native: Arc<Lent>,
 }
 
-impl LentParts {
-    fn bytes(&self) -> usize {
-        self.clients.bytes() + self.native.bytes()
-    }
-}
-
 impl Memory {
     /// That of `engine`, for a process that has so much `resident`, before regions are opened.
     pub(super) fn new(
@@ -177,9 +171,15 @@ impl Memory {
         &self.lent.native
     }
 
-    /// Bytes that the cache may take now, but for what it gives way to.
-    pub(super) fn cache_max(&self, parts: &MemoryParts) -> usize {
-        parts.cache + self.lent.bytes()
+    /// How the limit is divided now: what clients do not take is the cache's.
+    pub(super) fn division(&self, parts: &MemoryParts) -> MemoryParts {
+        let (clients, native) = (self.lent.clients.bytes(), self.lent.native.bytes());
+        MemoryParts {
+            clients: parts.clients - clients,
+            native: parts.native - native,
+            cache: parts.cache + clients + native,
+            ..*parts
+        }
     }
 
     /// Which regions' windows have memory.
@@ -277,7 +277,8 @@ impl Memory {
 
     /// What is told under `INFO memory`, beside what the front end says of clients.
     pub(super) fn describe(&self, context: &Context<'_>) -> Vec<(String, String)> {
-        let parts = &context.settings.memory;
+        let own = &context.settings.memory;
+        let parts = self.division(own);
         let cache = self.cache_stats();
         let taken = self.taken(context);
         let mut fields = vec![
@@ -289,7 +290,7 @@ impl Memory {
             ("memory_native_max", parts.native as u64),
             ("memory_answers_max", parts.answers as u64),
             ("memory_buffers_max", parts.buffers as u64),
-            ("memory_cache_max", self.cache_max(parts) as u64),
+            ("memory_cache_max", parts.cache as u64),
         ];
         fields.extend([
             ("memory_program", self.own),
@@ -304,7 +305,7 @@ impl Memory {
             ("memory_cache_pinned", cache.pinned_bytes),
             ("memory_cache_versions", self.engine().memory().versions),
             ("memory_cache_pins_refused", cache.pins_refused),
-            ("memory_cache_lent", self.lent.bytes() as u64),
+            ("memory_cache_lent", (parts.cache - own.cache) as u64),
             ("memory_cache_given", self.excess.charged() as u64),
             ("awake_regions_max", parts.awake as u64),
             ("awake_regions", taken.awake as u64),

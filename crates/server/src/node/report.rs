@@ -136,9 +136,9 @@ impl Reports<'_> {
 
     fn memory_status(&self) -> MemoryStatus {
         let limits = &self.context.settings.memory;
+        let limits = self.context.memory.division(limits);
         let cache = self.context.memory.cache_stats();
         let taken = self.context.memory.taken(&self.context);
-        let cache_max = self.context.memory.cache_max(limits);
         let part = |component, limit: usize, bytes: u64| MemoryPart {
             component,
             limit_bytes: limit as u64,
@@ -152,7 +152,7 @@ impl Reports<'_> {
             part("native", limits.native, taken.native as u64),
             part("answers", limits.answers, taken.answers as u64),
             part("buffers", limits.buffers, taken.buffers as u64),
-            part("cache", cache_max, taken.cache as u64),
+            part("cache", limits.cache, taken.cache as u64),
         ];
         let kind = |kind, hits_total, misses_total| CacheKind {
             kind,

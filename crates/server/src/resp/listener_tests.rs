@@ -3,8 +3,11 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use argosy_base::Instant;
+use argosy_engine::Cache;
+use argosy_engine::stats::CacheStats;
 
 use super::*;
 use crate::resp::fake::Fake;
@@ -155,7 +158,7 @@ fn answers_from_other_threads_arrive_in_order() {
 fn answers_to_a_client_that_left_are_dropped() {
     let served = serve(1, Settings::default());
     let front = Arc::clone(served.listener.front());
-    let open = || front.open.load(std::sync::atomic::Ordering::Relaxed);
+    let open = || front.open.load(Ordering::Relaxed);
     served.fake.set_late(true);
     let mut leaving = served.connect();
     leaving.write_all(b"GET a\r\nGET b\r\n").unwrap();
@@ -292,6 +295,50 @@ fn a_slow_reader_is_bounded_and_loses_nothing() {
     exchange(&mut slow, "PING\r\n", "+PONG\r\n");
 }
 
+/// A cache that gives way to whatever it is charged.
+#[derive(Debug)]
+struct GivesWay;
+
+impl Cache for GivesWay {
+    fn charge(&self, charged: &AtomicUsize, bytes: usize) {
+        charged.store(bytes, Ordering::Relaxed);
+    }
+
+    fn gives_at_most(&self) -> usize {
+        usize::MAX
+    }
+
+    fn stats(&self) -> CacheStats {
+        CacheStats::default()
+    }
+}
+
+#[test]
+fn the_cache_has_what_clients_do_not_take() {
+    const SHARE: usize = 32 << 20;
+    let lent = Arc::new(Lent::new(Arc::new(GivesWay), SHARE));
+    let threads = Threads {
+        lent: Some(Arc::clone(&lent)),
+        ..Threads::default()
+    };
+    let served = serve_by(Hand::default(), threads, Settings::default());
+    let idle = lent.bytes();
+    assert!(idle + THREAD_BYTES <= SHARE, "a thread's own is taken");
+    let value = "v".repeat(900_000);
+    let begun = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}");
+    let mut clients: Vec<TcpStream> = (0..8).map(|_| served.connect()).collect();
+    for client in &mut clients {
+        client.write_all(begun.as_bytes()).unwrap();
+    }
+    let front = Arc::clone(served.listener.front());
+    until(|| front.held_bytes() >= 8 * 900_000);
+    until(|| lent.bytes() + front.held_bytes() + THREAD_BYTES <= SHARE);
+    assert!(lent.bytes() < idle);
+    drop(clients);
+    // It is given back a step later than it was taken.
+    until(|| lent.bytes() + SHARE / 32 >= idle);
+}
+
 /// When clients hold too much together, the one that holds most is told so and closed; the others
 /// go on, and what it held is free.
 #[test]
@@ -316,7 +363,7 @@ fn the_client_that_holds_most_is_ended_when_all_hold_too_much() {
         // One of them may be closed while it is still sending.
         let _ = client.write_all(half(900_000).as_bytes());
     }
-    until(|| front.evicted.load(std::sync::atomic::Ordering::Relaxed) >= 2);
+    until(|| front.evicted.load(Ordering::Relaxed) >= 2);
     until(|| held() <= 4 << 20);
     exchange(&mut small, &("v".repeat(700_000) + "\r\n"), "+OK\r\n");
     let mut told = 0;
@@ -362,7 +409,7 @@ fn clients_wait_for_each_other_when_they_hold_much() {
         let highest = clients.into_iter().map(|client| client.join().unwrap());
         highest.max().unwrap()
     });
-    assert_eq!(front.evicted.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(front.evicted.load(Ordering::Relaxed), 0);
     assert!(highest <= 8 << 20, "{highest}");
     until(|| front.held_bytes() == 0);
 }
@@ -384,7 +431,7 @@ fn a_client_that_stands_still_is_ended_when_others_wait_for_its_memory() {
     half.write_all(request.as_bytes()).unwrap();
     let mut other = served.connect();
     exchange(&mut other, "SET a 1\r\n", "+OK\r\n");
-    until(|| front.evicted.load(std::sync::atomic::Ordering::Relaxed) == 1);
+    until(|| front.evicted.load(Ordering::Relaxed) == 1);
     exchange(&mut other, "PING\r\n", "+PONG\r\n");
     let told = read_to_end(&mut half);
     assert!(told.contains("stood still"), "{told}");
