@@ -2,7 +2,8 @@
 //!
 //! Parts that are there for bursts, as what clients send and are sent, are empty most of the time. A cache that is
 //! made larger by such a part is charged what is *kept* for it: what it takes, rounded up, and a step ahead. Whoever
-//! takes more has the cache give way first to what would pass that, and then there is a step ahead again.
+//! has taken more says so at once. The step ahead covers what is taken until then, and the cache gives way to the next
+//! one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
