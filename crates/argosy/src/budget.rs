@@ -12,7 +12,8 @@
 //! answers     a 64th, within bounds: those that wait until what they tell of is committed
 //! buffers     three 128ths, within bounds: memory for segments and reads that is kept for the next; and what a
 //!             flush and a merge have in hand
-//! cache       what is left: leaves, values, indexes and filters; and what clients and native clients do not take
+//! cache       the rest of the limit, and those parts of clients and native clients that are unused: leaves, values,
+//!             indexes and filters
 //! ```
 //!
 //! A limit with which the cache would come to less than `CACHE_BYTES_MIN` is refused, and the least

@@ -80,7 +80,7 @@ impl<'k> Search<'k> {
             if asked[0].is_none() {
                 break;
             }
-            for asked in asked.into_iter().map_while(|asked| asked) {
+            for asked in asked.into_iter().flatten() {
                 found = self.look_in(asked, hash, reading, fetch)?;
                 if found.is_some() {
                     break;

@@ -45,7 +45,7 @@ pub(super) struct ToyCopy {
     pub(super) slots: Vec<Arc<SharedMemory>>,
     places: Vec<SegmentHandle>,
     manifest: Vec<SegmentHandle>,
-    /// With what was found of the log.
+    /// The last edit, together with the log's bytes that were found at the opening.
     pub(super) edit: ToyEdit,
     /// As of the end of that.
     pub(super) map: Map,

@@ -1,5 +1,5 @@
 //! An edit states everything that a copy consists of: an image of the map, and where the log behind it begins. A
-//! checkpoint also has what is in the log. So nothing has to be fetched beside it, and a copy may miss an edit.
+//! checkpoint also carries the log's bytes. So a copy fetches nothing beside it, and may miss an edit.
 //!
 //! ```text
 //! edit    := sealed (under the identity of a manifest), numbers as varints:

@@ -45,7 +45,7 @@ pub(super) fn unseal(identity: Identity, bytes: &[u8]) -> Option<&[u8]> {
     (identity.checksum(&bytes[4..SEAL_BYTES + body.len()]) == checksum).then_some(body)
 }
 
-/// Operations that take effect together, and the region's time where it is told.
+/// Operations that take effect together, and the region's TTL clock; 0 where the group does not set it.
 pub(super) struct Logged {
     /// The LSN of its first operation.
     pub(super) first: Lsn,
@@ -136,7 +136,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// The log goes on with the segment `first`, behind a history up to `durable`.
+    /// Continues the log at segment `first`, after a history that is durable up to `durable`.
     pub(super) const fn new(window_bytes: usize, first: u64, durable: Lsn) -> Self {
         let begin = LogPlace {
             ordinal: first,
@@ -155,7 +155,7 @@ impl Tail {
         }
     }
 
-    /// An image of everything up to `upto` takes the place of what is in front of segment `first`, everywhere.
+    /// Forgets the ranges of segments before `first`: every member has an image of everything up to `upto`.
     pub(super) fn note_image(&mut self, first: u64, upto: Lsn) {
         self.ranges.retain(|(range, _)| range.ordinal >= first);
         self.durable = self.durable.max(upto);
