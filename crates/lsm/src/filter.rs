@@ -28,7 +28,6 @@
 //! lowest first. Probe `p` is bit `p % 64` of word `p / 64` of the line.
 
 use argosy_base::{Identity, SEGMENT_SIZE};
-use argosy_memory::prefetch;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bits that each key sets.
@@ -172,13 +171,6 @@ impl Filter {
             missing | mask & !line[word]
         });
         missing == 0
-    }
-
-    /// Has the line fetched that [`may_contain`](Self::may_contain) of `key` looks at.
-    #[inline]
-    pub fn prefetch(&self, key: KeyHash) {
-        let (line, _) = key.place(self.lines.len());
-        prefetch(&self.lines[line]);
     }
 
     /// Bytes that the filter keeps in memory.

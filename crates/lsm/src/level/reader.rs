@@ -219,12 +219,6 @@ impl SegmentReader {
         self.filter.may_contain(hash)
     }
 
-    /// Has fetched what [`may_contain`](Self::may_contain) of `hash` looks at.
-    #[inline]
-    pub(crate) fn prefetch_filter(&self, hash: KeyHash) {
-        self.filter.prefetch(hash);
-    }
-
     /// The leaf that holds `key` if any does, and its place. If none does, the lowest key above it is
     /// in that leaf, or else is the first of the next one.
     pub(crate) fn find_leaf<E>(

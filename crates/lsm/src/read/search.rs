@@ -15,14 +15,9 @@ use crate::names::{Form, LevelError, OwnedEntry, SegmentName, Tree};
 use crate::segments::fetch::{Fetch, Fetched};
 use crate::version::{LevelEntry, Run, RunTree};
 
-/// Runs whose filters are fetched at a time: as many as there mostly are.
-const ASKED_TOGETHER: usize = 16;
-
 /// A run that may have the key, and its segment that stands for it.
 #[derive(Clone, Copy)]
-struct Asked<'v> {
-    /// Its place among the runs.
-    index: usize,
+struct Candidate<'v> {
     run: &'v Run,
     entry: &'v LevelEntry,
 }
@@ -63,31 +58,17 @@ impl<'k> Search<'k> {
         fetch: Fetch<'_>,
     ) -> Result<Option<OwnedEntry>, EngineError> {
         let hash = *self.hash.get_or_insert_with(|| KeyHash::of(self.key));
-        let mut runs = view.version.runs().enumerate().skip(self.run);
+        let runs = view.version.runs().enumerate().skip(self.run);
         let mut found = None;
-        while found.is_none() {
-            let mut asked = [None; ASKED_TOGETHER];
-            let with_key = runs.by_ref().filter_map(|(index, (_, run))| {
-                let entry = run.find(self.key)?;
-                Some(Asked { index, run, entry })
-            });
-            for (asked, of_run) in asked.iter_mut().zip(with_key) {
-                if let Some(reader) = of_run.entry.stored.pinned_reader() {
-                    reader.prefetch_filter(hash);
-                }
-                *asked = Some(of_run);
+        for (index, (_, run)) in runs {
+            if let Some(entry) = run.find(self.key) {
+                found = self.look_in(Candidate { run, entry }, hash, reading, fetch)?;
             }
-            if asked[0].is_none() {
+            if found.is_some() {
                 break;
             }
-            for asked in asked.into_iter().flatten() {
-                found = self.look_in(asked, hash, reading, fetch)?;
-                if found.is_some() {
-                    break;
-                }
-                // If what comes next is not in memory, this one is not asked again.
-                self.run = asked.index + 1;
-            }
+            // If what comes next is not in memory, this one is not asked again.
+            self.run = index + 1;
         }
         reading.filters.count(self.spared, self.misled);
         if let Some((entry, segment)) = &mut found
@@ -101,15 +82,15 @@ impl<'k> Search<'k> {
         Ok(found.map(|(entry, _)| entry))
     }
 
-    /// The newest binding of the key in a run, and the segment that has it.
+    /// The newest binding of the key in `candidate`, and the segment that has it.
     fn look_in(
         &mut self,
-        asked: Asked<'_>,
+        candidate: Candidate<'_>,
         hash: KeyHash,
         reading: &Reading,
         fetch: Fetch<'_>,
     ) -> Result<Option<(OwnedEntry, SegmentName)>, EngineError> {
-        let Asked { run, entry, .. } = asked;
+        let Candidate { run, entry } = candidate;
         let segment = reader(entry, reading.region, &reading.cache, fetch)?;
         if !segment.may_contain(hash) {
             self.spared += 1;
