@@ -2,9 +2,9 @@
 //! native client, its bodies, the region map.
 
 use argosy_base::{
-    Change, Changed, Condition, Direction, EditSeq, Epoch, Expiry, Incarnation, KeyList, KeyRange,
-    LogId, LogPosition, Lsn, Moment, Outcome, Position, RegionId, SegmentNumber, ServerId,
-    Standing, Wanted, WriteBatch, WriteOptions,
+    Change, Changed, Condition, Descriptor, Direction, EditSeq, Epoch, Expiry, Incarnation,
+    KeyList, KeyRange, LogId, LogPosition, Lsn, MemoryKey, Moment, Outcome, Position, RegionId,
+    SegmentNumber, ServerId, Standing, Wanted, WriteBatch, WriteOptions,
 };
 use argosy_wire::api::{
     Failure, Lease, Maintenance, Paging, Request, Response, Scratch, Sender, SnapshotId,
@@ -213,6 +213,10 @@ fn messages() -> Vec<Message<'static>> {
             attempt: 2,
             position,
             standing: Standing::BegunAnew,
+            windows: vec![Descriptor {
+                key: MemoryKey(3 << 56),
+                grant: 9,
+            }],
         },
         Message::Offer {
             attempt: 1,

@@ -20,6 +20,7 @@ pub mod change;
 pub mod checksum;
 pub mod clock;
 pub mod codec;
+pub mod grant;
 pub mod ids;
 pub mod info;
 pub mod keys;
@@ -38,6 +39,7 @@ pub use batch::{BatchError, Condition, Expiry, Guard, Op, WriteBatch, WriteOptio
 pub use change::{Change, Changed, Only, Refusal, Was};
 pub use checksum::{Identity, Kind};
 pub use clock::{Clock, Instant, Moment};
+pub use grant::{Descriptor, Grant, MemoryKey};
 pub use ids::{
     DeviceSegment, EditSeq, Epoch, Incarnation, Lsn, Pointer, RegionId, SegmentNumber, ServerId,
 };

@@ -11,14 +11,14 @@ use std::time::Duration;
 use argosy_base::{Incarnation, ServerId};
 use argosy_memory::SharedMemory;
 
-use crate::{Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
+use crate::{Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
 
 /// What the suite needs from a provider's test.
 pub trait Harness {
     /// Starts `server`, or starts it again after [`kill`](Self::kill).
     fn start(&mut self, server: ServerId, incarnation: Incarnation) -> Arc<dyn Fabric>;
 
-    /// `len` zero bytes that `server` may register.
+    /// `len` zero bytes that `server` may grant.
     fn memory(&mut self, server: ServerId, len: usize) -> Arc<SharedMemory>;
 
     /// Ends `server` without a chance to clean up.
@@ -50,12 +50,14 @@ const FIRST: Incarnation = Incarnation(10);
 const SECOND: Incarnation = Incarnation(11);
 const LEN: usize = 64 << 10;
 
-/// A writer and a target that offers memory.
+/// A writer and a target that grants memory to it.
 struct Pair {
     world: Box<dyn Harness>,
     writer: Arc<dyn Fabric>,
     target: Arc<dyn Fabric>,
     memory: Arc<SharedMemory>,
+    /// The last grant of memory under [`KEY`].
+    granted: Descriptor,
 }
 
 impl Pair {
@@ -63,19 +65,32 @@ impl Pair {
         let writer = world.start(WRITER, FIRST);
         let target = world.start(TARGET, FIRST);
         let memory = world.memory(TARGET, LEN);
-        let offered = target.register(KEY, Arc::clone(&memory));
-        offered.expect("memory that the harness made can be registered");
+        let granted = target.grant(KEY, Arc::clone(&memory), WRITER);
+        let granted = granted.expect("memory that the harness made can be granted");
         Self {
             world,
             writer,
             target,
             memory,
+            granted,
         }
     }
 
+    /// The target grants `memory` under [`KEY`].
+    fn grant(&mut self, memory: Arc<SharedMemory>) {
+        let granted = self.target.grant(KEY, memory, WRITER);
+        self.granted = granted.expect("in place of what was there");
+    }
+
+    /// Why the writer cannot connect with the last grant, or that it can.
+    fn try_connect(&self) -> Result<(), FabricError> {
+        let connected = self.writer.connect(TARGET, self.granted, 0);
+        connected.map(|_| ())
+    }
+
     fn connect(&self) -> Box<dyn RemoteMemory> {
-        let connected = self.writer.connect(TARGET, KEY, 0);
-        connected.expect("registered memory can be connected to")
+        let connected = self.writer.connect(TARGET, self.granted, 0);
+        connected.expect("granted memory can be connected to")
     }
 
     /// Settles, and returns all that `remote` has to report.
@@ -90,9 +105,12 @@ impl Pair {
 /// # Panics
 /// When the provider breaks the contract.
 pub fn run(make: &mut dyn FnMut() -> Box<dyn Harness>) {
-    let cases: [fn(Pair); 15] = [
+    let cases: [fn(Pair); 18] = [
         idle_target,
-        nothing_offered,
+        nothing_granted,
+        found_grant,
+        earlier_grant,
+        grant_of_another,
         too_short,
         stopped_target,
         killed_target,
@@ -140,30 +158,75 @@ fn idle_target(mut pair: Pair) {
     assert_eq!(pair.memory.read_vec(0, LEN), expected);
 }
 
-/// Who offers nothing cannot be connected to, and may do so later.
-fn nothing_offered(mut pair: Pair) {
+/// Of who grants nothing, nothing is found; it may be later.
+fn nothing_granted(mut pair: Pair) {
     let not_there = |peer, key| FabricError::NotThere { peer, key };
     let other = MemoryKey(7);
-    let result = pair.writer.connect(TARGET, other, 0).map(|_| ());
-    assert_eq!(result, Err(not_there(TARGET, other)));
+    let found = pair.writer.find(TARGET, other);
+    assert_eq!(found, Err(not_there(TARGET, other)));
     let nobody = ServerId(77);
-    let result = pair.writer.connect(nobody, KEY, 0).map(|_| ());
-    assert_eq!(result, Err(not_there(nobody, KEY)));
+    assert_eq!(pair.writer.find(nobody, KEY), Err(not_there(nobody, KEY)));
+    let invented = Descriptor {
+        key: other,
+        grant: 1,
+    };
+    let result = pair.writer.connect(TARGET, invented, 0).map(|_| ());
+    assert_eq!(result, Err(FabricError::Revoked));
 
     let memory = pair.world.memory(TARGET, 4096);
-    pair.target.register(other, memory).expect("it is new");
-    let remote = pair
-        .writer
-        .connect(TARGET, other, 0)
-        .expect("it is offered");
-    assert_eq!(remote.len(), 4096);
-    pair.target.revoke(MemoryKey(1234)); // Nothing is offered there: nothing happens.
+    let granted = pair.target.grant(other, memory, WRITER);
+    let remote = pair.writer.connect(TARGET, granted.expect("it is new"), 0);
+    assert_eq!(remote.expect("it is granted").len(), 4096);
+    pair.target.revoke(MemoryKey(1234)); // Nothing is granted there: nothing happens.
+}
+
+/// What is found is the grant that stands.
+fn found_grant(mut pair: Pair) {
+    assert_eq!(pair.writer.find(TARGET, KEY), Ok(pair.granted));
+    let memory = Arc::clone(&pair.memory);
+    pair.grant(memory);
+    assert_eq!(pair.writer.find(TARGET, KEY), Ok(pair.granted));
+    pair.target.revoke(KEY);
+    assert!(pair.writer.find(TARGET, KEY).is_err());
+}
+
+/// The descriptor of an earlier grant is of no use: not once there is another one of the same memory, nor one of
+/// other memory, nor after another start.
+fn earlier_grant(mut pair: Pair) {
+    let mut before = vec![pair.granted];
+    let same = Arc::clone(&pair.memory);
+    pair.grant(same);
+    before.push(pair.granted);
+    let other = pair.world.memory(TARGET, LEN);
+    pair.grant(other);
+    before.push(pair.granted);
+    pair.world.kill(TARGET);
+    pair.target = pair.world.start(TARGET, SECOND);
+    let last = pair.world.memory(TARGET, LEN);
+    pair.grant(last);
+    for earlier in before {
+        assert_ne!(earlier, pair.granted);
+        let result = pair.writer.connect(TARGET, earlier, 0).map(|_| ());
+        assert_eq!(result, Err(FabricError::Revoked), "{earlier:?}");
+    }
+    assert_eq!(pair.try_connect(), Ok(()));
+}
+
+/// A peer neither finds nor uses what another one was granted.
+fn grant_of_another(mut pair: Pair) {
+    let (peer, key) = (TARGET, KEY);
+    let other = pair.world.start(ServerId(3), FIRST);
+    let result = other.find(peer, key);
+    assert_eq!(result, Err(FabricError::NotThere { peer, key }));
+    let result = other.connect(peer, pair.granted, 0).map(|_| ());
+    assert_eq!(result, Err(FabricError::Revoked));
+    assert_eq!(pair.try_connect(), Ok(()));
 }
 
 /// Memory that is one byte too short is not connected to, so that nobody writes behind its end.
 fn too_short(pair: Pair) {
     let (peer, key, len, least) = (TARGET, KEY, LEN, LEN + 1);
-    let result = pair.writer.connect(peer, key, least).map(|_| ());
+    let result = pair.writer.connect(peer, pair.granted, least).map(|_| ());
     let too_short = FabricError::TooShort {
         peer,
         key,
@@ -171,7 +234,7 @@ fn too_short(pair: Pair) {
         least,
     };
     assert_eq!(result, Err(too_short));
-    let remote = pair.writer.connect(peer, key, LEN);
+    let remote = pair.writer.connect(peer, pair.granted, LEN);
     assert_eq!(remote.expect("it is long enough").len(), LEN);
 }
 
@@ -202,7 +265,7 @@ fn killed_target(mut pair: Pair) {
 }
 
 /// Once memory is revoked no write succeeds, on the old connection ever, and on a new one before
-/// it is offered again.
+/// it is granted again.
 fn revoked_memory(mut pair: Pair) {
     let mut remote = pair.connect();
     write_numbers(&mut *remote, 1..=5);
@@ -210,8 +273,7 @@ fn revoked_memory(mut pair: Pair) {
     pair.target.revoke(KEY);
     assert_eq!(pair.memory.access(), 0, "the memory knows it too");
     let copy = pair.memory.read_vec(0, LEN);
-    let result = pair.writer.connect(TARGET, KEY, 0).map(|_| ());
-    assert!(result.is_err(), "revoked memory is not offered");
+    assert_eq!(pair.try_connect(), Err(FabricError::Revoked));
 
     write_numbers(&mut *remote, 6..=10);
     let ended = pair.ended(&mut *remote);
@@ -221,9 +283,9 @@ fn revoked_memory(mut pair: Pair) {
     assert_eq!(remote.write(0, b"x", 11), Err(FabricError::Revoked));
     assert_eq!(pair.memory.read_vec(0, LEN), copy, "nothing else landed");
 
-    // Offered again, the same memory knows the old connection no more.
-    let again = pair.target.register(KEY, Arc::clone(&pair.memory));
-    again.expect("it can be offered again");
+    // Granted again, the same memory knows the old connection no more.
+    let memory = Arc::clone(&pair.memory);
+    pair.grant(memory);
     let mut fresh = pair.connect();
     assert_eq!(remote.write(0, b"x", 12), Err(FabricError::Revoked));
     fresh.write(0, b"y", 1).expect("taken");
@@ -240,7 +302,7 @@ fn revoked_under_writes(mut pair: Pair) {
             pair.target.revoke(KEY);
         } else {
             let other = pair.world.memory(TARGET, LEN);
-            pair.target.register(KEY, other).expect("in its place");
+            pair.grant(other);
         }
         let copy = pair.memory.read_vec(0, LEN);
         write_numbers(&mut *remote, 41..=80);
@@ -250,17 +312,16 @@ fn revoked_under_writes(mut pair: Pair) {
         assert_eq!(pair.memory.read_vec(0, LEN), copy, "nothing landed later");
 
         pair.memory = pair.world.memory(TARGET, LEN);
-        let offered = pair.target.register(KEY, Arc::clone(&pair.memory));
-        offered.expect("in place of what was there");
+        let memory = Arc::clone(&pair.memory);
+        pair.grant(memory);
     }
 }
 
-/// Registering in place of other memory revokes that.
+/// Granting in place of other memory revokes that.
 fn replaced_memory(mut pair: Pair) {
     let mut old = pair.connect();
     let memory = pair.world.memory(TARGET, 8192);
-    let replaced = pair.target.register(KEY, Arc::clone(&memory));
-    replaced.expect("in place of what was there");
+    pair.grant(Arc::clone(&memory));
     let mut new = pair.connect();
     assert_eq!(new.len(), 8192);
     write_numbers(&mut *old, 1..=1);
@@ -271,7 +332,7 @@ fn replaced_memory(mut pair: Pair) {
     assert_eq!(pair.memory.read_vec(0, LEN), vec![0; LEN]);
 }
 
-/// A target that starts again has revoked what it offered before anyone reads it.
+/// A target that starts again has revoked what it granted before anyone reads it.
 fn restarted_target(mut pair: Pair) {
     let mut remote = pair.connect();
     write_numbers(&mut *remote, 1..=10);
@@ -279,8 +340,7 @@ fn restarted_target(mut pair: Pair) {
     write_numbers(&mut *remote, 11..=20);
     pair.target = pair.world.start(TARGET, SECOND);
     let copy = pair.memory.read_vec(0, LEN);
-    let result = pair.writer.connect(TARGET, KEY, 0).map(|_| ());
-    assert!(result.is_err(), "the new start has offered nothing yet");
+    assert_eq!(pair.try_connect(), Err(FabricError::Revoked));
 
     write_numbers(&mut *remote, 21..=30);
     let ended = pair.ended(&mut *remote);
@@ -289,8 +349,7 @@ fn restarted_target(mut pair: Pair) {
     assert_eq!(pair.memory.read_vec(0, LEN), copy, "nothing landed later");
 
     let memory = pair.world.memory(TARGET, LEN);
-    let offered = pair.target.register(KEY, Arc::clone(&memory));
-    offered.expect("it is new");
+    pair.grant(Arc::clone(&memory));
     let mut fresh = pair.connect();
     assert_eq!(fresh.incarnation(), SECOND);
     fresh.write(8, b"again", 1).expect("taken");
@@ -309,8 +368,7 @@ fn cut_link(mut pair: Pair) {
     let ended = pair.ended(&mut *remote);
     assert_eq!(successes(&ended), [0; 0]);
     assert_eq!(ended.len(), 5, "in the end all are given up");
-    let result = pair.writer.connect(TARGET, KEY, 0).map(|_| ());
-    assert_eq!(result, Err(FabricError::Broken));
+    assert_eq!(pair.try_connect(), Err(FabricError::Broken));
 
     pair.world.heal(WRITER, TARGET);
     assert_eq!(remote.write(0, b"x", 6), Err(FabricError::Broken));

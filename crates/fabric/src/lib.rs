@@ -1,9 +1,11 @@
 //! One-sided writes into other servers' memory.
 //!
-//! A server registers memory under a key; a peer connects to that memory and writes into it
-//! without the owner's doing anything. The contract, which every provider keeps and which
+//! A server grants memory to one peer, and gives it the grant's [`Descriptor`]; the peer connects to that memory and
+//! writes into it without the owner's doing anything. The contract, which every provider keeps and which
 //! the conformance suite checks:
 //!
+//! - A peer connects with the descriptor of a grant that is its own and stands, and with no other: not with that of an
+//!   earlier grant of the same memory or key, and not with another peer's.
 //! - A completion means that the bytes are in the target's memory. It does *not* mean that the
 //!   target is alive: a stopped process's memory still completes writes.
 //! - There is no order across writes, and no write but one of 8 aligned bytes lands whole. What is
@@ -16,7 +18,7 @@
 //! - A write that ends after [`RemoteMemory::write`] has returned rings the writer's own bell, well
 //!   ended or not: a thread that parks while writes are under way is woken when there is something to
 //!   poll.
-//! - A server that starts again under a new incarnation revokes all that it offered before.
+//! - A server that starts again under a new incarnation revokes all that it granted before.
 //!
 //! Two providers: [`shm`] for servers on one host, and [`sim`], a world of servers in one thread
 //! that is driven by a seed and a clock of the caller's. [`conformance`] holds every provider to
@@ -36,43 +38,40 @@ pub use sim::{RingCounters, SimCounters, SimFabric, SimSettings, SimWorld};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use argosy_base::{Descriptor, MemoryKey};
 use argosy_base::{Incarnation, ServerId};
 use argosy_memory::{Bell, SharedMemory};
-
-/// Names one piece of a server's memory. What the number means is for the server to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MemoryKey(pub u64);
 
 /// Why a fabric operation failed. Variants differ in what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
-    /// The peer has registered no such memory yet. Try again later.
-    #[error("{peer} offers no memory {key:?} yet")]
+    /// The peer grants this server no such memory yet. Try again later.
+    #[error("{peer} grants no memory {key:?} yet")]
     NotThere {
         /// The peer that was asked.
         peer: ServerId,
-        /// What it does not offer.
+        /// What it does not grant.
         key: MemoryKey,
     },
-    /// The peer offers less memory than its user writes. Try again later: it has other settings, or another
+    /// The peer grants less memory than its user writes. Try again later: it has other settings, or another
     /// version.
     #[error(
-        "{peer} offers {len} bytes of memory as {key:?}, and {least} are needed: what must be equal on all \
+        "{peer} grants {len} bytes of memory as {key:?}, and {least} are needed: what must be equal on all \
          servers is not, or it runs another version"
     )]
     TooShort {
         /// The peer that was asked.
         peer: ServerId,
-        /// What it offers.
+        /// What it grants.
         key: MemoryKey,
         /// Bytes of that.
         len: usize,
         /// Bytes that are needed.
         least: usize,
     },
-    /// The peer took the memory back. Connect anew.
-    #[error("the peer revoked this memory")]
+    /// The peer took the grant back, or it is another peer's. Ask for another one.
+    #[error("the peer revoked the grant of this memory")]
     Revoked,
     /// The peer cannot be reached. Connect anew.
     #[error("the connection is broken")]
@@ -99,9 +98,9 @@ pub struct WriteCompletion {
     pub result: Result<(), FabricError>,
 }
 
-/// A connection to one registered memory of a peer. Owned by one writer at a time.
+/// A connection to one memory of a peer. Owned by one writer at a time.
 pub trait RemoteMemory: Send {
-    /// The incarnation under which the peer registered this memory.
+    /// The incarnation under which the peer granted this memory.
     fn incarnation(&self) -> Incarnation;
 
     /// Bytes of the memory.
@@ -129,22 +128,38 @@ pub trait RemoteMemory: Send {
 
 /// One server's access to the fabric.
 pub trait Fabric: Send + Sync {
-    /// Offers `memory` to all peers under `key`, in place of whatever was there, which is revoked.
-    /// The memory is granted in the name of this server's incarnation; connections to an earlier
+    /// Grants `memory` to `to` under `key`, in place of whatever was there, which is revoked.
+    /// It is granted in the name of this server's incarnation; connections to an earlier
     /// grant of it fail.
-    fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError>;
+    ///
+    /// # Errors
+    /// The provider's. What was there is revoked all the same.
+    fn grant(
+        &self,
+        key: MemoryKey,
+        memory: Arc<SharedMemory>,
+        to: ServerId,
+    ) -> Result<Descriptor, FabricError>;
 
-    /// Takes back what is offered under `key`, if anything. See the contract.
+    /// Takes back what is granted under `key`, if anything. See the contract.
     fn revoke(&self, key: MemoryKey);
+
+    /// What `peer` grants this server under `key` at this moment. For the memory by which two servers meet, before
+    /// they can send each other descriptors; all other memory is found by what a message says.
+    ///
+    /// # Errors
+    /// [`FabricError::NotThere`], or the provider's.
+    fn find(&self, peer: ServerId, key: MemoryKey) -> Result<Descriptor, FabricError>;
 
     /// Connects to a peer's memory, into the first `least` bytes of which the caller will write.
     ///
     /// # Errors
-    /// [`FabricError::NotThere`]; [`FabricError::TooShort`] where the memory is shorter; or the provider's.
+    /// [`FabricError::Revoked`] where `descriptor` is not of a grant that stands and is this server's;
+    /// [`FabricError::TooShort`] where the memory is shorter; or the provider's.
     fn connect(
         &self,
         peer: ServerId,
-        key: MemoryKey,
+        descriptor: Descriptor,
         least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError>;
 

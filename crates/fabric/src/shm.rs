@@ -2,17 +2,16 @@
 //!
 //! ```text
 //! ROOT/server-N/bell               how server N is woken (see `bell`)
-//! ROOT/server-N/memory/KEY         what it offers under KEY (16 hexadecimal digits)
+//! ROOT/server-N/memory/KEY         what it grants under KEY (16 hexadecimal digits)
 //! ```
 //!
-//! 1. [`register`](crate::Fabric::register) grants the memory, which must be a file on the same
-//!    tmpfs as ROOT, and gives that file one more name: the key's. What had the name is revoked.
-//! 2. [`connect`](crate::Fabric::connect) maps the file, and keeps the number of the grant that it
-//!    found.
+//! 1. [`grant`](crate::Fabric::grant) writes number and peer of the grant into the memory, which must be a file on the
+//!    same tmpfs as ROOT, and gives that file one more name: the key's. What had the name is revoked.
+//! 2. [`connect`](crate::Fabric::connect) maps the file, and compares both.
 //! 3. A write checks the grant, copies, passes a full fence, and checks the grant again. It has
 //!    then ended; its completion waits to be polled.
 //! 4. [`revoke`](crate::Fabric::revoke) takes grant and name away.
-//! 5. [`ShmFabric::open`] revokes whatever an earlier process of this server offered, before its
+//! 5. [`ShmFabric::open`] revokes whatever an earlier process of this server granted, before its
 //!    owner reads any of it.
 //!
 //! Two processes may not open the same server at one time; the lock on its data directory is for
@@ -23,13 +22,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use argosy_base::{Incarnation, ServerId};
+use argosy_base::{Grant, Incarnation, ServerId};
 use argosy_memory::{Bell, BellFile, SharedMemory, own_directory};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use crate::{Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
+use crate::{Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
 
 /// Most completions that a connection keeps until they are polled.
 pub const ENDED_MAX: usize = 4096;
@@ -40,17 +40,20 @@ pub struct ShmFabric {
     server: ServerId,
     incarnation: Incarnation,
     bell: BellFile,
-    offered: Mutex<Offered>,
+    /// The number of the next grant. Relaxed: nothing is ordered by it.
+    next_grant: AtomicU64,
+    granted: Mutex<Granted>,
     /// Bells of peers, mapped when they are first rung.
     peers: RwLock<BTreeMap<ServerId, Arc<BellFile>>>,
 }
 
-/// What this server offers.
-type Offered = BTreeMap<MemoryKey, Arc<SharedMemory>>;
+/// What this server grants.
+type Granted = BTreeMap<MemoryKey, Arc<SharedMemory>>;
 
 impl ShmFabric {
-    /// Enters the fabric under `root` as `server`. All that an earlier process offered is revoked
-    /// and withdrawn; its bell is kept.
+    /// Enters the fabric under `root` as `server`. All that an earlier process granted is revoked
+    /// and withdrawn; its bell is kept. Grants are numbered from `first_grant` on: far from where another start of
+    /// the server began, also from one with another device.
     ///
     /// # Errors
     /// [`FabricError::System`] when the system refuses.
@@ -58,6 +61,7 @@ impl ShmFabric {
         root: &Path,
         server: ServerId,
         incarnation: Incarnation,
+        first_grant: u64,
     ) -> Result<Self, FabricError> {
         let own = server_dir(root, server);
         let memory = own.join("memory");
@@ -72,7 +76,8 @@ impl ShmFabric {
             server,
             incarnation,
             bell,
-            offered: Mutex::default(),
+            next_grant: AtomicU64::new(first_grant),
+            granted: Mutex::default(),
             peers: RwLock::default(),
         })
     }
@@ -86,9 +91,27 @@ impl ShmFabric {
             .join(format!("{:016x}", key.0))
     }
 
-    fn offered(&self) -> MutexGuard<'_, Offered> {
+    fn granted(&self) -> MutexGuard<'_, Granted> {
         // A panic while it was held left nothing half done.
-        self.offered.lock()
+        self.granted.lock()
+    }
+
+    fn next_grant(&self) -> u64 {
+        let next = || self.next_grant.fetch_add(1, Ordering::Relaxed);
+        match next() {
+            // No grant has it.
+            0 => next(),
+            number => number,
+        }
+    }
+
+    /// What `peer` has under `key`.
+    fn map(&self, peer: ServerId, key: MemoryKey) -> Result<SharedMemory, FabricError> {
+        match SharedMemory::open(&self.path_for(peer, key)) {
+            Ok(memory) => Ok(memory),
+            Err(e) if e.is_not_found() => Err(FabricError::NotThere { peer, key }),
+            Err(e) => Err(system("mapping a peer's memory", &e)),
+        }
     }
 
     fn bell_of(&self, peer: ServerId) -> Option<Arc<BellFile>> {
@@ -105,47 +128,63 @@ impl ShmFabric {
 }
 
 impl Fabric for ShmFabric {
-    fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError> {
-        let mut offered = self.offered();
-        let before = offered.remove(&key);
+    fn grant(
+        &self,
+        key: MemoryKey,
+        memory: Arc<SharedMemory>,
+        to: ServerId,
+    ) -> Result<Descriptor, FabricError> {
+        let mut granted = self.granted();
+        let before = granted.remove(&key);
         let again = before.as_ref().is_some_and(|old| Arc::ptr_eq(old, &memory));
         if let Some(before) = before {
             before.revoke();
         }
-        memory.grant(self.incarnation);
+        let number = self.next_grant();
+        let by = self.incarnation;
+        memory.grant(Grant { number, to, by });
         let path = self.path_for(self.server, key);
         let named = again || memory.path() == Some(&path);
         if !named && let Err(error) = publish(&memory, &path) {
             memory.revoke();
             return Err(error);
         }
-        offered.insert(key, memory);
-        Ok(())
+        granted.insert(key, memory);
+        Ok(Descriptor { key, grant: number })
     }
 
     fn revoke(&self, key: MemoryKey) {
-        let mut offered = self.offered();
-        if let Some(memory) = offered.remove(&key) {
+        let mut granted = self.granted();
+        if let Some(memory) = granted.remove(&key) {
             memory.revoke();
             // The name only keeps the file alive: peers that find it find it revoked.
             let _ = std::fs::remove_file(self.path_for(self.server, key));
         }
     }
 
+    fn find(&self, peer: ServerId, key: MemoryKey) -> Result<Descriptor, FabricError> {
+        let memory = self.map(peer, key)?;
+        let grant = memory.access();
+        match memory.grantee() {
+            Some(to) if to == self.server && grant != 0 => Ok(Descriptor { key, grant }),
+            _ => Err(FabricError::NotThere { peer, key }),
+        }
+    }
+
     fn connect(
         &self,
         peer: ServerId,
-        key: MemoryKey,
+        descriptor: Descriptor,
         least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let memory = match SharedMemory::open(&self.path_for(peer, key)) {
-            Ok(memory) => memory,
-            Err(e) if e.is_not_found() => return Err(FabricError::NotThere { peer, key }),
-            Err(e) => return Err(system("mapping a peer's memory", &e)),
+        let Descriptor { key, grant } = descriptor;
+        let memory = match self.map(peer, key) {
+            Err(FabricError::NotThere { .. }) => return Err(FabricError::Revoked),
+            mapped => mapped?,
         };
         let access = memory.access();
-        if access == 0 {
-            return Err(FabricError::NotThere { peer, key });
+        if access == 0 || access != grant || memory.grantee() != Some(self.server) {
+            return Err(FabricError::Revoked);
         }
         let len = memory.len();
         if len < least {

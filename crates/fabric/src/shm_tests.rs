@@ -20,6 +20,12 @@ const B: ServerId = ServerId(2);
 const KEY: MemoryKey = MemoryKey(5);
 const NEVER: Duration = Duration::from_secs(3600);
 
+/// Connects to what B grants.
+fn connect(fabric: &dyn Fabric) -> Result<Box<dyn RemoteMemory>, FabricError> {
+    let found = fabric.find(B, KEY)?;
+    fabric.connect(B, found, 0)
+}
+
 /// A directory of this process's own on tmpfs, gone at the end.
 struct Root(PathBuf);
 
@@ -34,7 +40,8 @@ impl Root {
     }
 
     fn fabric(&self, server: ServerId, incarnation: u64) -> ShmFabric {
-        ShmFabric::open(&self.0, server, Incarnation(incarnation)).expect("room for a directory")
+        ShmFabric::open(&self.0, server, Incarnation(incarnation), incarnation << 32)
+            .expect("room for a directory")
     }
 
     fn memory(&self, name: &str, len: usize) -> Arc<SharedMemory> {
@@ -103,8 +110,8 @@ fn memory_may_be_made_under_the_name_of_its_key() {
     let (a, b) = (root.fabric(A, 1), root.fabric(B, 1));
     let path = b.path_for(B, KEY);
     let made = SharedMemory::create(&path, 4096, Incarnation(1)).expect("room");
-    b.register(KEY, Arc::new(made)).expect("it is in place");
-    a.connect(B, KEY, 0).expect("it is offered");
+    b.grant(KEY, Arc::new(made), A).expect("it is in place");
+    connect(&a).expect("it is offered");
     b.revoke(KEY);
     assert!(!path.exists());
     let left = std::fs::read_dir(path.parent().expect("a directory")).expect("it exists");
@@ -116,7 +123,7 @@ fn revoking_removes_only_the_name_that_was_given_here() {
     let root = Root::new();
     let b = root.fabric(B, 1);
     let memory = root.memory("mine", 4096);
-    b.register(KEY, Arc::clone(&memory)).expect("it is new");
+    b.grant(KEY, Arc::clone(&memory), A).expect("it is new");
     b.revoke(KEY);
     assert!(root.0.join("mine").exists());
     assert!(!b.path_for(B, KEY).exists());
@@ -130,7 +137,7 @@ fn garbage_in_the_directory_is_an_error_or_is_withdrawn() {
     let path = b.path_for(B, KEY);
     for garbage in [&b""[..], b"short", &[7; 5000], &[0; 4096]] {
         std::fs::write(&path, garbage).expect("room");
-        let result = a.connect(B, KEY, 0).map(|_| ());
+        let result = connect(&a).map(|_| ());
         assert!(
             matches!(result, Err(FabricError::System { .. })),
             "{result:?}"
@@ -161,7 +168,7 @@ fn a_link_is_no_bell_and_no_memory_and_what_it_leads_to_stays() {
         assert_ne!(refused.kind(), io::ErrorKind::NotFound, "{refused}");
         BellFile::create(&bell).expect_err("it is a link");
         a.notify(B); // Nobody is woken behind it.
-        let opened = ShmFabric::open(&root.0, B, Incarnation(2));
+        let opened = ShmFabric::open(&root.0, B, Incarnation(2), 1);
         assert!(matches!(opened, Err(FabricError::System { .. })));
         assert!(bell.is_symlink() && !missing.exists());
     }
@@ -177,9 +184,10 @@ fn a_link_is_no_bell_and_no_memory_and_what_it_leads_to_stays() {
     assert_eq!(std::fs::read(&elsewhere).expect("it is there"), before);
 
     let memory = root.memory("memory", 4096);
-    memory.grant(Incarnation(1));
+    let (number, to, by) = (1, B, Incarnation(1));
+    memory.grant(Grant { number, to, by });
     symlink(root.0.join("memory"), &path).expect("the name is free");
-    let result = a.connect(B, KEY, 0).map(|_| ());
+    let result = connect(&a).map(|_| ());
     assert!(
         matches!(result, Err(FabricError::System { .. })),
         "{result:?}"
@@ -236,7 +244,7 @@ fn what_succeeds_is_in_the_copy() {
                     continue;
                 }
                 done += 1;
-                let mut remote = a.connect(B, KEY, 0).expect("it is offered");
+                let mut remote = connect(&a).expect("it is offered");
                 ready.store(done, Ordering::Release);
                 for seq in 1u64.. {
                     let _ = remote.write(0, &seq.to_le_bytes(), seq);
@@ -254,7 +262,7 @@ fn what_succeeds_is_in_the_copy() {
         for number in 1..=ROUNDS {
             memory.fill_zero(0..8);
             best.store(0, Ordering::Release);
-            b.register(KEY, Arc::clone(&memory))
+            b.grant(KEY, Arc::clone(&memory), A)
                 .expect("it was revoked");
             round.store(number, Ordering::Release);
             while ready.load(Ordering::Acquire) != number
@@ -418,7 +426,7 @@ fn other_process() {
         "target" => {
             let b = root.fabric(B, 7);
             let memory = root.memory("window", 64 << 10);
-            b.register(KEY, Arc::clone(&memory)).expect("it is new");
+            b.grant(KEY, Arc::clone(&memory), A).expect("it is new");
             say("ready");
             while hear() != "end" {
                 say(&format!("first {}", memory.load_u64(0)));
@@ -428,7 +436,7 @@ fn other_process() {
             let a = root.fabric(A, 1);
             say("ready");
             hear();
-            let mut remote = a.connect(B, KEY, 0).expect("the parent offers it");
+            let mut remote = connect(&a).expect("the parent offers it");
             let mut best = 0;
             for seq in 1u64.. {
                 let _ = remote.write(
@@ -450,7 +458,7 @@ fn other_process() {
         "sleeper" => {
             let b = root.fabric(B, 1);
             let memory = root.memory("window", 4096);
-            b.register(KEY, Arc::clone(&memory)).expect("it is new");
+            b.grant(KEY, Arc::clone(&memory), A).expect("it is new");
             say("ready");
             let mut answered = 0;
             while answered < u64::MAX {
@@ -475,7 +483,7 @@ fn another_process_is_written_idle_stopped_and_killed() {
     let root = Root::new();
     let a = root.fabric(A, 1);
     let mut other = Other::start(&root, "target");
-    let mut remote = a.connect(B, KEY, 0).expect("it is offered");
+    let mut remote = connect(&a).expect("it is offered");
     assert_eq!(remote.incarnation(), Incarnation(7));
     let mut seq = 0;
     let mut write = |remote: &mut dyn RemoteMemory| {
@@ -502,11 +510,11 @@ fn another_process_is_written_idle_stopped_and_killed() {
     assert_eq!(write(&mut *remote), Err(FabricError::Revoked));
     let left = SharedMemory::open(&root.0.join("window")).expect("it was left");
     assert_eq!(left.load_u64(0), 3);
-    let result = a.connect(B, KEY, 0).map(|_| ());
+    let result = connect(&a).map(|_| ());
     assert_eq!(result, Err(FabricError::NotThere { peer: B, key: KEY }));
     let memory = root.memory("window-2", 4096);
-    b.register(KEY, Arc::clone(&memory)).expect("it is new");
-    let mut fresh = a.connect(B, KEY, 0).expect("it is offered");
+    b.grant(KEY, Arc::clone(&memory), A).expect("it is new");
+    let mut fresh = connect(&a).expect("it is offered");
     assert_eq!(fresh.incarnation(), Incarnation(8));
     assert_eq!(write(&mut *fresh), Ok(()));
     assert_eq!(memory.load_u64(0), 5);
@@ -518,7 +526,7 @@ fn another_process_is_revoked_under_its_writes() {
     let b = root.fabric(B, 1);
     for _ in 0..10 {
         let memory = root.memory("window", 4096);
-        b.register(KEY, Arc::clone(&memory))
+        b.grant(KEY, Arc::clone(&memory), A)
             .expect("in place of the last");
         let mut other = Other::start(&root, "writer");
         other.tell("go");
@@ -542,7 +550,7 @@ fn a_writer_that_is_killed_harms_nobody() {
     let root = Root::new();
     let b = root.fabric(B, 1);
     let memory = root.memory("window", 4096);
-    b.register(KEY, Arc::clone(&memory)).expect("it is new");
+    b.grant(KEY, Arc::clone(&memory), A).expect("it is new");
     let mut other = Other::start(&root, "writer");
     other.tell("go");
     while memory.load_u64(0) < 1000 {
@@ -550,7 +558,7 @@ fn a_writer_that_is_killed_harms_nobody() {
     }
     other.kill();
     let a = root.fabric(A, 2);
-    let mut remote = a.connect(B, KEY, 0).expect("it is still offered");
+    let mut remote = connect(&a).expect("it is still offered");
     remote.write(0, &[0xff; 8], 1).expect("taken");
     assert_eq!(memory.load_u64(0), u64::MAX);
     b.revoke(KEY);
@@ -581,7 +589,7 @@ fn another_process_is_woken() {
     let root = Root::new();
     let a = root.fabric(A, 1);
     let other = Other::start(&root, "sleeper");
-    let mut remote = a.connect(B, KEY, 0).expect("it is offered");
+    let mut remote = connect(&a).expect("it is offered");
     let answers = SharedMemory::open(&root.0.join("window")).expect("it was made");
     for number in (1..=3_000u64).chain([u64::MAX]) {
         let seen = a.bell();

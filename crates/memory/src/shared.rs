@@ -7,14 +7,16 @@
 //! +------------------------+--------------------------------------+
 //!
 //! control := magic: u64  version: u32  zero: u32  access: u64  incarnation: u64
-//!            len: u64  boot: u64  serial: u64  grants: u64  device: u128  zero: [u8; 4016]
+//!            len: u64  boot: u64  serial: u64  zero: u64  device: u128  grantee: u64
+//!            zero: [u8; 4008]
 //! ```
 //!
 //! Version 1 had no `device`, and zeros in its place, which is no device's: it is read as memory of a
-//! device that nobody knows. Later versions than 2 are refused.
+//! device that nobody knows. Version 2 had no `grantee`, and counted its grants in front of `device`. Later versions
+//! than 3 are refused.
 //!
-//! `access` is not zero while peers may write, and zero once the memory is revoked; every grant
-//! takes a number that this memory never had before, so that a writer which was revoked cannot
+//! `access` is the number of the grant under which `grantee` may write, and zero once the memory is revoked; every
+//! grant has a number that this memory never had before, so that a writer which was revoked cannot
 //! mistake a later grant for its own. New memory begins revoked. A file on tmpfs outlives the
 //! process that made it; anonymous memory does not, and serves the simulator.
 //!
@@ -49,8 +51,8 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use argosy_base::Incarnation;
 use argosy_base::limits::BLOCK_SIZE;
+use argosy_base::{Grant, Incarnation, ServerId};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -70,7 +72,7 @@ pub const CONTROL_BYTES: usize = BLOCK_SIZE;
 /// "argosymm", read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"argosymm");
 /// The present layout; the upper half of its word is the zero field.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// The earliest layout that is read.
 const VERSION_MIN: u64 = 1;
 
@@ -86,8 +88,8 @@ mod at {
     pub(super) const LEN: usize = 32;
     pub(super) const BOOT: usize = 40;
     pub(super) const SERIAL: usize = 48;
-    pub(super) const GRANTS: usize = 56;
     pub(super) const DEVICE: usize = 64;
+    pub(super) const GRANTEE: usize = 80;
 }
 
 /// The memory was revoked before the write was complete. Whether its bytes were seen is unknown.
@@ -436,15 +438,25 @@ impl SharedMemory {
         self.access_word().number()
     }
 
-    /// Lets peers write, under a number that this memory never had, and says in whose name.
+    /// Lets one peer write, under a number that this memory never had, and says in whose name.
     /// For the owner, which grants and revokes from one thread at a time.
-    pub fn grant(&self, incarnation: Incarnation) {
-        let grants = self.control(at::GRANTS);
-        let number = u64::from_le(grants.load(Ordering::Relaxed)) + 1;
-        grants.store(number.to_le(), Ordering::Relaxed);
-        let word = self.control(at::INCARNATION);
-        word.store(incarnation.0.to_le(), Ordering::Relaxed);
-        self.access_word().grant(number);
+    ///
+    /// # Panics
+    /// When the number is 0, which is none.
+    pub fn grant(&self, grant: Grant) {
+        assert_ne!(grant.number, 0, "a grant has a number");
+        let set = |at, value: u64| self.control(at).store(value.to_le(), Ordering::Relaxed);
+        set(at::INCARNATION, grant.by.0);
+        set(at::GRANTEE, grant.to.0.into());
+        self.access_word().grant(grant.number);
+    }
+
+    /// Who may write, or was the last that might. Read it behind [`access`](Self::access), and believe it while that
+    /// stays as it was.
+    #[must_use]
+    pub fn grantee(&self) -> Option<ServerId> {
+        let grantee = u64::from_le(self.control(at::GRANTEE).load(Ordering::Acquire));
+        u32::try_from(grantee).ok().map(ServerId)
     }
 
     /// Takes the memory back: no checked write that ends after this succeeds, and every one that

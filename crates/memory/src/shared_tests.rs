@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::*;
-use crate::testing::TempDir;
+use crate::testing::{TempDir, grant};
 
 fn two_mappings(dir: &TempDir, len: usize) -> (SharedMemory, SharedMemory) {
     let path = dir.join("memory");
@@ -58,7 +58,7 @@ fn what_one_mapping_writes_the_other_reads() {
 fn a_checked_write_needs_the_present_grant() {
     let dir = TempDir::in_memory();
     let (owner, peer) = two_mappings(&dir, 64);
-    owner.grant(Incarnation(5));
+    owner.grant(grant(1, 5));
     let access = peer.access();
     assert_eq!(peer.incarnation(), Incarnation(5));
     peer.write_checked(access, 0, b"first").unwrap();
@@ -71,7 +71,7 @@ fn a_checked_write_needs_the_present_grant() {
     owner.revoke();
     assert_eq!(peer.write_checked(access, 0, b"after"), Err(Revoked));
     assert_eq!(owner.read_vec(0, 5), b"first");
-    owner.grant(Incarnation(5));
+    owner.grant(grant(2, 5));
     assert_ne!(owner.access(), access, "a grant never comes back");
     assert_eq!(peer.write_checked(access, 0, b"after"), Err(Revoked));
     assert!(peer.write_checked(peer.access(), 0, b"after").is_ok());
@@ -83,7 +83,7 @@ fn a_checked_write_needs_the_present_grant() {
 fn no_successful_write_is_missing_after_a_revocation() {
     for round in 0..200u64 {
         let memory = Arc::new(SharedMemory::anonymous(4096));
-        memory.grant(Incarnation(1));
+        memory.grant(grant(1, 1));
         let access = memory.access();
         let started = Arc::new(AtomicBool::new(false));
         let writer = {
@@ -164,7 +164,7 @@ fn what_is_no_memory_is_refused() {
     let good = std::fs::read(&path).unwrap();
     for at in [0, 8, 32] {
         let mut bytes = good.clone();
-        bytes[at] ^= 1;
+        bytes[at] ^= 4;
         std::fs::write(&path, &bytes).unwrap();
         let error = SharedMemory::open(&path).unwrap_err();
         assert!(
@@ -181,7 +181,7 @@ fn a_link_is_no_memory_and_what_it_leads_to_stays() {
     let (target, link, missing) = (dir.join("target"), dir.join("link"), dir.join("missing"));
     // What could be opened by its own name.
     let memory = SharedMemory::create(&target, 64, Incarnation(1)).unwrap();
-    memory.grant(Incarnation(1));
+    memory.grant(grant(1, 1));
     let before = std::fs::read(&target).unwrap();
     let plant = |at: &Path, to: &Path| {
         let _ = std::fs::remove_file(at);
@@ -290,7 +290,7 @@ fn a_boot_id_is_read_from_text() {
 #[test]
 fn a_checked_write_of_any_length_lands_at_any_offset() {
     let memory = SharedMemory::anonymous(128);
-    memory.grant(Incarnation(1));
+    memory.grant(grant(1, 1));
     let bytes: Vec<u8> = (1..=64).collect();
     for offset in 0..24 {
         for len in 0..=bytes.len() {
@@ -313,7 +313,7 @@ fn a_checked_write_does_not_come_back_behind_a_reader_that_has_zeroed_it() {
     const MESSAGE: usize = 32;
     const ROUNDS: u64 = 20_000;
     let memory = SharedMemory::anonymous(LEN);
-    memory.grant(Incarnation(1));
+    memory.grant(grant(1, 1));
     let done = AtomicU64::new(0);
     let taken = AtomicU64::new(0);
     let wait = |word: &AtomicU64, round| {

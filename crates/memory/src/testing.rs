@@ -2,6 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use argosy_base::{Grant, Incarnation, ServerId};
+
+/// Grant `number`, by a server's start `by`.
+pub(crate) const fn grant(number: u64, by: u64) -> Grant {
+    Grant {
+        number,
+        to: ServerId(9),
+        by: Incarnation(by),
+    }
+}
+
 /// A new, empty directory, removed with all that is in it when this is dropped.
 pub(crate) struct TempDir(tempfile::TempDir);
 

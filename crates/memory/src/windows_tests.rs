@@ -6,7 +6,7 @@ use argosy_base::Incarnation;
 
 use super::*;
 use crate::shared::{BootId, Stamp};
-use crate::testing::TempDir;
+use crate::testing::{TempDir, grant};
 use crate::window_files::{Fallback, Others, WindowFiles, WindowFilesOptions, lock_windows};
 
 /// A store, and what happens to its process and its machine.
@@ -92,7 +92,7 @@ fn memory_survives_a_kill_and_is_revoked() {
         assert!(world.store().survivors(1).is_none());
         let memory = world.store().create(1, 8192).unwrap();
         assert_eq!(memory.access(), 0, "nobody may write before it is granted");
-        memory.grant(Incarnation(1));
+        memory.grant(grant(1, 1));
         memory.store_u64(8, 42);
 
         world.restart();
@@ -129,7 +129,7 @@ fn a_kill_before_the_name_is_given_away_leaves_the_old_memory() {
 fn the_present_memory_becomes_the_survivor_of_the_next() {
     on_both(|world| {
         let first = world.store().create(1, 64).unwrap();
-        first.grant(Incarnation(1));
+        first.grant(grant(1, 1));
         first.store_u64(8, 1);
         world.store().create(1, 64).unwrap().store_u64(8, 2);
         assert_eq!(first.access(), 0);
@@ -257,7 +257,7 @@ fn a_link_is_no_window_and_what_it_leads_to_stays() {
         device: 5,
     };
     let memory = SharedMemory::create_stamped(&elsewhere, 64, stamp).unwrap();
-    memory.grant(Incarnation(1));
+    memory.grant(grant(1, 1));
     let before = std::fs::read(&elsewhere).unwrap();
     let at = |name: &str| world.dir.join("windows").join(name);
     let plant = |name: &str| symlink(&elsewhere, at(name)).unwrap();
@@ -300,7 +300,7 @@ fn a_link_is_no_window_and_what_it_leads_to_stays() {
 fn windows_of_another_device_are_left_as_they_are() {
     let world = Files::new();
     let memory = world.store.create(1, 64).unwrap();
-    memory.grant(Incarnation(1));
+    memory.grant(grant(1, 1));
     memory.store_u64(8, 42);
     let mut others = world.store.options().clone();
     others.device = 6 << 64;
@@ -344,7 +344,7 @@ fn memory_of_the_first_version_is_of_no_known_device() {
     assert_eq!((survivor.stamp().device, content(&survivor)), (0, 42));
     drop((memory, survivor));
     // A later version, and any garbage in the control block: an error or a stamp, never a panic.
-    patch(8, &3_u64.to_le_bytes());
+    patch(8, &4_u64.to_le_bytes());
     assert!(matches!(
         SharedMemory::open(&path),
         Err(MemoryError::Unusable { .. })
@@ -401,7 +401,7 @@ fn windows_of_another_device_are_set_aside_and_stay() {
         assert!(store.survivors(1).is_none(), "none of this device");
         assert_eq!(store.set_aside().len(), usize::from(turn > 0));
         let memory = store.create(1, 64).unwrap();
-        memory.grant(Incarnation(1));
+        memory.grant(grant(1, 1));
         memory.store_u64(8, turn as u64);
         assert!(store.findings().is_empty(), "{:?}", store.findings());
     }

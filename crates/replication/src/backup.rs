@@ -130,6 +130,8 @@ pub enum BackupAction {
     },
     /// Tell the primary that every edit up to `seq` is applied.
     SendApplied {
+        /// The attempt.
+        attempt: u64,
         /// The edit.
         seq: EditSeq,
     },
@@ -163,6 +165,8 @@ pub enum BackupAction {
     },
     /// Tell the primary that `range` is durable here.
     SendFlushed {
+        /// The attempt.
+        attempt: u64,
         /// What was flushed.
         range: FlushRange,
     },
@@ -198,6 +202,8 @@ pub struct Backup {
     /// Edits to apply, in rising order; the first is being worked on.
     queue: VecDeque<Queued>,
     work: Work,
+    /// What the primary asked to make durable under this attempt, and is not. As many as the primary flushes at a time.
+    flushes: Vec<FlushRange>,
     /// An edit whose application was begun under an attempt that is over. It cannot be taken
     /// back: nothing else is applied before it has ended.
     straggler: Option<Straggler>,
@@ -220,6 +226,7 @@ impl Backup {
             applied,
             queue: VecDeque::new(),
             work: Work::Nothing,
+            flushes: Vec::new(),
             straggler: None,
         }
     }
@@ -284,14 +291,11 @@ impl Backup {
             BackupEvent::Applied { seq } => self.applied_one(seq, actions),
             BackupEvent::Flush { attempt, range } => {
                 if self.attempt == Some(attempt) {
+                    self.flushes.push(range);
                     actions.push(BackupAction::Persist { range });
                 }
             }
-            BackupEvent::Flushed { range } => {
-                if self.attempt.is_some() {
-                    actions.push(BackupAction::SendFlushed { range });
-                }
-            }
+            BackupEvent::Flushed { range } => self.flushed(range, actions),
         }
     }
 
@@ -310,6 +314,7 @@ impl Backup {
     /// Ends the attempt.
     fn reset(&mut self, actions: &mut Vec<BackupAction>) {
         self.attempt = None;
+        self.flushes.clear();
         if let Some(last) = self.queue.back().map(|queued| queued.seq) {
             if self.work == Work::Applying || self.straggler.is_some() {
                 self.straggler = Some(Straggler { last });
@@ -410,6 +415,15 @@ impl Backup {
         actions.push(BackupAction::SendCheckpointWanted { attempt });
     }
 
+    /// What was asked for under an attempt that is over is told to nobody.
+    fn flushed(&mut self, range: FlushRange, actions: &mut Vec<BackupAction>) {
+        let asked = self.flushes.iter().position(|asked| *asked == range);
+        if let (Some(attempt), Some(asked)) = (self.attempt, asked) {
+            self.flushes.swap_remove(asked);
+            actions.push(BackupAction::SendFlushed { attempt, range });
+        }
+    }
+
     fn applied_one(&mut self, seq: EditSeq, actions: &mut Vec<BackupAction>) {
         // A checkpoint may state the version that is there: for the log bytes that it names.
         assert!(
@@ -436,9 +450,9 @@ impl Backup {
             "one edit at a time"
         );
         self.work = Work::Nothing;
-        actions.push(BackupAction::SendApplied { seq });
+        let attempt = self.attempt.expect("nothing is queued outside an attempt");
+        actions.push(BackupAction::SendApplied { attempt, seq });
         if first.checkpoint {
-            let attempt = self.attempt.expect("nothing is queued outside an attempt");
             actions.push(BackupAction::SendCaughtUp { attempt });
         }
         self.work_on(actions);

@@ -110,7 +110,32 @@ fn resting_event(case: &mut TestCase) -> primary::Event {
     }
 }
 
-fn primary_event(case: &mut TestCase) -> primary::Event {
+/// The attempt that is named, or the `present` one.
+fn attempt(case: &mut TestCase, present: u64) -> u64 {
+    let named = case.try_take_arg("attempt").expect("a number");
+    named.unwrap_or(present)
+}
+
+/// An event about what a member has done.
+fn done_event(case: &mut TestCase, primary: &Primary) -> primary::Event {
+    use primary::Event;
+    let member = member(case);
+    let attempt = attempt(case, primary.attempt(member));
+    match case.directive.as_str() {
+        "flushed" => Event::Flushed {
+            member,
+            attempt,
+            range: range(case),
+        },
+        _ => Event::EditApplied {
+            member,
+            attempt,
+            seq: EditSeq(arg(case, "seq")),
+        },
+    }
+}
+
+fn primary_event(case: &mut TestCase, primary: &Primary) -> primary::Event {
     use primary::Event;
     match case.directive.clone().as_str() {
         "link-up" => Event::LinkUp {
@@ -150,18 +175,11 @@ fn primary_event(case: &mut TestCase) -> primary::Event {
             ship: arg(case, "ship"),
         },
         "flush" => Event::Flush { range: range(case) },
-        "flushed" => Event::Flushed {
-            member: member(case),
-            range: range(case),
-        },
         "logs-rest" | "wanted" | "awake" => resting_event(case),
         "edit-committed" => Event::EditCommitted {
             seq: EditSeq(arg(case, "seq")),
         },
-        "edit-applied" => Event::EditApplied {
-            member: member(case),
-            seq: EditSeq(arg(case, "seq")),
-        },
+        "flushed" | "edit-applied" => done_event(case, primary),
         "too-far-behind" => Event::TooFarBehind {
             member: member(case),
         },
@@ -266,11 +284,9 @@ fn primary_scripts() {
                 };
                 primary = Some(Primary::new(&backups, own, mutants, &mut actions));
             } else {
-                let event = primary_event(case);
-                primary
-                    .as_mut()
-                    .expect("a group comes first")
-                    .step(event, &mut actions);
+                let primary = primary.as_mut().expect("a group comes first");
+                let event = primary_event(case, primary);
+                primary.step(event, &mut actions);
             }
             lines(&actions)
         });

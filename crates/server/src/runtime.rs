@@ -204,7 +204,7 @@ impl RunningServer {
         let shared_memory = shared_memory(&options)?;
         let threading = options.threads;
         let (windows, windows_lock) = open_windows(&options, &shared_memory, &store)?;
-        let fabric = ShmFabric::open(&shared_memory, options.id, incarnation)?;
+        let fabric = ShmFabric::open(&shared_memory, options.id, incarnation, first_grant(&store))?;
         let fabric: Arc<dyn Fabric> = Arc::new(fabric);
         let mut threads = Threading::new(options.id, &fabric);
         let world = World {
@@ -371,6 +371,14 @@ fn start_native(
     })?;
     node.set_native(front);
     Ok(Some(listener))
+}
+
+/// From which number on grants are counted: far from where another start of the server began, also one with another
+/// device, whose number is a random one.
+fn first_grant(store: &Store) -> u64 {
+    let superblock = store.superblock();
+    let device = u64::try_from(superblock.device_id & u128::from(u64::MAX)).expect("64 bits");
+    device.wrapping_add(superblock.incarnation.get() << 40)
 }
 
 /// The directory of shared memory. A server without others needs none, and uses its data directory

@@ -14,7 +14,7 @@ use std::time::Duration;
 use argosy_base::{Incarnation, ServerId};
 use argosy_device::{Counters, Device, DeviceError, Io, MemoryDevice, OpKind, Ticket, Waker};
 use argosy_fabric::{
-    Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld, WriteCompletion,
+    Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld, WriteCompletion,
 };
 use argosy_memory::{Bell, MemoryError, SharedMemory, WindowStore};
 
@@ -287,12 +287,21 @@ impl CrashingFabric {
 }
 
 impl Fabric for CrashingFabric {
-    fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError> {
+    fn grant(
+        &self,
+        key: MemoryKey,
+        memory: Arc<SharedMemory>,
+        to: ServerId,
+    ) -> Result<Descriptor, FabricError> {
         if self.crash_point.acts() {
-            self.inner.register(key, memory)
+            self.inner.grant(key, memory, to)
         } else {
             Err(FabricError::Broken)
         }
+    }
+
+    fn find(&self, peer: ServerId, key: MemoryKey) -> Result<Descriptor, FabricError> {
+        self.inner.find(peer, key)
     }
 
     fn revoke(&self, key: MemoryKey) {
@@ -304,13 +313,13 @@ impl Fabric for CrashingFabric {
     fn connect(
         &self,
         peer: ServerId,
-        key: MemoryKey,
+        descriptor: Descriptor,
         least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let inner = self.inner.connect(peer, key, least)?;
+        let inner = self.inner.connect(peer, descriptor, least)?;
         Ok(Box::new(CrashingRemote {
             inner,
-            key,
+            key: descriptor.key,
             crash_point: Arc::clone(&self.crash_point),
             wire: Arc::clone(&self.wire),
         }))

@@ -74,17 +74,21 @@ use alloc::vec::Vec;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::{
-    AddressMode, DeviceSegment, EditSeq, FlushRange, Lsn, Position, SegmentNumber, Standing,
+    AddressMode, Descriptor, DeviceSegment, EditSeq, FlushRange, Lsn, Position, SegmentNumber,
+    Standing,
 };
 
 use self::read::{
-    failed, fetched, flag, offset, part_of_edit, places, position, range, room, segment, ship,
-    state, up_to,
+    descriptors, failed, fetched, flag, offset, part_of_edit, places, position, range, room,
+    segment, ship, state, up_to,
 };
-use self::write::{put_all, put_position, put_range};
+use self::write::{put_all, put_descriptors, put_position, put_range};
 
 /// Longest `why` of a [`Message::Failed`], in bytes.
 pub const WHY_BYTES_MAX: usize = 1024;
+
+/// Most windows of one [`Message::Report`]: those of all logs.
+pub const WINDOWS_MAX: usize = 256;
 
 /// Most segments of one [`Message::Places`].
 pub const PLACES_MAX: usize = 4096;
@@ -138,6 +142,8 @@ pub enum Message<'a> {
         position: Position,
         /// What it is certain to hold.
         standing: Standing,
+        /// The windows that it grants you under this attempt, at most [`WINDOWS_MAX`].
+        windows: Vec<Descriptor>,
     },
     /// Backup to primary: the checkpoint is applied.
     CaughtUp {
@@ -190,6 +196,8 @@ pub enum Message<'a> {
     },
     /// Backup to primary: every edit up to this one is applied.
     Applied {
+        /// Of the prepare.
+        attempt: u64,
         /// The edit.
         seq: EditSeq,
     },
@@ -209,6 +217,8 @@ pub enum Message<'a> {
     },
     /// Backup to primary: it is durable.
     Flushed {
+        /// Of the prepare, as it was asked.
+        attempt: u64,
         /// What was flushed.
         range: FlushRange,
     },
@@ -392,7 +402,7 @@ impl<'a> Message<'a> {
                 put_string(out, bytes);
             }
             Self::MoreWanted { attempt, seq, to } => put_all(out, &[*attempt, seq.0, *to]),
-            Self::Applied { seq } => put_varint(out, seq.0),
+            Self::Applied { attempt, seq } => put_all(out, &[*attempt, seq.0]),
             Self::Flush {
                 attempt,
                 range,
@@ -402,7 +412,10 @@ impl<'a> Message<'a> {
                 put_range(out, range);
                 put_varint(out, commit.0);
             }
-            Self::Flushed { range } => put_range(out, range),
+            Self::Flushed { attempt, range } => {
+                put_varint(out, *attempt);
+                put_range(out, range);
+            }
             Self::Ship { .. } | Self::Places { .. } => self.encode_shipping(out),
             Self::Fetch { .. } | Self::Fetched { .. } => self.encode_fetching(out),
             Self::Stored { slot } => out.push(*slot),
@@ -435,10 +448,12 @@ impl<'a> Message<'a> {
                 attempt,
                 position,
                 standing,
+                windows,
             } => {
                 put_varint(out, *attempt);
                 put_position(out, position);
                 out.push(*standing as u8);
+                put_descriptors(out, windows);
             }
             Self::CaughtUp { attempt, position } => {
                 put_varint(out, *attempt);
@@ -527,6 +542,7 @@ impl<'a> Message<'a> {
                 attempt: r.varint()?,
                 position: position(r)?,
                 standing: Standing::from_raw(r.u8()?).ok_or_else(|| r.malformed())?,
+                windows: descriptors(r)?,
             },
             3 => Self::CaughtUp {
                 attempt: r.varint()?,
@@ -534,6 +550,7 @@ impl<'a> Message<'a> {
             },
             4 | 5 | 22 => part_of_edit(kind, r)?,
             6 => Self::Applied {
+                attempt: r.varint()?,
                 seq: EditSeq(r.varint()?),
             },
             7 => Self::CheckpointWanted {
@@ -544,7 +561,10 @@ impl<'a> Message<'a> {
                 range: range(r)?,
                 commit: Lsn(r.varint()?),
             },
-            9 => Self::Flushed { range: range(r)? },
+            9 => Self::Flushed {
+                attempt: r.varint()?,
+                range: range(r)?,
+            },
             10 => ship(r)?,
             11 => Self::Stored { slot: r.u8()? },
             12 => Self::Fetch {

@@ -4,11 +4,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use argosy_base::{
-    AddressMode, DeviceSegment, EditSeq, FlushRange, LogId, LogPosition, Lsn, Position,
-    SegmentNumber, Standing,
+    AddressMode, Descriptor, DeviceSegment, EditSeq, FlushRange, LogId, LogPosition, Lsn,
+    MemoryKey, Position, SegmentNumber, Standing,
 };
 
-use crate::message::{FetchStatus, Message, PART_FRAME_BYTES, PLACE_BYTES_MAX};
+use crate::message::{FetchStatus, Message, PART_FRAME_BYTES, PLACE_BYTES_MAX, WINDOWS_MAX};
 
 #[expect(clippy::too_many_lines, reason = "a list with one sample a line")]
 fn samples() -> Vec<Message<'static>> {
@@ -44,6 +44,13 @@ fn samples() -> Vec<Message<'static>> {
             attempt: 2,
             position,
             standing: Standing::PutBack,
+            windows: vec![
+                Descriptor {
+                    key: MemoryKey(3 << 56),
+                    grant: u64::MAX,
+                };
+                WINDOWS_MAX
+            ],
         },
         Message::Whole { attempt: 3 },
         Message::Rest { attempt: 3 },
@@ -82,7 +89,10 @@ fn samples() -> Vec<Message<'static>> {
             seq: EditSeq(4),
             to: u64::MAX,
         },
-        Message::Applied { seq: EditSeq(4) },
+        Message::Applied {
+            attempt: 7,
+            seq: EditSeq(4),
+        },
         Message::CheckpointWanted { attempt: 9 },
         Message::Failed {
             attempt: 4,
@@ -99,7 +109,7 @@ fn samples() -> Vec<Message<'static>> {
         Message::Compacted {
             upto: Lsn(u64::MAX),
         },
-        Message::Flushed { range },
+        Message::Flushed { attempt: 8, range },
         Message::Ship {
             attempt: 1,
             segment: SegmentNumber::MAX,

@@ -1,7 +1,7 @@
 //! A fabric between servers that live in one thread, driven by a seed and a clock of the caller's.
 //!
 //! 1. [`SimWorld::fabric`] starts a server, or starts it again under a higher incarnation, which
-//!    revokes all that it offered before.
+//!    revokes all that it granted before.
 //! 2. What servers write is queued. It lands, is acknowledged or fails only in
 //!    [`SimWorld::step`], at moments that the seed chose; [`SimWorld::next_event`] says when there
 //!    is something to do. Equal seeds and equal calls give equal worlds.
@@ -32,7 +32,7 @@ use argosy_base::{Incarnation, Instant, ServerId};
 use argosy_memory::{Bell, SharedMemory};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
+use crate::{Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
 use world::{ConnectionId, World};
 
 /// How bad the world is.
@@ -154,7 +154,7 @@ impl SimWorld {
     }
 
     /// Starts `server`, and ends whatever earlier start of it there was: see [`kill`](Self::kill).
-    /// All that it offered is revoked.
+    /// All that it granted is revoked.
     ///
     /// # Panics
     /// When `incarnation` is not higher than at its last start, unless that was
@@ -239,12 +239,12 @@ impl SimWorld {
     }
 
     /// The process of `server` ends at this instant. What it was writing lands in part. What it
-    /// offered takes writes until it starts again.
+    /// granted takes writes until it starts again.
     pub fn kill(&self, server: ServerId) {
         self.lock().kill(server);
     }
 
-    /// Like [`kill`](Self::kill), but the memory that it offered is gone too: it is revoked and
+    /// Like [`kill`](Self::kill), but the memory that it granted is gone too: it is revoked and
     /// zeroed, and connections to it break after a while.
     pub fn cut_power(&self, server: ServerId) {
         self.lock().cut_power(server);
@@ -283,9 +283,13 @@ impl SimFabric {
 }
 
 impl Fabric for SimFabric {
-    fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError> {
-        self.alive()?.register(self.server, key, memory);
-        Ok(())
+    fn grant(
+        &self,
+        key: MemoryKey,
+        memory: Arc<SharedMemory>,
+        to: ServerId,
+    ) -> Result<Descriptor, FabricError> {
+        Ok(self.alive()?.grant(self.server, key, memory, to))
     }
 
     fn revoke(&self, key: MemoryKey) {
@@ -294,13 +298,19 @@ impl Fabric for SimFabric {
         }
     }
 
+    fn find(&self, peer: ServerId, key: MemoryKey) -> Result<Descriptor, FabricError> {
+        self.alive()?.find(self.server, peer, key)
+    }
+
     fn connect(
         &self,
         peer: ServerId,
-        key: MemoryKey,
+        descriptor: Descriptor,
         least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let opened = self.alive()?.connect(self.server, peer, key, least)?;
+        let opened = self
+            .alive()?
+            .connect(self.server, peer, descriptor, least)?;
         Ok(Box::new(SimRemote {
             world: self.world.clone(),
             id: opened.id,

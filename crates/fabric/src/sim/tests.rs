@@ -8,6 +8,12 @@ const B: ServerId = ServerId(2);
 const KEY: MemoryKey = MemoryKey(5);
 const LEN: usize = 8192;
 
+/// Connects to what B grants.
+fn connect(fabric: &dyn Fabric) -> Result<Box<dyn RemoteMemory>, FabricError> {
+    let found = fabric.find(B, KEY)?;
+    fabric.connect(B, found, 0)
+}
+
 struct World {
     world: SimWorld,
 }
@@ -77,7 +83,7 @@ fn link(seed: u64) -> Link {
     let a = world.fabric(A, Incarnation(1));
     let b = world.fabric(B, Incarnation(1));
     let memory = Arc::new(SharedMemory::anonymous(LEN));
-    b.register(KEY, Arc::clone(&memory)).expect("it is new");
+    b.grant(KEY, Arc::clone(&memory), A).expect("it is new");
     Link {
         world,
         a,
@@ -88,7 +94,7 @@ fn link(seed: u64) -> Link {
 
 impl Link {
     fn connect(&self) -> Box<dyn RemoteMemory> {
-        self.a.connect(B, KEY, 0).expect("it is offered")
+        connect(&*self.a).expect("it is offered")
     }
 }
 
@@ -164,7 +170,7 @@ fn harm(seed: u64) -> SimCounters {
     some(&link.world);
     link.b.revoke(KEY);
     link.world.settle();
-    let again = link.b.register(KEY, Arc::clone(&link.memory));
+    let again = link.b.grant(KEY, Arc::clone(&link.memory), A);
     again.expect("it was revoked");
     let mut remote = link.connect();
     burst(&mut *remote, 0);
@@ -240,8 +246,8 @@ fn a_short_cut_breaks_nothing() {
     let a = world.fabric(A, Incarnation(1));
     let b = world.fabric(B, Incarnation(1));
     let memory = Arc::new(SharedMemory::anonymous(LEN));
-    b.register(KEY, Arc::clone(&memory)).expect("it is new");
-    let mut remote = a.connect(B, KEY, 0).expect("it is offered");
+    b.grant(KEY, Arc::clone(&memory), A).expect("it is new");
+    let mut remote = connect(&*a).expect("it is offered");
     world.cut(A, B);
     for seq in 1..=20u64 {
         remote
@@ -281,15 +287,12 @@ fn without_power_memory_is_gone() {
     let ended: Vec<_> = std::iter::from_fn(|| remote.poll()).collect();
     assert_eq!(ended.len(), 2);
     assert!(ended.iter().all(|e| e.result == Err(FabricError::Broken)));
-    assert_eq!(
-        link.a.connect(B, KEY, 0).map(|_| ()),
-        Err(FabricError::Broken)
-    );
-    let result = link.b.register(KEY, Arc::clone(&link.memory));
+    assert_eq!(connect(&*link.a).map(|_| ()), Err(FabricError::Broken));
+    let result = link.b.grant(KEY, Arc::clone(&link.memory), A);
     assert_eq!(result, Err(FabricError::Broken), "its process is gone too");
     let again = link.world.fabric(B, Incarnation(2));
     again
-        .register(KEY, Arc::clone(&link.memory))
+        .grant(KEY, Arc::clone(&link.memory), A)
         .expect("it is new");
     assert_eq!(link.connect().incarnation(), Incarnation(2));
 }

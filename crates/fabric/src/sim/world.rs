@@ -13,12 +13,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Incarnation, Instant, ServerId};
+use argosy_base::{Grant, Incarnation, Instant, ServerId};
 use argosy_memory::SharedMemory;
 
 use super::random::Random;
 use super::{SimCounters, SimSettings};
-use crate::{FabricError, MemoryKey, WriteCompletion};
+use crate::{Descriptor, FabricError, MemoryKey, WriteCompletion};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ConnectionId(u64);
@@ -37,7 +37,7 @@ pub(super) struct Server {
     pub(super) stopped: bool,
     pub(super) powered: bool,
     pub(super) rings: u32,
-    pub(super) offered: BTreeMap<MemoryKey, Arc<SharedMemory>>,
+    pub(super) granted: BTreeMap<MemoryKey, Arc<SharedMemory>>,
 }
 
 #[derive(Debug)]
@@ -104,6 +104,8 @@ pub(super) struct World {
     /// What is due, by moment and then in order of entry.
     pub(super) events: BTreeMap<(Instant, u64), Event>,
     pub(super) entered: u64,
+    /// The number of the last grant.
+    pub(super) grants: u64,
     pub(super) cuts: BTreeSet<(ServerId, ServerId)>,
     pub(super) counters: SimCounters,
 }
@@ -120,6 +122,7 @@ impl World {
             connections: BTreeMap::new(),
             events: BTreeMap::new(),
             entered: 0,
+            grants: 0,
             cuts: BTreeSet::new(),
             counters: SimCounters::default(),
         }
@@ -140,7 +143,7 @@ impl World {
             stopped: false,
             powered: true,
             rings,
-            offered: BTreeMap::new(),
+            granted: BTreeMap::new(),
         };
         self.servers.insert(server, fresh);
     }
@@ -171,7 +174,7 @@ impl World {
             self.connection(id).severed = true;
             self.wear(id);
         }
-        for memory in std::mem::take(&mut self.server(server).offered).into_values() {
+        for memory in std::mem::take(&mut self.server(server).granted).into_values() {
             memory.revoke();
             memory.fill_zero(0..memory.len());
         }
@@ -189,15 +192,25 @@ impl World {
         self.servers[&server].rings
     }
 
-    pub(super) fn register(&mut self, server: ServerId, key: MemoryKey, memory: Arc<SharedMemory>) {
+    pub(super) fn grant(
+        &mut self,
+        server: ServerId,
+        key: MemoryKey,
+        memory: Arc<SharedMemory>,
+        to: ServerId,
+    ) -> Descriptor {
         self.revoke(server, key);
+        self.grants += 1;
+        let number = self.grants;
         let owner = self.server(server);
-        memory.grant(owner.incarnation);
-        owner.offered.insert(key, memory);
+        let by = owner.incarnation;
+        memory.grant(Grant { number, to, by });
+        owner.granted.insert(key, memory);
+        Descriptor { key, grant: number }
     }
 
     pub(super) fn revoke(&mut self, server: ServerId, key: MemoryKey) {
-        let Some(memory) = self.server(server).offered.remove(&key) else {
+        let Some(memory) = self.server(server).granted.remove(&key) else {
             return;
         };
         memory.revoke();
@@ -208,7 +221,7 @@ impl World {
     }
 
     fn keys_of(&self, server: ServerId) -> Vec<MemoryKey> {
-        self.servers[&server].offered.keys().copied().collect()
+        self.servers[&server].granted.keys().copied().collect()
     }
 
     fn server(&mut self, server: ServerId) -> &mut Server {
@@ -221,24 +234,49 @@ impl World {
 // --- Connections, as their writers see them ---
 
 impl World {
-    pub(super) fn connect(
-        &mut self,
+    pub(super) fn find(
+        &self,
         from: ServerId,
         to: ServerId,
         key: MemoryKey,
-        least: usize,
-    ) -> Result<Opened, FabricError> {
-        let not_there = FabricError::NotThere { peer: to, key };
+    ) -> Result<Descriptor, FabricError> {
+        let memory = self.granted(from, to, key)?;
+        let grant = memory.map(|memory| memory.access());
+        let grant = grant.ok_or(FabricError::NotThere { peer: to, key })?;
+        Ok(Descriptor { key, grant })
+    }
+
+    /// What `to` grants `from` under `key`, if anything.
+    fn granted(
+        &self,
+        from: ServerId,
+        to: ServerId,
+        key: MemoryKey,
+    ) -> Result<Option<&Arc<SharedMemory>>, FabricError> {
         if self.is_cut(from, to) || self.is_cut(to, from) {
             return Err(FabricError::Broken);
         }
         let Some(peer) = self.servers.get(&to) else {
-            return Err(not_there);
+            return Ok(None);
         };
         if !peer.powered {
             return Err(FabricError::Broken);
         }
-        let memory = Arc::clone(peer.offered.get(&key).ok_or(not_there)?);
+        let memory = peer.granted.get(&key);
+        Ok(memory.filter(|memory| memory.grantee() == Some(from)))
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        from: ServerId,
+        to: ServerId,
+        descriptor: Descriptor,
+        least: usize,
+    ) -> Result<Opened, FabricError> {
+        let Descriptor { key, grant } = descriptor;
+        let memory = self.granted(from, to, key)?;
+        let memory = memory.filter(|memory| memory.access() == grant);
+        let memory = Arc::clone(memory.ok_or(FabricError::Revoked)?);
         let len = memory.len();
         if len < least {
             let peer = to;

@@ -179,6 +179,7 @@ mod tests {
 
     use super::*;
     use crate::testing::TempDir;
+    use crate::testing::grant;
 
     /// A window slot of the default settings.
     const SLOT: usize = 516 << 10;
@@ -227,7 +228,7 @@ mod tests {
         let dir = TempDir::in_memory();
         let path = dir.join("memory");
         let owner = SharedMemory::create(&path, SLOT, Incarnation(1)).unwrap();
-        owner.grant(Incarnation(1));
+        owner.grant(grant(1, 1));
         let access = owner.access();
         owner.write(0, &[7; SLOT]);
         owner.release().unwrap();

@@ -78,6 +78,8 @@ pub enum Event {
     Flushed {
         /// The backup.
         member: ServerId,
+        /// Under which attempt it was asked.
+        attempt: u64,
         /// What it was asked to flush.
         range: FlushRange,
     },
@@ -104,6 +106,8 @@ pub enum Event {
     EditApplied {
         /// The backup.
         member: ServerId,
+        /// Under which attempt it was sent.
+        attempt: u64,
         /// The edit.
         seq: EditSeq,
     },

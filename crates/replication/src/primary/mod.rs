@@ -155,6 +155,13 @@ impl Primary {
         self.members.get(&member).map_or(0, |m| m.attempt)
     }
 
+    /// Whether what `member` says under `attempt` is of the present one.
+    #[must_use]
+    pub fn speaks_under(&self, member: ServerId, attempt: u64) -> bool {
+        let member = self.members.get(&member);
+        member.is_some_and(|member| member.attempt == attempt)
+    }
+
     /// The backups that are not live, or do not yet hold what the region opened with and what was
     /// committed since, in order. While there is one, losing all others loses data.
     pub fn absent(&self) -> impl Iterator<Item = ServerId> + '_ {
@@ -218,12 +225,28 @@ impl Primary {
             Event::Shipped { member, ship, last } => self.shipped(member, ship, last),
             Event::Written { member, ship } => self.written(member, ship, actions),
             Event::Flush { range } => self.flush(range, actions),
-            Event::Flushed { member, range } => self.flushed(member, range, actions),
+            Event::Flushed {
+                member,
+                attempt,
+                range,
+            } => {
+                if self.speaks_under(member, attempt) {
+                    self.flushed(member, range, actions);
+                }
+            }
             Event::LogsRest => self.logs_rest(actions),
             Event::Wanted { member } => self.wanted(member, actions),
             Event::Awake { member, attempt } => self.awake(member, attempt, actions),
             Event::EditCommitted { seq } => self.edit_committed(seq, actions),
-            Event::EditApplied { member, seq } => self.edit_applied(member, seq, actions),
+            Event::EditApplied {
+                member,
+                attempt,
+                seq,
+            } => {
+                if self.speaks_under(member, attempt) {
+                    self.edit_applied(member, seq, actions);
+                }
+            }
             Event::TooFarBehind { member } => self.too_far_behind(member, actions),
             Event::CheckpointWanted { member, attempt } => {
                 self.checkpoint_wanted(member, attempt, actions);

@@ -2,9 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::ServerId;
+use argosy_base::{Descriptor, ServerId};
 
 use super::shipper::Attachment;
+
+/// Windows that a backup grants.
+struct Granted {
+    /// Under which attempt.
+    attempt: u64,
+    windows: Vec<Descriptor>,
+}
 
 /// See the module documentation.
 #[derive(Default)]
@@ -14,6 +21,8 @@ pub(super) struct Attachments {
     ships: BTreeMap<ServerId, u64>,
     /// Bytes of the log written to backups while they were attached earlier.
     earlier_bytes: BTreeMap<ServerId, u64>,
+    /// The windows that each backup granted last.
+    granted: BTreeMap<ServerId, Granted>,
     /// Who has been sent the oldest segment of the outbox.
     have_segment: BTreeSet<ServerId>,
 }
@@ -60,6 +69,19 @@ impl Attachments {
     /// `ship` is on its way to `member`.
     pub(super) fn shipped(&mut self, member: ServerId, ship: u64) {
         self.ships.insert(member, ship);
+    }
+
+    /// `member` grants these windows under `attempt`.
+    pub(super) fn granted(&mut self, member: ServerId, attempt: u64, windows: &[Descriptor]) {
+        let windows = windows.to_vec();
+        self.granted.insert(member, Granted { attempt, windows });
+    }
+
+    /// The windows that `member` grants under `attempt`.
+    pub(super) fn windows(&self, member: ServerId, attempt: u64) -> &[Descriptor] {
+        let granted = self.granted.get(&member);
+        let granted = granted.filter(|granted| granted.attempt == attempt);
+        granted.map_or(&[], |granted| &granted.windows)
     }
 
     /// Attaches `member`. None is left of before, unless a mistake is planted.

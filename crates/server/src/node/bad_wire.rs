@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
-use argosy_fabric::{Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
+use argosy_fabric::{Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
 use argosy_memory::{Bell, SharedMemory};
 
 use super::keys;
@@ -33,8 +33,17 @@ pub(super) fn over_bad_wire(fabric: Arc<dyn Fabric>) -> Arc<dyn Fabric> {
 }
 
 impl Fabric for BadWire {
-    fn register(&self, key: MemoryKey, memory: Arc<SharedMemory>) -> Result<(), FabricError> {
-        self.0.register(key, memory)
+    fn grant(
+        &self,
+        key: MemoryKey,
+        memory: Arc<SharedMemory>,
+        to: ServerId,
+    ) -> Result<Descriptor, FabricError> {
+        self.0.grant(key, memory, to)
+    }
+
+    fn find(&self, peer: ServerId, key: MemoryKey) -> Result<Descriptor, FabricError> {
+        self.0.find(peer, key)
     }
 
     fn revoke(&self, key: MemoryKey) {
@@ -44,12 +53,12 @@ impl Fabric for BadWire {
     fn connect(
         &self,
         peer: ServerId,
-        key: MemoryKey,
+        descriptor: Descriptor,
         least: usize,
     ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let inner = self.0.connect(peer, key, least)?;
+        let inner = self.0.connect(peer, descriptor, least)?;
         // Landing slots are checked from their first byte on.
-        let lands = keys::checked_from(key) == Some(0);
+        let lands = keys::checked_from(descriptor.key) == Some(0);
         Ok(Box::new(BadRemote { inner, lands }))
     }
 

@@ -492,8 +492,8 @@ impl Follower {
             BackupAction::Fetch { part } => self.fetching.want(primary, part, region, context),
             BackupAction::Apply { seq } => self.apply(seq, context),
             BackupAction::Forget { seq } => self.edits.forget_up_to(seq),
-            BackupAction::SendApplied { seq } => {
-                self.copy.tell(&Message::Applied { seq }, context);
+            BackupAction::SendApplied { attempt, seq } => {
+                self.copy.tell(&Message::Applied { attempt, seq }, context);
             }
             BackupAction::SendCaughtUp { attempt } => {
                 let position = self.position();
@@ -517,8 +517,9 @@ impl Follower {
                 }
             }
             BackupAction::Persist { range } => self.copy.replica.flush(range),
-            BackupAction::SendFlushed { range } => {
-                self.copy.tell(&Message::Flushed { range }, context);
+            BackupAction::SendFlushed { attempt, range } => {
+                self.copy
+                    .tell(&Message::Flushed { attempt, range }, context);
             }
         }
     }

@@ -19,7 +19,7 @@ use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::{FormatOptions, MemoryDevice, Store};
 use argosy_engine::{Reach, Wanted, WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimFabric, SimWorld};
-use argosy_fabric::{Fabric, MemoryKey, RemoteMemory};
+use argosy_fabric::{Descriptor, Fabric, MemoryKey, RemoteMemory};
 use argosy_memory::AnonymousWindows;
 use argosy_wire::message::{CONTINUED, FetchStatus, Message};
 use argosy_wire::ring::{Header, RingShape, RingWriter};
@@ -300,7 +300,9 @@ impl Scene {
 
     /// Writes `bytes` at `offset` of memory that the peer offers under `key`, as far as there is such.
     fn write_raw(&mut self, peer: ServerId, key: MemoryKey, offset: usize, bytes: &[u8]) {
-        let Ok(mut remote) = self.fabric.connect(peer, key, 1) else {
+        let found = self.fabric.find(peer, key);
+        let connected = found.and_then(|found| self.fabric.connect(peer, found, 1));
+        let Ok(mut remote) = connected else {
             return;
         };
         let len = remote.len();
@@ -441,6 +443,15 @@ fn range(random: &mut Random) -> FlushRange {
     }
 }
 
+/// Some descriptors of grants that nobody made.
+fn descriptors(random: &mut Random) -> Vec<Descriptor> {
+    let any = |random: &mut Random| Descriptor {
+        key: MemoryKey(random.number()),
+        grant: random.number(),
+    };
+    (0..random.below(4)).map(|_| any(random)).collect()
+}
+
 /// Any message, with numbers and bytes of the seed's choice.
 fn message<'a>(random: &mut Random, attempt: u64, body: &'a [u8], key: &'a [u8]) -> Message<'a> {
     let (seq, segment) = (EditSeq(random.number()), SegmentNumber(random.number()));
@@ -459,6 +470,7 @@ fn message<'a>(random: &mut Random, attempt: u64, body: &'a [u8], key: &'a [u8])
             attempt,
             position: position(random),
             standing: random.pick(&Standing::ALL),
+            windows: descriptors(random),
         },
         2 => Message::CaughtUp {
             attempt,
@@ -487,7 +499,7 @@ fn message<'a>(random: &mut Random, attempt: u64, body: &'a [u8], key: &'a [u8])
             seq,
             to: random.number(),
         },
-        8 => Message::Applied { seq },
+        8 => Message::Applied { attempt, seq },
         9 => Message::CheckpointWanted { attempt },
         10 => Message::Flush {
             attempt,
@@ -495,6 +507,7 @@ fn message<'a>(random: &mut Random, attempt: u64, body: &'a [u8], key: &'a [u8])
             commit: Lsn(random.number()),
         },
         11 => Message::Flushed {
+            attempt,
             range: range(random),
         },
         12 => Message::Ship {

@@ -257,10 +257,18 @@ impl<'a> LocalRegion<'a> {
                 };
                 driver.member_failed(peer, &failed, context);
             }
-            Driver::Primary(driver) => match primary_event(peer, message) {
-                Some(event) => driver.handle(event, context),
-                None => driver.handle_as_follower(peer, message, context),
-            },
+            Driver::Primary(driver) => {
+                if let Message::Report {
+                    attempt, windows, ..
+                } = message
+                {
+                    driver.windows_granted(peer, *attempt, windows);
+                }
+                match primary_event(peer, message) {
+                    Some(event) => driver.handle(event, context),
+                    None => driver.handle_as_follower(peer, message, context),
+                }
+            }
             Driver::Backup(copy) => copy.handle(peer, message, context),
             Driver::Failed(unusable) if peer == region.view().primary => {
                 unusable.handle(region, message, context);
@@ -299,6 +307,7 @@ fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
             attempt,
             position,
             standing,
+            ..
         } => Event::Report {
             member,
             attempt: *attempt,
@@ -310,13 +319,18 @@ fn primary_event(member: ServerId, message: &Message<'_>) -> Option<Event> {
             attempt: *attempt,
             position: *position,
         },
-        Message::Applied { seq } => Event::EditApplied { member, seq: *seq },
+        Message::Applied { attempt, seq } => Event::EditApplied {
+            member,
+            attempt: *attempt,
+            seq: *seq,
+        },
         Message::CheckpointWanted { attempt } => Event::CheckpointWanted {
             member,
             attempt: *attempt,
         },
-        Message::Flushed { range } => Event::Flushed {
+        Message::Flushed { attempt, range } => Event::Flushed {
             member,
+            attempt: *attempt,
             range: *range,
         },
         Message::Awake { attempt } => Event::Awake {

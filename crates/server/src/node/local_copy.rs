@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, Epoch, RegionId, SegmentPart, ServerId, Standing};
+use argosy_base::{AddressMode, Descriptor, Epoch, RegionId, SegmentPart, ServerId, Standing};
 use argosy_device::{Buffer, Store};
 use argosy_engine::cut::Cut;
 use argosy_engine::shipment::Shipment;
-use argosy_engine::{self as engine, CopyError, Marks, NotPromoted, Observer, Service};
+use argosy_engine::{self as engine, CopyError, Marks, NotPromoted, Observer, Service, Windows};
+use argosy_fabric::FabricError;
 use argosy_wire::message::Message;
 
 use super::arriving::Shipped;
@@ -27,6 +28,8 @@ pub(super) struct LocalCopy {
     pub(super) replica: Box<dyn engine::Follower>,
     /// Whether it is whole.
     mark: WholeMark,
+    /// What its primary may write to.
+    granted: Vec<Descriptor>,
 }
 
 /// A copy that has become a store.
@@ -52,6 +55,7 @@ impl LocalCopy {
             primary: view.primary,
             replica,
             mark,
+            granted: Vec::new(),
         }
     }
 
@@ -75,6 +79,7 @@ impl LocalCopy {
             attempt,
             position: self.replica.position(),
             standing: self.standing(),
+            windows: self.granted.clone(),
         };
         self.tell(&report, context);
     }
@@ -100,8 +105,22 @@ impl LocalCopy {
         }
     }
 
+    /// Lets the primary write to `windows`.
+    pub(super) fn grant(
+        &mut self,
+        windows: &Windows,
+        context: &Context<'_>,
+    ) -> Result<(), FabricError> {
+        let logs = context.memory.engine().logs();
+        let region = self.region;
+        let of_region = WindowsOf { region, logs };
+        self.granted = of_region.grant(windows, context.fabric(), self.primary)?;
+        Ok(())
+    }
+
     /// Takes the windows back: from now on the primary cannot write to them.
-    pub(super) fn revoke_windows(&self, context: &Context<'_>) {
+    pub(super) fn revoke_windows(&mut self, context: &Context<'_>) {
+        self.granted.clear();
         let logs = context.memory.engine().logs();
         let region = self.region;
         for key in (WindowsOf { region, logs }).keys() {

@@ -13,7 +13,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, FlushRange, Lsn, Position, RegionId, SegmentPart, ServerId};
+use argosy_base::{
+    Descriptor, EditSeq, FlushRange, Lsn, Position, RegionId, SegmentPart, ServerId,
+};
 use argosy_engine::Source;
 use argosy_replication::Primary;
 use argosy_replication::primary::{Action, Event, OwnCopy};
@@ -30,7 +32,7 @@ use super::reading::Reader;
 use super::refilling::Unusable;
 use super::sending::Wanted;
 use super::serving::Serving;
-use super::shipper::{Attachment, Sent, ShipError, send_segment};
+use super::shipper::{Attachment, Granting, Sent, ShipError, send_segment};
 use super::whole::WholeMark;
 use super::written::Written;
 use crate::activity::Activity;
@@ -168,7 +170,13 @@ impl PrimaryDriver {
         if self.is_retired() {
             return;
         }
-        if let Event::EditApplied { member, seq } = &event {
+        if let Event::EditApplied {
+            member,
+            attempt,
+            seq,
+        } = &event
+            && self.machine.speaks_under(*member, *attempt)
+        {
             self.offering.applied_at(*member, *seq, context);
         }
         if let Event::LinkDown { member } = &event {
@@ -452,7 +460,7 @@ impl PrimaryDriver {
             } => {
                 self.offering
                     .tell_places(member, attempt, self.stage.source(), context);
-                self.attach(member, &position, context);
+                self.attach(member, attempt, &position, context);
             }
             Action::Detach { member } => self.detach(member, context),
             Action::SendEdit {
@@ -501,10 +509,31 @@ impl PrimaryDriver {
         context.send(member, self.region, &Message::Rest { attempt });
     }
 
-    fn attach(&mut self, member: ServerId, position: &Position, context: &Context<'_>) {
+    /// `member` grants these windows under `attempt`.
+    pub(crate) fn windows_granted(
+        &mut self,
+        member: ServerId,
+        attempt: u64,
+        windows: &[Descriptor],
+    ) {
+        self.attachments.granted(member, attempt, windows);
+    }
+
+    fn attach(
+        &mut self,
+        member: ServerId,
+        attempt: u64,
+        position: &Position,
+        context: &Context<'_>,
+    ) {
         let ship = self.attachments.last_ship(member);
         let logs = context.memory.engine().logs();
-        let attachment = Attachment::new(self.region, member, logs, position, ship);
+        let backup = Granting {
+            region: self.region,
+            member,
+            windows: self.attachments.windows(member, attempt),
+        };
+        let attachment = Attachment::new(&backup, logs, position, ship);
         self.attachments.attach(member, attachment);
         self.ship(member, context);
         context.ask_to_compact(self.region, member);

@@ -112,7 +112,7 @@ impl OwedReport {
             return Ok(());
         }
         self.0 = None;
-        if let Err(error) = of_region.register(&fresh, context.fabric()) {
+        if let Err(error) = copy.grant(&fresh, context) {
             tracing::error!(region = copy.region.0, %error, "a window cannot be offered");
             context.reset_link(copy.primary, "a window cannot be offered");
             return Ok(());

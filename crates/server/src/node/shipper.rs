@@ -1,7 +1,9 @@
 //! Writing a primary's log, one-sided, into one backup's windows, and finished segments into its landing
 //! slots.
 //!
-//! An [`Attachment`] remembers up to where each log has been written to the backup. A *ship*
+//! An [`Attachment`] writes to the windows that the backup granted in its report, each connected when it is first
+//! written, and to no others: those of a later report are another attachment's.
+//! It remembers up to where each log has been written to the backup. A *ship*
 //! writes everything behind that, piece by piece, as the engine hands it out ([`Source::piece`]): the
 //! bytes from the primary's own window, at the same place of the backup's, and in front of the first
 //! piece of a window the window's header. A ship is complete when all writes up to its last have
@@ -15,7 +17,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use argosy_base::{PerLog, Position, RegionId, ServerId};
+use argosy_base::{Descriptor, PerLog, Position, RegionId, ServerId};
 use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_engine::{LogEnd, LogSpec, SealedSegment, Source};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
@@ -44,22 +46,65 @@ pub(crate) enum ShipError {
     },
 }
 
+/// A backup, and the windows that it grants under the present attempt.
+pub(crate) struct Granting<'a> {
+    pub(crate) region: RegionId,
+    pub(crate) member: ServerId,
+    pub(crate) windows: &'a [Descriptor],
+}
+
+/// A window of a backup's.
+#[derive(Default)]
+struct ShippedWindow {
+    /// Its grant; `None` where there is none.
+    granted: Option<Descriptor>,
+    /// The connection, from the first write on.
+    remote: Option<Box<dyn RemoteMemory>>,
+}
+
+impl ShippedWindow {
+    /// The connection, into memory of `bytes` at least.
+    fn connected(
+        &mut self,
+        member: ServerId,
+        bytes: usize,
+        fabric: &dyn Fabric,
+    ) -> Result<&mut dyn RemoteMemory, FabricError> {
+        let remote = match self.remote.take() {
+            Some(remote) => remote,
+            None => {
+                let granted = self.granted.ok_or(FabricError::Revoked)?;
+                fabric.connect(member, granted, bytes)?
+            }
+        };
+        Ok(&mut **self.remote.insert(remote))
+    }
+}
+
 /// A log that is written to a backup.
 struct ShippedLog {
     spec: LogSpec,
-    /// The backup's windows by slot, connected when they are first written.
-    windows: Vec<Option<Box<dyn RemoteMemory>>>,
+    /// The backup's windows by slot.
+    windows: Vec<ShippedWindow>,
     /// Up to where the log has been written.
     at: LogPlace,
 }
 
 impl ShippedLog {
     /// A log of which the backup has what `position` says.
-    fn new(spec: &LogSpec, position: &Position) -> Self {
+    fn new(spec: &LogSpec, position: &Position, backup: &Granting<'_>) -> Self {
         let at = position.logs.get(spec.id);
+        let window = |slot| {
+            let key = keys::window(backup.region, spec.id, slot);
+            let mut granted = backup.windows.iter();
+            ShippedWindow {
+                granted: granted.find(|of| of.key == key).copied(),
+                remote: None,
+            }
+        };
         Self {
             spec: *spec,
-            windows: std::iter::repeat_with(|| None).take(spec.slots).collect(),
+            windows: (0..spec.slots).map(window).collect(),
             at: at.map_or_else(LogPlace::default, |at| LogPlace {
                 ordinal: at.ordinal,
                 offset: at.end,
@@ -70,7 +115,6 @@ impl ShippedLog {
 
 /// A backup that is being written to. See the module documentation.
 pub(crate) struct Attachment {
-    region: RegionId,
     member: ServerId,
     logs: Vec<ShippedLog>,
     /// Numbers the writes.
@@ -88,18 +132,16 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// A backup whose copy of each of `logs` ends at `position`; `ship` was the last ship to it.
+    /// `backup`, whose copy of each of `logs` ends at `position`; `ship` was the last ship to it.
     pub(crate) fn new(
-        region: RegionId,
-        member: ServerId,
+        backup: &Granting<'_>,
         logs: &[LogSpec],
         position: &Position,
         ship: u64,
     ) -> Self {
-        let shipped = |spec: &LogSpec| ShippedLog::new(spec, position);
+        let shipped = |spec: &LogSpec| ShippedLog::new(spec, position, backup);
         Self {
-            region,
-            member,
+            member: backup.member,
             logs: logs.iter().map(shipped).collect(),
             write: 0,
             under_way: BTreeSet::new(),
@@ -218,12 +260,8 @@ impl Attachment {
     fn write_piece(&mut self, index: usize, fabric: &dyn Fabric) -> Result<(), ShipError> {
         let piece = &self.piece;
         let ShippedLog { spec, windows, .. } = &mut self.logs[index];
-        let remote = &mut windows[piece.slot];
-        if remote.is_none() {
-            let key = keys::window(self.region, spec.id, piece.slot);
-            *remote = Some(fabric.connect(self.member, key, spec.slot_bytes)?);
-        }
-        let remote = remote.as_mut().expect("connected above");
+        let window = &mut windows[piece.slot];
+        let remote = window.connected(self.member, spec.slot_bytes, fabric)?;
         if !piece.header.is_empty() {
             self.write += 1;
             remote.write(0, &piece.header, self.write)?;
@@ -239,7 +277,7 @@ impl Attachment {
     /// The highest ship that is complete, if that has changed.
     pub(crate) fn poll(&mut self) -> Result<Option<u64>, ShipError> {
         let windows = self.logs.iter_mut().flat_map(|log| &mut log.windows);
-        for remote in windows.flatten() {
+        for remote in windows.filter_map(|window| window.remote.as_mut()) {
             while let Some(done) = remote.poll() {
                 done.result?;
                 self.has_room = true;

@@ -9,12 +9,12 @@ use argosy_base::{
 use argosy_device::Buffer;
 use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_engine::{EngineError, LogEnd, LogSpec, Pin, PinnedCheckpoint, Source};
-use argosy_fabric::Fabric;
 use argosy_fabric::sim::SimWorld;
+use argosy_fabric::{Descriptor, Fabric, FabricError};
 use argosy_memory::SharedMemory;
 use parking_lot::Mutex;
 
-use super::{Attachment, ShipError};
+use super::{Attachment, Granting, ShipError};
 use crate::node::keys;
 
 const REGION: RegionId = RegionId(1);
@@ -81,14 +81,24 @@ impl Source for Scripted {
     }
 }
 
+/// The backup, which grants these windows.
+fn attach(windows: &[Descriptor]) -> Attachment {
+    let backup = Granting {
+        region: REGION,
+        member: IDS[1],
+        windows,
+    };
+    Attachment::new(&backup, &[LOG], &Position::default(), 0)
+}
+
 #[test]
 fn pieces_are_written_where_they_belong() {
     let world = SimWorld::new(1);
     let backup = world.fabric(IDS[1], Incarnation(1));
     let theirs = Arc::new(SharedMemory::anonymous(LOG.slot_bytes));
     let key = keys::window(REGION, LOG.id, 1);
-    let registered = backup.register(key, Arc::clone(&theirs));
-    registered.expect("it is fresh");
+    let granted = backup.grant(key, Arc::clone(&theirs), IDS[0]);
+    let granted = granted.expect("it is fresh");
 
     let first = Piece {
         slot: 1,
@@ -111,7 +121,7 @@ fn pieces_are_written_where_they_belong() {
         (place(3, 500), Next::End, Piece::default()),
     ]);
     let fabric = world.fabric(IDS[0], Incarnation(1));
-    let mut attachment = Attachment::new(REGION, IDS[1], &[LOG], &Position::default(), 0);
+    let mut attachment = attach(&[granted]);
     let shipped = attachment.ship(&*fabric, &source, &ends());
     assert_eq!(shipped.expect("it is reached"), Some(1));
     world.settle();
@@ -129,7 +139,7 @@ fn a_backup_that_needs_what_is_gone_is_too_far_behind() {
         (place(2, 0), Next::Gone, Piece::default()),
     ]);
     let fabric = SimWorld::new(1).fabric(IDS[0], Incarnation(1));
-    let mut attachment = Attachment::new(REGION, IDS[1], &[LOG], &Position::default(), 0);
+    let mut attachment = attach(&[]);
     let shipped = attachment.ship(&*fabric, &source, &ends());
     assert!(matches!(
         shipped,
@@ -139,4 +149,38 @@ fn a_backup_that_needs_what_is_gone_is_too_far_behind() {
             ..
         })
     ));
+}
+
+/// A backup has reported to another attempt since: its windows are granted anew, and this attachment connects to none
+/// of them.
+#[test]
+fn an_attachment_writes_to_no_window_of_a_later_grant() {
+    let world = SimWorld::new(1);
+    let backup = world.fabric(IDS[1], Incarnation(1));
+    let key = keys::window(REGION, LOG.id, 1);
+    let grant = || {
+        let theirs = Arc::new(SharedMemory::anonymous(LOG.slot_bytes));
+        let granted = backup.grant(key, Arc::clone(&theirs), IDS[0]);
+        (theirs, granted.expect("it is fresh"))
+    };
+    let (_, earlier) = grant();
+    let (theirs, _) = grant();
+    let piece = Piece {
+        slot: 1,
+        header: vec![1; 64],
+        at: 4096,
+        bytes: vec![2; 300],
+        next: place(0, 300),
+    };
+    let fabric = world.fabric(IDS[0], Incarnation(1));
+    for windows in [&[earlier][..], &[]] {
+        let source = Scripted::new([(place(0, 0), Next::Write, piece.clone())]);
+        let shipped = attach(windows).ship(&*fabric, &source, &ends());
+        assert!(matches!(
+            shipped,
+            Err(ShipError::Fabric(FabricError::Revoked))
+        ));
+    }
+    world.settle();
+    assert_eq!(theirs.read_vec(0, 64), [0; 64]);
 }

@@ -8,9 +8,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use argosy_base::RegionId;
+use argosy_base::{Descriptor, MemoryKey, RegionId, ServerId};
 use argosy_engine::{LogSlots, LogSpec, LogSurvivors, Survivors, Windows};
-use argosy_fabric::{Fabric, FabricError, MemoryKey};
+use argosy_fabric::{Fabric, FabricError};
 use argosy_memory::{BootId, MemoryError, SharedMemory};
 
 use super::{World, keys};
@@ -75,16 +75,18 @@ impl WindowsOf<'_> {
             .try_for_each(|key| world.windows.forget_survivors(key.0))
     }
 
-    /// Lets peers write to `windows`.
-    pub(super) fn register(
+    /// Lets `to` write to `windows`.
+    pub(super) fn grant(
         &self,
         windows: &Windows,
         fabric: &dyn Fabric,
-    ) -> Result<(), FabricError> {
+        to: ServerId,
+    ) -> Result<Vec<Descriptor>, FabricError> {
         let memories = windows.iter().flat_map(|log| &log.slots);
         self.keys()
             .zip(memories)
-            .try_for_each(|(key, memory)| fabric.register(key, Arc::clone(memory)))
+            .map(|(key, memory)| fabric.grant(key, Arc::clone(memory), to))
+            .collect()
     }
 }
 

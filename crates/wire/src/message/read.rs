@@ -1,13 +1,15 @@
 //! Reading what messages consist of.
 
+use alloc::vec::Vec;
+
 use argosy_base::codec::{Malformed, Reader};
 use argosy_base::limits::LOGS_MAX;
 use argosy_base::{
-    DeviceSegment, EditSeq, FlushRange, LogId, LogPosition, Lsn, Position, SEGMENT_SIZE,
-    SegmentNumber,
+    Descriptor, DeviceSegment, EditSeq, FlushRange, LogId, LogPosition, Lsn, MemoryKey, Position,
+    SEGMENT_SIZE, SegmentNumber,
 };
 
-use super::{FetchStatus, Message, PLACES_MAX, WHY_BYTES_MAX};
+use super::{FetchStatus, Message, PLACES_MAX, WHY_BYTES_MAX, WINDOWS_MAX};
 use crate::ring::MESSAGE_BYTES_MAX;
 
 pub(super) fn segment(r: &mut Reader<'_>) -> Result<SegmentNumber, Malformed> {
@@ -112,6 +114,21 @@ pub(super) fn places<'a>(r: &mut Reader<'_>) -> Result<Message<'a>, Malformed> {
 pub(super) fn offset(r: &mut Reader<'_>) -> Result<u32, Malformed> {
     let offset = r.length(SEGMENT_SIZE)?;
     u32::try_from(offset).map_err(|_| r.malformed())
+}
+
+pub(super) fn descriptors(r: &mut Reader<'_>) -> Result<Vec<Descriptor>, Malformed> {
+    let count = usize::try_from(r.varint()?).unwrap_or(usize::MAX);
+    if count > WINDOWS_MAX {
+        return Err(r.malformed());
+    }
+    let mut descriptors = Vec::with_capacity(count);
+    for _ in 0..count {
+        descriptors.push(Descriptor {
+            key: MemoryKey(r.u64()?),
+            grant: r.u64()?,
+        });
+    }
+    Ok(descriptors)
 }
 
 pub(super) fn position(r: &mut Reader<'_>) -> Result<Position, Malformed> {

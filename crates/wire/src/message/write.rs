@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use argosy_base::codec::put_varint;
-use argosy_base::{FlushRange, Position};
+use argosy_base::{Descriptor, FlushRange, Position};
 
 pub(super) fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
     for number in numbers {
@@ -32,4 +32,12 @@ pub(super) fn put_range(out: &mut Vec<u8>, range: &FlushRange) {
             u64::from(range.to),
         ],
     );
+}
+
+pub(super) fn put_descriptors(out: &mut Vec<u8>, descriptors: &[Descriptor]) {
+    put_varint(out, descriptors.len() as u64);
+    for Descriptor { key, grant } in descriptors {
+        out.extend_from_slice(&key.0.to_le_bytes());
+        out.extend_from_slice(&grant.to_le_bytes());
+    }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant};
-use argosy_fabric::{FabricError, MemoryKey};
+use argosy_fabric::{Fabric, FabricError, MemoryKey, RemoteMemory};
 use argosy_memory::{MemoryError, SharedMemory};
 use argosy_wire::ring::{RingShape, RingWriter};
 
 use super::{
-    BEAT_EVERY, Broken, Deferred, FETCH_SLOTS, Link, LinkEvent, Open, Reading, SHIP_SLOTS, State,
+    BEAT_EVERY, Broken, Deferred, Ends, FETCH_SLOTS, Link, LinkEvent, Open, Reading, SHIP_SLOTS,
+    State,
 };
 use crate::node::inbox::{HELLO, Hello, Inbox, RING};
 use crate::node::keys;
@@ -67,8 +68,9 @@ impl Link {
         let slots = usize::from(SHIP_SLOTS + FETCH_SLOTS);
         let landing = self.create(landing_key, slots * self.settings.slot_bytes)?;
         inbox.store_u64(HELLO, said.word());
-        self.fabric.register(landing_key, Arc::clone(&landing))?;
-        self.fabric.register(inbox_key, Arc::clone(&inbox))?;
+        let peer = self.ends.peer;
+        self.fabric.grant(landing_key, Arc::clone(&landing), peer)?;
+        self.fabric.grant(inbox_key, Arc::clone(&inbox), peer)?;
         self.offered.inbox = Inbox(inbox);
         self.offered.landing = landing;
         self.begin_reading(said.wish);
@@ -148,13 +150,12 @@ impl Link {
             if !due {
                 return Ok(false);
             }
-            match self.fabric.connect(
-                self.ends.peer,
-                keys::inbox(self.ends.me),
-                RING + self.settings.ring_bytes,
-            ) {
+            let bytes = RING + self.settings.ring_bytes;
+            match meet(&*self.fabric, self.ends, keys::inbox(self.ends.me), bytes) {
                 Ok(remote) => *inbox = Some(remote),
-                Err(FabricError::NotThere { .. } | FabricError::Broken) => return Ok(false),
+                Err(FabricError::NotThere { .. } | FabricError::Revoked | FabricError::Broken) => {
+                    return Ok(false);
+                }
                 Err(error) => return Err(error.into()),
             }
             self.say_hello();
@@ -186,7 +187,7 @@ impl Link {
     ) -> Result<bool, Broken> {
         let inbox_bytes = RING + self.settings.ring_bytes;
         let landing_bytes = usize::from(SHIP_SLOTS + FETCH_SLOTS) * self.settings.slot_bytes;
-        let connect = |key, least| self.fabric.connect(self.ends.peer, key, least);
+        let connect = |key, least| meet(&*self.fabric, self.ends, key, least);
         let (Ok(inbox), Ok(landing)) = (
             connect(keys::inbox(self.ends.me), inbox_bytes),
             connect(keys::landing(self.ends.me), landing_bytes),
@@ -240,4 +241,16 @@ impl Link {
         }
         self.fabric.notify(self.ends.peer);
     }
+}
+
+/// Connects to memory by which two servers meet: its descriptor is in no message. The session in the hello says which
+/// link it is of.
+fn meet(
+    fabric: &dyn Fabric,
+    ends: Ends,
+    key: MemoryKey,
+    least: usize,
+) -> Result<Box<dyn RemoteMemory>, FabricError> {
+    let found = fabric.find(ends.peer, key)?;
+    fabric.connect(ends.peer, found, least)
 }
