@@ -1,5 +1,5 @@
-//! What is text, or should be: heads of HTTP, replies of the Redis protocol, files of the coordinator, lines of an
-//! import, configurations, words and numbers that somebody types.
+//! What is text, or should be: heads of HTTP, replies of the Redis protocol, lines of an import, configurations, words
+//! and numbers that somebody types; and the coordinator: the region map, which is text, and its files, which are not.
 
 use argosy::config::ServerConfig;
 use argosy::config::layers::resolve;
@@ -7,8 +7,12 @@ use argosy::transfer::format::{Encoding, Format, Pair, parse, write_line};
 use argosy::units::{Factor, Size, TimeSpan};
 use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
 use argosy_client::resp::parse_reply;
-use argosy_coordinator::{ClusterId, ClusterMap, Entry, EntryVersion, Region, Replication, Server};
-use argosy_coordinator::{embedded, map::SCHEMA};
+use argosy_coordinator::format::{Effects, HeartbeatRecord, SnapshotRecord, TransactionRecord};
+use argosy_coordinator::map::SCHEMA;
+use argosy_coordinator::state::{State, StateChange};
+use argosy_coordinator::{
+    CLUSTER_KEY, ClusterId, ClusterMap, Entry, EntryVersion, Region, Replication, Server, SessionId,
+};
 use argosy_memory::BootId;
 use argosy_server::admin::http;
 use argosy_server::service::SnapshotId;
@@ -21,9 +25,6 @@ pub(crate) const TARGET: Target = Target {
     seeds,
 };
 
-/// The key of a coordinator's file.
-const KEY: &str = argosy_coordinator::CLUSTER_KEY;
-
 fn run(data: &[u8]) -> bool {
     let Some((which, bytes)) = data.split_first() else {
         return false;
@@ -31,10 +32,7 @@ fn run(data: &[u8]) -> bool {
     match which % 8 {
         0 => matches!(http::parse(bytes), Ok(Some(_))),
         1 => replies(bytes),
-        2 => embedded::decode(KEY, bytes).is_ok_and(|entry| {
-            assert!(embedded::decode(KEY, &embedded::encode(KEY, &entry)) == Ok(entry));
-            true
-        }),
+        2 => coordinator(bytes),
         3 => ClusterMap::parse(bytes).is_ok_and(|map| {
             assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
             true
@@ -49,6 +47,23 @@ fn run(data: &[u8]) -> bool {
         }
         _ => typed(&String::from_utf8_lossy(bytes)),
     }
+}
+
+/// A file of the coordinator, of whatever kind.
+fn coordinator(file: &[u8]) -> bool {
+    let transaction = TransactionRecord::decode(file).is_ok_and(|found| {
+        assert_eq!(TransactionRecord::decode(&found.encode()), Ok(found));
+        true
+    });
+    let snapshot = SnapshotRecord::decode(file).is_ok_and(|found| {
+        assert_eq!(SnapshotRecord::decode(&found.encode()), Ok(found));
+        true
+    });
+    let heartbeat = HeartbeatRecord::decode(file).is_ok_and(|found| {
+        assert_eq!(HeartbeatRecord::decode(&found.encode()), Ok(found));
+        true
+    });
+    transaction || snapshot || heartbeat
 }
 
 fn replies(mut bytes: &[u8]) -> bool {
@@ -100,10 +115,7 @@ fn typed(text: &str) -> bool {
 fn seeds() -> Vec<Vec<u8>> {
     let map = map().to_json();
     assert!(String::from_utf8_lossy(&map).contains(SCHEMA));
-    let entry = Entry {
-        version: EntryVersion(3),
-        value: map.clone(),
-    };
+    let [transaction, seal, snapshot, heartbeat] = coordinator_files(&map);
     vec![
         input(0, b"GET /readyz?verbose HTTP/1.1\r\nHost: x\r\n\r\n"),
         input(0, b"HEAD / HTTP/1.0\n\n"),
@@ -112,7 +124,10 @@ fn seeds() -> Vec<Vec<u8>> {
             b"+OK\r\n:-12\r\n$5\r\nhello\r\n*3\r\n$1\r\na\r\n*-1\r\n*1\r\n:7\r\n",
         ),
         input(1, b"-ERR no\r\n$-1\r\n*2\r\n*2\r\n$0\r\n\r\n+x\r\n$-1\r\n"),
-        input(2, &embedded::encode(KEY, &entry)),
+        input(2, &transaction),
+        input(2, &seal),
+        input(2, &snapshot),
+        input(2, &heartbeat),
         input(3, &map),
         input(
             4,
@@ -132,6 +147,58 @@ fn seeds() -> Vec<Vec<u8>> {
         input(7, b"2.5"),
         input(7, b"0123456789abcdef"),
         input(7, b"6f9a5b1c-1e1f-4f8e-9d0a-0123456789ab"),
+    ]
+}
+
+/// One file of each kind.
+fn coordinator_files(map: &[u8]) -> [Vec<u8>; 4] {
+    let session = SessionId(3);
+    let put = |key: &str, owner| StateChange::Put {
+        key: key.to_owned(),
+        entry: Entry {
+            version: EntryVersion(3),
+            value: map.to_vec(),
+            owner,
+        },
+    };
+    let begin = StateChange::Begin {
+        session,
+        timeout_ms: 1000,
+    };
+    let changes = vec![
+        begin,
+        put(CLUSTER_KEY, None),
+        put("members/1", Some(session)),
+    ];
+    let mut state = State::default();
+    for change in &changes {
+        state.apply(change, &mut Vec::new()).expect("it may be");
+    }
+    let remove = StateChange::Remove {
+        key: CLUSTER_KEY.to_owned(),
+    };
+    let ends = [remove, StateChange::End { session }];
+    let transaction = |effects| TransactionRecord {
+        number: 7,
+        previous: 9,
+        effects,
+    };
+    let snapshot = SnapshotRecord {
+        generation: 2,
+        number: 6,
+        previous: 9,
+        state,
+    };
+    let heartbeat = HeartbeatRecord {
+        session,
+        counter: 5,
+    };
+    let changes = changes.into_iter().chain(ends).collect();
+    [
+        transaction(Effects::Changes(changes)).encode(),
+        transaction(Effects::Seal).encode(),
+        snapshot.encode(),
+        heartbeat.encode(),
     ]
 }
 

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::budget::{Divided, node_settings};
 use crate::cli::log_to_stderr;
-use crate::cluster::layout::{read_map, record_device};
+use crate::cluster::layout::{self, read_map, record_device};
 use crate::cluster::lock::DirLock;
 use crate::config::ServerConfig;
 use crate::engines::Settings;
@@ -106,13 +106,13 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         )));
     }
     let Divided { node, engine } = node_settings(config, &map, RESP_THREADS.get())?;
-    let coordinator = coordinator.clone();
+    let mut coordinator = layout::open(coordinator)?;
     let options = ServerOptions {
         id,
         device: DeviceOptions {
             path: config.server.data_dir.join("device"),
             is_new: new_device,
-            record: Box::new(move |device| record_device(&coordinator, id, device)),
+            record: Box::new(move |device| record_device(&mut coordinator, id, device)),
             bytes: config.storage.device_bytes.0,
             id: random::number().map_err(CommandFailure::no_random)?,
             reserve_segments: reserve_segments(config, &map, &engine)?,

@@ -1,20 +1,70 @@
-//! What every coordinator offers: reading a value, and replacing it if it is still the one that
-//! was read.
+//! What every coordinator offers: a few small values under keys, changed under conditions; sessions,
+//! and values that vanish with them.
 //!
-//! A key is 1 to 64 characters of `a-z`, `0-9`, `-` and `_`. A value has a version: 0 while there
-//! is none, and one more with every change. Requests may end in any order; a request that has not
-//! ended may have taken effect.
+//! ```text
+//! key  := part ("/" part)*        at most KEY_BYTES_MAX bytes
+//! part := 1 to PART_BYTES_MAX of a-z, 0-9, "-" and "_"
+//! ```
+//!
+//! - **Values.** A value has a version: 0 while there is none, 1 when it is first set, and one more
+//!   with every change. Who deletes a key makes its version begin anew. The children of a key are
+//!   the last parts of the keys one part longer that hold a value; the key itself need not hold one.
+//! - **Multi.** All operations of a [`Request::Multi`] take effect at one moment, or none does. Each
+//!   sees what the operations before it would have done.
+//! - **Sessions.** A handle has at most one. It lasts while the handle is polled more often than the
+//!   session's timeout, and ends at the latest some time after that; then the *ephemeral* values that
+//!   it owns are removed. What ends it is somebody else's clock: that a session has expired is no
+//!   proof that its owner has stopped, and an owner that was stopped learns of it when it goes on. A
+//!   request *under* a session fails from then on ([`CoordinatorError::SessionExpired`]).
+//! - **Watches** are hints. That something may have changed can be reported late, never, or without
+//!   a change; so users read again after a hint, and also without one from time to time.
+//! - **Answers.** Requests may end in any order. A read, or a condition that fails, tells of a state
+//!   between submission and answer, and what it tells is durable. [`CoordinatorError::ConnectionLost`]:
+//!   the outcome is unknown, so the caller reads. After every other error nothing was changed. A
+//!   request that has not ended may have taken effect, or may yet.
+//! - **Time** is what [`Coordinator::poll`] is told. Nothing here reads a clock, blocks on another
+//!   process, or waits.
+//!
+//! ZooKeeper's semantics suffice to implement it.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use argosy_base::Remedy;
+use argosy_base::{Instant, Remedy};
+
+/// Longest part of a key, in bytes.
+pub const PART_BYTES_MAX: usize = 64;
 
 /// Longest key, in bytes.
-pub const KEY_BYTES_MAX: usize = 64;
+pub const KEY_BYTES_MAX: usize = 200;
 
-/// Longest value, in bytes.
+/// Longest value, in bytes; and all values that a [`Request::Multi`] sets, together.
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
+
+/// Most operations of a [`Request::Multi`].
+pub const OPS_MAX: usize = 64;
+
+/// Most keys that hold a value.
+pub const KEYS_MAX: usize = 4096;
+
+/// Most bytes of all keys and values together: four of the longest values.
+pub const STATE_BYTES_MAX: usize = 4 * VALUE_BYTES_MAX;
+
+/// Most sessions at a time.
+pub const SESSIONS_MAX: usize = 256;
+
+/// Most keys that a handle watches.
+pub const WATCHES_MAX: usize = 64;
+
+/// Most requests of a handle that have not ended.
+pub const REQUESTS_MAX: usize = 256;
+
+/// Shortest timeout of a session. A shorter one is taken for this.
+pub const SESSION_TIMEOUT_MIN: Duration = Duration::from_millis(20);
+
+/// Longest timeout of a session. A longer one is taken for this.
+pub const SESSION_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
 /// How often a value has been set; 0 where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,15 +76,87 @@ impl fmt::Display for EntryVersion {
     }
 }
 
+/// Names a session. Never used twice by the handles of one coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session {}", self.0)
+    }
+}
+
+/// One operation of a [`Request::Multi`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoordinatorOp {
+    /// `key` has to be at version `expected`; 0: it must hold nothing.
+    Check {
+        /// See the module documentation.
+        key: String,
+        /// The version that it must have.
+        expected: EntryVersion,
+    },
+    /// Put `value` under `key` if that is at version `expected`. An ephemeral value stays ephemeral.
+    Set {
+        /// See the module documentation.
+        key: String,
+        /// The version that the change is based on; 0 to set the first value.
+        expected: EntryVersion,
+        /// The bytes.
+        value: Vec<u8>,
+    },
+    /// Put `value` under `key`, which must hold nothing, until the session of the multi ends.
+    CreateEphemeral {
+        /// See the module documentation.
+        key: String,
+        /// The bytes.
+        value: Vec<u8>,
+    },
+    /// Remove the value under `key` if that is at version `expected`.
+    Delete {
+        /// See the module documentation.
+        key: String,
+        /// The version that the change is based on.
+        expected: EntryVersion,
+    },
+}
+
+impl CoordinatorOp {
+    /// The key that it concerns.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Check { key, .. }
+            | Self::Set { key, .. }
+            | Self::CreateEphemeral { key, .. }
+            | Self::Delete { key, .. } => key,
+        }
+    }
+
+    /// Bytes of the value that it sets.
+    fn value_bytes(&self) -> usize {
+        match self {
+            Self::Set { value, .. } | Self::CreateEphemeral { value, .. } => value.len(),
+            Self::Check { .. } | Self::Delete { .. } => 0,
+        }
+    }
+}
+
 /// What is asked of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// What is under `key`?
+    /// What is under `key`? Answered by [`CoordinatorReply::Entry`].
     Read {
         /// See the module documentation.
         key: String,
     },
-    /// Put `value` under `key` if that is still at version `expected`.
+    /// Which children has `key`? Answered by [`CoordinatorReply::Children`].
+    Children {
+        /// See the module documentation; empty for the keys of one part.
+        key: String,
+    },
+    /// Put `value` under `key` if that is still at version `expected`. Answered by
+    /// [`CoordinatorReply::Entry`].
     CompareAndSet {
         /// See the module documentation.
         key: String,
@@ -43,40 +165,102 @@ pub enum Request {
         /// At most [`VALUE_BYTES_MAX`] bytes.
         value: Vec<u8>,
     },
+    /// Do all of `ops`, or nothing. Answered by [`CoordinatorReply::Done`].
+    Multi {
+        /// At most [`OPS_MAX`].
+        ops: Vec<CoordinatorOp>,
+        /// The session of this handle, which must not have ended. Ephemeral values need one: it owns
+        /// them.
+        under: Option<SessionId>,
+    },
+    /// Open a session of this handle. The one that it has had ends. Answered by
+    /// [`CoordinatorReply::Opened`].
+    OpenSession {
+        /// How long it outlasts its last sign of life, at least.
+        timeout: Duration,
+    },
+    /// End the session of this handle at once. Answered by [`CoordinatorReply::Done`].
+    CloseSession {
+        /// The session.
+        session: SessionId,
+    },
 }
 
 impl Request {
-    /// The key that is asked about.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        match self {
-            Self::Read { key } | Self::CompareAndSet { key, .. } => key,
-        }
-    }
-
-    /// Whether key and value are within their bounds.
+    /// Whether all is within its bounds.
+    ///
+    /// # Errors
+    /// What is not: the request can never succeed.
     pub(crate) fn check(&self) -> Result<(), CoordinatorError> {
-        let key = self.key();
-        let good = |c: u8| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
-        if key.is_empty() || key.len() > KEY_BYTES_MAX || !key.bytes().all(good) {
-            return Err(CoordinatorError::BadKey {
-                key: key.to_owned(),
-            });
-        }
         match self {
-            Self::CompareAndSet { value, .. } if value.len() > VALUE_BYTES_MAX => {
-                Err(CoordinatorError::TooLong {
-                    len: value.len(),
-                    max: VALUE_BYTES_MAX,
-                })
+            Self::Read { key } => check_key(key),
+            Self::Children { key } => check_key_or_root(key),
+            Self::CompareAndSet { key, value, .. } => {
+                check_key(key).and_then(|()| check_len(value.len()))
             }
-            _ => Ok(()),
+            Self::Multi { ops, under } => check_ops(ops, *under),
+            Self::OpenSession { .. } | Self::CloseSession { .. } => Ok(()),
         }
     }
 }
 
-/// Names a request, so that its answer can be told from others. Never used twice by one
-/// coordinator.
+fn check_ops(ops: &[CoordinatorOp], under: Option<SessionId>) -> Result<(), CoordinatorError> {
+    if ops.len() > OPS_MAX {
+        return Err(CoordinatorError::TooMany {
+            what: "operations",
+            max: OPS_MAX,
+        });
+    }
+    ops.iter().try_for_each(|op| check_key(op.key()))?;
+    check_len(ops.iter().map(CoordinatorOp::value_bytes).sum())?;
+    let is_ephemeral = |op: &CoordinatorOp| matches!(op, CoordinatorOp::CreateEphemeral { .. });
+    match ops.iter().any(is_ephemeral) && under.is_none() {
+        true => Err(CoordinatorError::NoSession),
+        false => Ok(()),
+    }
+}
+
+fn check_len(len: usize) -> Result<(), CoordinatorError> {
+    match len > VALUE_BYTES_MAX {
+        true => Err(CoordinatorError::TooLong {
+            len,
+            max: VALUE_BYTES_MAX,
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Whether `key` is one, by the grammar of the module documentation.
+pub(crate) fn is_key(key: &str) -> bool {
+    let good = |c: u8| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+    let part = |part: &str| (1..=PART_BYTES_MAX).contains(&part.len()) && part.bytes().all(good);
+    key.len() <= KEY_BYTES_MAX && key.split('/').all(part)
+}
+
+fn check_key(key: &str) -> Result<(), CoordinatorError> {
+    match is_key(key) {
+        true => Ok(()),
+        false => Err(CoordinatorError::BadKey {
+            key: key.to_owned(),
+        }),
+    }
+}
+
+/// [`check_key`], but an empty `key` stands for the root of all keys.
+pub(crate) fn check_key_or_root(key: &str) -> Result<(), CoordinatorError> {
+    match key.is_empty() {
+        true => Ok(()),
+        false => check_key(key),
+    }
+}
+
+/// Whether `key` is `above`, or lies below it; `above` may be the root.
+pub(crate) fn is_under(key: &str, above: &str) -> bool {
+    let rest = key.strip_prefix(above);
+    above.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Names a request, so that its answer can be told from others. Never used twice by one handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -87,6 +271,37 @@ pub struct Entry {
     pub version: EntryVersion,
     /// The bytes.
     pub value: Vec<u8>,
+    /// The session with which it vanishes.
+    pub owner: Option<SessionId>,
+}
+
+/// The answer to a request that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CoordinatorReply {
+    /// What is under the key.
+    Entry(Entry),
+    /// The names of the children, in order. At most [`KEYS_MAX`].
+    Children(Vec<String>),
+    /// All was done. For each operation, the version of its key behind it.
+    Done(Vec<EntryVersion>),
+    /// The session is open.
+    Opened {
+        /// Its name.
+        session: SessionId,
+        /// Its timeout, within the bounds.
+        timeout: Duration,
+    },
+}
+
+impl CoordinatorReply {
+    /// The entry, where the request was about one.
+    #[must_use]
+    pub fn into_entry(self) -> Option<Entry> {
+        match self {
+            Self::Entry(entry) => Some(entry),
+            _ => None,
+        }
+    }
 }
 
 /// Why a request failed. Variants differ in what the caller does next.
@@ -104,20 +319,42 @@ pub enum CoordinatorError {
         found: EntryVersion,
     },
     /// The request can never succeed.
-    #[error("{key:?} is no key: use 1 to 64 of a-z, 0-9, - and _")]
+    #[error(
+        "{key:?} is no key: use parts of 1 to 64 of a-z, 0-9, - and _, separated by /, and at most 200 bytes"
+    )]
     BadKey {
         /// What was given.
         key: String,
     },
     /// The request can never succeed.
-    #[error("a value of {len} bytes is too long: at most {max}")]
+    #[error("values of {len} bytes are too long: at most {max}")]
     TooLong {
-        /// Bytes of the value.
+        /// Bytes of the values.
         len: usize,
         /// Bytes allowed.
         max: usize,
     },
-    /// What is stored is not what was written, or was written by a later version. A person has to
+    /// The request fails until there is less.
+    #[error("too many {what}: at most {max}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many are allowed.
+        max: usize,
+    },
+    /// The request can never succeed.
+    #[error("an ephemeral value needs a session")]
+    NoSession,
+    /// The session has ended. Whoever relied on it starts over, with a new one.
+    #[error("{session} has ended")]
+    SessionExpired {
+        /// The session.
+        session: SessionId,
+    },
+    /// The request may have taken effect, or may yet. Read, and decide anew.
+    #[error("the connection to the coordinator was lost: the outcome is unknown")]
+    ConnectionLost,
+    /// What is stored is not what was written, or was written by another version. A person has to
     /// look.
     #[error("{path}: {what}")]
     Damaged {
@@ -143,21 +380,67 @@ impl CoordinatorError {
     #[must_use]
     pub const fn remedy(&self) -> Remedy {
         match self {
-            Self::Conflict { .. } | Self::Refused { .. } => Remedy::Retry,
-            Self::BadKey { .. } | Self::TooLong { .. } => Remedy::Correct,
+            Self::Conflict { .. }
+            | Self::Refused { .. }
+            | Self::TooMany { .. }
+            | Self::ConnectionLost => Remedy::Retry,
+            Self::BadKey { .. } | Self::TooLong { .. } | Self::NoSession => Remedy::Correct,
+            Self::SessionExpired { .. } => Remedy::Reopen,
             Self::Damaged { .. } => Remedy::Repair,
         }
     }
 }
 
 /// A request's end.
-pub type CoordinatorAnswer = (RequestId, Result<Entry, CoordinatorError>);
+pub type CoordinatorAnswer = Result<CoordinatorReply, CoordinatorError>;
+
+/// What [`Coordinator::poll`] reports.
+#[derive(Clone, Debug)]
+pub enum CoordinatorEvent {
+    /// A request has ended.
+    Ended {
+        /// The request.
+        id: RequestId,
+        /// How.
+        answer: CoordinatorAnswer,
+    },
+    /// Something under a watched key may have changed: read it.
+    MayHaveChanged {
+        /// As it was given to [`Coordinator::watch`].
+        key: String,
+    },
+}
+
+/// The session of a handle, as its owner sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// None was opened, or it was closed.
+    None,
+    /// Its signs of life are on time.
+    Alive(SessionId),
+    /// The last sign of life is, or was, too old: others may be about to end it, or have done so.
+    InDoubt(SessionId),
+    /// It has ended, and what it owned is removed.
+    Expired(SessionId),
+}
 
 /// A few small values that a whole cluster agrees on; see the module documentation.
 pub trait Coordinator: Send {
-    /// Begins `request`. Its end is reported by [`poll`](Self::poll).
+    /// Begins `request`. Its end is reported by [`poll`](Self::poll). A request over
+    /// [`REQUESTS_MAX`] ends with [`CoordinatorError::TooMany`].
     fn submit(&mut self, request: Request) -> RequestId;
 
-    /// The next request that has ended. `None`: none has, ask again later. Never blocks for long.
-    fn poll(&mut self) -> Option<CoordinatorAnswer>;
+    /// Reports, from now on, that `key` or a key below it may have changed. The empty key stands for
+    /// all. Watching a key twice is watching it once.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::BadKey`]; [`CoordinatorError::TooMany`] over [`WATCHES_MAX`].
+    fn watch(&mut self, key: &str) -> Result<(), CoordinatorError>;
+
+    /// The session of this handle, as it was seen by the last [`poll`](Self::poll).
+    fn session(&self) -> SessionState;
+
+    /// Takes a step, and reports what has happened. `None`: nothing, ask again later. Never blocks
+    /// for long. `now` never goes back.
+    fn poll(&mut self, now: Instant) -> Option<CoordinatorEvent>;
 }

@@ -1,23 +1,31 @@
-//! Where the region map lives: a few small values, each changed by compare-and-set.
+//! What a cluster agrees on: a few small values, each changed under conditions, and who is alive.
 //!
 //! A [`Coordinator`] is asked by `submit` and answers by `poll`, so that no step waits for it.
 //! [`Embedded`] keeps the values in a directory that the servers of one machine share;
 //! [`InMemory`] serves the simulator and tests. What the value under [`CLUSTER_KEY`] says is a
 //! [`ClusterMap`]: which servers there are, and which of them store which keys.
 //!
-//! Reading order: [`map`] (the region map), [`split`] (how keys are cut into regions at first),
-//! [`contract`] (the trait), [`embedded`], [`in_memory`].
+//! Reading order: [`contract`] (the trait, and what it promises), [`state`] (what requests do),
+//! [`embedded`] and [`format`](mod@format) (its files), [`in_memory`], [`conformance`] (tests that both pass); [`map`]
+//! (the region map), [`split`] (how keys are cut into regions at first).
 
 #![forbid(unsafe_code)]
 
+pub mod conformance;
 pub mod contract;
 pub mod embedded;
+pub mod format;
+mod hints;
 pub mod in_memory;
 pub mod map;
 pub mod split;
+pub mod state;
 
-pub use contract::{Coordinator, CoordinatorError, Entry, EntryVersion, Request, RequestId};
-pub use embedded::Embedded;
+pub use contract::{
+    Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp, CoordinatorReply, Entry,
+    EntryVersion, Request, RequestId, SessionId, SessionState,
+};
+pub use embedded::{Embedded, EmbeddedSettings};
 pub use in_memory::InMemory;
 pub use map::{ClusterId, ClusterMap, DeviceId, MapError, Region, Replication, Server};
 

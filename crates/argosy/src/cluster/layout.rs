@@ -148,7 +148,7 @@ pub(crate) fn read_map(coordinator: &Path) -> Result<Option<ClusterMap>, Command
 /// Puts `map` into `coordinator`, in place of whatever map is there.
 pub(crate) fn write_map(coordinator: &Path, map: &ClusterMap) -> Result<(), CommandFailure> {
     let failed = |error| CommandFailure::Failed(chain(&error));
-    let embedded = open(coordinator)?;
+    let mut embedded = open(coordinator)?;
     let found = embedded.read_now(CLUSTER_KEY).map_err(failed)?;
     let value = map.to_json();
     if found.value != value {
@@ -158,22 +158,21 @@ pub(crate) fn write_map(coordinator: &Path, map: &ClusterMap) -> Result<(), Comm
     Ok(())
 }
 
-/// Says in the map in `coordinator` that the data of `server` is on `device`. Others may change the map meanwhile.
+/// Says in the map in `embedded` that the data of `server` is on `device`. Others may change the map meanwhile.
 ///
 /// # Errors
 /// The coordinator's; of a map that cannot be read, or does not name the server, that it is damaged.
 pub(crate) fn record_device(
-    coordinator: &Path,
+    embedded: &mut Embedded,
     server: ServerId,
     device: DeviceId,
 ) -> Result<(), CoordinatorError> {
-    let embedded = Embedded::open(coordinator)?;
     loop {
         let found = embedded.read_now(CLUSTER_KEY)?;
         let map = ClusterMap::parse(&found.value).ok();
         let map = map.filter(|map| map.server(server).is_some());
         let map = map.ok_or_else(|| CoordinatorError::Damaged {
-            path: coordinator.display().to_string(),
+            path: CLUSTER_KEY.to_owned(),
             what: "the region map is gone, or does not name this server any more",
         })?;
         let value = map.with_device(server, device).to_json();
@@ -186,8 +185,10 @@ pub(crate) fn record_device(
     }
 }
 
-fn open(coordinator: &Path) -> Result<Embedded, CommandFailure> {
-    Embedded::open(coordinator).map_err(|error| CommandFailure::Failed(chain(&error)))
+/// Opens the coordinator in `coordinator`, which is made if there is none.
+pub(crate) fn open(coordinator: &Path) -> Result<Embedded, CommandFailure> {
+    let name = random::number().map_err(CommandFailure::no_random)?;
+    Embedded::open(coordinator, name).map_err(|error| CommandFailure::Failed(chain(&error)))
 }
 
 /// A new cluster of `shape`, or why there can be none.
