@@ -178,8 +178,9 @@ pub(crate) fn record_device(
         let value = map.with_device(server, device).to_json();
         match embedded.set_now(CLUSTER_KEY, found.version, value) {
             Ok(_) => return Ok(()),
-            // Each time somebody else's change has succeeded: one for each server that starts.
-            Err(CoordinatorError::Conflict { .. }) => {}
+            // Each time somebody else's change has succeeded, one for each server that starts. Or it is not known
+            // whether this one has: then it is made again.
+            Err(CoordinatorError::Conflict { .. } | CoordinatorError::ConnectionLost) => {}
             Err(error) => return Err(error),
         }
     }
