@@ -1,6 +1,6 @@
 //! The state that all handles of a coordinator share, and the rules by which requests change it.
 //!
-//! [`State::evaluate`] is pure: it says what a request would change, or why it fails.
+//! `State::evaluate` is pure: it says what a request would change, or why it fails.
 //! [`State::apply`] makes one change, whoever decided on it. A coordinator evaluates a request
 //! against a state and applies the changes to exactly that state, with nothing in between.
 //!

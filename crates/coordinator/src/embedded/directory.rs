@@ -13,10 +13,12 @@
 //! X := name of the handle "-" counter
 //! ```
 //!
-//! A directory `generation-G` never comes into being twice; [`super`] says why. Two rules of this
-//! file are part of the reason: [`Directory::retire`] removes generations in their order, and
-//! only after everything that might still become generation 1; and [`Directory::begin`] asks for
-//! `format` *after* it has made the directory that it renames.
+//! A directory `generation-G` never comes into being twice, and no link succeeds in what was retired;
+//! [`super`] says why. Four rules of this file are part of the reason. [`Directory::retire`] discards
+//! generations in their order, each after all of the one before it is removed; and none before
+//! everything that might still become generation 1. In trash, temporary names are removed before
+//! transactions. And [`Directory::begin_first`] asks for `format` *after* it has made the directory that it
+//! renames.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,9 @@ use crate::state::State;
 
 /// What `DIR/format` holds.
 const FORMAT: &[u8] = b"argosy.coordinator.v2\n";
+
+/// How the names of transactions that are being written begin. In trash they are removed first.
+const TEMPORARY: &str = "new-";
 
 /// How often a directory is looked at again that others are changing.
 const LOOKS_MAX: usize = 16;
@@ -131,7 +136,7 @@ impl Directory {
             }
         }
         // Where it was not renamed.
-        let removed = self.files.remove_tree(&first);
+        let removed = self.files.remove_tree(&first, TEMPORARY);
         removed.map_err(|e| refused("remove", &first, e))?;
         self.sync(&self.root.clone()).map(drop)
     }
@@ -247,8 +252,6 @@ impl Directory {
     /// Removes what nobody needs once generation `current` is durable: see the module documentation.
     /// Another handle, or the next generation, does what this does not get done.
     pub(super) fn retire(&self, current: u64) -> Result<(), CoordinatorError> {
-        // What others have left.
-        self.remove_trash()?;
         let listing = self.listing()?;
         if !listing.has_format {
             return Ok(());
@@ -268,23 +271,34 @@ impl Directory {
             .into_iter()
             .filter(|number| number + 2 <= current);
         for number in retired {
+            // That of the generation before it, also where others have discarded it.
+            self.remove_trash()?;
             let path = self.generation(number);
             match self.mutants.remove_in_place() {
                 false => self.discard(&path, &format!("trash-{number}"))?,
                 true => {
-                    let removed = self.files.remove_tree(&path);
+                    let removed = self.files.remove_tree(&path, TEMPORARY);
                     removed.map_err(|e| refused("remove", &path, e))?;
                 }
             }
         }
-        self.sync_root()?;
         self.remove_trash()
     }
 
+    /// Removes all that has a trash name, and was it durably before anything of it is removed.
     fn remove_trash(&self) -> Result<(), CoordinatorError> {
-        for trash in self.listing()?.trash {
+        let trash = self.listing()?.trash;
+        if trash.is_empty() {
+            return Ok(());
+        }
+        self.sync_root()?;
+        let first = match self.mutants.remove_in_any_order() {
+            false => TEMPORARY,
+            true => "transaction-",
+        };
+        for trash in trash {
             let path = self.root.join(trash);
-            let removed = self.files.remove_tree(&path);
+            let removed = self.files.remove_tree(&path, first);
             removed.map_err(|e| refused("remove", &path, e))?;
         }
         Ok(())

@@ -7,7 +7,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What became of a name that only one can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,12 @@ impl Files {
         if let Some(hook) = &mut *self.hook.borrow_mut() {
             hook(_operation);
         }
+    }
+
+    /// Finds the directory `path` long before it is used, as the system may.
+    pub(super) fn hold(&self, path: &Path) -> Held {
+        self.before("hold");
+        Held(File::open(path).ok(), path.to_path_buf())
     }
 
     /// Makes `path` and what is missing above it, for one user alone.
@@ -174,19 +180,35 @@ impl Files {
         present(fs::remove_file(path))
     }
 
-    /// Removes the directory `path` with its files and their directories, if it is there.
-    pub(super) fn remove_tree(&self, path: &Path) -> io::Result<()> {
-        for name in self.list(path)? {
+    /// Removes the directory `path` with its files and their directories, if it is there. Names that
+    /// begin with `first` go before the others.
+    pub(super) fn remove_tree(&self, path: &Path, first: &str) -> io::Result<()> {
+        let mut names = self.list(path)?;
+        names.sort_by_key(|name| !name.starts_with(first));
+        for name in names {
             let below = path.join(name);
             match self.remove(&below) {
                 Err(error) if error.kind() == ErrorKind::IsADirectory => {
-                    self.remove_tree(&below)?;
+                    self.remove_tree(&below, first)?;
                 }
                 removed => removed?,
             }
         }
         self.before("remove a directory");
         present(fs::remove_dir(path))
+    }
+}
+
+/// A directory that has been found, wherever it is renamed to.
+pub(super) struct Held(Option<File>, PathBuf);
+
+impl Held {
+    /// A path to it.
+    pub(super) fn path(&self) -> PathBuf {
+        use std::os::fd::AsRawFd as _;
+        let found = self.0.as_ref();
+        let path = found.map(|found| PathBuf::from(format!("/proc/self/fd/{}", found.as_raw_fd())));
+        path.unwrap_or_else(|| self.1.clone())
     }
 }
 

@@ -2,8 +2,8 @@
 //! locks, and nobody who can hold it up, neither by stopping nor by dying, wherever that happens.
 //!
 //! The history is a sequence of numbered transactions, cut into generations. A generation is a
-//! directory: a snapshot and the transactions behind it; the last one is a seal. [`directory`] has
-//! the names, [`crate::format`] the bytes.
+//! directory: a snapshot and the transactions behind it; the last one is a seal. `directory.rs` has
+//! the names, [`crate::format`](mod@crate::format) the bytes.
 //!
 //! # A change, step by step
 //!
@@ -14,37 +14,40 @@
 //! 4. Write the effects under a temporary name inside G, and sync the file.
 //! 5. *Take* the number: `link(2)` to `generation-G/transaction-N`, by paths. If somebody has it,
 //!    begin anew. If the path is gone, load the newest snapshot and begin anew.
-//! 6. Sync the directory. Then look which generation is the newest: where that is G + 2 or higher, the
-//!    outcome is unknown. Otherwise the change is committed, and answered.
+//! 6. Sync the directory. The change is committed, and answered. If the sync fails, the outcome is
+//!    unknown.
 //!
 //! Whoever folds a seal (or wrote it) makes generation G + 1: builds it inside G, renames it into
-//! place unless it is there, syncs, and then *retires* generations that are two back: in their order,
-//! each is first renamed to a trash name and then removed.
+//! place unless it is there, and syncs. Then he *retires* generations that are two back, one after the
+//! other: each is renamed to a trash name, and then removed, temporary names before transactions. No
+//! generation gets a trash name before the trash of the one before it is gone.
 //!
 //! # Why it is right
 //!
-//! Any process may be stopped for any time between two system calls, and goes on, or not.
+//! Any process may be stopped for any time before any system call, and goes on, or not. Inside of a
+//! system call it may be held up, too: between the moment when the directories of its paths are found and
+//! the moment when the names in them are changed.
 //!
-//! - **R1: a directory `generation-G` comes into being once.** For G > 1: it comes from a rename out
-//!   of generation G − 1 over what must not be there. While it exists the rename fails, since it is not
-//!   empty. When it has been retired, generation G − 1 had been before it, and never comes again
-//!   (induction), so the path that is renamed is gone. For generation 1: it comes from `first-X`, whose
-//!   maker saw, *after* making it, that there was no `format`. Generation 1 is retired only by those
-//!   who have seen `format` (which stays for ever), and then removed all of `first-*`; what is made
-//!   later sees `format`.
+//! - **R1: a directory `generation-G` comes into being once.** For G > 1: it comes from a rename of
+//!   `next-X`, which lies in generation G − 1, to a name that must not be there. While generation G
+//!   exists the rename fails, since it is not empty. When it has been retired, `next-X` had been removed
+//!   before it with all of generation G − 1, which never comes again (induction); so there is nothing to
+//!   rename, even for a process that has found the directory long before. For generation 1: it
+//!   comes from `first-X`, whose maker saw, *after* making it, that there was no `format`. Generation
+//!   1 is retired only by those who have seen `format` (which stays for ever), and then
+//!   discarded all of `first-*`; what is made later sees `format`.
 //! - **R2: in a directory `generation-G` no name `transaction-N` is removed or replaced.** Numbers are
 //!   taken by link, which replaces nothing; removal comes after the rename to a trash name.
 //! - **R3: who takes number N of G has evaluated against exactly the state before N.** The writer has
-//!   folded all up to N − 1, and N was free when the link was made, and no number up to N − 1 has changed (R2).
-//!   No transaction follows a seal: who folds it leaves G, and who has not folded it takes no number
-//!   behind it. So the transactions of G, up to its seal, are one sequence, and so is the history. The chain of
-//!   checksums in the transactions witnesses it.
-//! - **R4: a link that succeeds in step 5 is in the history, or step 6 sees that it may not be.** The
-//!   system resolves the path of G first and makes the name then; in between G may be renamed
-//!   to trash, and the file of number N removed there, so that the name is free. G is retired only when
-//!   G + 2 is there, and then some generation of at least G + 2 is there at all times. So where step 6
-//!   sees none, G was in place. The same look excuses R1 from the same gap inside of `rename(2)`: a number
-//!   that is taken in a generation that came again is not believed.
+//!   folded all up to N − 1, N was free when the link was made, and no number up to N − 1 has changed
+//!   (R2). No transaction follows a seal: who folds it leaves G, and who has not folded it takes no
+//!   number behind it. So the transactions of G, up to its seal, are one sequence, and so is the
+//!   history. The chain of checksums in the transactions witnesses it.
+//! - **R4: a link that succeeds is in the history.** Where G has been retired, its path is gone and the
+//!   link fails; the process may have been stopped for hours. If it had found the directory before,
+//!   inside of `link(2)`, then its temporary name was made before that. Whoever removes the
+//!   trash removes that name before any transaction, and the system links no file that has lost its last name. So
+//!   as long as the link can be made at all, all numbers are there, up to the seal, and it fails.
 //! - **R5: snapshots of one generation are equal.** A snapshot is a pure function of the state behind
 //!   the seal, and there is one seal (R3). So it does not matter who makes it.
 //! - **R6: an answer without a transaction is of a state that was the newest** at a moment between the
@@ -52,16 +55,17 @@
 //!   So N was not there because it had not been taken, and not because G was gone.
 //! - **R7: what is answered is durable.** A handle syncs the names that its state depends on, whoever
 //!   made them, before it answers; files are synced before they get their names; a generation
-//!   is durable before the one two back is retired.
+//!   is durable before the one two back is retired. So who cannot sync a directory because it is gone
+//!   need not.
 //! - **Progress.** No step waits for another process. A link fails only because another one has
 //!   succeeded. Everything that somebody began and did not finish (temporary names, a generation
 //!   that is being built, trash) is in nobody's way, and is removed with its generation or the next one.
-//! - **Sessions** end by a transaction of a watcher ([`beats`]). It looks at the heartbeat right before
+//! - **Sessions** end by a transaction of a watcher (`beats.rs`). It looks at the heartbeat right before
 //!   it takes the number. A watcher that is stopped just there may end a session that was heard from
 //!   meanwhile; its owner sees the end at its next step, as any other.
 //!
-//! A poll does a bounded piece of work: folds at most [`FOLDS_MAX`] transactions, tries to commit at
-//! most [`ATTEMPTS_MAX`] times. Where nothing is new it is one `open` that fails. Loading, and making a
+//! A poll does a bounded piece of work: folds at most `FOLDS_MAX` transactions, tries to commit at
+//! most `ATTEMPTS_MAX` times. Where nothing is new it is one `open` that fails. Loading, and making a
 //! generation, takes as long as a snapshot takes (up to 32 MiB).
 
 mod beats;

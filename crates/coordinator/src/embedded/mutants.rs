@@ -9,8 +9,11 @@ argosy_base::mutants! {
         remove_in_place,
         /// What a request does is not evaluated again when somebody else's transaction came first.
         evaluate_once,
-        /// That a number was taken is believed although the generation was retired meanwhile.
-        trust_retired,
+        /// Trash is removed in any order: transactions before temporary names.
+        remove_in_any_order,
+        /// No mistake, but what the system does: the directory of a transaction is found long before the link is
+        /// made in it.
+        resolve_early,
         /// A session is ended although its heartbeat has been seen to change.
         ignore_heartbeats,
     }

@@ -9,7 +9,7 @@
 use std::io;
 
 use super::directory::{Directory, damaged, refused};
-use super::files::Taken;
+use super::files::{self, Taken};
 use crate::contract::CoordinatorError;
 use crate::format::{
     Effects, SNAPSHOT_BYTES_MAX, SnapshotRecord, TRANSACTION_BYTES_MAX, TransactionRecord,
@@ -185,7 +185,7 @@ impl Replica {
             let built = sealed.join(directory.unique("next"));
             let written = directory.build(&built, &snapshot.encode());
             if written.is_err() {
-                let _ = directory.files.remove_tree(&built);
+                let _ = directory.files.remove_tree(&built, "");
             }
             if written.map_err(|e| refused("write", &built, e))? != Taken::Ours {
                 return Ok(Moved::Gone);
@@ -227,7 +227,7 @@ impl Replica {
             directory.sync_root()?;
         }
         if self.unsynced != Unsynced::Nothing {
-            // A generation that is gone was followed by one that is durable.
+            // Where the directory is gone, two generations that are durable have followed it.
             directory.sync(&directory.generation(self.generation))?;
         }
         self.unsynced = Unsynced::Nothing;
@@ -270,7 +270,7 @@ impl Replica {
         }
         // From here on the transaction may be in the history, whatever fails.
         self.step(&file);
-        if self.sync(directory).is_err() || !self.was_in_time(directory) {
+        if self.sync(directory).is_err() {
             return Ok(Committed::Unknown);
         }
         match &record.effects {
@@ -293,7 +293,8 @@ impl Replica {
         file: &[u8],
     ) -> Result<io::Result<Taken>, CoordinatorError> {
         let generation = directory.generation(self.generation);
-        let temporary = generation.join(directory.unique("new"));
+        let name = directory.unique("new");
+        let temporary = generation.join(&name);
         let written = directory.files.write_new(&temporary, file);
         if written.is_err() {
             // It may hold the room that was lacking.
@@ -302,6 +303,12 @@ impl Replica {
         if written.map_err(|e| refused("write", &temporary, e))? != Taken::Ours {
             return Ok(Ok(Taken::Gone));
         }
+        let held = directory
+            .mutants
+            .resolve_early()
+            .then(|| directory.files.hold(&generation));
+        let generation = held.as_ref().map_or(generation, files::Held::path);
+        let temporary = generation.join(name);
         let to = generation.join(format!("transaction-{}", self.next_number()));
         let taken = match directory.mutants.rename_to_take() {
             true => directory.files.rename(&temporary, &to),
@@ -310,12 +317,5 @@ impl Replica {
         // A second name does no harm, and goes with the generation.
         let _ = directory.files.remove(&temporary);
         Ok(taken)
-    }
-
-    /// Whether this generation was not being retired yet when a number of it was taken.
-    fn was_in_time(&self, directory: &Directory) -> bool {
-        let newest = directory.newest();
-        directory.mutants.trust_retired()
-            || newest.is_ok_and(|newest| newest.saturating_sub(self.generation) < 2)
     }
 }
