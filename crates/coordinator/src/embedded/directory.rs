@@ -129,7 +129,8 @@ impl Directory {
             // Asked after `first` was made: see the module documentation.
             let format = self.root.join("format");
             let begun = self.files.exists(&format);
-            if !begun.map_err(|e| refused("look for", &format, e))? {
+            let begun = begun.map_err(|e| refused("look for", &format, e))?;
+            if !begun || self.mutants.begin_unchecked() {
                 let to = self.generation(1);
                 let renamed = self.files.rename(&first, &to);
                 renamed.map_err(|e| refused("rename", &first, e))?;
@@ -189,6 +190,10 @@ impl Directory {
     pub(super) fn unique(&mut self, what: &str) -> String {
         self.counter += 1;
         format!("{what}-{:032x}-{}", self.name, self.counter)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Where generation `number` lies.

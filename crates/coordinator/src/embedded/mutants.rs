@@ -11,8 +11,12 @@ argosy_base::mutants! {
         evaluate_once,
         /// Trash is removed in any order: transactions before temporary names.
         remove_in_any_order,
-        /// No mistake, but what the system does: the directory of a transaction is found long before the link is
-        /// made in it.
+        /// The next generation is built outside of the one that it follows.
+        build_outside,
+        /// Generation 1 is made without a second look whether others have made it.
+        begin_unchecked,
+        /// No mistake, but what the system does: a directory is found long before a link or a rename
+        /// in it is made.
         resolve_early,
         /// A session is ended although its heartbeat has been seen to change.
         ignore_heartbeats,

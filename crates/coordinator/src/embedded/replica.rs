@@ -181,8 +181,12 @@ impl Replica {
                 previous: self.previous,
                 state: self.state.clone(),
             };
-            let sealed = directory.generation(self.generation);
-            let built = sealed.join(directory.unique("next"));
+            let sealed = match directory.mutants.build_outside() {
+                false => directory.generation(self.generation),
+                true => directory.root().to_path_buf(),
+            };
+            let name = directory.unique("next");
+            let built = sealed.join(&name);
             let written = directory.build(&built, &snapshot.encode());
             if written.is_err() {
                 let _ = directory.files.remove_tree(&built, "");
@@ -190,7 +194,12 @@ impl Replica {
             if written.map_err(|e| refused("write", &built, e))? != Taken::Ours {
                 return Ok(Moved::Gone);
             }
-            let renamed = directory.files.rename(&built, &next);
+            let held = directory
+                .mutants
+                .resolve_early()
+                .then(|| directory.files.hold(&sealed));
+            let from = held.as_ref().map_or(sealed, files::Held::path).join(name);
+            let renamed = directory.files.rename(&from, &next);
             match renamed.map_err(|e| refused("rename", &built, e))? {
                 Taken::Ours => {}
                 Taken::Gone => return Ok(Moved::Gone),

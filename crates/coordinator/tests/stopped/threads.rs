@@ -1,6 +1,7 @@
 //! Handles that stop before a chosen operation on files, in threads. Every operation is tried, and
 //! every pair of operations of two handles.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -211,6 +212,25 @@ fn list(dir: &Path, mutants: Mutants) -> Entry {
     open(dir, 99, mutants).read(LIST)
 }
 
+/// Generations are retired in their order, and do not come again.
+fn judge_generations(dir: &Path) -> Result<(), String> {
+    let names = std::fs::read_dir(dir).expect("it is there");
+    let names = names.map(|entry| entry.expect("it is read").file_name());
+    let names: Vec<_> = names.filter_map(|name| name.into_string().ok()).collect();
+    let numbers = names
+        .iter()
+        .filter_map(|name| name.strip_prefix("generation-"));
+    let numbers: BTreeSet<u64> = numbers
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    let (first, last) = (numbers.first(), numbers.last());
+    let span = last.zip(first).map(|(last, first)| last - first + 1);
+    match span == Some(numbers.len() as u64) && numbers.len() < 5 {
+        true => Ok(()),
+        false => Err(format!("generations {numbers:?}")),
+    }
+}
+
 /// Begins the coordinator, and appends once.
 fn begun(dir: &Path, mutants: Mutants) -> Actor {
     let mut first = open(dir, 10, mutants);
@@ -256,6 +276,7 @@ fn one_stopped(at: usize, mutants: Mutants) -> Option<Result<(), String>> {
     let survived = under_session && two.read(&member(1)) == Entry::default();
     let judged = judge(&list, &written)
         .and_then(|()| judge_certainty(&written))
+        .and_then(|()| judge_generations(dir))
         .and_then(|()| match survived {
             true => Err("it goes on under a session that has ended".to_owned()),
             false => Ok(()),
@@ -330,12 +351,30 @@ fn two_stopped(
     written.extend_from_slice(&ones);
     let judged = judge(&list(dir, mutants), &written);
     let judged = judged.and_then(|()| judge_certainty(&written));
+    let judged = judged.and_then(|()| judge_generations(dir));
     Some(match judged {
         Ok(()) => Ok(second),
         Err(what) => Err(format!(
             "operations {at}, before {stopped:?}, and {then}: {what}"
         )),
     })
+}
+
+/// One handle opens, and is stopped before its operation `at`, while another one begins the coordinator and
+/// goes on over generations. `None`: it has no such operation.
+fn opening_stopped(at: usize, mutants: Mutants) -> Option<Result<(), String>> {
+    let scratch = scratch();
+    let dir = scratch.path();
+    let one = Stoppable::new(dir, 1, mutants).start(at, Stoppable::opened);
+    let stopped = one.stopped?;
+    let mut two = open(dir, 2, mutants);
+    many_appends(&mut two);
+    let mut one = one.finish();
+    let judged = judge_generations(dir);
+    one.append();
+    let written = [one.written.as_slice(), two.written.as_slice()].concat();
+    let judged = judged.and_then(|()| judge(&two.read(LIST), &written));
+    Some(judged.map_err(|what| format!("operation {at}, before {stopped:?}: {what}")))
 }
 
 /// Whether the second handle has come to its operation.
@@ -353,14 +392,21 @@ enum Order {
 }
 
 /// Tries every operation. The first contradiction, or how many operations there were.
-fn all_of_one(mutants: Mutants) -> Result<usize, String> {
+fn all(mut of: impl FnMut(usize) -> Option<Result<(), String>>) -> Result<usize, String> {
     for at in 0.. {
-        match one_stopped(at, mutants) {
+        match of(at) {
             Some(judged) => judged?,
             None => return Ok(at),
         }
     }
     unreachable!("some handle has done its work")
+}
+
+/// [`opening_stopped`] and [`one_stopped`], at every operation.
+fn all_of_one(mutants: Mutants) -> Result<usize, String> {
+    let opening = all(|at| opening_stopped(at, mutants))?;
+    assert!(opening > 12, "{opening} are too few");
+    all(|at| one_stopped(at, mutants))
 }
 
 /// Tries every pair of operations; with a `stride`, only each so many of the second for one of the first. The
@@ -434,6 +480,12 @@ fn a_condition_that_is_evaluated_once_is_found() {
 #[test]
 fn a_generation_that_is_removed_in_place_is_found() {
     found(&["remove_in_place"]);
+}
+
+#[test]
+fn a_generation_that_comes_again_is_found() {
+    found(&["build_outside"]);
+    found(&["begin_unchecked"]);
 }
 
 /// A process may be held up inside of `link(2)`, when it has found the directory. Then the order of removals
