@@ -32,6 +32,10 @@ pub(super) struct OwnSession {
     beaten: Instant,
     /// Since then, as was seen by the last step.
     silent: Duration,
+    /// When the session was seen to be open.
+    seen: Instant,
+    /// Since then, as was seen by the last step.
+    unseen: Duration,
     life: Life,
 }
 
@@ -60,6 +64,8 @@ impl OwnSession {
             counter: 0,
             beaten: now,
             silent: Duration::ZERO,
+            seen: now,
+            unseen: Duration::ZERO,
             life: Life::Certain,
         };
         own.write(directory, true);
@@ -73,16 +79,22 @@ impl OwnSession {
     pub(super) fn state(&self) -> SessionState {
         match self.life {
             Life::Over => SessionState::Expired(self.session),
-            Life::Certain if self.silent < self.timeout => SessionState::Alive(self.session),
+            Life::Certain if self.silent.max(self.unseen) < self.timeout => {
+                SessionState::Alive(self.session)
+            }
             Life::Certain | Life::Late => SessionState::InDoubt(self.session),
         }
     }
 
-    /// Takes note of what `state` says.
-    pub(super) fn look(&mut self, state: &State) {
-        if !state.has_session(self.session) {
+    /// Takes note of what `state` says, which is that of `now`. `None`: it could not be read.
+    pub(super) fn look(&mut self, now: Instant, state: Option<&State>) {
+        if state.is_some() {
+            self.seen = now;
+        }
+        if state.is_some_and(|state| !state.has_session(self.session)) {
             self.life = Life::Over;
         }
+        self.unseen = now.since(self.seen);
     }
 
     /// Writes a heartbeat if one is due.

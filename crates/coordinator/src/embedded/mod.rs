@@ -458,8 +458,8 @@ impl Coordinator for Embedded {
         if self.ended.is_empty() {
             self.serve(now);
         }
-        if let (Some(own), Some(replica)) = (&mut self.session, &self.replica) {
-            own.look(&replica.state);
+        if let Some(own) = &mut self.session {
+            own.look(now, self.replica.as_ref().map(|replica| &replica.state));
         }
         self.next_event()
     }

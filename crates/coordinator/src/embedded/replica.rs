@@ -86,7 +86,11 @@ impl Replica {
         let path = directory.generation(generation).join("snapshot");
         let file = directory.files.read(&path, SNAPSHOT_BYTES_MAX);
         let Some(file) = file.map_err(|e| refused("read", &path, e))? else {
-            return Ok(None);
+            // A generation has its snapshot for as long as it has its name.
+            return match directory.newest()? == generation {
+                true => Err(damaged(&path, "it is missing")),
+                false => Ok(None),
+            };
         };
         let found = SnapshotRecord::decode(&file).map_err(|what| damaged(&path, what))?;
         if found.generation != generation {
@@ -275,6 +279,10 @@ impl Replica {
             Ok(Taken::Ours) => {}
             Ok(Taken::Theirs) => return Ok(Committed::TooLate),
             Ok(Taken::Gone) => return Ok(Committed::Gone),
+            Err(error) if was_refused(&error) => {
+                let path = directory.generation(self.generation);
+                return Err(refused("add a transaction to", &path, error));
+            }
             Err(_) => return Ok(Committed::Unknown),
         }
         // From here on the transaction may be in the history, whatever fails.
@@ -327,4 +335,15 @@ impl Replica {
         let _ = directory.files.remove(&temporary);
         Ok(taken)
     }
+}
+
+/// Whether `error` says that nothing was done.
+fn was_refused(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::PermissionDenied
+    )
 }

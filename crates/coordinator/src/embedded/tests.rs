@@ -508,3 +508,30 @@ fn what_others_have_left_is_removed() {
         "it may be that of a session to come"
     );
 }
+
+#[test]
+fn a_generation_without_a_snapshot_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path(), 1));
+    std::fs::remove_file(dir.path().join("generation-1/snapshot")).unwrap();
+    let error = open(dir.path(), 2).read_now("k").unwrap_err();
+    assert!(matches!(error, CoordinatorError::Damaged { .. }), "{error}");
+}
+
+/// Who beats, and cannot read whether others have ended the session, does not know.
+#[test]
+fn an_owner_that_reads_nothing_is_in_doubt() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut owner = owner(dir.path());
+    // Its own opening was the first transaction.
+    std::fs::write(dir.path().join("generation-1/transaction-2"), "garbage").unwrap();
+    for millis in 1..100 {
+        owner.poll(at(millis));
+        assert!(
+            matches!(owner.session(), SessionState::Alive(_)),
+            "at {millis}"
+        );
+    }
+    owner.poll(at(100));
+    assert!(matches!(owner.session(), SessionState::InDoubt(_)));
+}
