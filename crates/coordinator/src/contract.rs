@@ -25,7 +25,10 @@
 //! - **Time** is what [`Coordinator::poll`] is told. Nothing here reads a clock, blocks on another
 //!   process, or waits.
 //!
-//! ZooKeeper's semantics suffice to implement it.
+//! ZooKeeper's semantics suffice to implement it. Key `a/b` is node `/a.d/b.v`, so that a key may have a
+//! value, children, or both; nodes `.d` are made on the way and stay. A version is the node's and one
+//! more. An operation that wants nothing under its key is a create, or a create and a delete in the
+//! same multi.
 
 use std::fmt;
 use std::sync::Arc;

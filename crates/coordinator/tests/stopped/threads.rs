@@ -284,6 +284,39 @@ fn one_stopped(at: usize, mutants: Mutants) -> Option<Result<(), String>> {
     Some(judged.map_err(|what| format!("operation {at}, before {stopped:?}: {what}")))
 }
 
+/// An owner has died. Who watches its session is stopped before its operation `at`, and another one ends the
+/// session, and goes on over generations. `None`: it has no such operation.
+fn watcher_stopped(at: usize, mutants: Mutants) -> Option<Result<(), String>> {
+    let scratch = scratch();
+    let dir = scratch.path();
+    let mut owner = open(dir, 3, mutants);
+    owner.appear();
+    let stoppable = Stoppable::new(dir, 1, mutants);
+    let mut watcher = stoppable.opened();
+    let watcher = stoppable.start(at, move |_| {
+        watcher.pass(3 * TIMEOUT);
+        watcher
+    });
+    let stopped = watcher.stopped?;
+    let mut two = open(dir, 2, mutants);
+    two.pass(3 * TIMEOUT);
+    let stays = two.read(&member(3)) != Entry::default();
+    many_appends(&mut two);
+    owner.now = two.now;
+    owner.append();
+    let mut watcher = watcher.finish();
+    watcher.append();
+    let written = [&*watcher.written, &*two.written, &*owner.written].concat();
+    let judged = judge(&list(dir, mutants), &written)
+        .and_then(|()| judge_certainty(&written))
+        .and_then(|()| judge_generations(dir));
+    let judged = match stays {
+        true => Err("an ephemeral stays".to_owned()),
+        false => judged,
+    };
+    Some(judged.map_err(|what| format!("operation {at}, before {stopped:?}: {what}")))
+}
+
 /// Two handles have the same state, in a generation that is full or not. One is stopped before its
 /// operation `at`, another before its operation `then`, and a third one does its work. Then they go on, in
 /// either order, or the second one never does. `None`: the first has no such operation.
@@ -402,11 +435,14 @@ fn all(mut of: impl FnMut(usize) -> Option<Result<(), String>>) -> Result<usize,
     unreachable!("some handle has done its work")
 }
 
-/// [`opening_stopped`] and [`one_stopped`], at every operation.
+/// [`opening_stopped`], [`one_stopped`] and [`watcher_stopped`], at every operation.
 fn all_of_one(mutants: Mutants) -> Result<usize, String> {
     let opening = all(|at| opening_stopped(at, mutants))?;
     assert!(opening > 12, "{opening} are too few");
-    all(|at| one_stopped(at, mutants))
+    let one = all(|at| one_stopped(at, mutants))?;
+    let watching = all(|at| watcher_stopped(at, mutants))?;
+    assert!(watching > 50, "{watching} are too few");
+    Ok(one)
 }
 
 /// Tries every pair of operations; with a `stride`, only each so many of the second for one of the first. The
