@@ -6,6 +6,15 @@ use std::path::PathBuf;
 use super::*;
 use crate::conformance::{self, CoordinatorHarness};
 
+/// A directory in memory, where there is such a file system.
+fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    match memory.is_dir() {
+        true => tempfile::tempdir_in(memory).unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    }
+}
+
 /// Handles to one directory, each by a symbolic link of its own, so that it can be cut off.
 struct Handles {
     dir: tempfile::TempDir,
@@ -51,7 +60,7 @@ impl CoordinatorHarness for Handles {
 fn conforms(transactions_max: usize) {
     conformance::run(&mut || {
         Box::new(Handles {
-            dir: tempfile::tempdir().unwrap(),
+            dir: scratch(),
             open: Vec::new(),
             transactions_max,
         })
@@ -82,7 +91,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 #[test]
 fn what_is_set_is_read_after_reopening() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let mut coordinator = open(dir.path(), 1);
     assert_eq!(coordinator.read_now("k").unwrap(), Entry::default());
     for n in 0..3 {
@@ -98,7 +107,7 @@ fn what_is_set_is_read_after_reopening() {
 
 #[test]
 fn threads_that_count_together_lose_no_count() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let count = |name: u128| {
         let settings = EmbeddedSettings {
             transactions_max: 3,
@@ -131,7 +140,7 @@ fn threads_that_count_together_lose_no_count() {
 
 #[test]
 fn bad_keys_never_reach_the_directory() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let mut coordinator = open(dir.path(), 1);
     for key in ["", "../k", "K", "a//b", "lock file"] {
         let error = coordinator.read_now(key).unwrap_err();
@@ -145,7 +154,7 @@ fn bad_keys_never_reach_the_directory() {
 
 #[test]
 fn the_directory_holds_what_the_documentation_says_and_no_more() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let mut coordinator = open(dir.path(), 1);
     let most = TRANSACTIONS_MAX as u64;
     for n in 0..3 * most {
@@ -164,7 +173,7 @@ fn the_directory_holds_what_the_documentation_says_and_no_more() {
 
 #[test]
 fn the_first_layout_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     std::fs::write(dir.path().join("lock"), "").unwrap();
     std::fs::write(
         dir.path().join("cluster.value"),
@@ -191,7 +200,7 @@ fn another_format_is_refused() {
         ("something", "does not name"),
         ("", "does not name"),
     ] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         drop(open(dir.path(), 1));
         std::fs::write(dir.path().join("format"), text).unwrap();
         let error = Embedded::open(dir.path(), 2).unwrap_err();
@@ -202,7 +211,7 @@ fn another_format_is_refused() {
 
 #[test]
 fn a_directory_that_has_lost_its_generations_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     drop(open(dir.path(), 1));
     std::fs::remove_dir_all(dir.path().join("generation-1")).unwrap();
     let error = Embedded::open(dir.path(), 2).unwrap_err();
@@ -212,7 +221,7 @@ fn a_directory_that_has_lost_its_generations_is_refused() {
 #[test]
 fn a_damaged_file_is_an_error_that_names_it() {
     for file in ["snapshot", "transaction-1", "transaction-2"] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let mut coordinator = open(dir.path(), 1);
         for n in 0..3 {
             coordinator
@@ -242,7 +251,7 @@ fn a_damaged_file_is_an_error_that_names_it() {
 
 #[test]
 fn a_transaction_that_follows_another_one_is_damage() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let mut coordinator = open(dir.path(), 1);
     let first = dir.path().join("generation-1").join("transaction-1");
     coordinator
@@ -271,7 +280,7 @@ fn a_transaction_that_follows_another_one_is_damage() {
 
 #[test]
 fn a_state_never_goes_back() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let away = dir.path().join("old");
     let now = dir.path().join("now");
     drop(open(&now, 1));
@@ -297,7 +306,7 @@ fn a_state_never_goes_back() {
 #[test]
 fn a_poll_with_nothing_new_opens_one_file() {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let count = std::sync::Arc::new(AtomicUsize::new(0));
     let counted = std::sync::Arc::clone(&count);
     let settings = EmbeddedSettings {
@@ -342,7 +351,7 @@ fn sessions(dir: &Path) -> usize {
 
 #[test]
 fn silence_ends_a_session_after_a_timeout_and_a_quarter() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let _owner = owner(dir.path());
     let mut watcher = open(dir.path(), 2);
     // The first look is at 10.
@@ -356,7 +365,7 @@ fn silence_ends_a_session_after_a_timeout_and_a_quarter() {
 
 #[test]
 fn a_watcher_that_was_stopped_looks_more_than_once() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let mut owner = owner(dir.path());
     let mut watcher = open(dir.path(), 2);
     watcher.poll(at(10));
@@ -373,7 +382,7 @@ fn a_watcher_that_was_stopped_looks_more_than_once() {
 
 #[test]
 fn an_owner_that_was_late_is_in_doubt_until_it_is_on_time() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let mut owner = owner(dir.path());
     let SessionState::Alive(session) = owner.session() else {
         panic!("{:?}", owner.session());
@@ -395,7 +404,7 @@ fn owner_beats_in_between(then: usize, mutants: Mutants) -> Option<[bool; 2]> {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
     const NEVER: usize = usize::MAX;
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let owner = Mutex::new(owner(dir.path()));
     let left = Arc::new(AtomicUsize::new(NEVER));
     let began = Arc::new(Mutex::new([false; 2]));
@@ -451,7 +460,7 @@ fn a_heartbeat_until_a_watcher_writes_is_seen() {
 /// Once a number may be taken, whatever fails leaves the outcome unknown.
 #[test]
 fn what_fails_behind_the_link_leaves_the_outcome_unknown() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let (real, link) = (dir.path().join("real"), dir.path().join("link"));
     std::fs::create_dir(&real).unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();
@@ -482,7 +491,7 @@ fn what_fails_behind_the_link_leaves_the_outcome_unknown() {
 
 #[test]
 fn what_others_have_left_is_removed() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let mut coordinator = open(dir.path(), 1);
     let path = |name: &str| dir.path().join(name);
     for name in ["first-x", "trash-7", "generation-1/next-x", "trash-first-y"] {
@@ -511,7 +520,7 @@ fn what_others_have_left_is_removed() {
 
 #[test]
 fn a_generation_without_a_snapshot_is_damage() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     drop(open(dir.path(), 1));
     std::fs::remove_file(dir.path().join("generation-1/snapshot")).unwrap();
     let error = open(dir.path(), 2).read_now("k").unwrap_err();
@@ -521,7 +530,7 @@ fn a_generation_without_a_snapshot_is_damage() {
 /// Who beats, and cannot read whether others have ended the session, does not know.
 #[test]
 fn an_owner_that_reads_nothing_is_in_doubt() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let mut owner = owner(dir.path());
     // Its own opening was the first transaction.
     std::fs::write(dir.path().join("generation-1/transaction-2"), "garbage").unwrap();
@@ -534,4 +543,84 @@ fn an_owner_that_reads_nothing_is_in_doubt() {
     }
     owner.poll(at(100));
     assert!(matches!(owner.session(), SessionState::InDoubt(_)));
+}
+
+#[test]
+fn a_handle_that_slept_reads_what_is_newest() {
+    let dir = scratch();
+    let mut sleeper = open(dir.path(), 1);
+    let mut other = open(dir.path(), 2);
+    let most = TRANSACTIONS_MAX as u64;
+    let mut version = 0;
+    // It is within the generation, in the next one, in one that was retired with its own, far behind.
+    for more in [most - 1, 1, most, 3 * most] {
+        for _ in 0..more {
+            other.set_now("k", EntryVersion(version), vec![]).unwrap();
+            version += 1;
+        }
+        assert_eq!(
+            sleeper.read_now("k").unwrap().version,
+            EntryVersion(version)
+        );
+        let conflict = sleeper.set_now("k", EntryVersion(0), vec![]).unwrap_err();
+        let found = EntryVersion(version);
+        assert!(matches!(conflict, CoordinatorError::Conflict { found: at, .. } if at == found));
+    }
+}
+
+/// A handle that takes down which operations on files it makes.
+fn listed(dir: &Path, name: u128) -> (Embedded, impl FnMut() -> Vec<&'static str>) {
+    let operations = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let noted = std::sync::Arc::clone(&operations);
+    let settings = EmbeddedSettings {
+        hook: Some(Box::new(move |operation| {
+            noted.lock().unwrap().push(operation)
+        })),
+        ..EmbeddedSettings::default()
+    };
+    let embedded = Embedded::open_with(dir, name, settings).unwrap();
+    (embedded, move || {
+        std::mem::take(&mut *operations.lock().unwrap())
+    })
+}
+
+#[test]
+fn what_is_answered_is_durable() {
+    let dir = scratch();
+    let mut writer = open(dir.path(), 1);
+    let (mut reader, mut operations) = listed(dir.path(), 2);
+    let synced = |operations: Vec<&str>| {
+        let syncs = operations
+            .iter()
+            .filter(|operation| **operation == "sync a directory");
+        syncs.count()
+    };
+    writer.set_now("k", EntryVersion(0), vec![]).unwrap();
+    operations();
+    reader.read_now("k").unwrap();
+    assert_eq!(
+        synced(operations()),
+        2,
+        "the generation's name, and the transaction's"
+    );
+    reader.read_now("k").unwrap();
+    assert_eq!(synced(operations()), 0, "nothing is new");
+    writer.set_now("k", EntryVersion(1), vec![]).unwrap();
+    reader.set_now("k", EntryVersion(0), vec![]).unwrap_err();
+    assert_eq!(
+        synced(operations()),
+        1,
+        "the name of the transaction that it has read"
+    );
+    reader.set_now("k", EntryVersion(2), vec![]).unwrap();
+    let expected = [
+        "open",
+        "create",
+        "write",
+        "sync",
+        "link",
+        "remove",
+        "sync a directory",
+    ];
+    assert_eq!(operations(), expected);
 }
