@@ -6,6 +6,7 @@
 #   make simulate SEED=7         one whole cluster from one seed, with a log in words
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
 #   make simulate-named          seeds of profiles: very many segments; steps when they are due; damaged windows
+#   make model                   the model of group reconfiguration, and the mistakes planted in it, with TLC
 #   make races                   tests of shared memory under ThreadSanitizer
 #   make memory                  an hour within a memory budget (MIX=s MIB=64 OPS=1000000)
 #   make overwrites              a quarter of an hour of overwrites, and what room they take (MIX=l RECORDS=330000 ...)
@@ -31,7 +32,7 @@ PEER ?= rocksdb
 FIRST ?= 1
 MANY ?= 4
 
-.PHONY: help run build dist bench test lint doc races memory overwrites simulate simulate-many simulate-named mutants mutants-recorded bench-peers test-peers test-peer-crates ci
+.PHONY: help run build dist bench test lint doc model races memory overwrites simulate simulate-many simulate-named mutants mutants-recorded bench-peers test-peers test-peer-crates ci
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -90,6 +91,10 @@ mutants-recorded:
 	@scripts/setup.sh rust
 	@$(CARGO) build --release --locked -p argosy-sim
 	@$(CARGO_TARGET_DIR)/release/argosy-sim --recorded crates/sim/mutants.txt
+
+model:
+	@scripts/setup.sh model
+	@scripts/model.sh
 
 races:
 	@scripts/setup.sh rust

