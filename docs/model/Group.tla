@@ -28,7 +28,9 @@ CONSTANTS
                             \* With 0 leases take no time: a lease is there
                             \* while the member would grant one
   Kills, CleanStops, Powers, Wipes, Stops,   \* how often each may happen
-  FalseAlarms,              \* whether a primary that runs may be suspected
+  Suspect,                  \* whom masters take for lost: "ended", who has
+                            \* stopped, ended, or started anew; "opening",
+                            \* also who opens; "anybody", at any moment
   Travel,                   \* whether granted leases take time to arrive
   Delay,                    \* whether answers leave long after the gate
   Mistake
@@ -253,7 +255,9 @@ ReadMap(k) ==
 
 Raise(k) ==
   /\ Seen(k).state = "serving"
-  /\ FalseAlarms \/ srv[Seen(k).primary].role = "none" \/ ~IsUp(Seen(k).primary)
+  /\ LET p == Seen(k).primary IN
+     \/ Suspect = "anybody" \/ ~IsUp(p) \/ srv[p].role = "none"
+     \/ Suspect = "opening" /\ srv[p].role = "opening"
   /\ Change(k, [Seen(k) EXCEPT !.state = "recovering"])
   /\ UNCHANGED <<srv, shown, synced, left>>
 
@@ -320,7 +324,7 @@ Asks(k) == LET p == Seen(k).primary IN
   /\ srv[p].view.epoch = Seen(k).epoch
 Remove(k, m) ==
   /\ Asks(k) /\ m \in Seen(k).members \ {Seen(k).primary}
-  /\ FalseAlarms \/ ~IsUp(m)
+  /\ Suspect = "anybody" \/ ~IsUp(m)
   /\ Cardinality(Seen(k).members) > MinCopies
   /\ Change(k, [Seen(k) EXCEPT !.members = @ \ {m}])
   /\ UNCHANGED <<srv, shown, synced, left>>
@@ -339,7 +343,8 @@ Add(k, m) ==
 -----------------------------------------------------------------------------
 (* 5. A server takes a view. A primary that goes on prepares its members    *)
 (* again under the new epoch. A new one opens if its copy is still what was *)
-(* reported, and it has not opened under this promotion before.             *)
+(* reported. One that has opened under this promotion before, and was       *)
+(* started anew, opens again if its copy is whole.                          *)
 
 ClaimHolds(r) ==
   \/ Mistake = "open-unchecked"
@@ -351,7 +356,7 @@ View == [epoch |-> map.epoch, since |-> map.since,
 Taken(s, r) ==
   LET mine == map.state = "serving" /\ map.primary = s
       goes == mine /\ r.view # None /\ r.view.since = map.since
-      opens == mine /\ r.cut < map.since /\ ClaimHolds(r)
+      opens == mine /\ IF r.cut < map.since THEN ClaimHolds(r) ELSE r.status = "whole"
   IN IF goes THEN [r EXCEPT !.ep = map.epoch, !.view = View, !.done = Zero]
      ELSE IF opens THEN [Demoted(r) EXCEPT
        !.ep = map.epoch, !.view = View, !.role = "opening", !.cut = map.since,
@@ -429,13 +434,14 @@ Start(s) ==
 
 -----------------------------------------------------------------------------
 
+FirstClaim == [status |-> "whole", cut |-> 0, lsn |-> 0, member |-> TRUE]
 FirstMap == [epoch |-> 1, state |-> "serving", primary |-> FirstPrimary,
-  members |-> FirstMembers, filling |-> FirstFilling, since |-> 1, claim |-> None]
+  members |-> FirstMembers, filling |-> FirstFilling, since |-> 1, claim |-> FirstClaim]
 FirstServer(s) == [
   up |-> "up", ep |-> 1,
   view |-> IF s = FirstPrimary
     THEN [epoch |-> 1, since |-> 1, members |-> FirstMembers,
-          filling |-> FirstFilling, claim |-> None] ELSE None,
+          filling |-> FirstFilling, claim |-> FirstClaim] ELSE None,
   role |-> IF s = FirstPrimary THEN "serving" ELSE "none",
   log |-> <<>>, mark |-> 0,
   cut |-> IF s \in FirstMembers THEN 1 ELSE 0,
@@ -486,5 +492,7 @@ LateAnswers == \A s \in Servers : srv[s].answer # None =>
 SameCut == \A a, b \in Servers :
   srv[a].cut = srv[b].cut => Comparable(srv[a].log, srv[b].log)
 
+(* Where all servers but the first primary begin alike.                     *)
 Symmetry == Permutations(Servers \ {FirstPrimary}) \cup Permutations(Masters)
+MasterSymmetry == Permutations(Masters)
 =============================================================================
