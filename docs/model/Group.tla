@@ -12,7 +12,7 @@
 (*  5. servers take the map for their view, and open regions;               *)
 (*  6. processes stop, go on, end and start; memory and devices are lost.   *)
 (*                                                                          *)
-(* Invariants: OnePrimary (I5), NeverBack (I4, I5, I7), LateAnswers (I5),    *)
+(* Invariants: OnePrimary (I5), NeverBack (I4, I5, I7), LateAnswers (I5),   *)
 (* SameCut (I6). `Mistake` plants one mistake; "none" plants none.          *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 
@@ -214,7 +214,7 @@ Prepare(p, m) ==
          !.grant = GrantOf(p),
          !.log = IF trust THEN @ ELSE Prefix(@, k),
          !.mark = Min({@, k}),
-         !.cut = srv[p].cut,
+         !.cut = IF trust THEN @ ELSE srv[p].cut,
          !.status = IF m \in srv[p].view.members THEN @ ELSE "partial"],
        ![p] = WithCommit(p, [@ EXCEPT !.done[m] = k])]
   /\ UNCHANGED <<map, mst, shown, synced, left>>
@@ -263,7 +263,7 @@ Raise(k) ==
 
 (* A member revokes, then reports. The old primary is a member, too.        *)
 Report(k, m) ==
-  /\ Seen(k).state = "recovering" /\ m \in Seen(k).members \cup Seen(k).filling
+  /\ Seen(k).state = "recovering" /\ m \in Seen(k).members \cup Seen(k).filling \cup Seen(k).last
   /\ IsUp(m) /\ srv[m].ep <= Seen(k).epoch
   /\ \A r \in mst[k].reports : r.from # m
   /\ mst' = [mst EXCEPT ![k].reports = @ \cup
@@ -276,43 +276,59 @@ Report(k, m) ==
 (* The choice. A whole copy of the last epoch opens, any. Without one, and  *)
 (* when all members of the last epoch have reported, the highest cut copy   *)
 (* opens. A copy that was being filled is a candidate only while it is what *)
-(* it was before.                                                           *)
+(* it was before. The last epoch is that before the last promotion, if the  *)
+(* server that was promoted reports that it has never opened.               *)
 Higher(a, b) ==
   IF Mistake = "lsn-over-epoch" THEN a.lsn >= b.lsn
   ELSE a.cut > b.cut \/ (a.cut = b.cut /\ a.lsn >= b.lsn)
+NeverOpened(cut, status, since) == cut < since /\ status # "partial"
+Voters(k) ==
+  IF /\ Mistake # "drop-early"
+     /\ \E r \in mst[k].reports :
+          r.from = Seen(k).primary /\ NeverOpened(r.cut, r.status, Seen(k).since)
+  THEN Seen(k).last ELSE Seen(k).members
 IsWhole(k, r) ==
-  /\ r.from \in Seen(k).members
+  /\ r.from \in Voters(k)
   /\ r.status = "whole" \/ (Mistake = "promote-partial" /\ r.status = "partial")
 Chosen(k) ==
   LET reports == mst[k].reports
       wholes == {r \in reports : IsWhole(k, r)}
-      all == Seen(k).members \subseteq {r.from : r \in reports}
+      all == Voters(k) \subseteq {r.from : r \in reports}
       rest == {r \in reports : r.status # "partial"}
   IN IF wholes # {} THEN wholes
      ELSE IF all \/ Mistake = "open-without-all"
      THEN {r \in rest : \A o \in rest : Higher(r, o)}
      ELSE {}
+
+(* What of `shown` remains when log is chosen, by what is really there:     *)
+(* something may be given up only when no voter has a whole copy, and what  *)
+(* was synced only when no voter has its device.                            *)
+Remains(k, log) ==
+  LET old == srv[Seen(k).primary]
+      voters == IF NeverOpened(old.cut, old.status, Seen(k).since)
+                THEN Seen(k).last ELSE Seen(k).members
+      kept == Common(shown, log)
+  IN IF \E m \in voters : srv[m].status = "whole" THEN Len(shown)
+     ELSE IF \E m \in voters : srv[m].status = "cut" THEN Max({kept, synced})
+     ELSE kept
 Promote(k) ==
   /\ Seen(k).state = "recovering"
   /\ \E r \in Chosen(k) :
      LET heard == {o.from : o \in mst[k].reports}
          fit == {o.from : o \in {o \in mst[k].reports : o.status # "partial"}}
-         members == (Seen(k).members \cap fit) \cup {r.from}
-         \* What may be given up, by what is really there.
-         kept == Common(shown, srv[r.from].log)
-         lost == \A m \in Seen(k).members : srv[m].status # "whole"
-         wiped == \A m \in Seen(k).members : srv[m].status = "partial"
-         remain == IF ~lost THEN Len(shown) ELSE IF wiped THEN kept ELSE Max({kept, synced})
+         members == (Voters(k) \cap fit) \cup {r.from}
+         remain == Remains(k, srv[r.from].log)
      IN
      /\ Cardinality(members) >= MinCopies
      /\ Change(k, [Seen(k) EXCEPT
           !.state = "serving",
           !.primary = r.from,
           !.members = members,
-          !.filling = (Seen(k).filling \cup (Seen(k).members \cap heard)) \ members,
+          !.filling = (Seen(k).filling \cup (Voters(k) \cap heard)) \ members,
           !.since = Seen(k).epoch + 1,
+          !.last = Voters(k),
           !.claim = [status |-> r.status, cut |-> r.cut, lsn |-> r.lsn,
-                     member |-> r.from \in Seen(k).members]])
+                     member |-> r.from \in Voters(k)]])
      /\ shown' = Prefix(shown, remain)
      /\ synced' = Min({synced, remain})
   /\ UNCHANGED <<srv, left>>
@@ -436,7 +452,8 @@ Start(s) ==
 
 FirstClaim == [status |-> "whole", cut |-> 0, lsn |-> 0, member |-> TRUE]
 FirstMap == [epoch |-> 1, state |-> "serving", primary |-> FirstPrimary,
-  members |-> FirstMembers, filling |-> FirstFilling, since |-> 1, claim |-> FirstClaim]
+  members |-> FirstMembers, filling |-> FirstFilling, since |-> 1,
+  last |-> FirstMembers, claim |-> FirstClaim]
 FirstServer(s) == [
   up |-> "up", ep |-> 1,
   view |-> IF s = FirstPrimary
