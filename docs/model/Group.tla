@@ -12,8 +12,8 @@
 (*  5. servers take the map for their view, and open regions;               *)
 (*  6. processes stop, go on, end and start; memory and devices are lost.   *)
 (*                                                                          *)
-(* Invariants: OnePrimary (I5), NeverBack (I4, I5, I7), LateAnswers (I5),   *)
-(* SameCut (I6). `Mistake` plants one mistake; "none" plants none.          *)
+(* Invariants: OnePrimary (I5), NeverBack (I4, I5, I7), WholeHolds (I7),    *)
+(* LateAnswers (I5), SameCut (I6). `Mistake` plants one; "none" plants none. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 
 CONSTANTS
@@ -111,12 +111,13 @@ Land(p, m) ==
              !.lease[m] = IF renew THEN Lease ELSE @])]
   /\ UNCHANGED <<map, mst, shown, synced, left>>
 
-(* A flush: all that the copy has is on its device.                         *)
+(* A flush: all that the copy has is on its device. It matters only while   *)
+(* memory may still be lost.                                                *)
 SyncedNow(servers, seen) ==
   Max({k \in 0..Len(seen) : \A m \in map.members :
          servers[m].mark >= k /\ Common(servers[m].log, seen) >= k})
 Flush(m) ==
-  /\ Powers > 0 /\ IsUp(m) /\ srv[m].mark < Len(srv[m].log)
+  /\ left["power"] + left["wipe"] > 0 /\ IsUp(m) /\ srv[m].mark < Len(srv[m].log)
   /\ srv' = [srv EXCEPT ![m].mark = Len(srv[m].log)]
   /\ synced' = Max({synced, SyncedNow(srv', shown)})
   /\ UNCHANGED <<map, mst, shown, left>>
@@ -498,6 +499,10 @@ OnePrimary == Cardinality({s \in Servers : GateOpen(s)}) <= 1
 
 (* I4, I5, I7: whoever could answer has all that clients have seen.         *)
 NeverBack == \A s \in Servers : GateOpen(s) => IsPrefix(shown, Answer(s))
+
+(* I7: so has each whole member, and may be chosen.                         *)
+WholeHolds == \A m \in map.members :
+  srv[m].status = "whole" => IsPrefix(shown, srv[m].log)
 
 (* I5: what passed the gate and leaves late fits what was seen meanwhile.   *)
 LateAnswers == \A s \in Servers : srv[s].answer # None =>
