@@ -324,13 +324,9 @@ fn merges_make_room_of_what_has_expired() {
 /// Has the region's time told often, with nothing else written, until that has filled several segments of the log.
 fn tell_only_time(machine: &mut Machine, engine: &Lsm, wall: &Wall) {
     let filled = recovery_bytes(engine) + 4 * tiny().layout.segment_bytes as u64;
-    for moment in 2000..4000 {
-        wall.set(moment);
-        assert!(engine.advance_ttl_clock());
-        let mut idle = 0;
-        while idle < 10 {
-            idle = if machine.step(engine) { 0 } else { idle + 1 };
-        }
+    let mut moment = 2000;
+    while moment < 4000 {
+        tell_time(machine, engine, wall, &mut moment);
         if recovery_bytes(engine) >= filled {
             return;
         }
@@ -372,6 +368,57 @@ fn records_of_time_leave_the_log() {
     machine.end(engine, Crash::Kill);
     let engine = open(&mut machine, &wall);
     assert_eq!(engine.committed_time(), time);
+}
+
+/// A segment that was begun before the last flush, and that records of time have ended since, goes although they are
+/// less than a segment.
+#[test]
+fn a_segment_that_records_of_time_have_ended_leaves_the_log() {
+    let settings = tiny().with(|of| of.memtables.log_bytes = 1 << 20);
+    let wall = Arc::new(Wall::default());
+    wall.set(1000);
+    let mut machine = Machine::new(settings, 4096, 4);
+    let engine = open(&mut machine, &wall);
+    put(&mut machine, &engine, b"key", b"value", Expiry::After(50));
+    settle(&mut machine, &engine);
+    let mut moment = 2000;
+    // A segment is begun.
+    tell_until_segment_ends(&mut machine, &engine, &wall, &mut moment);
+    settle(&mut machine, &engine);
+    let begun = moment;
+    tell_until_segment_ends(&mut machine, &engine, &wall, &mut moment);
+    let moments = moment - begun;
+    // Most of it is filled, and brought into the levels.
+    for _ in 0..moments * 3 / 4 {
+        tell_time(&mut machine, &engine, &wall, &mut moment);
+    }
+    put(&mut machine, &engine, b"key", b"value", Expiry::After(50));
+    settle(&mut machine, &engine);
+    assert_eq!(recovery_bytes(&engine), 0);
+    tell_until_segment_ends(&mut machine, &engine, &wall, &mut moment);
+    assert!(engine.freeze_now());
+    settle(&mut machine, &engine);
+    assert_eq!(recovery_bytes(&engine), 0);
+    assert!(!engine.freeze_now(), "nothing goes with it any more");
+}
+
+/// Has the region's time told until a segment of the recovery log has ended.
+fn tell_until_segment_ends(machine: &mut Machine, engine: &Lsm, wall: &Wall, moment: &mut u64) {
+    let before = recovery_bytes(engine);
+    while recovery_bytes(engine) == before {
+        tell_time(machine, engine, wall, moment);
+    }
+}
+
+/// Has the region's time told, as the next `moment`.
+fn tell_time(machine: &mut Machine, engine: &Lsm, wall: &Wall, moment: &mut u64) {
+    *moment += 1;
+    wall.set(*moment);
+    assert!(engine.advance_ttl_clock());
+    let mut idle = 0;
+    while idle < 10 {
+        idle = if machine.step(engine) { 0 } else { idle + 1 };
+    }
 }
 
 /// Whoever looks at a pair that expires, and finds that it has, has to look again: it may have been renewed

@@ -7,11 +7,20 @@ use crate::memtable::Memtable;
 use crate::settings::Settings;
 use crate::work::frozen::Frozen;
 
+/// How far the logs were when a memtable was begun.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LogsFrom {
+    /// Bytes of all logs.
+    pub(super) bytes: u64,
+    /// The tail segment of the recovery log, by its place in the chain; `None` where that is not known.
+    pub(super) tail: Option<u64>,
+}
+
 /// See the module documentation.
 pub(super) struct Memtables {
     active: Arc<Memtable>,
-    /// Bytes that the logs had when the active one was begun.
-    active_from: u64,
+    /// How far the logs were when the active one was begun.
+    active_from: LogsFrom,
     /// Oldest first.
     frozen: VecDeque<Frozen>,
 }
@@ -22,7 +31,7 @@ impl Memtables {
         let shared = frozen.back().map_or(&[][..], |last| last.table.shared());
         Self {
             active: new_table(settings, 0, shared),
-            active_from: 0,
+            active_from: LogsFrom::default(),
             frozen,
         }
     }
@@ -42,7 +51,7 @@ impl Memtables {
     /// Bytes of logs that the active one stands for, where the logs have `bytes`.
     #[inline]
     pub(super) const fn active_log_bytes(&self, bytes: u64) -> u64 {
-        bytes - self.active_from
+        bytes - self.active_from.bytes
     }
 
     /// The same; 0 while another one waits to be flushed.
@@ -53,24 +62,30 @@ impl Memtables {
         }
     }
 
+    /// Whether the recovery log, whose tail is `tail` now, has begun a segment since the active one was begun: then the
+    /// one before goes with the active one.
+    pub(super) fn spans_segments(&self, tail: Option<u64>) -> bool {
+        self.active_from.tail.is_some() && tail > self.active_from.tail
+    }
+
     /// Puts one that takes `needed` bytes in the place of the active one, which is empty.
     pub(super) fn replace_active(&mut self, needed: usize, settings: &Settings) {
         self.active = new_table(settings, needed, self.active.shared());
     }
 
-    /// Freezes the active one and begins one that takes `needed` bytes, where the logs have `bytes`. `frozen` says what
+    /// Freezes the active one and begins one that takes `needed` bytes, where the logs are at `from`. `frozen` says what
     /// the former stands for.
     pub(super) fn freeze(
         &mut self,
         needed: usize,
         settings: &Settings,
-        bytes: u64,
+        from: LogsFrom,
         frozen: impl FnOnce(Arc<Memtable>) -> Frozen,
     ) {
         let table = new_table(settings, needed, self.active.shared());
         let active = std::mem::replace(&mut self.active, table);
         self.frozen.push_back(frozen(active));
-        self.active_from = bytes;
+        self.active_from = from;
     }
 
     /// Takes the oldest one that waits out, which was flushed.

@@ -23,7 +23,7 @@ use argosy_log::writer::NoRoom;
 use argosy_log::{Appended, GroupOp};
 
 use super::installed::Installed;
-use super::memtables::Memtables;
+use super::memtables::{LogsFrom, Memtables};
 use super::spares::Spares;
 use super::time::ToldTime;
 use crate::edit::{LogPoint, LogSegment};
@@ -194,9 +194,17 @@ impl Writer {
             unsealed: unsealed.collect(),
             time: self.time.time,
         };
-        let bytes = self.logs.bytes();
-        self.tables.freeze(needed, settings, bytes, frozen);
+        let from = LogsFrom {
+            bytes: self.logs.bytes(),
+            tail: self.recovery_tail(),
+        };
+        self.tables.freeze(needed, settings, from, frozen);
         Ok(())
+    }
+
+    /// The tail segment of the recovery log, by its place in the chain.
+    fn recovery_tail(&self) -> Option<u64> {
+        self.logs.log(RECOVERY_LOG).end().map(|end| end.ordinal)
     }
 
     /// Bytes of both logs that the active memtable stands for.
@@ -204,10 +212,11 @@ impl Writer {
         self.tables.active_log_bytes(self.logs.bytes())
     }
 
-    /// Freezes the active memtable although it is not full. One that is empty counts where it stands for a segment of
-    /// the log: records of time and marks fill that, too.
+    /// Freezes the active memtable although it is not full. One that is empty counts where a segment of the log goes
+    /// with it: records of time and marks fill that, too.
     pub(super) fn freeze_now(&mut self, settings: &Settings) -> bool {
-        let frees = self.active_log_bytes() >= settings.layout.segment_bytes as u64;
+        let frees = self.active_log_bytes() >= settings.layout.segment_bytes as u64
+            || self.tables.spans_segments(self.recovery_tail());
         (frees || !self.tables.active().is_empty()) && self.freeze(0, settings).is_ok()
     }
 
