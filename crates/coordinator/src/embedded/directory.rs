@@ -261,11 +261,13 @@ impl Directory {
         if !listing.has_format {
             return Ok(());
         }
+        // So that its names are free.
+        self.remove_trash()?;
         for begun in listing.begun {
             let begun_at = self.root.join(&begun);
             match begun.starts_with("format-") {
                 true => {
-                    let removed = self.files.remove(&begun_at);
+                    let removed = self.files.remove_tree(&begun_at, TEMPORARY);
                     removed.map_err(|e| refused("remove", &begun_at, e))?;
                 }
                 false => self.discard(&begun_at, &format!("trash-{begun}"))?,

@@ -4,6 +4,7 @@
 //! What is not there is a value (`None`, [`Taken::Gone`]) and no error: another process may remove
 //! whatever this one looks at.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -164,14 +165,18 @@ impl Files {
     /// The names in the directory `path`; none where it is not there. Names that are no text are left
     /// out: none of ours is.
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let names = self.list_all(path)?.into_iter();
+        Ok(names.filter_map(|name| name.into_string().ok()).collect())
+    }
+
+    fn list_all(&self, path: &Path) -> io::Result<Vec<OsString>> {
         self.before("list");
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok()));
-        names.filter_map(Result::transpose).collect()
+        entries.map(|entry| Ok(entry?.file_name())).collect()
     }
 
     /// Removes the file `path`, if it is there.
@@ -180,19 +185,17 @@ impl Files {
         present(fs::remove_file(path))
     }
 
-    /// Removes the directory `path` with its files and their directories, if it is there. Names that
-    /// begin with `first` go before the others.
+    /// Removes what is at `path`, if anything is: a file, a link (not what it leads to), or a directory
+    /// with all that is in it. Names that begin with `first` go before the others.
     pub(super) fn remove_tree(&self, path: &Path, first: &str) -> io::Result<()> {
-        let mut names = self.list(path)?;
-        names.sort_by_key(|name| !name.starts_with(first));
+        match self.remove(path) {
+            Err(error) if error.kind() == ErrorKind::IsADirectory => {}
+            removed => return removed,
+        }
+        let mut names = self.list_all(path)?;
+        names.sort_by_key(|name| !name.as_encoded_bytes().starts_with(first.as_bytes()));
         for name in names {
-            let below = path.join(name);
-            match self.remove(&below) {
-                Err(error) if error.kind() == ErrorKind::IsADirectory => {
-                    self.remove_tree(&below, first)?;
-                }
-                removed => removed?,
-            }
+            self.remove_tree(&path.join(name), first)?;
         }
         self.before("remove a directory");
         present(fs::remove_dir(path))

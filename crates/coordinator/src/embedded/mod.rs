@@ -468,3 +468,7 @@ impl Coordinator for Embedded {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "strange_tests.rs"]
+mod strange_tests;

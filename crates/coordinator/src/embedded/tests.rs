@@ -7,7 +7,7 @@ use super::*;
 use crate::conformance::{self, CoordinatorHarness};
 
 /// A directory in memory, where there is such a file system.
-fn scratch() -> tempfile::TempDir {
+pub(super) fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     match memory.is_dir() {
         true => tempfile::tempdir_in(memory).unwrap(),
@@ -77,11 +77,11 @@ fn it_conforms_with_short_generations() {
     conforms(2);
 }
 
-fn open(dir: &Path, name: u128) -> Embedded {
+pub(super) fn open(dir: &Path, name: u128) -> Embedded {
     Embedded::open(dir, name).unwrap()
 }
 
-fn names(dir: &Path) -> Vec<String> {
+pub(super) fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.collect();
@@ -325,9 +325,9 @@ fn a_poll_with_nothing_new_opens_one_file() {
     assert_eq!(count.load(Ordering::Relaxed) - before, 10);
 }
 
-const TIMEOUT: Duration = Duration::from_millis(100);
+pub(super) const TIMEOUT: Duration = Duration::from_millis(100);
 
-fn at(millis: u64) -> Instant {
+pub(super) fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * 1_000_000)
 }
 
@@ -343,7 +343,7 @@ fn owner(dir: &Path) -> Embedded {
     owner
 }
 
-fn sessions(dir: &Path) -> usize {
+pub(super) fn sessions(dir: &Path) -> usize {
     let mut other = open(dir, 99);
     other.read_now("k").unwrap();
     other.replica.expect("it has read").state.sessions().len()
@@ -569,7 +569,10 @@ fn a_handle_that_slept_reads_what_is_newest() {
 }
 
 /// A handle that takes down which operations on files it makes.
-fn listed(dir: &Path, name: u128) -> (Embedded, impl FnMut() -> Vec<&'static str>) {
+pub(super) fn listed(
+    dir: &Path,
+    name: u128,
+) -> (Embedded, impl FnMut() -> Vec<&'static str> + use<>) {
     let operations = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let noted = std::sync::Arc::clone(&operations);
     let settings = EmbeddedSettings {
