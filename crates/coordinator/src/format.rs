@@ -60,6 +60,10 @@ pub(crate) const TRANSACTION_BYTES_MAX: usize =
 pub(crate) const SNAPSHOT_BYTES_MAX: usize =
     HEADER_BYTES + 32 + STATE_BYTES_MAX + KEYS_MAX * PAIR_BYTES + SESSIONS_MAX * 12;
 
+/// Highest number of a generation or a transaction. Nobody comes so far; a name or a file that says so is
+/// not ours.
+pub(crate) const NUMBER_MAX: u64 = u64::MAX / 2;
+
 /// Bytes of a heartbeat.
 pub(crate) const HEARTBEAT_BYTES: usize = HEADER_BYTES + 16;
 

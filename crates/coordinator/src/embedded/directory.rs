@@ -28,7 +28,7 @@ use super::EmbeddedSettings;
 use super::files::{Files, Taken};
 use super::mutants::Mutants;
 use crate::contract::{CoordinatorError, SessionId};
-use crate::format::SnapshotRecord;
+use crate::format::{NUMBER_MAX, SnapshotRecord};
 use crate::state::State;
 
 /// What `DIR/format` holds.
@@ -221,7 +221,7 @@ impl Directory {
         let mut listing = Listing::default();
         for name in names {
             let generation = name.strip_prefix("generation-");
-            if let Some(number) = generation.and_then(|number| number.parse().ok()) {
+            if let Some(number) = generation.and_then(number_of) {
                 listing.generations.push(number);
             } else if name == "format" {
                 listing.has_format = true;
@@ -331,9 +331,16 @@ impl Directory {
     /// The sessions that have a heartbeat.
     pub(super) fn heartbeats(&self) -> io::Result<Vec<SessionId>> {
         let names = self.files.list(&self.root.join("sessions"))?;
-        let ids = names.iter().filter_map(|name| name.parse().ok());
+        let ids = names.iter().filter_map(|name| number_of(name));
         Ok(ids.map(SessionId).collect())
     }
+}
+
+/// The number of which `text` is the name. Each has one name.
+fn number_of(text: &str) -> Option<u64> {
+    let number = text.parse().ok()?;
+    let is_its_name = (1..=NUMBER_MAX).contains(&number) && number.to_string() == text;
+    is_its_name.then_some(number)
 }
 
 pub(super) fn refused(what: &'static str, path: &Path, source: io::Error) -> CoordinatorError {

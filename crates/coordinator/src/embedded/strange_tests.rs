@@ -47,3 +47,21 @@ fn strange_names_keep_no_generation() {
     let expected = ["format", "generation-2", "generation-3", "sessions"];
     assert_eq!(names(dir.path()), expected);
 }
+
+#[test]
+fn a_name_that_is_no_number_of_ours_is_no_generation() {
+    let dir = scratch();
+    let mut coordinator = open(dir.path(), 1);
+    let strange = [
+        "generation-+7",
+        "generation-007",
+        "generation-0",
+        "generation-18446744073709551615",
+    ];
+    for name in strange {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    fill_generations(&mut coordinator);
+    let entry = open(dir.path(), 2).read_now("k").unwrap();
+    assert_eq!(entry.version, EntryVersion(3 * TRANSACTIONS_MAX as u64));
+}
