@@ -28,6 +28,8 @@ pub(super) struct OwnSession {
     session: SessionId,
     timeout: Duration,
     counter: u64,
+    /// Whether a heartbeat was ever written. Until then it makes its file; afterwards nobody makes it again.
+    has_file: bool,
     /// When the last heartbeat was written, at the latest.
     beaten: Instant,
     /// Since then, as was seen by the last step.
@@ -62,13 +64,14 @@ impl OwnSession {
             session,
             timeout,
             counter: 0,
+            has_file: false,
             beaten: now,
             silent: Duration::ZERO,
             seen: now,
             unseen: Duration::ZERO,
             life: Life::Certain,
         };
-        own.write(directory, true);
+        own.write(directory);
         own
     }
 
@@ -101,7 +104,7 @@ impl OwnSession {
     pub(super) fn beat(&mut self, now: Instant, directory: &Directory) {
         self.silent = now.since(self.beaten);
         let is_due = self.silent >= self.timeout / BEATS;
-        if self.life == Life::Over || !is_due || !self.write(directory, false) {
+        if self.life == Life::Over || !is_due || !self.write(directory) {
             return;
         }
         self.life = match self.silent < self.timeout {
@@ -112,15 +115,17 @@ impl OwnSession {
         self.beaten = now;
     }
 
-    fn write(&mut self, directory: &Directory, first: bool) -> bool {
+    fn write(&mut self, directory: &Directory) -> bool {
         self.counter += 1;
         let record = HeartbeatRecord {
             session: self.session,
             counter: self.counter,
         };
         let path = directory.heartbeat(self.session);
-        let written = directory.files.overwrite(&path, &record.encode(), first);
-        // The next one is tried at the next step; others see no sign of life meanwhile.
+        let create = !self.has_file;
+        let written = directory.files.overwrite(&path, &record.encode(), create);
+        // The next one is tried when it is due; others see no sign of life meanwhile.
+        self.has_file |= written.is_ok();
         written.is_ok()
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 
-use super::tests::{names, open, scratch};
+use super::tests::{TIMEOUT, at, names, open, scratch, sessions};
 use super::*;
 
 /// Sets `k` so often that generation 1 is retired, if anything is.
@@ -13,6 +13,14 @@ fn fill_generations(coordinator: &mut Embedded) {
     for n in 0..3 * TRANSACTIONS_MAX as u64 {
         coordinator.set_now("k", EntryVersion(n), vec![]).unwrap();
     }
+}
+
+fn hooked(dir: &Path, name: u128, hook: impl FnMut(&'static str) + Send + 'static) -> Embedded {
+    let settings = EmbeddedSettings {
+        hook: Some(Box::new(hook)),
+        ..EmbeddedSettings::default()
+    };
+    Embedded::open_with(dir, name, settings).unwrap()
 }
 
 #[test]
@@ -64,4 +72,27 @@ fn a_name_that_is_no_number_of_ours_is_no_generation() {
     fill_generations(&mut coordinator);
     let entry = open(dir.path(), 2).read_now("k").unwrap();
     assert_eq!(entry.version, EntryVersion(3 * TRANSACTIONS_MAX as u64));
+}
+
+#[test]
+fn a_session_whose_first_heartbeat_failed_is_heard_from_later() {
+    let dir = scratch();
+    let (heartbeats, away) = (dir.path().join("sessions"), dir.path().join("away"));
+    let mut is_first = true;
+    let renamed = (heartbeats.clone(), away.clone());
+    let mut owner = hooked(dir.path(), 1, move |operation| {
+        if operation == "open to overwrite" && std::mem::take(&mut is_first) {
+            std::fs::rename(&renamed.0, &renamed.1).unwrap();
+        }
+    });
+    owner.submit(Request::OpenSession { timeout: TIMEOUT });
+    owner.poll(at(0));
+    std::fs::rename(away, heartbeats).unwrap();
+    let mut watcher = open(dir.path(), 2);
+    for millis in 1..1000 {
+        owner.poll(at(millis));
+        watcher.poll(at(millis));
+    }
+    assert_eq!(sessions(dir.path()), 1);
+    assert!(matches!(owner.session(), SessionState::Alive(_)));
 }
