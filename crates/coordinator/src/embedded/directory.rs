@@ -201,6 +201,12 @@ impl Directory {
         self.root.join(format!("generation-{number}"))
     }
 
+    /// Where transaction `number` of a generation lies.
+    pub(super) fn transaction(&self, generation: u64, number: u64) -> PathBuf {
+        self.generation(generation)
+            .join(format!("transaction-{number}"))
+    }
+
     /// The highest generation that there is.
     ///
     /// # Errors

@@ -242,16 +242,20 @@ impl Embedded {
         }
     }
 
-    /// Commits what is to be done. `None`: not yet.
+    /// Commits what is to be done. `None`: not yet. That is never said twice from one place in the history,
+    /// so it is said again and again only while others commit.
     fn commit(
         &mut self,
         purpose: &Purpose<'_>,
     ) -> Result<Option<CoordinatorReply>, CoordinatorError> {
         let mut kept: Option<Decision> = None;
+        let (mut first, mut last) = (None, None);
         for _ in 0..ATTEMPTS_MAX {
             let Some(mut replica) = self.caught_up()? else {
                 return Ok(None);
             };
+            last = Some(replica.place());
+            first = first.or(last);
             let decision = match kept.take() {
                 Some(kept) if self.directory.mutants.evaluate_once() => Ok(kept),
                 _ => self.decide(purpose, &replica),
@@ -277,7 +281,11 @@ impl Embedded {
                 Moved::Gone => {}
             }
         }
-        Ok(None)
+        // No place is come back to, so where these two are equal all attempts ended there.
+        match last {
+            Some(place) if first == last => Err(place.damaged(&self.directory)),
+            _ => Ok(None),
+        }
     }
 
     /// Evaluates what is to be done against the state of `replica`.
@@ -326,7 +334,7 @@ impl Embedded {
         touched.iter().for_each(|key| self.hints.touch(key));
         match committed {
             Committed::Yes if !is_full => Ok(Written::Committed),
-            Committed::Unknown if !is_full => Err(CoordinatorError::ConnectionLost),
+            Committed::Unknown => Err(CoordinatorError::ConnectionLost),
             _ => Ok(Written::NotYet),
         }
     }

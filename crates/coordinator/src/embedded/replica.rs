@@ -44,6 +44,21 @@ enum Unsynced {
     Generation,
 }
 
+/// Where a replica is in the history. It never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    generation: u64,
+    number: u64,
+}
+
+impl Place {
+    /// There has to be a next transaction, since its number is taken or the generation is over.
+    pub(super) fn damaged(self, directory: &Directory) -> CoordinatorError {
+        let path = directory.transaction(self.generation, self.number + 1);
+        damaged(&path, "it must be there, and cannot be read")
+    }
+}
+
 /// What became of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
@@ -64,7 +79,7 @@ pub(super) enum Committed {
     TooLate,
     /// It has no number. See the module documentation for the replica.
     Gone,
-    /// It may have a number. The replica is of no use any more.
+    /// It may have a number; it is no seal. The replica is of no use any more.
     Unknown,
 }
 
@@ -111,6 +126,13 @@ impl Replica {
         self.generation
     }
 
+    pub(super) const fn place(&self) -> Place {
+        Place {
+            generation: self.generation,
+            number: self.number,
+        }
+    }
+
     /// The number of the next transaction.
     pub(super) const fn next_number(&self) -> u64 {
         self.number + 1
@@ -128,8 +150,7 @@ impl Replica {
         directory: &mut Directory,
         touched: &mut Vec<String>,
     ) -> Result<Moved, CoordinatorError> {
-        let name = format!("transaction-{}", self.next_number());
-        let path = directory.generation(self.generation).join(name);
+        let path = directory.transaction(self.generation, self.next_number());
         let file = directory.files.read(&path, TRANSACTION_BYTES_MAX);
         let Some(file) = file.map_err(|e| refused("read", &path, e))? else {
             return Ok(Moved::Not);
@@ -269,6 +290,7 @@ impl Replica {
         effects: Effects,
         touched: &mut Vec<String>,
     ) -> Result<Committed, CoordinatorError> {
+        let is_seal = effects == Effects::Seal;
         let record = TransactionRecord {
             number: self.next_number(),
             previous: self.previous,
@@ -279,7 +301,7 @@ impl Replica {
             Ok(Taken::Ours) => {}
             Ok(Taken::Theirs) => return Ok(Committed::TooLate),
             Ok(Taken::Gone) => return Ok(Committed::Gone),
-            Err(error) if was_refused(&error) => {
+            Err(error) if is_seal || was_refused(&error) => {
                 let path = directory.generation(self.generation);
                 return Err(refused("add a transaction to", &path, error));
             }
@@ -287,8 +309,11 @@ impl Replica {
         }
         // From here on the transaction may be in the history, whatever fails.
         self.step(&file);
-        if self.sync(directory).is_err() {
-            return Ok(Committed::Unknown);
+        match self.sync(directory) {
+            Ok(()) => {}
+            // A seal may be there or not: what was requested is not.
+            Err(error) if is_seal => return Err(error),
+            Err(_) => return Ok(Committed::Unknown),
         }
         match &record.effects {
             Effects::Changes(changes) => {
@@ -345,5 +370,6 @@ fn was_refused(error: &io::Error) -> bool {
             | io::ErrorKind::QuotaExceeded
             | io::ErrorKind::ReadOnlyFilesystem
             | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::Unsupported
     )
 }

@@ -23,6 +23,25 @@ fn hooked(dir: &Path, name: u128, hook: impl FnMut(&'static str) + Send + 'stati
     Embedded::open_with(dir, name, settings).unwrap()
 }
 
+/// The answer to `request`, within few polls.
+fn ask(coordinator: &mut Embedded, request: Request) -> CoordinatorAnswer {
+    coordinator.submit(request);
+    for millis in 1..20 {
+        if let Some(CoordinatorEvent::Ended { answer, .. }) = coordinator.poll(at(millis)) {
+            return answer;
+        }
+    }
+    panic!("it has no end");
+}
+
+fn set(key: &str, expected: u64) -> Request {
+    Request::CompareAndSet {
+        key: key.to_owned(),
+        expected: EntryVersion(expected),
+        value: vec![],
+    }
+}
+
 #[test]
 fn what_a_link_leads_to_is_not_removed() {
     let (dir, precious) = (scratch(), scratch());
@@ -95,4 +114,32 @@ fn a_session_whose_first_heartbeat_failed_is_heard_from_later() {
     }
     assert_eq!(sessions(dir.path()), 1);
     assert!(matches!(owner.session(), SessionState::Alive(_)));
+}
+
+#[test]
+fn a_number_that_is_taken_by_nothing_is_damage() {
+    let dir = scratch();
+    let mut coordinator = open(dir.path(), 1);
+    symlink("nowhere", dir.path().join("generation-1/transaction-1")).unwrap();
+    let error = ask(&mut coordinator, set("k", 0)).unwrap_err();
+    assert!(matches!(error, CoordinatorError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("transaction-1"), "{error}");
+    let error = coordinator.set_now("k", EntryVersion(0), vec![]);
+    assert!(matches!(error, Err(CoordinatorError::Damaged { .. })));
+}
+
+#[test]
+fn a_transaction_that_is_missing_before_the_seal_is_damage() {
+    let dir = scratch();
+    let mut reader = open(dir.path(), 1);
+    reader.read_now("k").unwrap();
+    let mut writer = open(dir.path(), 2);
+    for n in 0..=TRANSACTIONS_MAX as u64 {
+        writer.set_now("k", EntryVersion(n), vec![]).unwrap();
+    }
+    std::fs::remove_file(dir.path().join("generation-1/transaction-1")).unwrap();
+    let key = "k".to_owned();
+    let error = ask(&mut reader, Request::Read { key }).unwrap_err();
+    assert!(matches!(error, CoordinatorError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("transaction-1"), "{error}");
 }
