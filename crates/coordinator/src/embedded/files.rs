@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// What became of a name that only one can have.
@@ -143,6 +143,16 @@ impl Files {
     pub(super) fn link(&self, from: &Path, to: &Path) -> io::Result<Taken> {
         self.before("link");
         Taken::of(fs::hard_link(from, to))
+    }
+
+    /// Whether `one` and `other` are names of one file.
+    pub(super) fn is_same(&self, one: &Path, other: &Path) -> io::Result<bool> {
+        self.before("compare");
+        match (fs::symlink_metadata(one), fs::symlink_metadata(other)) {
+            (Ok(one), Ok(other)) => Ok(one.dev() == other.dev() && one.ino() == other.ino()),
+            (Err(error), _) | (_, Err(error)) if error.kind() == ErrorKind::NotFound => Ok(false),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        }
     }
 
     /// Gives `from` the name `to` instead of its own. An empty directory, or a file, that is there is

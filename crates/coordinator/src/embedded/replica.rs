@@ -7,6 +7,7 @@
 //! more, and the handle loads another.
 
 use std::io;
+use std::path::Path;
 
 use super::directory::{Directory, damaged, refused};
 use super::files::{self, Taken};
@@ -354,11 +355,20 @@ impl Replica {
         let to = generation.join(format!("transaction-{}", self.next_number()));
         let taken = match directory.mutants.rename_to_take() {
             true => directory.files.rename(&temporary, &to),
-            false => directory.files.link(&temporary, &to),
+            false => link(directory, &temporary, &to),
         };
         // A second name does no harm, and goes with the generation.
         let _ = directory.files.remove(&temporary);
         Ok(taken)
+    }
+}
+
+/// Links `temporary` to `to`. A file system may do so and then say, as it tries again, that the name is
+/// taken: ours it is all the same.
+fn link(directory: &Directory, temporary: &Path, to: &Path) -> io::Result<Taken> {
+    match directory.files.link(temporary, to)? {
+        Taken::Theirs if directory.files.is_same(temporary, to)? => Ok(Taken::Ours),
+        taken => Ok(taken),
     }
 }
 

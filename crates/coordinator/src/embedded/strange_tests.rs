@@ -143,3 +143,21 @@ fn a_transaction_that_is_missing_before_the_seal_is_damage() {
     assert!(matches!(error, CoordinatorError::Damaged { .. }), "{error}");
     assert!(error.to_string().contains("transaction-1"), "{error}");
 }
+
+/// A file system may make a link, and then say that the name is taken: by this very link.
+#[test]
+fn an_own_transaction_is_known() {
+    let dir = scratch();
+    let generation = dir.path().join("generation-1");
+    let mut coordinator = hooked(dir.path(), 1, move |operation| {
+        if operation == "link" {
+            let names = names(&generation);
+            let new = names.iter().find(|name| name.starts_with("new-")).unwrap();
+            std::fs::hard_link(generation.join(new), generation.join("transaction-1")).unwrap();
+        }
+    });
+    let set = coordinator.set_now("k", EntryVersion(0), b"v".to_vec());
+    assert_eq!(set.unwrap().version, EntryVersion(1));
+    let entry = open(dir.path(), 2).read_now("k").unwrap();
+    assert_eq!(entry.version, EntryVersion(1));
+}
