@@ -28,7 +28,8 @@
 //! have numbers without gaps; each states the checksum of the one before (`previous`; of the first
 //! one it is 0), and a snapshot states number and checksum of the last one that it includes. The
 //! checksum is seeded with the kind of file. In a snapshot sessions and keys rise strictly, so equal
-//! states are equal bytes.
+//! states are equal bytes. The name of a session is the number of the transaction that begins it. No number
+//! is above 2^63 - 1.
 //!
 //! Version 1 was one text file a key. It is refused, as later versions are.
 
@@ -187,6 +188,10 @@ impl SnapshotRecord {
             let previous = reader.u32()?;
             let state = state(&mut reader)?;
             reader.finish()?;
+            let is_known = |(session, _): (SessionId, u32)| session.0 <= number;
+            if generation.max(number) > NUMBER_MAX || !state.sessions().all(is_known) {
+                return Err(Unreadable);
+            }
             Ok(Self {
                 generation,
                 number,

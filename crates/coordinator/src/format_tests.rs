@@ -156,6 +156,8 @@ fn another_version_is_named() {
 fn impossible_snapshots_are_refused() {
     let body = |sessions: &[u64], pairs: &[(&str, u64, u64)]| {
         let mut body = vec![0; 20];
+        // The last transaction is 2.
+        body[8] = 2;
         put_count(&mut body, sessions.len());
         for session in sessions {
             put_session(&mut body, SessionId(*session), 1000);
@@ -173,6 +175,7 @@ fn impossible_snapshots_are_refused() {
     };
     let decodes = |file: Vec<u8>| SnapshotRecord::decode(&file).is_ok();
     assert!(decodes(body(&[1, 2], &[("a", 1, 0), ("b", 1, 2)])));
+    assert!(!decodes(body(&[3], &[])), "of a later transaction");
     assert!(!decodes(body(&[2, 1], &[])), "disorder");
     assert!(!decodes(body(&[1, 1], &[])), "twice");
     assert!(!decodes(body(&[], &[("b", 1, 0), ("a", 1, 0)])), "disorder");

@@ -18,6 +18,9 @@ use crate::contract::{
     SESSION_TIMEOUT_MAX, SESSION_TIMEOUT_MIN, SESSIONS_MAX, STATE_BYTES_MAX, SessionId, is_key,
 };
 
+/// Highest version of a value. Nobody comes so far, but a file may say so.
+const VERSION_MAX: u64 = u64::MAX - 1;
+
 /// One change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateChange {
@@ -213,7 +216,7 @@ impl State {
         if !is_key(key) {
             return Err("it has a key that is none");
         }
-        if !(1..u64::MAX).contains(&entry.version.0) {
+        if !(1..=VERSION_MAX).contains(&entry.version.0) {
             return Err("it has an impossible version");
         }
         if entry.owner.is_some_and(|owner| !self.has_session(owner)) {
@@ -345,6 +348,9 @@ impl<'a> Draft<'a> {
         value: &[u8],
     ) -> Result<EntryVersion, CoordinatorError> {
         let found = self.demand(key, expected)?;
+        if expected.0 >= VERSION_MAX {
+            return Err(too_many("changes of a value", usize::MAX));
+        }
         let version = EntryVersion(expected.0 + 1);
         let entry = Entry {
             version,

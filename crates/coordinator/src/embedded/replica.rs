@@ -169,6 +169,9 @@ impl Replica {
         self.step(&file);
         match found.effects {
             Effects::Changes(changes) => {
+                if !changes.iter().all(|change| is_of(change, found.number)) {
+                    return Err(damaged(&path, "it begins a session of another name"));
+                }
                 let applied = self.apply(&changes, touched);
                 applied.map_err(|what| damaged(&path, what))?;
                 Ok(Moved::On)
@@ -369,6 +372,14 @@ fn link(directory: &Directory, temporary: &Path, to: &Path) -> io::Result<Taken>
     match directory.files.link(temporary, to)? {
         Taken::Theirs if directory.files.is_same(temporary, to)? => Ok(Taken::Ours),
         taken => Ok(taken),
+    }
+}
+
+/// Whether transaction `number` may make `change`: it names the session that it begins.
+fn is_of(change: &StateChange, number: u64) -> bool {
+    match change {
+        StateChange::Begin { session, .. } => session.0 == number,
+        _ => true,
     }
 }
 

@@ -7,6 +7,8 @@ use std::os::unix::fs::symlink;
 
 use super::tests::{TIMEOUT, at, names, open, scratch, sessions};
 use super::*;
+use crate::format::{SnapshotRecord, TransactionRecord};
+use crate::state::State;
 
 /// Sets `k` so often that generation 1 is retired, if anything is.
 fn fill_generations(coordinator: &mut Embedded) {
@@ -160,4 +162,73 @@ fn an_own_transaction_is_known() {
     assert_eq!(set.unwrap().version, EntryVersion(1));
     let entry = open(dir.path(), 2).read_now("k").unwrap();
     assert_eq!(entry.version, EntryVersion(1));
+}
+
+/// The coordinator in `dir`, whose generation 1 begins with `state` behind transaction `number`.
+fn begun_with(dir: &Path, number: u64, changes: &[StateChange]) -> Embedded {
+    let mut state = State::default();
+    for change in changes {
+        state.apply(change, &mut Vec::new()).unwrap();
+    }
+    let snapshot = SnapshotRecord {
+        generation: 1,
+        number,
+        previous: 0,
+        state,
+    };
+    let coordinator = open(dir, 1);
+    std::fs::write(dir.join("generation-1/snapshot"), snapshot.encode()).unwrap();
+    coordinator
+}
+
+fn begin(session: u64) -> StateChange {
+    StateChange::Begin {
+        session: SessionId(session),
+        timeout_ms: 100,
+    }
+}
+
+#[test]
+fn a_snapshot_at_the_end_of_all_numbers_is_damage() {
+    let dir = scratch();
+    let mut coordinator = begun_with(dir.path(), u64::MAX, &[]);
+    let error = ask(&mut coordinator, set("k", 0)).unwrap_err();
+    assert!(matches!(error, CoordinatorError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn a_session_that_is_named_before_its_transaction_is_damage() {
+    let open_session = Request::OpenSession { timeout: TIMEOUT };
+    let dir = scratch();
+    let mut coordinator = begun_with(dir.path(), 4, &[begin(5)]);
+    let error = ask(&mut coordinator, open_session.clone()).unwrap_err();
+    assert!(matches!(error, CoordinatorError::Damaged { .. }), "{error}");
+
+    let dir = scratch();
+    let mut coordinator = begun_with(dir.path(), 4, &[]);
+    let early = TransactionRecord {
+        number: 5,
+        previous: 0,
+        effects: Effects::Changes(vec![begin(6)]),
+    };
+    let path = dir.path().join("generation-1/transaction-5");
+    std::fs::write(path, early.encode()).unwrap();
+    let error = ask(&mut coordinator, open_session).unwrap_err();
+    assert!(matches!(error, CoordinatorError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn a_version_at_the_end_of_all_versions_does_not_change() {
+    let dir = scratch();
+    let last = StateChange::Put {
+        key: "k".to_owned(),
+        entry: Entry {
+            version: EntryVersion(u64::MAX - 1),
+            ..Entry::default()
+        },
+    };
+    let mut coordinator = begun_with(dir.path(), 4, &[last]);
+    let error = ask(&mut coordinator, set("k", u64::MAX - 1)).unwrap_err();
+    assert!(matches!(error, CoordinatorError::TooMany { .. }), "{error}");
+    ask(&mut coordinator, set("other", 0)).unwrap();
 }
