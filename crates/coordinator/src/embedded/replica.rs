@@ -202,8 +202,7 @@ impl Replica {
     /// Goes on to the next generation, which is made unless it is there. This one is sealed.
     fn begin_next(&mut self, directory: &mut Directory) -> Result<Moved, CoordinatorError> {
         let next = directory.generation(self.generation + 1);
-        let exists = directory.files.exists(&next.join("snapshot"));
-        if !exists.map_err(|e| refused("look for", &next, e))? {
+        if !has_snapshot(&next, directory)? {
             let snapshot = SnapshotRecord {
                 generation: self.generation + 1,
                 number: self.number,
@@ -232,7 +231,9 @@ impl Replica {
             match renamed.map_err(|e| refused("rename", &built, e))? {
                 Taken::Ours => {}
                 Taken::Gone => return Ok(Moved::Gone),
-                // Removed with its generation.
+                // It has been removed since, or has no snapshot: who loads finds out.
+                Taken::Theirs if !has_snapshot(&next, directory)? => return Ok(Moved::Gone),
+                // `next-X` is removed with its generation.
                 Taken::Theirs => {}
             }
         }
@@ -381,6 +382,12 @@ fn is_of(change: &StateChange, number: u64) -> bool {
         StateChange::Begin { session, .. } => session.0 == number,
         _ => true,
     }
+}
+
+/// Whether there is a snapshot in `generation`.
+fn has_snapshot(generation: &Path, directory: &Directory) -> Result<bool, CoordinatorError> {
+    let exists = directory.files.exists(&generation.join("snapshot"));
+    exists.map_err(|e| refused("look into", generation, e))
 }
 
 /// Whether `error` says that nothing was done.

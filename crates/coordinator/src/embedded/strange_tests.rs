@@ -232,3 +232,20 @@ fn a_version_at_the_end_of_all_versions_does_not_change() {
     assert!(matches!(error, CoordinatorError::TooMany { .. }), "{error}");
     ask(&mut coordinator, set("other", 0)).unwrap();
 }
+
+/// What is committed behind it could never be read again.
+#[test]
+fn nothing_is_committed_in_a_generation_without_a_snapshot() {
+    let dir = scratch();
+    let mut coordinator = open(dir.path(), 1);
+    for n in 0..TRANSACTIONS_MAX as u64 {
+        coordinator.set_now("k", EntryVersion(n), vec![]).unwrap();
+    }
+    std::fs::create_dir_all(dir.path().join("generation-2/strange")).unwrap();
+    let answer = ask(&mut coordinator, set("k", TRANSACTIONS_MAX as u64));
+    assert!(
+        matches!(answer, Err(CoordinatorError::Damaged { .. })),
+        "{answer:?}"
+    );
+    assert_eq!(names(&dir.path().join("generation-2")), ["strange"]);
+}
