@@ -85,8 +85,7 @@ impl Directory {
     /// Makes sure that there is a generation, and `format`.
     fn begin(&mut self) -> Result<(), CoordinatorError> {
         let root = self.root.clone();
-        let made = self.files.make_all(&root);
-        made.map_err(|e| refused("make", &root, e))?;
+        self.make_root()?;
         let sessions = root.join("sessions");
         for _ in 0..LOOKS_MAX {
             let listing = self.listing()?;
@@ -112,6 +111,38 @@ impl Directory {
             }
         }
         Err(damaged(&root, "it is begun, but has no generation"))
+    }
+
+    /// Makes the directory and what is missing above it. Each name is durable before the next one is made in
+    /// it; whoever made the first one that is there may have died before he synced it, as long as there is
+    /// no `format`.
+    fn make_root(&self) -> Result<(), CoordinatorError> {
+        let format = self.root.join("format");
+        let exists = |path: &Path| {
+            let exists = self.files.exists(path);
+            exists.map_err(|e| refused("look for", path, e))
+        };
+        if exists(&format)? {
+            return Ok(());
+        }
+        let mut missing = vec![&*self.root];
+        for above in self.root.ancestors().skip(1) {
+            let is_named = !above.as_os_str().is_empty();
+            if !is_named || exists(missing[missing.len() - 1])? {
+                break;
+            }
+            missing.push(above);
+        }
+        for path in missing.into_iter().rev() {
+            let made = self.files.make(path);
+            made.map_err(|e| refused("make", path, e))?;
+            match path.parent() {
+                Some(above) if above.as_os_str().is_empty() => self.sync(Path::new("."))?,
+                Some(above) => self.sync(above)?,
+                None => true,
+            };
+        }
+        Ok(())
     }
 
     /// Makes generation 1, unless others are faster.
@@ -180,6 +211,8 @@ impl Directory {
         let temporary = self.root.join(temporary);
         let written = self.files.write_new(&temporary, FORMAT);
         written.map_err(|e| refused("write", &temporary, e))?;
+        // What has `format` and no generation counts as damaged, so the name of generation 1 comes first.
+        self.sync_root()?;
         // Gone: somebody has removed it, since `format` is there.
         let renamed = self.files.rename(&temporary, &path);
         renamed.map_err(|e| refused("rename", &temporary, e))?;

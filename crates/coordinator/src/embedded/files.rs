@@ -78,14 +78,7 @@ impl Files {
         Held(File::open(path).ok(), path.to_path_buf())
     }
 
-    /// Makes `path` and what is missing above it, for one user alone.
-    pub(super) fn make_all(&self, path: &Path) -> io::Result<()> {
-        self.before("make directories");
-        let mut make = fs::DirBuilder::new();
-        make.recursive(true).mode(0o700).create(path)
-    }
-
-    /// Makes the directory `path`.
+    /// Makes the directory `path`, for one user alone.
     pub(super) fn make(&self, path: &Path) -> io::Result<Taken> {
         self.before("make a directory");
         Taken::of(fs::DirBuilder::new().mode(0o700).create(path))

@@ -7,7 +7,8 @@
 //!
 //! # A change, step by step
 //!
-//! 1. *Fold*: apply transactions to the state in memory until there is no next number N.
+//! 1. *Fold*: apply transactions to the state in memory until there is no next number N. Sync the
+//!    directory, where the last one is another handle's.
 //! 2. *Evaluate* the request against that state. Where it fails or changes nothing, and generation G is
 //!    still the newest, that is the answer.
 //! 3. Where the generation is full, what follows concerns a seal instead, and then begins anew.
@@ -54,7 +55,8 @@
 //!   request and the answer: number N was not there, and *then* G was the newest generation.
 //!   So N was not there because it had not been taken, and not because G was gone.
 //! - **R7: what is answered is durable.** A handle syncs the names that its state depends on, whoever
-//!   made them, before it answers; files are synced before they get their names; a generation
+//!   made them, before it answers; files are synced before they get their names, and a transaction
+//!   before the next one takes its number; a generation
 //!   is durable before the one two back is retired. So who cannot sync a directory because it is gone
 //!   need not.
 //! - **Progress.** No step waits for another process. A link fails only because another one has
@@ -256,6 +258,9 @@ impl Embedded {
             };
             last = Some(replica.place());
             first = first.or(last);
+            // What is answered is durable; and else a loss of power could leave the next transaction, and
+            // forget the last one.
+            replica.sync(&self.directory)?;
             let decision = match kept.take() {
                 Some(kept) if self.directory.mutants.evaluate_once() => Ok(kept),
                 _ => self.decide(purpose, &replica),
@@ -273,7 +278,6 @@ impl Embedded {
             }
             match replica.check_newest(&self.directory)? {
                 Moved::Not => {
-                    replica.sync(&self.directory)?;
                     self.replica = Some(replica);
                     return decision.map(|decision| Some(decision.reply));
                 }

@@ -266,8 +266,11 @@ impl Replica {
             directory.sync_root()?;
         }
         if self.unsynced != Unsynced::Nothing {
-            // Where the directory is gone, two generations that are durable have followed it.
-            directory.sync(&directory.generation(self.generation))?;
+            let path = directory.generation(self.generation);
+            // Where it was retired, two generations that are durable have followed it.
+            if !directory.sync(&path)? && directory.newest()? < self.generation + 2 {
+                return Err(damaged(&path, "it is gone, and was not retired"));
+            }
         }
         self.unsynced = Unsynced::Nothing;
         Ok(())

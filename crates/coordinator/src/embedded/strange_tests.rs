@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 
-use super::tests::{TIMEOUT, at, names, open, scratch, sessions};
+use super::tests::{TIMEOUT, at, listed, names, open, scratch, sessions};
 use super::*;
 use crate::format::{SnapshotRecord, TransactionRecord};
 use crate::state::State;
@@ -248,4 +248,55 @@ fn nothing_is_committed_in_a_generation_without_a_snapshot() {
         "{answer:?}"
     );
     assert_eq!(names(&dir.path().join("generation-2")), ["strange"]);
+}
+
+/// Of two transactions the first one may be the one that a loss of power forgets, but for this.
+#[test]
+fn a_transaction_is_durable_before_the_next_one_takes_its_number() {
+    let dir = scratch();
+    let (mut second, mut operations) = listed(dir.path(), 2);
+    second.read_now("k").unwrap();
+    open(dir.path(), 1)
+        .set_now("k", EntryVersion(0), vec![])
+        .unwrap();
+    operations();
+    second.set_now("k", EntryVersion(1), vec![]).unwrap();
+    let operations = operations();
+    let place = |of: &str| operations.iter().position(|operation| *operation == of);
+    assert!(place("sync a directory") < place("link"), "{operations:?}");
+}
+
+#[test]
+fn generation_1_is_durable_before_the_directory_counts_as_begun() {
+    let dir = scratch();
+    drop(open(dir.path(), 1));
+    std::fs::remove_file(dir.path().join("format")).unwrap();
+    let (_, mut operations) = listed(dir.path(), 2);
+    let operations = operations();
+    let renamed = operations
+        .iter()
+        .position(|operation| *operation == "rename");
+    let before = &operations[..renamed.expect("to `format`")];
+    let made = before.iter().position(|operation| *operation == "create");
+    assert!(
+        before[made.unwrap()..].contains(&"sync a directory"),
+        "{operations:?}"
+    );
+}
+
+/// The names above the coordinator's are made by it, so it makes them durable.
+#[test]
+fn the_directory_itself_is_durable() {
+    let dir = scratch();
+    let syncs = |operations: Vec<&str>| {
+        operations
+            .iter()
+            .filter(|of| **of == "sync a directory")
+            .count()
+    };
+    let (_, mut there) = listed(dir.path(), 1);
+    let (_, mut below) = listed(&dir.path().join("one/two"), 1);
+    assert_eq!(syncs(below()) - syncs(there()), 2);
+    let (_, mut begun) = listed(dir.path(), 1);
+    assert_eq!(syncs(begun()), 0);
 }
