@@ -30,7 +30,7 @@ pub(super) struct OwnSession {
     counter: u64,
     /// Whether a heartbeat was ever written. Until then it makes its file; afterwards nobody makes it again.
     has_file: bool,
-    /// When the last heartbeat was written, at the latest.
+    /// The step that wrote the last heartbeat.
     beaten: Instant,
     /// Since then, as was seen by the last step.
     silent: Duration,
@@ -195,5 +195,9 @@ impl Watcher {
 
 fn read(session: SessionId, directory: &Directory) -> io::Result<Option<Vec<u8>>> {
     let path = directory.heartbeat(session);
-    directory.files.read(&path, HEARTBEAT_BYTES)
+    match directory.files.read(&path, HEARTBEAT_BYTES) {
+        // Else the session would never end.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+        read => read,
+    }
 }

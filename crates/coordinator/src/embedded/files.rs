@@ -99,9 +99,11 @@ impl Files {
         Ok(Taken::Ours)
     }
 
-    /// Writes `bytes` over what the file `path` begins with; makes it where `create`. Not durable.
+    /// Writes `bytes` over what the file `path` begins with; makes it where `create`. Not durable. A link is
+    /// no file.
     pub(super) fn overwrite(&self, path: &Path, bytes: &[u8], create: bool) -> io::Result<()> {
         self.before("open to overwrite");
+        present(fs::symlink_metadata(path).and_then(demand_file))?;
         let mut options = OpenOptions::new();
         let mut file = options
             .write(true)
@@ -112,10 +114,12 @@ impl Files {
         file.write_all(bytes)
     }
 
-    /// The file `path`, or its first `most` bytes and one more.
+    /// The file `path`, or its first `most` bytes and one more. An error of kind `InvalidData`: it is no file.
     pub(super) fn read(&self, path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
         self.before("open");
-        let file = match File::open(path) {
+        // First, since to open a pipe waits for somebody who writes into it.
+        let found = fs::metadata(path).and_then(demand_file);
+        let file = match found.and_then(|()| File::open(path)) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -215,6 +219,14 @@ impl Held {
         let found = self.0.as_ref();
         let path = found.map(|found| PathBuf::from(format!("/proc/self/fd/{}", found.as_raw_fd())));
         path.unwrap_or_else(|| self.1.clone())
+    }
+}
+
+/// An error of kind `InvalidData` unless `found` is that of a file.
+fn demand_file(found: fs::Metadata) -> io::Result<()> {
+    match found.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(ErrorKind::InvalidData, "it is no file")),
     }
 }
 

@@ -300,3 +300,50 @@ fn the_directory_itself_is_durable() {
     let (_, mut begun) = listed(dir.path(), 1);
     assert_eq!(syncs(begun()), 0);
 }
+
+#[test]
+fn what_is_no_file_is_no_heartbeat() {
+    let dir = scratch();
+    let mut owner = open(dir.path(), 1);
+    owner.submit(Request::OpenSession { timeout: TIMEOUT });
+    owner.poll(at(0));
+    let heartbeat = dir.path().join("sessions/1");
+    std::fs::remove_file(&heartbeat).unwrap();
+    std::fs::create_dir(&heartbeat).unwrap();
+    let mut watcher = open(dir.path(), 2);
+    for millis in 10..200 {
+        watcher.poll(at(millis));
+    }
+    assert_eq!(sessions(dir.path()), 0);
+}
+
+#[test]
+fn no_heartbeat_is_written_to_where_a_link_leads() {
+    let dir = scratch();
+    let mut owner = open(dir.path(), 1);
+    let precious = dir.path().join("precious");
+    std::fs::write(&precious, "precious").unwrap();
+    symlink(&precious, dir.path().join("sessions/1")).unwrap();
+    owner.submit(Request::OpenSession { timeout: TIMEOUT });
+    for millis in 0..200 {
+        owner.poll(at(millis));
+    }
+    assert_eq!(std::fs::read(&precious).unwrap(), b"precious");
+    assert!(matches!(owner.session(), SessionState::InDoubt(_)));
+}
+
+/// To open a pipe waits for somebody who writes into it.
+#[test]
+fn a_pipe_is_refused_and_holds_nobody_up() {
+    let dir = scratch();
+    let mut coordinator = open(dir.path(), 1);
+    let pipe = dir.path().join("generation-1/transaction-1");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let (answered, answer) = std::sync::mpsc::channel();
+    let ask = move || answered.send(ask(&mut coordinator, set("k", 0))).unwrap();
+    std::thread::Builder::new().spawn(ask).unwrap();
+    let answer = answer.recv_timeout(Duration::from_secs(10));
+    let error = answer.expect("it ends").unwrap_err();
+    assert!(matches!(error, CoordinatorError::Refused { .. }), "{error}");
+}
