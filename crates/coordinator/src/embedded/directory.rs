@@ -20,7 +20,7 @@
 //! transactions. And [`Directory::begin_first`] asks for `format` *after* it has made the directory that it
 //! renames.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -136,13 +136,29 @@ impl Directory {
         for path in missing.into_iter().rev() {
             let made = self.files.make(path);
             made.map_err(|e| refused("make", path, e))?;
-            match path.parent() {
-                Some(above) if above.as_os_str().is_empty() => self.sync(Path::new("."))?,
-                Some(above) => self.sync(above)?,
-                None => true,
-            };
+            if let Some(above) = path.parent() {
+                self.sync_above(above)?;
+            }
         }
-        Ok(())
+        match exists(&self.root)? {
+            true => Ok(()),
+            // A link that leads nowhere, or somebody has removed it.
+            false => Err(refused("make", &self.root, ErrorKind::NotFound.into())),
+        }
+    }
+
+    /// Makes the names in `above` durable. Where we may not read it, or it knows no syncs, whoever owns it
+    /// answers for it.
+    fn sync_above(&self, above: &Path) -> Result<(), CoordinatorError> {
+        let path = match above.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => above,
+        };
+        match self.files.sync_directory(path) {
+            Ok(_) => Ok(()),
+            Err(error) if is_no_matter(&error) => Ok(()),
+            Err(error) => Err(refused("sync", path, error)),
+        }
     }
 
     /// Makes generation 1, unless others are faster.
@@ -156,6 +172,9 @@ impl Directory {
             state: State::default(),
         };
         let built = self.build(&first, &snapshot.encode());
+        if built.is_err() {
+            let _ = self.files.remove_tree(&first, TEMPORARY);
+        }
         if built.map_err(|e| refused("write", &first, e))? == Taken::Ours {
             // Asked after `first` was made: see the module documentation.
             let format = self.root.join("format");
@@ -210,6 +229,9 @@ impl Directory {
         let temporary = self.unique("format");
         let temporary = self.root.join(temporary);
         let written = self.files.write_new(&temporary, FORMAT);
+        if written.is_err() {
+            let _ = self.files.remove(&temporary);
+        }
         written.map_err(|e| refused("write", &temporary, e))?;
         // What has `format` and no generation counts as damaged, so the name of generation 1 comes first.
         self.sync_root()?;
@@ -250,7 +272,7 @@ impl Directory {
                 return Ok(*newest);
             }
         }
-        let none = io::Error::from(io::ErrorKind::NotFound);
+        let none = io::Error::from(ErrorKind::NotFound);
         Err(refused("find a generation in", &self.root, none))
     }
 
@@ -287,7 +309,7 @@ impl Directory {
         match self.sync(&self.root)? {
             true => Ok(()),
             false => {
-                let gone = io::Error::from(io::ErrorKind::NotFound);
+                let gone = io::Error::from(ErrorKind::NotFound);
                 Err(refused("sync", &self.root, gone))
             }
         }
@@ -356,7 +378,7 @@ impl Directory {
         match renamed.map_err(|e| refused("rename", path, e))? {
             Taken::Ours | Taken::Gone => Ok(()),
             Taken::Theirs => {
-                let theirs = io::Error::from(io::ErrorKind::AlreadyExists);
+                let theirs = io::Error::from(ErrorKind::AlreadyExists);
                 Err(refused("rename", path, theirs))
             }
         }
@@ -373,6 +395,14 @@ impl Directory {
         let ids = names.iter().filter_map(|name| number_of(name));
         Ok(ids.map(SessionId).collect())
     }
+}
+
+/// Whether `error` says that a directory cannot be synced by us, whatever is tried.
+fn is_no_matter(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::Unsupported
+    )
 }
 
 /// The number of which `text` is the name. Each has one name.

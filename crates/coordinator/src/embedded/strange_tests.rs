@@ -302,6 +302,41 @@ fn the_directory_itself_is_durable() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_made_is_refused() {
+    let dir = scratch();
+    symlink("nowhere", dir.path().join("link")).unwrap();
+    let error = Embedded::open(&dir.path().join("link"), 1).unwrap_err();
+    assert!(matches!(error, CoordinatorError::Refused { .. }), "{error}");
+}
+
+/// Else one that is started again and again fills the disk that is full.
+#[test]
+fn who_cannot_begin_the_directory_leaves_nothing() {
+    let dir = scratch();
+    let (root, away) = (dir.path().join("root"), dir.path().join("away"));
+    let below = root.clone();
+    let hook = move |operation| {
+        // The first names are made above it.
+        if !below.is_dir() {
+            return;
+        }
+        let begun = names(&below);
+        let first = begun.iter().find(|name| name.starts_with("first-"));
+        if let Some(first) = first.filter(|_| operation == "sync a directory") {
+            std::fs::rename(below.join(first), &away).unwrap();
+            symlink(first, below.join(first)).unwrap();
+        }
+    };
+    let settings = EmbeddedSettings {
+        hook: Some(Box::new(hook)),
+        ..EmbeddedSettings::default()
+    };
+    let error = Embedded::open_with(&root, 1, settings).unwrap_err();
+    assert!(matches!(error, CoordinatorError::Refused { .. }), "{error}");
+    assert!(names(&root).is_empty(), "{:?}", names(&root));
+}
+
+#[test]
 fn what_is_no_file_is_no_heartbeat() {
     let dir = scratch();
     let mut owner = open(dir.path(), 1);
