@@ -8,7 +8,7 @@
 //!
 //! Reading order: [`primary`] (opening a region, catching
 //! members up, the commit LSN, flushes and edits), [`backup`] (what a member does with what it is
-//! sent). [`testdata`](https://docs.rs/datadriven) scripts under `src/testdata` show each
+//! sent), [`lease`] (whether a primary may answer at this moment). [`testdata`](https://docs.rs/datadriven) scripts under `src/testdata` show each
 //! conversation in words.
 //!
 //! Nothing here performs I/O, reads a clock or draws a random number. Whoever drives a machine
@@ -22,6 +22,7 @@
 extern crate alloc;
 
 pub mod backup;
+pub mod lease;
 pub mod mode;
 pub mod primary;
 
