@@ -35,6 +35,11 @@ impl Random {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % bound
     }
+
+    /// An index into `len` things.
+    fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).expect("below a usize")
+    }
 }
 
 /// A clock, exact to a millionth of a nanosecond, that shows whole nanoseconds.
@@ -100,7 +105,7 @@ enum Driver {
 }
 
 /// How often something happened, so that the schedules are known to be worth something.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Seen {
     held: u64,
     free: u64,
@@ -146,7 +151,7 @@ impl Pair {
     fn new(seed: u64, mutants: Mutants, driver: Driver) -> Self {
         let mut random = Random(seed);
         let drifts = [200, 50_000, u64::from(DRIFT_PPM_MAX)];
-        let drift = drifts[random.below(3) as usize];
+        let drift = drifts[random.index(3)];
         let term = Duration::from_nanos(MILLION + random.below(MILLION));
         let terms = Terms::new(term, u32::try_from(drift).expect("small")).expect("in bounds");
         let incarnation = Incarnation(1);
@@ -229,7 +234,7 @@ impl Pair {
     fn jump(&mut self) -> u64 {
         let term = u64::try_from(self.terms.term().as_nanos()).expect("small");
         let longest = [term / 1000, term / 20, term / 4, term / 4, 2 * term];
-        let longest = longest[self.random.below(5) as usize];
+        let longest = longest[self.random.index(5)];
         self.random.below(longest)
     }
 
@@ -247,7 +252,7 @@ impl Pair {
                 self.obey();
             }
             960..980 => {
-                let server = &mut self.servers[self.random.below(2) as usize];
+                let server = &mut self.servers[self.random.index(2)];
                 server.process = Process::Stopped;
             }
             980..986 => self.granter_starts(),
@@ -339,13 +344,13 @@ impl Pair {
 
     /// Any message arrives, is lost, or arrives and will do so again.
     fn deliver(&mut self) {
-        let under_way = self.channel.len() as u64;
+        let under_way = self.channel.len();
         if under_way == 0 {
             return;
         }
         // Rather a new one, so that conversations come about.
-        let (one, other) = (self.random.below(under_way), self.random.below(under_way));
-        let index = one.max(other) as usize;
+        let one = self.random.index(under_way);
+        let index = one.max(self.random.index(under_way));
         let message = self.channel[index];
         let side = match message {
             Message::Answer(_) | Message::Rise { .. } => 0,

@@ -215,11 +215,9 @@ impl Granter {
     #[must_use]
     pub fn is_over(&self, wait: &Wait, now: Instant) -> bool {
         let passed = |until: Instant| until < now;
-        let taken = self.state == State::Answering(wait.session)
-            && wait.session.is_some()
-            && wait.rise <= self.confirmed;
         let kept = |it: &Promise| passed(it.until) || self.is_returned(it.to, it.number);
-        wait.former.is_none_or(passed) && (taken || wait.promise.as_ref().is_none_or(kept))
+        wait.former.is_none_or(passed)
+            && (self.is_taken(wait) || wait.promise.as_ref().is_none_or(kept))
     }
 
     /// It has promised not to take part in another primary's epoch up to this moment. `None`: nothing is promised.
@@ -241,6 +239,20 @@ impl Granter {
             return LastStop::Clean;
         }
         LastStop::Other
+    }
+
+    /// Whether the holder says that it has taken the view. Another session than the wait's began after it, so there
+    /// the first rise is enough. It says that for its own start only.
+    fn is_taken(&self, wait: &Wait) -> bool {
+        let State::Answering(Some(session)) = self.state else {
+            return false;
+        };
+        let rise = match wait.session == Some(session) {
+            true => wait.rise,
+            false => FIRST_RISE,
+        };
+        let own = |it: Promise| it.to == session.incarnation;
+        rise <= self.confirmed && wait.promise.is_none_or(own)
     }
 
     fn is_returned(&self, to: Incarnation, number: u64) -> bool {

@@ -201,3 +201,30 @@ fn lease_scripts() {
         });
     });
 }
+
+/// A server whose setting differs is granted nothing, and what it grants counts for nothing.
+#[test]
+fn another_term_is_nothing() {
+    let terms = |ms| Terms::new(Duration::from_millis(ms), 0).expect("within the bounds");
+    let session = Session {
+        incarnation: Incarnation(1),
+        number: 1,
+    };
+    let (zero, none) = (Instant::default(), Mutants::default());
+    let mut holder = Holder::new(terms(200), Incarnation(1), none);
+    holder.link_up(1);
+    holder.took(session, 1);
+    let request = holder.ask(zero).expect("one is due");
+    let mut granter = Granter::restarted(terms(100), LastStop::Clean, zero, none);
+    granter.link_up(session);
+    assert_eq!(granter.answer(&request, zero), None);
+    assert_eq!(granter.promised_until(), None);
+    let answer = Answer {
+        session,
+        number: request.number,
+        term: Duration::from_millis(100),
+        rise: 1,
+    };
+    holder.answered(&answer, zero);
+    assert_eq!(holder.until(), None);
+}
