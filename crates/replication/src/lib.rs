@@ -8,7 +8,8 @@
 //!
 //! Reading order: [`primary`] (opening a region, catching
 //! members up, the commit LSN, flushes and edits), [`backup`] (what a member does with what it is
-//! sent), [`lease`] (whether a primary may answer at this moment). [`testdata`](https://docs.rs/datadriven) scripts under `src/testdata` show each
+//! sent), [`lease`] (whether a primary may answer at this moment).
+//! [`testdata`](https://docs.rs/datadriven) scripts under `src/testdata` show each
 //! conversation in words.
 //!
 //! Nothing here performs I/O, reads a clock or draws a random number. Whoever drives a machine

@@ -210,7 +210,7 @@ impl Granter {
         }
     }
 
-    /// Whether no lease can be left under which the holder answers for a region that `wait` is for: all that was promised
+    /// Whether no lease can be left under which the holder answers for the region of `wait`: all that was promised
     /// before has run out or was given up, or the holder has taken the view.
     #[must_use]
     pub fn is_over(&self, wait: &Wait, now: Instant) -> bool {
@@ -232,7 +232,8 @@ impl Granter {
         self.promised_until().is_none_or(|until| until < now)
     }
 
-    /// Answers no more. [`LastStop::Clean`] may be recorded once every granter of the server says so; ask again until then.
+    /// Answers no more. [`LastStop::Clean`] may be recorded once every granter of the server says so; ask again until
+    /// then.
     pub fn stop(&mut self, now: Instant) -> LastStop {
         self.state = State::Stopping;
         if self.is_free(now) {

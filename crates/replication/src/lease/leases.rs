@@ -3,9 +3,9 @@
 //! 1. A member of the region's epoch is named by its server. The own server needs no lease from itself.
 //! 2. A set of members is held before the earliest of their leases ends ([`Leases::until`]). With no other member
 //!    it is held for ever.
-//! 3. A caller may keep that moment, and compare it with the clock for each answer. A renewal makes it later, so what
-//!    was kept stays true. A lease that ends early makes it wrong: then [`Leases::ended`] has gone on, and whoever keeps
-//!    a moment must drop it *before* the hand-back is sent.
+//! 3. A caller may keep that moment, and compare it with the clock for each answer. A renewal makes it later, so
+//!    what was kept stays true. A lease that ends early makes it wrong: then [`Leases::ended`] has gone on, and
+//!    whoever keeps a moment must drop it *before* the hand-back is sent.
 //!
 //! Invariant: the moment of a set is at most that of each of its members.
 

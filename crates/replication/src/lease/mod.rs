@@ -27,8 +27,8 @@
 //!
 //! **Epochs that have risen.** A granter may obey a higher epoch of one region and go on to grant leases for all
 //! others. Its answers name the last *rise* that it has obeyed. The holder counts no answer before it has
-//! taken the views up to that rise ([`Holder::took`]). So whoever opens the region waits only for what had been promised before
-//! the rise ([`Granter::obeyed`], [`Granter::is_over`]), while the pair goes on to renew its lease.
+//! taken the views up to that rise ([`Holder::took`]). So whoever opens the region waits only for what had been
+//! promised before the rise ([`Granter::obeyed`], [`Granter::is_over`]), while the pair goes on to renew its lease.
 //!
 //! **What belongs to whom.** A lease belongs to one *session* of the link, with the incarnation of its holder, and
 //! to one term. What names another is nothing. A link that breaks ends the lease, not the promise.
