@@ -17,7 +17,10 @@ use argosy_base::{Incarnation, Instant};
 
 use super::granter::FIRST_RISE;
 use super::terms::DRIFT_PPM_MAX;
-use super::{Answer, Granter, HandBack, Holder, LastStop, Mutants, Request, Session, Terms, Wait};
+use super::{
+    Granter, HandBack, Holder, LastStop, LeaseAnswer, LeaseRequest, LeaseTerms, LinkSession,
+    Mutants, Wait,
+};
 
 const SCHEDULES: u64 = 4_000;
 const STEPS: u32 = 250;
@@ -71,18 +74,18 @@ impl DriftingClock {
 /// What is under way.
 #[derive(Clone, Copy)]
 enum Message {
-    Hello(Session),
-    Request(Request),
-    Answer(Answer),
+    Hello(LinkSession),
+    Request(LeaseRequest),
+    Answer(LeaseAnswer),
     HandBack(HandBack),
     /// The granter has obeyed `epoch` of the region.
     Rise {
-        session: Session,
+        session: LinkSession,
         rise: u64,
         epoch: u64,
     },
     Took {
-        session: Session,
+        session: LinkSession,
         rise: u64,
     },
 }
@@ -122,16 +125,16 @@ struct Server {
 
 struct Pair {
     random: Random,
-    terms: Terms,
+    terms: LeaseTerms,
     mutants: Mutants,
     driver: Driver,
     holder: Holder,
     granter: Granter,
     /// The servers of the holder and the granter.
     servers: [Server; 2],
-    session: Session,
+    session: LinkSession,
     /// The session of the last link that the granter's server took up, over all its starts.
-    linked: Option<Session>,
+    linked: Option<LinkSession>,
     channel: Vec<Message>,
     region: Region,
 }
@@ -153,7 +156,7 @@ impl Pair {
         let drifts = [200, 50_000, u64::from(DRIFT_PPM_MAX)];
         let drift = drifts[random.index(3)];
         let term = Duration::from_nanos(MILLION + random.below(MILLION));
-        let terms = Terms::new(term, u32::try_from(drift).expect("small")).expect("in bounds");
+        let terms = LeaseTerms::new(term, u32::try_from(drift).expect("small")).expect("in bounds");
         let incarnation = Incarnation(1);
         let mut server = || Server {
             clock: DriftingClock {
@@ -172,7 +175,7 @@ impl Pair {
             holder: Holder::new(terms, incarnation, mutants),
             granter: Granter::restarted(terms, LastStop::Clean, start, mutants),
             servers,
-            session: Session {
+            session: LinkSession {
                 incarnation,
                 number: 0,
             },
@@ -258,7 +261,7 @@ impl Pair {
             980..986 => self.granter_starts(),
             986..990 => {
                 let incarnation = Incarnation(self.session.incarnation.0 + 1);
-                self.session = Session {
+                self.session = LinkSession {
                     incarnation,
                     number: 0,
                 };

@@ -27,7 +27,7 @@ use core::time::Duration;
 
 use argosy_base::{Incarnation, Instant};
 
-use super::{Answer, HandBack, Mutants, Request, Session, Terms};
+use super::{HandBack, LeaseAnswer, LeaseRequest, LeaseTerms, LinkSession, Mutants};
 
 /// The rise that stands for everything that was obeyed before a session began.
 pub const FIRST_RISE: u64 = 1;
@@ -54,7 +54,7 @@ struct Promise {
 /// What whoever opens a region has to wait for: see [`Granter::obeyed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    session: Option<Session>,
+    session: Option<LinkSession>,
     rise: u64,
     former: Option<Instant>,
     promise: Option<Promise>,
@@ -78,7 +78,7 @@ impl Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// They are, in this session; `None` while the link is down.
-    Answering(Option<Session>),
+    Answering(Option<LinkSession>),
     /// Never again.
     Stopping,
 }
@@ -86,7 +86,7 @@ enum State {
 /// The granter's side. See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Granter {
-    terms: Terms,
+    terms: LeaseTerms,
     state: State,
     /// Promises of an earlier start, and to earlier starts of the holder, are over after this moment.
     former: Option<Instant>,
@@ -105,7 +105,7 @@ impl Granter {
     ///
     /// Requires: `terms` are those of the earlier start, or longer.
     #[must_use]
-    pub fn restarted(terms: Terms, last: LastStop, start: Instant, mutants: Mutants) -> Self {
+    pub fn restarted(terms: LeaseTerms, last: LastStop, start: Instant, mutants: Mutants) -> Self {
         let mut granter = Self {
             terms,
             state: State::Answering(None),
@@ -123,7 +123,7 @@ impl Granter {
     }
 
     /// The link is up. The driver tells the holder which epochs it has obeyed so far, as [`FIRST_RISE`].
-    pub fn link_up(&mut self, session: Session) {
+    pub fn link_up(&mut self, session: LinkSession) {
         if self.state == State::Stopping {
             return;
         }
@@ -149,7 +149,7 @@ impl Granter {
     ///
     /// Requires: `now` was read after the request had been received. A time that was read before would promise less
     /// than the holder counts.
-    pub fn answer(&mut self, request: &Request, now: Instant) -> Option<Answer> {
+    pub fn answer(&mut self, request: &LeaseRequest, now: Instant) -> Option<LeaseAnswer> {
         let to = request.session.incarnation;
         let answered = self.promise.map_or(0, |promise| promise.number);
         if self.state != State::Answering(Some(request.session))
@@ -164,7 +164,7 @@ impl Granter {
             number: request.number,
             until: now + self.promise_span(),
         });
-        Some(Answer {
+        Some(LeaseAnswer {
             session: request.session,
             number: request.number,
             term: request.term,
@@ -204,7 +204,7 @@ impl Granter {
     }
 
     /// The holder says that it has taken the views up to `rise` of `session`: it answers under no older one.
-    pub fn confirmed(&mut self, session: Session, rise: u64) {
+    pub fn confirmed(&mut self, session: LinkSession, rise: u64) {
         if self.state == State::Answering(Some(session)) {
             self.confirmed = self.confirmed.max(rise.min(self.rise));
         }

@@ -17,7 +17,7 @@ use core::time::Duration;
 
 use argosy_base::{Incarnation, Instant};
 
-use super::{Answer, HandBack, Mutants, Request, Session, Terms};
+use super::{HandBack, LeaseAnswer, LeaseRequest, LeaseTerms, LinkSession, Mutants};
 
 /// Requests under way at one time. They are a third of a lease apart, so that the answer to an older one
 /// would bring nothing: its lease has run out.
@@ -39,10 +39,10 @@ struct Asked {
 /// The holder's side. See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    terms: Terms,
+    terms: LeaseTerms,
     incarnation: Incarnation,
     /// `None` while the link is down.
-    session: Option<Session>,
+    session: Option<LinkSession>,
     /// The number of the last request.
     last: u64,
     /// When the last request was due to be written. `None` where the next is due at once.
@@ -58,7 +58,7 @@ pub struct Holder {
 impl Holder {
     /// A holder without a link, on a server that was started as `incarnation`.
     #[must_use]
-    pub fn new(terms: Terms, incarnation: Incarnation, mutants: Mutants) -> Self {
+    pub fn new(terms: LeaseTerms, incarnation: Incarnation, mutants: Mutants) -> Self {
         Self {
             terms,
             incarnation,
@@ -75,7 +75,7 @@ impl Holder {
     /// The link is up, under a number that the pair has not used before in this incarnation.
     pub fn link_up(&mut self, number: u64) {
         self.link_down();
-        self.session = Some(Session {
+        self.session = Some(LinkSession {
             incarnation: self.incarnation,
             number,
         });
@@ -91,7 +91,7 @@ impl Holder {
     /// The next request, if one is due.
     ///
     /// Requires: `now` was read before the request is written.
-    pub fn ask(&mut self, now: Instant) -> Option<Request> {
+    pub fn ask(&mut self, now: Instant) -> Option<LeaseRequest> {
         let session = self.session?;
         if self.ask_at().is_some_and(|at| now < at) {
             return None;
@@ -106,7 +106,7 @@ impl Holder {
             from: now,
             rise: None,
         });
-        Some(Request {
+        Some(LeaseRequest {
             session,
             number: self.last,
             term: self.terms.term(),
@@ -122,7 +122,7 @@ impl Holder {
 
     /// An answer has arrived. One that names another session, incarnation or term, or a request that is not
     /// under way, is nothing. `now` plays no part.
-    pub fn answered(&mut self, answer: &Answer, now: Instant) {
+    pub fn answered(&mut self, answer: &LeaseAnswer, now: Instant) {
         if self.session != Some(answer.session) || self.terms.term() != answer.term {
             return;
         }
@@ -141,7 +141,7 @@ impl Holder {
     /// This server has taken the views of all rises up to `rise` that the peer has told it of in `session`.
     ///
     /// Requires: no region's gate answers under an older view any more.
-    pub fn took(&mut self, session: Session, rise: u64) {
+    pub fn took(&mut self, session: LinkSession, rise: u64) {
         if self.session == Some(session) {
             self.taken = self.taken.max(rise);
             self.count();

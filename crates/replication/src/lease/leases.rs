@@ -13,7 +13,7 @@ use alloc::collections::BTreeMap;
 
 use argosy_base::{Instant, ServerId};
 
-use super::{Answer, HandBack, Holder, Request, Session};
+use super::{HandBack, Holder, LeaseAnswer, LeaseRequest, LinkSession};
 
 /// Later than every moment that a clock shows.
 pub const FOR_EVER: Instant = Instant::from_nanos(u64::MAX);
@@ -58,19 +58,19 @@ impl Leases {
     }
 
     /// The next request to `peer`, if one is due. See [`Holder::ask`].
-    pub fn ask(&mut self, peer: ServerId, now: Instant) -> Option<Request> {
+    pub fn ask(&mut self, peer: ServerId, now: Instant) -> Option<LeaseRequest> {
         self.holders.get_mut(&peer)?.ask(now)
     }
 
     /// An answer of `peer`. See [`Holder::answered`].
-    pub fn answered(&mut self, peer: ServerId, answer: &Answer, now: Instant) {
+    pub fn answered(&mut self, peer: ServerId, answer: &LeaseAnswer, now: Instant) {
         if let Some(holder) = self.holders.get_mut(&peer) {
             holder.answered(answer, now);
         }
     }
 
     /// The views of what `peer` told are taken. See [`Holder::took`].
-    pub fn took(&mut self, peer: ServerId, session: Session, rise: u64) {
+    pub fn took(&mut self, peer: ServerId, session: LinkSession, rise: u64) {
         if let Some(holder) = self.holders.get_mut(&peer) {
             holder.took(session, rise);
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use argosy_base::{Incarnation, Instant, ServerId};
 
 use super::super::granter::FIRST_RISE;
-use super::super::{Mutants, Session, Terms};
+use super::super::{LeaseTerms, LinkSession, Mutants};
 use super::*;
 
 const OWN: ServerId = ServerId(1);
@@ -18,7 +18,7 @@ fn ms(ms: u64) -> Instant {
 /// Asks `peer` at `at`, which answers.
 fn grant(leases: &mut Leases, peer: ServerId, at: Instant) {
     let request = leases.ask(peer, at).expect("one is due");
-    let answer = Answer {
+    let answer = LeaseAnswer {
         session: request.session,
         number: request.number,
         term: request.term,
@@ -29,13 +29,13 @@ fn grant(leases: &mut Leases, peer: ServerId, at: Instant) {
 
 /// Server 1 with links to 2 and 3, and leases of 90 ms from what is asked.
 fn linked() -> Leases {
-    let terms = Terms::new(Duration::from_millis(100), 100_000).expect("within the bounds");
+    let terms = LeaseTerms::new(Duration::from_millis(100), 100_000).expect("within the bounds");
     let mut leases = Leases::new(OWN);
     for peer in PEERS {
         let holder = Holder::new(terms, Incarnation(1), Mutants::default());
         leases.add(peer, holder);
         leases.link_up(peer, 1);
-        let session = Session {
+        let session = LinkSession {
             incarnation: Incarnation(1),
             number: 1,
         };

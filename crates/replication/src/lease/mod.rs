@@ -12,13 +12,13 @@
 //!    which a process that is stopped still completes.
 //! 4. A server that is to serve a region in place of the holder waits until its own promise has run out.
 //!
-//! **The claim.** Let two clocks each run within [`Terms::drift_ppm`] of true time. Then at no moment of true time
+//! **The claim.** Let two clocks each run within [`LeaseTerms::drift_ppm`] of true time. Then at no moment of true time
 //! does the holder hold while the granter is free.
 //!
 //! *Proof.* Let `t` be the term and `d` the drift. The holder holds while its clock has gone on by less than
 //! `t(1 - d)` since 1: for less than `t` of true time. The granter is free once its clock has gone on by *more* than
 //! `t(1 + d)` since 2: after more than `t` of true time. And 1 is before 2, because a request cannot be received
-//! before it is written. [`Terms`] rounds the first down and the second up. The holder holds strictly before, and the
+//! before it is written. [`LeaseTerms`] rounds the first down and the second up. The holder holds strictly before, and the
 //! granter is free strictly after, so a clock may cut what it shows down to nanoseconds.
 //!
 //! What ends a promise early ends the lease before: the holder gives up, and then says so ([`Holder::give_up`]).
@@ -49,7 +49,7 @@ use argosy_base::Incarnation;
 pub use granter::{Granter, LastStop, Wait};
 pub use holder::Holder;
 pub use leases::Leases;
-pub use terms::{Terms, TermsError};
+pub use terms::{LeaseTerms, TermsError};
 
 #[cfg(test)]
 mod claim_tests;
@@ -58,7 +58,7 @@ mod scripts_tests;
 
 /// One session of the link, as the holder names it. No two sessions of a pair have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Session {
+pub struct LinkSession {
     /// The start of the holder's server.
     pub incarnation: Incarnation,
     /// The number that the holder gives the link. It takes a new one whenever the link breaks.
@@ -67,9 +67,9 @@ pub struct Session {
 
 /// The holder asks for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct LeaseRequest {
     /// Where it was written.
-    pub session: Session,
+    pub session: LinkSession,
     /// The request's number: each is higher than all before of this incarnation.
     pub number: u64,
     /// The term that the holder reckons with.
@@ -78,9 +78,9 @@ pub struct Request {
 
 /// The granter promises the lease that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct LeaseAnswer {
     /// That of the request.
-    pub session: Session,
+    pub session: LinkSession,
     /// That of the request.
     pub number: u64,
     /// That of the request.

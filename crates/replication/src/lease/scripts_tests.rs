@@ -14,7 +14,10 @@ use std::str::FromStr;
 use argosy_base::{Incarnation, Instant};
 use datadriven::TestCase;
 
-use super::{Answer, Granter, HandBack, Holder, LastStop, Mutants, Request, Session, Terms, Wait};
+use super::{
+    Granter, HandBack, Holder, LastStop, LeaseAnswer, LeaseRequest, LeaseTerms, LinkSession,
+    Mutants, Wait,
+};
 
 /// The value of argument `name` of a script line.
 fn arg<T: FromStr>(case: &mut TestCase, name: &str) -> T {
@@ -35,14 +38,14 @@ fn show(moment: Option<Instant>) -> String {
 
 /// A holder, a granter, and all that they sent.
 struct Pair {
-    terms: Terms,
+    terms: LeaseTerms,
     mutants: Mutants,
     holder: Holder,
     granter: Granter,
     incarnation: Incarnation,
-    session: Session,
-    requests: Vec<Request>,
-    answers: Vec<Answer>,
+    session: LinkSession,
+    requests: Vec<LeaseRequest>,
+    answers: Vec<LeaseAnswer>,
     backs: Vec<HandBack>,
     waits: Vec<Wait>,
 }
@@ -50,7 +53,7 @@ struct Pair {
 impl Pair {
     fn new(case: &mut TestCase) -> Self {
         let term = Duration::from_millis(arg(case, "term"));
-        let terms = Terms::new(term, arg(case, "drift")).expect("within the bounds");
+        let terms = LeaseTerms::new(term, arg(case, "drift")).expect("within the bounds");
         let mut mutants = Mutants::default();
         let mistake: Option<String> = case.try_take_arg("mistake").expect("a mistake");
         if let Some(mistake) = mistake {
@@ -63,7 +66,7 @@ impl Pair {
             holder: Holder::new(terms, incarnation, mutants),
             granter: Granter::restarted(terms, LastStop::Clean, Instant::default(), mutants),
             incarnation,
-            session: Session {
+            session: LinkSession {
                 incarnation,
                 number: 0,
             },
@@ -159,7 +162,7 @@ impl Pair {
     fn life(&mut self, case: &mut TestCase) -> String {
         match case.directive.as_str() {
             "link-up" => {
-                self.session = Session {
+                self.session = LinkSession {
                     incarnation: self.incarnation,
                     number: arg(case, "number"),
                 };
@@ -205,8 +208,8 @@ fn lease_scripts() {
 /// A server whose setting differs is granted nothing, and what it grants counts for nothing.
 #[test]
 fn another_term_is_nothing() {
-    let terms = |ms| Terms::new(Duration::from_millis(ms), 0).expect("within the bounds");
-    let session = Session {
+    let terms = |ms| LeaseTerms::new(Duration::from_millis(ms), 0).expect("within the bounds");
+    let session = LinkSession {
         incarnation: Incarnation(1),
         number: 1,
     };
@@ -219,7 +222,7 @@ fn another_term_is_nothing() {
     granter.link_up(session);
     assert_eq!(granter.answer(&request, zero), None);
     assert_eq!(granter.promised_until(), None);
-    let answer = Answer {
+    let answer = LeaseAnswer {
         session,
         number: request.number,
         term: Duration::from_millis(100),

@@ -30,7 +30,7 @@ const _: () = assert!(MILLION + (DRIFT_PPM_MAX as u64) < 1 << 21);
 
 /// The term of leases, and the bound of drift. See the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct LeaseTerms {
     term_nanos: u64,
     drift_ppm: u32,
 }
@@ -61,7 +61,7 @@ impl fmt::Display for TermsError {
 
 impl core::error::Error for TermsError {}
 
-impl Terms {
+impl LeaseTerms {
     /// Leases of `term`, on clocks that drift by at most `drift_ppm` millionths.
     ///
     /// # Errors
@@ -116,11 +116,14 @@ mod tests {
     fn the_bounds_are_kept() {
         let long = TERM_MAX + Duration::from_nanos(1);
         let short = TERM_MIN - Duration::from_nanos(1);
-        assert_eq!(Terms::new(long, 0), Err(TermsError::Term(long)));
-        assert_eq!(Terms::new(short, 0), Err(TermsError::Term(short)));
+        assert_eq!(LeaseTerms::new(long, 0), Err(TermsError::Term(long)));
+        assert_eq!(LeaseTerms::new(short, 0), Err(TermsError::Term(short)));
         let drift = DRIFT_PPM_MAX + 1;
-        assert_eq!(Terms::new(TERM_MIN, drift), Err(TermsError::Drift(drift)));
-        let most = Terms::new(TERM_MAX, DRIFT_PPM_MAX).expect("within the bounds");
+        assert_eq!(
+            LeaseTerms::new(TERM_MIN, drift),
+            Err(TermsError::Drift(drift))
+        );
+        let most = LeaseTerms::new(TERM_MAX, DRIFT_PPM_MAX).expect("within the bounds");
         assert_eq!(most.lease(), Duration::from_secs(3240));
         assert_eq!(most.promise(), Duration::from_secs(3960));
     }
@@ -129,10 +132,10 @@ mod tests {
     #[test]
     fn leases_are_rounded_down_and_promises_up() {
         let odd = Duration::from_nanos(1_000_001);
-        let terms = Terms::new(odd, 1).expect("within the bounds");
+        let terms = LeaseTerms::new(odd, 1).expect("within the bounds");
         assert_eq!(terms.lease().as_nanos(), 999_999);
         assert_eq!(terms.promise().as_nanos(), 1_000_003);
-        let none = Terms::new(odd, 0).expect("within the bounds");
+        let none = LeaseTerms::new(odd, 0).expect("within the bounds");
         assert_eq!([none.lease(), none.promise()], [odd, odd]);
     }
 }
