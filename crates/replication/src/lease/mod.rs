@@ -18,8 +18,8 @@
 //! *Proof.* Let `t` be the term and `d` the drift. The holder holds while its clock has gone on by less than
 //! `t(1 - d)` since 1: for less than `t` of true time. The granter is free once its clock has gone on by *more* than
 //! `t(1 + d)` since 2: after more than `t` of true time. And 1 is before 2, because a request cannot be received
-//! before it is written. [`LeaseTerms`] rounds the first down and the second up. The holder holds strictly before, and the
-//! granter is free strictly after, so a clock may cut what it shows down to nanoseconds.
+//! before it is written. [`LeaseTerms`] rounds the first down and the second up. The holder holds strictly before,
+//! and the granter is free strictly after, so a clock may cut what it shows down to nanoseconds.
 //!
 //! What ends a promise early ends the lease before: the holder gives up, and then says so ([`Holder::give_up`]).
 //! A granter that was started anew has forgotten its promises, and is not free before the longest of them must have
