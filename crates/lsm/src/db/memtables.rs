@@ -62,8 +62,8 @@ impl Memtables {
         }
     }
 
-    /// Whether the recovery log, whose tail is `tail` now, has begun a segment since the active one was begun: then the
-    /// one before goes with the active one.
+    /// Whether the recovery log, whose tail is `tail` now, has begun a segment since the active one was begun: then
+    /// the segment before goes with the active one.
     pub(super) fn spans_segments(&self, tail: Option<u64>) -> bool {
         self.active_from.tail.is_some() && tail > self.active_from.tail
     }
@@ -73,8 +73,8 @@ impl Memtables {
         self.active = new_table(settings, needed, self.active.shared());
     }
 
-    /// Freezes the active one and begins one that takes `needed` bytes, where the logs are at `from`. `frozen` says what
-    /// the former stands for.
+    /// Freezes the active one and begins one that takes `needed` bytes, where the logs are at `from`. `frozen` says
+    /// what the former stands for.
     pub(super) fn freeze(
         &mut self,
         needed: usize,
