@@ -9,6 +9,9 @@ pub const BLOCK_SIZE: usize = 4096;
 /// Most logs that a region may have.
 pub const LOGS_MAX: usize = 4;
 
+/// Most windows of one log.
+pub const WINDOW_SLOTS_MAX: usize = 64;
+
 /// Highest id of a region. Those above are of what a device's catalog keeps beside regions.
 pub const REGION_ID_MAX: u32 = (1 << 29) - 1;
 

@@ -423,7 +423,7 @@ mod tests {
             ),
             (
                 "window_slots",
-                Settings::small().with(|of| of.layout.window_slots = 1),
+                Settings::small().with(|of| of.layout.window_slots = 65),
             ),
             (
                 "number_block",

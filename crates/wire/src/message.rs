@@ -73,6 +73,7 @@ mod write;
 use alloc::vec::Vec;
 
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
+use argosy_base::limits::{LOGS_MAX, WINDOW_SLOTS_MAX};
 use argosy_base::{
     AddressMode, Descriptor, DeviceSegment, EditSeq, FlushRange, Lsn, Position, SegmentNumber,
     Standing,
@@ -88,7 +89,7 @@ use self::write::{put_all, put_descriptors, put_position, put_range};
 pub const WHY_BYTES_MAX: usize = 1024;
 
 /// Most windows of one [`Message::Report`]: those of all logs.
-pub const WINDOWS_MAX: usize = 256;
+pub const WINDOWS_MAX: usize = LOGS_MAX * WINDOW_SLOTS_MAX;
 
 /// Most segments of one [`Message::Places`].
 pub const PLACES_MAX: usize = 4096;

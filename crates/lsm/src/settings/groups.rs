@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use argosy_base::AddressMode;
-use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE, WINDOW_SLOTS_MAX};
 use argosy_engine::LogSpec;
 
 use super::{Compaction, HELD_MAX, Placement, SettingsError, check};
@@ -20,7 +20,7 @@ pub struct Layout {
     pub segment_bytes: usize,
     /// Bytes of a log window: at least two blocks, a divisor of `segment_bytes`.
     pub window_bytes: usize,
-    /// Windows of each log, at least 2.
+    /// Windows of each log: at least 2, at most [`WINDOW_SLOTS_MAX`].
     pub window_slots: usize,
     /// What the pointers inside level segments name. A region stays as it was made.
     pub addresses: AddressMode,
@@ -67,8 +67,8 @@ impl Layout {
             (
                 "window_slots",
                 self.window_slots,
-                (2..=1024).contains(&self.window_slots),
-                "2 to 1024",
+                (2..=WINDOW_SLOTS_MAX).contains(&self.window_slots),
+                "2 to 64",
             ),
         ])
     }
