@@ -38,7 +38,7 @@
 //! log      := id: u8
 //! ```
 //!
-//! The id of a log is 1 to [`LOGS_MAX`](argosy_base::limits::LOGS_MAX). In a position the ids rise. Which logs a region
+//! The id of a log is 1 to [`LOGS_MAX`]. In a position the ids rise. Which logs a region
 //! has depends on the engine. A backup refuses to flush a log that it does not have, and a primary ignores it.
 //!
 //! Numbers are variable-length integers unless a width is given; byte strings are a length and

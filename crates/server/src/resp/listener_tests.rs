@@ -351,21 +351,23 @@ fn the_client_that_holds_most_is_ended_when_all_hold_too_much() {
     let served = serve(1, settings);
     let front = Arc::clone(served.listener.front());
     let held = || front.held_bytes();
-    let half = |bytes: usize| {
+    // The first bytes of a value that has more.
+    let begun = |bytes: usize, all: usize| {
         let value = "v".repeat(bytes);
-        format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}")
+        format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${all}\r\n{value}")
     };
     let mut small = served.connect();
-    small.write_all(half(300_000).as_bytes()).unwrap();
+    small.write_all(begun(300_000, 500_000).as_bytes()).unwrap();
     until(|| held() >= 300_000);
     let mut large: Vec<TcpStream> = (0..6).map(|_| served.connect()).collect();
     for client in &mut large {
         // One of them may be closed while it is still sending.
-        let _ = client.write_all(half(900_000).as_bytes());
+        let _ = client.write_all(begun(900_000, 1_000_000).as_bytes());
     }
     until(|| front.evicted.load(Ordering::Relaxed) >= 2);
     until(|| held() <= 4 << 20);
-    exchange(&mut small, &("v".repeat(700_000) + "\r\n"), "+OK\r\n");
+    // With all of its value it still holds less than each of them.
+    exchange(&mut small, &("v".repeat(200_000) + "\r\n"), "+OK\r\n");
     let mut told = 0;
     for client in &mut large {
         client.set_nonblocking(true).unwrap();
