@@ -18,7 +18,7 @@ pub struct Descriptor {
     pub grant: u64,
 }
 
-/// What is granted to whom, by whom.
+/// A grant, with its grantee and the server's start that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Its number; see [`Descriptor::grant`].

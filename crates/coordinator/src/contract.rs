@@ -13,8 +13,8 @@
 //!   sees what the operations before it would have done.
 //! - **Sessions.** A handle has at most one. It lasts while the handle is polled more often than the
 //!   session's timeout, and ends at the latest some time after that; then the *ephemeral* values that
-//!   it owns are removed. What ends it is somebody else's clock: that a session has expired is no
-//!   proof that its owner has stopped, and an owner that was stopped learns of it when it goes on. A
+//!   it owns are removed. Another handle ends it, by its own clock: so an expired session
+//!   does not prove that its owner has stopped. An owner that was stopped learns of it when it goes on. A
 //!   request *under* a session fails from then on ([`CoordinatorError::SessionExpired`]).
 //! - **Watches** are hints. That something may have changed can be reported late, never, or without
 //!   a change; so users read again after a hint, and also without one from time to time.
@@ -22,8 +22,8 @@
 //!   between submission and answer, and what it tells is durable. [`CoordinatorError::ConnectionLost`]:
 //!   the outcome is unknown, so the caller reads. After every other error nothing was changed. A
 //!   request that has not ended may have taken effect, or may yet.
-//! - **Time** is what [`Coordinator::poll`] is told. Nothing here reads a clock, blocks on another
-//!   process, or waits.
+//! - **Time** is what [`Coordinator::poll`] is told. A coordinator reads no clock and
+//!   waits for no other process.
 //!
 //! ZooKeeper's semantics suffice to implement it. Key `a/b` is node `/a.d/b.v`, so that a key may have a
 //! value, children, or both; nodes `.d` are made on the way and stay. A version is the node's and one
@@ -145,15 +145,15 @@ impl CoordinatorOp {
     }
 }
 
-/// What is asked of a coordinator.
+/// A request to a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// What is under `key`? Answered by [`CoordinatorReply::Entry`].
+    /// Read the value under `key`. Answered by [`CoordinatorReply::Entry`].
     Read {
         /// See the module documentation.
         key: String,
     },
-    /// Which children has `key`? Answered by [`CoordinatorReply::Children`].
+    /// List the children of `key`. Answered by [`CoordinatorReply::Children`].
     Children {
         /// See the module documentation; empty for the keys of one part.
         key: String,
@@ -190,10 +190,25 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether a handle takes the request that has `waiting` others.
+    ///
+    /// # Errors
+    /// The bound that is broken.
+    pub(crate) fn admit(&self, waiting: usize) -> Result<(), CoordinatorError> {
+        self.check()?;
+        match waiting < REQUESTS_MAX {
+            true => Ok(()),
+            false => Err(CoordinatorError::TooMany {
+                what: "requests",
+                max: REQUESTS_MAX,
+            }),
+        }
+    }
+
     /// Whether all is within its bounds.
     ///
     /// # Errors
-    /// What is not: the request can never succeed.
+    /// The bound that is broken. The request can never succeed.
     pub(crate) fn check(&self) -> Result<(), CoordinatorError> {
         match self {
             Self::Read { key } => check_key(key),

@@ -13,8 +13,8 @@ use std::time::Duration;
 use argosy_base::Instant;
 
 use crate::contract::{
-    Coordinator, CoordinatorAnswer, CoordinatorError, CoordinatorEvent, CoordinatorReply,
-    REQUESTS_MAX, Request, RequestId, SessionId, SessionState,
+    Coordinator, CoordinatorAnswer, CoordinatorError, CoordinatorEvent, CoordinatorReply, Request,
+    RequestId, SessionId, SessionState,
 };
 use crate::hints::Hints;
 use crate::state::{Asker, State, StateChange};
@@ -245,16 +245,8 @@ impl Coordinator for InMemory {
     fn submit(&mut self, request: Request) -> RequestId {
         self.submitted += 1;
         let id = RequestId(self.submitted);
-        let is_full = self.travelling.len() >= REQUESTS_MAX;
-        match request.check() {
+        match request.admit(self.travelling.len()) {
             Err(error) => self.end(id, Err(error)),
-            Ok(()) if is_full => self.end(
-                id,
-                Err(CoordinatorError::TooMany {
-                    what: "requests",
-                    max: REQUESTS_MAX,
-                }),
-            ),
             Ok(()) => self.travelling.push_back(Travelling {
                 id,
                 request,

@@ -94,7 +94,7 @@ use self::files::Files;
 use self::replica::{Committed, Moved, Replica};
 use crate::contract::{
     Coordinator, CoordinatorAnswer, CoordinatorError, CoordinatorEvent, CoordinatorReply, Entry,
-    EntryVersion, REQUESTS_MAX, Request, RequestId, SessionId, SessionState,
+    EntryVersion, Request, RequestId, SessionId, SessionState,
 };
 use crate::format::Effects;
 use crate::hints::Hints;
@@ -438,16 +438,8 @@ impl Coordinator for Embedded {
     fn submit(&mut self, request: Request) -> RequestId {
         self.submitted += 1;
         let id = RequestId(self.submitted);
-        let is_full = self.waiting.len() >= REQUESTS_MAX;
-        match request.check() {
+        match request.admit(self.waiting.len()) {
             Err(error) => self.end(id, Err(error)),
-            Ok(()) if is_full => self.end(
-                id,
-                Err(CoordinatorError::TooMany {
-                    what: "requests",
-                    max: REQUESTS_MAX,
-                }),
-            ),
             Ok(()) => self.waiting.push_back(Waiting { id, request }),
         }
         id
