@@ -22,7 +22,7 @@ pub(super) struct Sample {
 fn settings(compaction: Compaction) -> Settings {
     Settings::tiny().with(|of| {
         of.layout.window_bytes = 16 << 10;
-        of.layout.window_slots = 80;
+        of.layout.window_slots = 64;
         of.values.small_bytes = 60;
         of.values.medium_log_percent = 400;
         of.space.floor_bytes = Some(1 << 30);
