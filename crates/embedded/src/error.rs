@@ -7,7 +7,7 @@ use argosy_base::{Outcome, Remedy};
 use argosy_device::DeviceError;
 use argosy_engine::{BatchError, BusyReason, EngineError};
 use argosy_lsm::ReplicaError;
-use argosy_lsm::db::ingest::IngestError;
+use argosy_lsm::db::bulk_loader::BulkLoadError;
 use argosy_lsm::pins::PinError;
 use argosy_memory::MemoryError;
 
@@ -112,9 +112,9 @@ pub enum Error {
     /// A checkpoint that is there already, is not there, or is damaged.
     #[error("checkpoint: {0}")]
     Checkpoint(PinError),
-    /// Pairs that cannot be ingested, or are out of order. None of them was.
-    #[error("nothing was ingested: {0}")]
-    Ingest(IngestError),
+    /// Pairs that cannot be bulk-loaded, or are out of order. None of them was.
+    #[error("nothing was bulk-loaded: {0}")]
+    BulkLoad(BulkLoadError),
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
@@ -179,7 +179,7 @@ impl Error {
                 Remedy::Correct
             }
             Self::Checkpoint(PinError::Manifest(_) | PinError::Corrupt(..)) => Remedy::Repair,
-            Self::Checkpoint(_) | Self::Ingest(_) => Remedy::Correct,
+            Self::Checkpoint(_) | Self::BulkLoad(_) => Remedy::Correct,
             Self::InUse { .. } | Self::Busy { .. } | Self::Swept => Remedy::Retry,
             Self::Open { remedy, .. } | Self::Windows { remedy, .. } => *remedy,
             // A full device: once there is room, a flush makes it durable.

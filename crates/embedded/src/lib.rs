@@ -47,7 +47,7 @@
 //! put by itself, not in a batch.
 //!
 //! Reading order: `builder` and `place` (opening), `db` (reads, and the store as a whole) and `shared`, `write`,
-//! `scan`, `long` (values in parts), `checkpoint`, `ingest`, `stepper` (the background thread), `logs` (the thread that
+//! `scan`, `long` (values in parts), `checkpoint`, `stepper` (the background thread), `logs` (the thread that
 //! makes logs durable), `pace` (what they and callers tell each other), `error`. [`machine`] says how much memory there
 //! is.
 
@@ -82,7 +82,7 @@ pub use argosy_engine::{
     BatchError, BusyReason, Change, Changed, Condition, EngineError, Expiry, Only, Refusal,
     WriteBatch, Written,
 };
-pub use argosy_lsm::db::ingest::IngestError;
+pub use argosy_lsm::db::bulk_loader::BulkLoadError;
 pub use argosy_lsm::pins::PinError;
 pub use argosy_lsm::{Memory, Placement, Settings};
 pub use builder::{Builder, Durability};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use argosy_base::KeyRange;
 use argosy_engine::{self as engine, BatchError, BusyReason, EngineError, Store};
-use argosy_lsm::db::bulk::Taken;
-use argosy_lsm::db::ingest::IngestError;
+use argosy_lsm::db::bulk_load::Taken;
+use argosy_lsm::db::bulk_loader::BulkLoadError;
 
 use crate::error::{Error, Result};
 use crate::long::Put;
@@ -307,8 +307,8 @@ impl Db {
     /// cheaper than putting each. Returns how many pairs there were, once they are durable.
     ///
     /// What was written before it ends is shadowed by the pairs. If others keep writing into the range, nothing
-    /// is ingested; and what they write at the very end wins.
-    /// [`Condition::Version`] does not notice ingested pairs. Pairs have at most
+    /// is bulk-loaded; and what they write at the very end wins.
+    /// [`Condition::Version`] does not notice bulk-loaded pairs. Pairs have at most
     /// 32 KiB.
     ///
     /// ```
@@ -316,42 +316,42 @@ impl Db {
     /// # let path = tempfile::tempdir().unwrap();
     /// let db = argosy_embedded::Db::open(&path)?;
     /// let squares = (0..10_000_u32).map(|n| (format!("{n:08}"), format!("{}", n * n)));
-    /// assert_eq!(db.ingest(squares)?, 10_000);
+    /// assert_eq!(db.bulk_load(squares)?, 10_000);
     /// assert_eq!(db.get("00000009")?.as_deref(), Some(&b"81"[..]));
     ///
     /// // Keys have to rise.
-    /// let error = db.ingest([("b", "1"), ("a", "2")]).unwrap_err();
+    /// let error = db.bulk_load([("b", "1"), ("a", "2")]).unwrap_err();
     /// assert_eq!(error.outcome(), argosy_embedded::Outcome::NotApplied);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// [`Error::Limit`] and [`Error::Ingest`] where a pair cannot be ingested, or is out of order;
+    /// [`Error::Limit`] and [`Error::BulkLoad`] where a pair cannot be bulk-loaded, or is out of order;
     /// [`Error::Busy`] where the device is full; [`Error::Engine`]; [`Error::Closed`].
-    pub fn ingest<K, V>(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<u64>
+    pub fn bulk_load<K, V>(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<u64>
     where
         K: Into<Vec<u8>>,
         V: Into<Vec<u8>>,
     {
         let shared = &*self.shared;
         shared.check_open()?;
-        let mut ingest = shared.engine.ingest()?;
+        let mut loader = shared.engine.bulk_loader()?;
         let mut count = 0;
         for (key, value) in pairs {
-            ingest.add(key.into(), value.into())?;
+            loader.add(key.into(), value.into())?;
             count += 1;
         }
         if count == 0 {
             return Ok(0);
         }
-        let ticket = ingest.finish()?;
+        let ticket = loader.finish()?;
         // Where the device is full, the engine gives them up.
         match shared.until_told(|| shared.engine.taken(ticket))? {
             Taken::Done => Ok(count),
             Taken::Full => Err(EngineError::Busy(BusyReason::DeviceFull).into()),
             Taken::Unreadable(error) => Err(error.into()),
-            Taken::NotEmpty | Taken::Contended => Err(IngestError::Contended.into()),
+            Taken::NotEmpty | Taken::Contended => Err(BulkLoadError::Contended.into()),
         }
     }
 }
@@ -419,12 +419,12 @@ fn refused(error: EngineError) -> Error {
     }
 }
 
-impl From<IngestError> for Error {
-    fn from(error: IngestError) -> Self {
+impl From<BulkLoadError> for Error {
+    fn from(error: BulkLoadError) -> Self {
         match error {
-            IngestError::Engine(error) => Self::from(error),
-            IngestError::Key(error) => Self::Limit(error),
-            other => Self::Ingest(other),
+            BulkLoadError::Engine(error) => Self::from(error),
+            BulkLoadError::Key(error) => Self::Limit(error),
+            other => Self::BulkLoad(other),
         }
     }
 }

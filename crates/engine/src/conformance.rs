@@ -56,7 +56,7 @@ pub trait FullHost: Host {
     fn set_time(&mut self, now: Moment);
 
     /// Hands in sorted pairs, and steps until they are in the engine.
-    fn ingest(&mut self, engine: &Self::Engine, pairs: &BTreeMap<Vec<u8>, Vec<u8>>);
+    fn bulk_load(&mut self, engine: &Self::Engine, pairs: &BTreeMap<Vec<u8>, Vec<u8>>);
 }
 
 /// Most steps that a case waits for room, or for the engine to come to rest.

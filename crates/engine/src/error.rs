@@ -26,8 +26,8 @@ pub enum BusyReason {
     #[error("the device is full; reads and deletes go on; delete keys to make room")]
     DeviceFull,
     /// Sorted pairs are being taken into the levels, where this would be written; or too many wait for it.
-    #[error("sorted pairs are being ingested there")]
-    Ingest,
+    #[error("sorted pairs are being bulk-loaded there")]
+    BulkLoad,
 }
 
 /// Why an engine did not do what it was asked.

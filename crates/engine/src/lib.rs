@@ -12,11 +12,12 @@
 //! [`set_aside`] (what a device names beside regions), [`conformance`] (the tests that every engine passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
-//! (what happens to damaged data), [`ingest`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`]
+//! (what happens to damaged data), [`bulk_load`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`]
 //! (what was cut off at an opening).
 
 #![forbid(unsafe_code)]
 
+pub mod bulk_load;
 pub mod cache;
 pub mod catalog;
 mod checkpoint;
@@ -29,7 +30,6 @@ mod engine;
 mod error;
 pub mod excess;
 pub mod follower;
-pub mod ingest;
 mod lent;
 pub mod long;
 mod marks;

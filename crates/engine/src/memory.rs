@@ -19,7 +19,7 @@ pub struct Memory {
     /// What the region consists of: some 400 bytes a segment, and its bounds. The cache gives way to it.
     pub versions: u64,
     /// Buffers of merges, flushes, reads, logs and garbage collection, and those that are kept for the next,
-    /// without what stayed when it was flushed; and parts that wait to be ingested. Of all stores of the process.
+    /// without what stayed when it was flushed; and parts that wait to be bulk-loaded. Of all stores of the process.
     pub buffers: u64,
 }
 

@@ -192,8 +192,8 @@ pub struct BusyStats {
     pub space: u64,
     /// Writes refused because the device was full.
     pub device: u64,
-    /// Writes refused because sorted pairs were being ingested into their range.
-    pub ingest: u64,
+    /// Writes refused because sorted pairs were being bulk-loaded into their range.
+    pub bulk_load: u64,
 }
 
 /// What a cache has done since it was made, and what it holds now.

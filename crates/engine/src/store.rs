@@ -6,7 +6,7 @@ use argosy_base::{Direction, EditSeq, Instant, KeyRange, Lsn, Moment};
 use argosy_device::Room;
 
 use crate::batch::WriteBatch;
-use crate::ingest::{IngestError, Taken, Ticket};
+use crate::bulk_load::{BulkLoadError, Taken, Ticket};
 use crate::stats::{PinnedBySnapshots, Stats};
 use crate::stored::Stored;
 use crate::{
@@ -16,9 +16,9 @@ use crate::{
 /// What a store can do beyond reads and writes of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Most bytes of key and value of a pair that [`ingest_part`](Store::ingest_part) takes. `None`: it takes none,
+    /// Most bytes of key and value of a pair that [`bulk_load`](Store::bulk_load) takes. `None`: it takes none,
     /// and sorted pairs have to be written as a batch.
-    pub ingest_pair_bytes_max: Option<usize>,
+    pub bulk_load_pair_bytes_max: Option<usize>,
 }
 
 /// One region's storage. All methods may be called from any thread.
@@ -218,19 +218,19 @@ pub trait Store: Send + Sync {
         Capabilities::default()
     }
 
-    /// Has the background ingest `pairs`, whose keys rise, all of them or none. [`ingested`](Self::ingested) returns
-    /// the result. Nothing is written to a log.
+    /// Has the background bulk-load `pairs`, whose keys rise, all of them or none.
+    /// [`bulk_loads_ended`](Self::bulk_loads_ended) returns the result. Nothing is written to a log.
     ///
     /// # Errors
-    /// Nothing of it will be ingested. [`EngineError::Busy`] while too many bytes wait;
+    /// Nothing of it will be loaded. [`EngineError::Busy`] while too many bytes wait;
     /// [`EngineError::Unsupported`] where the [capabilities](Self::capabilities) exclude it.
-    fn ingest_part(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, IngestError> {
+    fn bulk_load(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, BulkLoadError> {
         let _ = pairs;
-        Err(EngineError::Unsupported("this engine does not ingest sorted pairs").into())
+        Err(EngineError::Unsupported("this engine has no bulk load").into())
     }
 
     /// Parts that have come to an end since the last call.
-    fn ingested(&self) -> Vec<(Ticket, Taken)> {
+    fn bulk_loads_ended(&self) -> Vec<(Ticket, Taken)> {
         Vec::new()
     }
 

@@ -95,8 +95,8 @@ impl FullHost for Clocked {
         self.wall.0.store(now.0, Ordering::Relaxed);
     }
 
-    fn ingest(&mut self, engine: &Opened, pairs: &BTreeMap<Vec<u8>, Vec<u8>>) {
-        assert_eq!(engine.0.capabilities().ingest_pair_bytes_max, None);
+    fn bulk_load(&mut self, engine: &Opened, pairs: &BTreeMap<Vec<u8>, Vec<u8>>) {
+        assert_eq!(engine.0.capabilities().bulk_load_pair_bytes_max, None);
         for (key, value) in pairs {
             let mut batch = WriteBatch::new();
             batch.put(key, value).unwrap();

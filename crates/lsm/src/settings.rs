@@ -75,10 +75,10 @@ argosy_base::mutants! {
         count_unwritten,
         /// Merges leave out what they found damaged, and consume it all the same.
         lose_damaged,
-        /// Parts are ingested although keys of their range are bound.
-        ingest_over,
+        /// Parts are bulk-loaded although keys of their range are bound.
+        bulk_load_over,
         /// A part that waits has flushes and merges under way given up, instead of waiting for its turn.
-        ingest_gives_up,
+        bulk_load_gives_up,
         /// A change is made of what is committed, not of what was written last.
         change_committed,
         /// A key that is found in the levels counts as never written since.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use argosy_base::{AddressMode, Clock, Moment};
 use argosy_engine::conformance::{self, Choices, FullHost, Host, Mixture};
 use argosy_lsm::{Lsm, Placement, Settings};
-use common::sorted::ingest;
+use common::sorted::bulk_load;
 use common::wall::Wall;
 use common::{Machine, random_settings, tiny, tiny_whole};
 
@@ -59,8 +59,8 @@ impl FullHost for Clocked {
         self.wall.set(now.0);
     }
 
-    fn ingest(&mut self, engine: &Lsm, pairs: &BTreeMap<Vec<u8>, Vec<u8>>) {
-        ingest(engine, pairs, || _ = self.machine.step(engine));
+    fn bulk_load(&mut self, engine: &Lsm, pairs: &BTreeMap<Vec<u8>, Vec<u8>>) {
+        bulk_load(engine, pairs, || _ = self.machine.step(engine));
     }
 }
 

@@ -22,7 +22,7 @@ use argosy_engine::conformance::{self, FullHost, Host};
 use argosy_engine::{Source as _, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::{BootId, Others, WindowFiles, WindowFilesOptions};
-use common::sorted::ingest;
+use common::sorted::bulk_load;
 use common::wall::Wall;
 use common::{REGION, tiny};
 
@@ -122,8 +122,8 @@ impl FullHost for Directory {
         self.wall.set(now.0);
     }
 
-    fn ingest(&mut self, engine: &Lsm, pairs: &BTreeMap<Vec<u8>, Vec<u8>>) {
-        ingest(engine, pairs, || _ = self.step(engine));
+    fn bulk_load(&mut self, engine: &Lsm, pairs: &BTreeMap<Vec<u8>, Vec<u8>>) {
+        bulk_load(engine, pairs, || _ = self.step(engine));
     }
 }
 

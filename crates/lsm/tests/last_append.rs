@@ -290,9 +290,9 @@ fn a_forgotten_witness_loses_what_was_durable() {
     assert!(lose_power(true).is_err());
 }
 
-/// Of what was ingested nothing but the manifest says that it is there.
+/// Of what was bulk-loaded nothing but the manifest says that it is there.
 #[test]
-fn a_damaged_last_append_takes_no_ingested_part_away() {
+fn a_damaged_last_append_takes_no_bulk_loaded_part_away() {
     let settings = settings(false);
     let mut machine = Machine::new(settings.clone(), 256, 9);
     let engine = machine.open();
@@ -303,8 +303,8 @@ fn a_damaged_last_append_takes_no_ingested_part_away() {
         let pairs = (0..9).map(|pair| (key(pair), b"value".repeat(20)));
         let pairs: Vec<_> = pairs.collect();
         model.extend(pairs.iter().cloned());
-        engine.ingest_part(pairs).unwrap();
-        while engine.ingested().is_empty() {
+        engine.bulk_load(pairs).unwrap();
+        while engine.bulk_loads_ended().is_empty() {
             machine.step(&engine);
         }
         let crashed = Arc::new(machine.device.crash_clone(Crash::PowerLoss, part));

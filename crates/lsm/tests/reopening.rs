@@ -21,7 +21,7 @@ use argosy_lsm::compaction::pick::score;
 use argosy_lsm::compaction::plan::shape;
 use argosy_lsm::compaction::policy::{Aim, Growth, L1Policy, Packing, PartLimits, Policy};
 use argosy_lsm::damage::Shut;
-use argosy_lsm::db::bulk::Taken;
+use argosy_lsm::db::bulk_load::Taken;
 use argosy_lsm::edit::LEVELS_MAX;
 use argosy_lsm::names::Form;
 use argosy_lsm::{Compaction, Lsm, Placement, Settings, Version};
@@ -77,8 +77,8 @@ enum Kind {
     /// A segment of the large log went although levels point into it.
     Evacuate,
     /// Sorted pairs came into the lowest level, or on top.
-    IngestBelow,
-    IngestOnTop,
+    LoadBelow,
+    LoadOnTop,
 }
 
 /// The segments of levels, by their numbers: level, what each stands for, and form.
@@ -147,8 +147,8 @@ fn kinds(before: &Version, after: &Version, why: Kind) -> BTreeSet<Kind> {
         kinds.extend(tree.then_some(Kind::WroteTree));
     } else if let Some((_, (level, _, _))) = fresh.first() {
         kinds.insert(match level {
-            1 => Kind::IngestOnTop,
-            _ => Kind::IngestBelow,
+            1 => Kind::LoadOnTop,
+            _ => Kind::LoadBelow,
         });
     }
     let evacuated = |version: &Version| version.checkpoint().evacuated;
@@ -248,7 +248,7 @@ impl Rig {
         // Of several edits at once nobody could tell which did what.
         if after.seq().0 == before.seq().0 + 1 {
             let kinds = kinds(&before, &after, self.why);
-            if kinds.contains(&Kind::IngestBelow) || kinds.contains(&Kind::IngestOnTop) {
+            if kinds.contains(&Kind::LoadBelow) || kinds.contains(&Kind::LoadOnTop) {
                 self.model.append(&mut self.part);
             }
             kinds.into_iter().for_each(|kind| self.saw(kind));
@@ -373,7 +373,7 @@ impl Rig {
         }
     }
 
-    fn ingest(&mut self, from: u64) {
+    fn bulk_load(&mut self, from: u64) {
         // Its edit comes alone: of several at once nobody can tell which did what.
         self.rest();
         self.engine().freeze_now();
@@ -381,9 +381,9 @@ impl Rig {
         let pair = |number: u64| (format!("{number:06}").into_bytes(), vec![b'i'; 50]);
         self.part = (from..from + 200).map(pair).collect();
         let pairs = self.part.clone().into_iter().collect();
-        self.engine().ingest_part(pairs).unwrap();
+        self.engine().bulk_load(pairs).unwrap();
         let told = loop {
-            let told = self.engine().ingested();
+            let told = self.engine().bulk_loads_ended();
             if !told.is_empty() {
                 break told;
             }
@@ -580,14 +580,14 @@ fn after_merges_for_space() {
 #[test]
 fn after_sorted_pairs_came() {
     let mut rig = Rig::new(deep(), 512);
-    rig.ingest(1000);
+    rig.bulk_load(1000);
     rig.mix(500, 800, 100);
-    rig.ingest(2000);
+    rig.bulk_load(2000);
     // Tombstones in the levels.
-    rig.ingest(3000);
+    rig.bulk_load(3000);
     for number in 3000..3200 {
         rig.delete(number);
     }
-    rig.ingest(3000);
-    rig.saw_all(&[Kind::IngestBelow, Kind::IngestOnTop]);
+    rig.bulk_load(3000);
+    rig.saw_all(&[Kind::LoadBelow, Kind::LoadOnTop]);
 }

@@ -1,13 +1,13 @@
 //! A crash at every write and sync of short histories that have everything in them, killed and without power:
 //! pairs of all sizes, deletes of keys and of ranges, conditions, changes, expiries, values in parts, a pin,
-//! ingested parts, collected values, flushes, merges, and the openings and the close between them.
+//! bulk-loaded parts, collected values, flushes, merges, and the openings and the close between them.
 //!
 //! Before each request of the device ends, both copies that it leaves ([`watched`](common::watched)) are
 //! opened. What must hold of them:
 //!
 //! - Every key and everything in order is as after a prefix of the history, whole batches: all of it after a
 //!   kill, and after a loss of power no less than what was durable (I7). What was told to have expired stays
-//!   away. A part that was ingested is there as a whole or not at all, and once it was told it is there.
+//!   away. A part that was bulk-loaded is there as a whole or not at all, and once it was told it is there.
 //! - A pin is there as a whole or not at all, and what was told of it is true.
 //! - No segment of the device is in use that nothing names (I3).
 //! - It goes on; some of them are written to and crashed once more.
@@ -25,7 +25,7 @@ use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::long::{LongWriter, Versions};
 use argosy_engine::{Change, Condition, EngineError, Expiry, Op, Store, WriteBatch, WriteOptions};
 use argosy_lsm::db::Stats;
-use argosy_lsm::db::bulk::Taken;
+use argosy_lsm::db::bulk_load::Taken;
 use argosy_lsm::pins::Pins;
 use argosy_lsm::{Compaction, Lsm, Placement, Settings};
 use common::history::{Bound, Did, Event, History, PIN, Pinned, open, shown};
@@ -160,11 +160,11 @@ impl World {
         if history.times.last().map_or(Moment(0), |(_, told)| *told) < time {
             history.times.push((last, time));
         }
-        let ingests = self.history.told_parts < self.history.parts.len();
+        let loads = self.history.told_parts < self.history.parts.len();
         let version = self.engine().version();
         for (level, run) in version.runs() {
             for entry in run.entries() {
-                if self.segments.insert(entry.segment.number) && level > 1 && !ingests {
+                if self.segments.insert(entry.segment.number) && level > 1 && !loads {
                     self.merged.insert(level);
                 }
             }
@@ -425,7 +425,7 @@ impl World {
         }
     }
 
-    fn ingest(&mut self, first: u32) {
+    fn bulk_load(&mut self, first: u32) {
         let part = self.history.parts.len();
         let value = format!("of part {part}").into_bytes().repeat(8);
         let pair = |number: u32| (format!("m{number:04}").into_bytes(), value.clone());
@@ -433,10 +433,10 @@ impl World {
         self.history.parts.push(pairs.clone());
         self.history.events.push(Event::Part(part));
         self.engine()
-            .ingest_part(pairs.clone().into_iter().collect())
+            .bulk_load(pairs.clone().into_iter().collect())
             .unwrap();
         for _ in 0..PATIENCE {
-            let told = self.engine().ingested();
+            let told = self.engine().bulk_loads_ended();
             if let Some((_, taken)) = told.first() {
                 assert!(matches!(taken, Taken::Done), "{taken:?}");
                 self.history.told_parts += 1;
@@ -522,7 +522,7 @@ fn run(settings: Settings, seed: u64) -> Came {
     let mut world = World::new(settings, seed);
     world.acts(250);
     world.put_long();
-    world.ingest(0);
+    world.bulk_load(0);
     world.acts(60);
     world.restart(End::Close);
     world.pin();
@@ -535,7 +535,7 @@ fn run(settings: Settings, seed: u64) -> Came {
     let range = KeyRange::new(b"m0100".to_vec(), Some(b"m0700".to_vec()));
     batch.delete_range(&range).unwrap();
     world.write_all(&batch);
-    world.ingest(110);
+    world.bulk_load(110);
     world.acts(150);
     world.restart(End::Crash(Crash::PowerLoss));
     world.acts(60);

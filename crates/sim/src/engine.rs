@@ -17,7 +17,7 @@ use crate::load::Wrong;
 
 #[cfg(test)]
 pub(crate) use argosy_lsm as lsm;
-pub(crate) use argosy_lsm::db::bulk::held_bytes as pairs_bytes;
+pub(crate) use argosy_lsm::db::bulk_load::held_bytes as pairs_bytes;
 pub(crate) use argosy_lsm::memtable::allocated::bytes as memtable_bytes;
 pub(crate) use argosy_lsm::version::held_bytes as version_bytes;
 pub(crate) use argosy_lsm::{Compaction, Mutants, Placement, Settings};

@@ -10,7 +10,7 @@
 //! (devices that are lost), `rotting` (windows that are damaged), `slow` (devices that take their time), `budget`
 //! (memory), `wire` (bits that flip), `cluster`, `windows` and `crash_point` (servers, and how they die),
 //! `engine` (settings, and what checkpoints state), `planted` (mistakes that have to be found), `objects`,
-//! `asks`, `load`, `long`, `bulk`, `changes`, `leases`, `maintain`, `many` and `judge` (what clients do),
+//! `asks`, `load`, `long`, `bulk_load`, `changes`, `leases`, `maintain`, `many` and `judge` (what clients do),
 //! `check` (what is possible), [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
@@ -18,7 +18,7 @@
 mod alone;
 mod asks;
 mod budget;
-mod bulk;
+mod bulk_load;
 mod changes;
 mod check;
 mod clock;

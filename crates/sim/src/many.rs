@@ -3,7 +3,7 @@
 //! Segments are as small as they can be, and a client of its own brings so many pairs into the first region that a
 //! member of it has ten thousand segments of levels and logs, and a few more:
 //!
-//! - *parts* of sorted pairs, which are ingested: they become level segments on the lowest level. Their keys lie in
+//! - *parts* of sorted pairs, which are bulk-loaded: they become level segments on the lowest level. Their keys lie in
 //!   front of all others, so that no run of another level overlaps them;
 //! - *values* that fill a segment of the large log, one each, which go the way of every write.
 //!
@@ -133,8 +133,8 @@ enum What {
 
 /// What is to be asked of a server.
 pub(crate) enum Call {
-    /// Have these pairs ingested.
-    Ingest(WriteBatch),
+    /// Have these pairs bulk-loaded.
+    BulkLoad(WriteBatch),
     /// Write this.
     Write(WriteBatch),
     /// Read a page of this range.
@@ -254,7 +254,7 @@ impl Client {
         let put = pairs.try_for_each(|(key, value)| batch.put(&key, &value));
         put.expect("within the limits");
         match what {
-            What::Part(_) => Call::Ingest(batch),
+            What::Part(_) => Call::BulkLoad(batch),
             What::Value(_) => Call::Write(batch),
         }
     }

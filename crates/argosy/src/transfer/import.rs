@@ -5,7 +5,7 @@
 //! end of the last chunk before which none is under way: this is what the checkpoint says, so an
 //! import that goes on from it does some lines twice, and leaves none out.
 //!
-//! While keys rise a chunk stays whole, and is to be ingested ([`sorted`](super)). Once they do not, what is
+//! While keys rise a chunk stays whole, and is to be bulk-loaded ([`sorted`](super)). Once they do not, what is
 //! under way ends before more is given out, so that of two lines of one key the later one counts.
 //!
 //! A line that is no pair ends the import: what stands in front of it is applied, and nothing behind
@@ -189,7 +189,7 @@ impl Import {
             let summary = Summary {
                 schema: "argosy.import.v1",
                 pairs: applied.pairs,
-                ingested: course.writers.ingested().pairs(),
+                ingested: course.writers.bulk_loaded().pairs(),
                 bytes,
                 lines: applied.place.lines,
                 rejected: applied.rejected,
@@ -207,9 +207,9 @@ impl Import {
                 took.as_secs(),
                 took.subsec_millis() / 100
             );
-            let ingested = course.writers.ingested().pairs();
-            if ingested > 0 {
-                eprintln!("{ingested} of them were sorted, and went straight into the levels");
+            let bulk_loaded = course.writers.bulk_loaded().pairs();
+            if bulk_loaded > 0 {
+                eprintln!("{bulk_loaded} of them were sorted, and went straight into the levels");
             }
         }
         match (applied.rejected, &self.rejects) {
@@ -358,7 +358,7 @@ impl Course {
 
     /// Says why a chunk of sorted lines is written as any other, once.
     fn tell_refusal(&mut self) {
-        if let Some(why) = self.writers.ingested().take_refusal()
+        if let Some(why) = self.writers.bulk_loaded().take_refusal()
             && !self.quiet
         {
             self.progress.clear();

@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 
 use super::format::ParsedLine;
 
-/// Most bytes of key and value of a pair that is ingested.
+/// Most bytes of key and value of a pair that is bulk-loaded.
 const PAIR_BYTES_MAX: usize = 32 << 10;
-/// Refusals, one behind the other, after which nothing is ingested any more.
+/// Refusals, one behind the other, after which nothing is bulk-loaded any more.
 const REFUSALS_MAX: u64 = 8;
 
 /// Whether the keys of the input have risen so far.
@@ -38,7 +38,7 @@ impl Order {
         self.rises
     }
 
-    /// Takes the next records. Returns whether they can be ingested together.
+    /// Takes the next records. Returns whether they can be bulk-loaded together.
     pub(super) fn takes(&mut self, records: &[ParsedLine]) -> bool {
         if !self.rises || records.is_empty() {
             return false;
@@ -61,17 +61,17 @@ impl Order {
     }
 }
 
-/// What became of the chunks that were to be ingested.
+/// What became of the chunks that were to be bulk-loaded.
 #[derive(Debug, Default)]
-pub(super) struct Ingested {
+pub(super) struct BulkLoaded {
     pairs: AtomicU64,
     refusals: AtomicU64,
     /// What the first refusal was for.
     why: Mutex<Option<String>>,
 }
 
-impl Ingested {
-    /// Pairs that were ingested.
+impl BulkLoaded {
+    /// Pairs that were bulk-loaded.
     pub(super) fn pairs(&self) -> u64 {
         self.pairs.load(Ordering::Relaxed)
     }
@@ -96,9 +96,9 @@ impl Ingested {
         }
     }
 
-    /// Has `chunks` ingested, one request for each, all at the same time. Tells of each whether it was; one that
+    /// Has `chunks` bulk-loaded, one request for each, all at the same time. Tells of each whether it was; one that
     /// was not, or of which that is not known, has to be written.
-    pub(super) fn ingest(&self, client: &mut RespClient, chunks: &[&[ParsedLine]]) -> Vec<bool> {
+    pub(super) fn bulk_load(&self, client: &mut RespClient, chunks: &[&[ParsedLine]]) -> Vec<bool> {
         let words = |records: &&[ParsedLine]| {
             let pair = |record: &ParsedLine| {
                 let value = record.value.as_deref().unwrap_or_default();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_lost_for_good_and_what_cannot_be_ingested_keeps_it() {
+    fn order_is_lost_for_good_and_what_cannot_be_bulk_loaded_keeps_it() {
         let mut order = Order::new(true);
         assert!(order.takes(&[record("a", 1), record("b", 1)]));
         let deletes = ParsedLine {

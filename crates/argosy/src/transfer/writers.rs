@@ -5,7 +5,7 @@
 //! growing pauses, until it has been tried for as long as was asked: doing it twice is as good as
 //! once. Then, and after any other error, the connection ends; what was given to it is dropped.
 //!
-//! Chunks of sorted input go as they are, in turns over the connections, to be [ingested](super::sorted).
+//! Chunks of sorted input go as they are, in turns over the connections, to be [bulk-loaded](super::sorted).
 //!
 //! What expires, and values of over 1 MiB, go by themselves, through the Redis protocol whatever the others are
 //! written through.
@@ -21,7 +21,7 @@ use argosy_client::{ClientError, Kv, RespClient};
 use argosy_device::SystemClock;
 
 use super::format::ParsedLine;
-use super::sorted::Ingested;
+use super::sorted::BulkLoaded;
 use crate::connect::Endpoints;
 use crate::failure::CommandFailure;
 
@@ -30,8 +30,8 @@ const TOGETHER_BYTES: usize = 1 << 20;
 /// How many of them.
 const TOGETHER: usize = 256;
 
-/// Chunks that a connection has ingested at the same time: what it may have being written.
-const INGESTED_TOGETHER: usize = 2;
+/// Chunks that a connection has bulk-loaded at the same time: what it may have being written.
+const BULK_LOADED_TOGETHER: usize = 2;
 
 /// The first pause before a batch is sent again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -40,7 +40,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 pub(super) struct Batch {
     pub(super) chunk: u64,
     pub(super) records: Vec<ParsedLine>,
-    /// They are a chunk of sorted input, and may be ingested.
+    /// They are a chunk of sorted input, and may be bulk-loaded.
     sorted: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Writers {
     finished: Receiver<Finished>,
     threads: Vec<JoinHandle<()>>,
     stopping: Arc<AtomicBool>,
-    ingested: Arc<Ingested>,
+    bulk_loaded: Arc<BulkLoaded>,
 }
 
 impl Writers {
@@ -73,7 +73,7 @@ impl Writers {
             finished,
             threads: Vec::new(),
             stopping: Arc::default(),
-            ingested: Arc::default(),
+            bulk_loaded: Arc::default(),
         };
         for (number, client) in clients.into_iter().enumerate() {
             let (give, batches) = sync_channel(queued);
@@ -83,7 +83,7 @@ impl Writers {
                 resp: None,
                 retry_for,
                 stopping: Arc::clone(&writers.stopping),
-                ingested: Arc::clone(&writers.ingested),
+                bulk_loaded: Arc::clone(&writers.bulk_loaded),
                 tell: tell.clone(),
             };
             let thread = std::thread::Builder::new()
@@ -98,9 +98,9 @@ impl Writers {
         Ok(writers)
     }
 
-    /// What became of what was to be ingested.
-    pub(super) fn ingested(&self) -> &Ingested {
-        &self.ingested
+    /// What became of what was to be bulk-loaded.
+    pub(super) fn bulk_loaded(&self) -> &BulkLoaded {
+        &self.bulk_loaded
     }
 
     /// Hands a chunk of sorted input out, which makes one batch.
@@ -175,7 +175,7 @@ struct Writer {
     resp: Option<RespClient>,
     retry_for: Duration,
     stopping: Arc<AtomicBool>,
-    ingested: Arc<Ingested>,
+    bulk_loaded: Arc<BulkLoaded>,
     tell: Sender<Finished>,
 }
 
@@ -185,7 +185,8 @@ impl Writer {
         let mut behind = None;
         while let Some(first) = behind.take().or_else(|| batches.recv().ok()) {
             let mut together = vec![first];
-            while together.iter().all(|batch| batch.sorted) && together.len() < INGESTED_TOGETHER {
+            while together.iter().all(|batch| batch.sorted) && together.len() < BULK_LOADED_TOGETHER
+            {
                 let Ok(next) = batches.try_recv() else { break };
                 match next.sorted {
                     true => together.push(next),
@@ -196,7 +197,7 @@ impl Writer {
                 }
             }
             let done = match failed {
-                false => self.ingest(&together),
+                false => self.bulk_load(&together),
                 true => vec![false; together.len()],
             };
             for (batch, done) in together.iter().zip(done) {
@@ -216,11 +217,11 @@ impl Writer {
         }
     }
 
-    /// Has sorted batches ingested. Tells of each whether it was.
-    fn ingest(&mut self, batches: &[Batch]) -> Vec<bool> {
+    /// Has sorted batches bulk-loaded. Tells of each whether it was.
+    fn bulk_load(&mut self, batches: &[Batch]) -> Vec<bool> {
         let none = vec![false; batches.len()];
         let sorted = batches.iter().all(|batch| batch.sorted);
-        if !sorted || !self.ingested.goes_on() {
+        if !sorted || !self.bulk_loaded.goes_on() {
             return none;
         }
         let client = match &mut self.resp {
@@ -232,7 +233,7 @@ impl Writer {
             },
         };
         let chunks: Vec<&[ParsedLine]> = batches.iter().map(|batch| &batch.records[..]).collect();
-        self.ingested.ingest(client, &chunks)
+        self.bulk_loaded.bulk_load(client, &chunks)
     }
 
     fn apply(&mut self, records: &[ParsedLine]) -> Result<(), CommandFailure> {

@@ -125,7 +125,7 @@ fn keys_of_parts_are_nobodys() {
         db.put(&key, "").unwrap_err(),
         db.get(&key).unwrap_err(),
         db.delete(&key).unwrap_err(),
-        db.ingest([(key.clone(), "v")]).unwrap_err(),
+        db.bulk_load([(key.clone(), "v")]).unwrap_err(),
     ] {
         assert!(
             matches!(error, Error::Limit(BatchError::KeyReserved)),

@@ -6,9 +6,9 @@
 )]
 
 mod basics;
+mod bulk_loads;
 mod checkpoints;
 mod damaged;
-mod ingests;
 mod killed;
 mod long;
 mod model;

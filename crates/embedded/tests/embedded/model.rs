@@ -237,7 +237,10 @@ impl World {
                 let pairs: Map = (0..self.random.below(300))
                     .map(|_| (self.key(), self.value()))
                     .collect();
-                assert_eq!(self.db.ingest(pairs.clone()).unwrap(), pairs.len() as u64);
+                assert_eq!(
+                    self.db.bulk_load(pairs.clone()).unwrap(),
+                    pairs.len() as u64
+                );
                 self.map.extend(pairs);
             }
             2 => self.db.flush().unwrap(),

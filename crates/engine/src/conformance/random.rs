@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Bytes of the longest value that is handed in sorted.
-const INGESTED_BYTES_MAX: u64 = 4000;
+const BULK_LOADED_BYTES_MAX: u64 = 4000;
 
 /// What a random history consists of.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +104,9 @@ pub(super) fn history<H: FullHost>(host: &mut H, mixture: Mixture, operations: u
                 true => met.versions_kept += 1,
                 false => met.versions_lost += 1,
             },
-            635..640 => met.ingested += ingest(host, &engine, &mixture, &mut choices, &mut model),
+            635..640 => {
+                met.bulk_loaded += bulk_load(host, &engine, &mixture, &mut choices, &mut model)
+            }
             640..650 => host.set_time(model.pass(choices.below(1500))),
             650..850 => {
                 let key = mixture.key(&mut choices);
@@ -168,7 +170,7 @@ struct Met {
     versions_kept: usize,
     versions_lost: usize,
     /// Pairs that were handed in sorted.
-    ingested: usize,
+    bulk_loaded: usize,
 }
 
 impl Met {
@@ -178,7 +180,7 @@ impl Met {
             self.expired,
             self.versions_kept,
             self.versions_lost,
-            self.ingested,
+            self.bulk_loaded,
         ];
         let all = least.into_iter().all(|count| count > 0);
         assert!(
@@ -259,7 +261,7 @@ fn one_version<H: FullHost>(
 }
 
 /// Hands in up to 40 sorted pairs; returns how many.
-fn ingest<H: FullHost>(
+fn bulk_load<H: FullHost>(
     host: &mut H,
     engine: &H::Engine,
     mixture: &Mixture,
@@ -267,13 +269,13 @@ fn ingest<H: FullHost>(
     model: &mut Model,
 ) -> usize {
     let shorter = Mixture {
-        value_bytes_max: mixture.value_bytes_max.min(INGESTED_BYTES_MAX),
+        value_bytes_max: mixture.value_bytes_max.min(BULK_LOADED_BYTES_MAX),
         ..*mixture
     };
     let count = 1 + choices.below(40);
     let pairs = (0..count).map(|_| (shorter.key(choices), shorter.value(choices)));
     let pairs: BTreeMap<_, _> = pairs.collect();
-    host.ingest(engine, &pairs);
+    host.bulk_load(engine, &pairs);
     let count = pairs.len();
     for (key, value) in pairs {
         model.insert(key, value, None);

@@ -15,7 +15,7 @@
 //! three quarters of the budget. A reader that finds no room there is an entry like any other.
 //!
 //! What else grows at the cost of the cache is *charged* to it ([`Charge`]), and comes off in the
-//! same way: pinned memtables, which only a snapshot sees, pairs that wait to be ingested, gaps of the allocator.
+//! same way: pinned memtables, which only a snapshot sees, pairs that wait to be bulk-loaded, gaps of the allocator.
 //!
 //! The number of shards and the hash are fixed, so that equal requests make equal hits on every
 //! machine and in every run.

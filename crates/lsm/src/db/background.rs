@@ -9,11 +9,11 @@
 //! 3. *Space*: where the device is full, what may free some is begun ([`space`](super::space)).
 //!    What reads have spent triggers merges ([`read_triggered`](crate::work::read_triggered)).
 //! 4. *Jobs*: memtables become runs, and levels are merged ([`jobs`](crate::work::jobs)).
-//!    In turns with merges, sorted pairs that were handed in become segments ([`bulk`](super::bulk)).
+//!    In turns with merges, sorted pairs that were handed in become segments ([`bulk_load`](super::bulk_load)).
 //! 5. *Upkeep* (`upkeep`): log segments that ended are sealed, new ones are declared before they are
 //!    needed, and so are segment numbers.
 //!
-//! At most one flush, one compaction, one upkeep edit and one that ingests are on their way to being committed,
+//! At most one flush, one compaction, one upkeep edit and one of a bulk load are on their way to being committed,
 //! so the queue of edits is bounded by four (I8). A job under way is forgotten by a crash (I3).
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use argosy_base::{EditSeq, Instant, Lsn, SegmentNumber};
 use argosy_engine::{EngineError, LogEnd, Progress, Store as _};
 
 use super::Lsm;
-use super::bulk::{Ingested, Ingestion, Taken};
+use super::bulk_load::{BulkLoadJob, BulkLoadStep, Taken};
 use super::full_compaction::FullCompaction;
 use super::gc::Gc;
 use super::logflush::DurableEnds;
@@ -49,7 +49,7 @@ pub(super) struct Effect {
     /// It is one of upkeep.
     upkeep: bool,
     /// It brings pairs into the levels that no memtable had.
-    ingest: bool,
+    bulk_load: bool,
     pub(super) sealed: Vec<SegmentNumber>,
     pub(super) added: Vec<LogSegment>,
     pub(super) mark: Option<SegmentNumber>,
@@ -61,7 +61,7 @@ pub(super) struct Background {
     pub(super) jobs: Jobs,
     gc: Gc,
     /// Pairs that become segments without a memtable.
-    ingestion: Ingestion,
+    bulk_load_job: BulkLoadJob,
     /// The full compaction, where one was requested.
     full_compaction: FullCompaction,
     upkeep: Upkeep,
@@ -74,10 +74,10 @@ pub(super) struct Background {
 }
 
 impl Effect {
-    /// That of an edit that ingests.
-    fn of_ingest() -> Self {
+    /// That of the edit of a bulk load.
+    fn of_bulk_load() -> Self {
         Self {
-            ingest: true,
+            bulk_load: true,
             ..Self::default()
         }
     }
@@ -101,7 +101,7 @@ impl Background {
             storage,
             jobs,
             gc,
-            ingestion: Ingestion::default(),
+            bulk_load_job: BulkLoadJob::default(),
             full_compaction: FullCompaction::default(),
             upkeep,
             effects: VecDeque::new(),
@@ -137,7 +137,7 @@ impl Background {
         let committing = self.is_committing(|_| true);
         made |= self.full_compaction.step(lsm, &mut self.jobs, committing);
         made |= self.step_jobs(lsm)?;
-        made |= self.step_bulk(lsm)?;
+        made |= self.step_bulk_load(lsm)?;
         for _ in 0..self.moves_due(lsm) {
             let mut ground = ground(&mut self.storage, &mut self.jobs, lsm);
             if !self.gc.collect(&mut ground)? {
@@ -148,7 +148,7 @@ impl Background {
         made |= self.step_upkeep(lsm)?;
         made |= self.pay(lsm);
         lsm.shown.settle_pinned();
-        let pending = self.pending() + usize::from(lsm.bulk.waits());
+        let pending = self.pending() + usize::from(lsm.bulk_loads.waits());
         lsm.steps.set_pending(pending);
         self.ask_for_log(lsm);
         let device = pending > 0 || logs.device || !self.storage.is_idle();
@@ -180,8 +180,8 @@ impl Background {
 
     /// Steps of collecting that are due.
     fn moves_due(&self, lsm: &Lsm) -> usize {
-        // What is moved goes through memtables, which shadow what is being ingested.
-        if self.jobs.is_ingesting() || self.clears_for_ingest(lsm) {
+        // What is moved goes through memtables, which shadow what is being bulk-loaded.
+        if self.jobs.is_bulk_loading() || self.clears_for_bulk_load(lsm) {
             return 0;
         }
         // Merges that are behind come first.
@@ -195,9 +195,9 @@ impl Background {
     /// Whether a flush or a merge runs ahead of a part for which memtables were frozen. Values that are moved in the
     /// meantime would land in the next memtable, in the way of the part again. Moves continue where these jobs find no
     /// room, since moves free some.
-    fn clears_for_ingest(&self, lsm: &Lsm) -> bool {
+    fn clears_for_bulk_load(&self, lsm: &Lsm) -> bool {
         let works = || self.jobs.compaction.is_some() || lsm.lock().oldest_frozen().is_some();
-        lsm.bulk.has_frozen() && self.jobs.space.may_begin() && works()
+        lsm.bulk_loads.has_frozen() && self.jobs.space.may_begin() && works()
     }
 
     /// Pays for writes with what was worked off. Returns whether another step is due for those who wait.
@@ -284,13 +284,13 @@ impl Background {
         let seq = edit.notice.seq;
         let effect = self.effects.pop_front().expect("every edit has its effect");
         assert_eq!(effect.seq, seq, "edits are committed in order");
-        let parts = self.ingestion.committed(seq, &mut self.jobs);
+        let parts = self.bulk_load_job.committed(seq, &mut self.jobs);
         Counts::add(&lsm.counts.edits, 1);
         let before = {
             let mut writer = lsm.lock();
             let version = writer.install(edit.version, effect.flush);
-            if effect.ingest {
-                writer.ingested();
+            if effect.bulk_load {
+                writer.bulk_loaded();
             }
             if parts.is_some() {
                 writer.hold(None);
@@ -324,7 +324,7 @@ impl Background {
             lsm.lock().provide_spares(seq);
         }
         if let Some(parts) = parts {
-            lsm.bulk.end(&parts, Taken::Done, seq);
+            lsm.bulk_loads.end(&parts, Taken::Done, seq);
         }
     }
 
@@ -406,16 +406,16 @@ impl Background {
         Ok(true)
     }
 
-    fn step_bulk(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
-        let gives_up = lsm.settings.mutants.ingest_gives_up() && lsm.bulk.waits();
+    fn step_bulk_load(&mut self, lsm: &Lsm) -> Result<bool, EngineError> {
+        let gives_up = lsm.settings.mutants.bulk_load_gives_up() && lsm.bulk_loads.waits();
         if gives_up && !self.is_committing(|effect| effect.flush || effect.compaction) {
             self.jobs.levels_replaced(&mut self.storage);
         }
         let mut ground = ground(&mut self.storage, &mut self.jobs, lsm);
-        match self.ingestion.step(&mut ground)? {
-            Ingested::Nothing => return Ok(false),
-            Ingested::Some => {}
-            Ingested::All(edit) => self.commit(lsm, *edit, Effect::of_ingest())?,
+        match self.bulk_load_job.step(&mut ground)? {
+            BulkLoadStep::Nothing => return Ok(false),
+            BulkLoadStep::Some => {}
+            BulkLoadStep::All(edit) => self.commit(lsm, *edit, Effect::of_bulk_load())?,
         }
         Ok(true)
     }

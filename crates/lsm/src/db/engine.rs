@@ -13,9 +13,9 @@ use argosy_engine::{
     Wanted, WriteBatch, WriteOptions, Written,
 };
 
-use super::bulk::{Taken, Ticket};
+use super::bulk_load::{Taken, Ticket};
+use super::bulk_loader::{BulkLoadError, pair_bytes_max};
 use super::condition::Looked;
-use super::ingest::{IngestError, pair_bytes_max};
 use super::write::{Appender, write};
 use super::{Lsm, count, stats};
 use crate::names::OwnedEntry;
@@ -240,23 +240,25 @@ impl Store for Lsm {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            ingest_pair_bytes_max: Some(pair_bytes_max(&self.settings)),
+            bulk_load_pair_bytes_max: Some(pair_bytes_max(&self.settings)),
         }
     }
 
-    fn ingest_part(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, IngestError> {
+    fn bulk_load(&self, pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Ticket, BulkLoadError> {
         self.check_open()?;
-        let taken = self.bulk.take(pairs, &self.settings, &self.reading.cache)?;
+        let taken = self
+            .bulk_loads
+            .take(pairs, &self.settings, &self.reading.cache)?;
         self.wake();
         Ok(taken)
     }
 
-    fn ingested(&self) -> Vec<(Ticket, Taken)> {
-        self.bulk.ended(self.history.edits(), |_| true)
+    fn bulk_loads_ended(&self) -> Vec<(Ticket, Taken)> {
+        self.bulk_loads.ended(self.history.edits(), |_| true)
     }
 
     fn take_back(&self, ticket: Ticket) -> bool {
-        self.bulk.take_back(ticket)
+        self.bulk_loads.take_back(ticket)
     }
 
     fn set_members_room(&self, room: Option<Room>) {

@@ -15,7 +15,7 @@ pub(super) struct Installed {
     /// See [`ReadView::expired_lsn`](crate::read::ReadView).
     pub(super) expired_lsn: Lsn,
     /// How many edits brought pairs into the levels that no memtable had.
-    pub(super) ingests: u64,
+    pub(super) bulk_loads: u64,
     /// What of the region is damaged: runs that merges cannot take down do not count.
     damages: Arc<Damages>,
 }
@@ -27,7 +27,7 @@ impl Installed {
             levels_lsn: Lsn(version.replay_from().0.saturating_sub(1)),
             version,
             expired_lsn: Lsn(0),
-            ingests: 0,
+            bulk_loads: 0,
             damages,
         }
     }

@@ -18,7 +18,8 @@
 //! collecting pass over them ([`damage`](crate::damage)).
 
 mod background;
-pub mod bulk;
+pub mod bulk_load;
+pub mod bulk_loader;
 mod condition;
 mod count;
 mod demand;
@@ -27,7 +28,6 @@ mod engine;
 mod full_compaction;
 mod gc;
 mod history;
-pub mod ingest;
 mod installed;
 mod log_work;
 mod logflush;
@@ -66,10 +66,10 @@ use crate::replica::{Replica, ReplicaError};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::work::stats::Counts;
-use bulk::{Taken, Ticket};
+use bulk_load::{Taken, Ticket};
+use bulk_loader::{BulkLoadError, BulkLoader};
 use edits::EditProgress;
 use history::History;
-use ingest::{Ingest, IngestError};
 use installed::Installed;
 use resting::Windows;
 use serving::Serving;
@@ -132,8 +132,8 @@ pub struct Lsm {
     writer: Mutex<Writer>,
     steps: Steps,
     full_compaction: full_compaction::FullCompactionRequests,
-    /// Sorted pairs that wait to be ingested.
-    bulk: bulk::Bulk,
+    /// Sorted pairs that wait to be bulk-loaded.
+    bulk_loads: bulk_load::BulkLoadQueue,
     space: RegionSpace,
     counts: Counts,
 }
@@ -203,7 +203,7 @@ impl Lsm {
             writer: Mutex::new(writer),
             steps: Steps::new(parts.storage, parts.last),
             full_compaction: full_compaction::FullCompactionRequests::default(),
-            bulk: bulk::Bulk::default(),
+            bulk_loads: bulk_load::BulkLoadQueue::default(),
             space: RegionSpace::default(),
             counts: Counts::default(),
         }
@@ -272,21 +272,21 @@ impl Lsm {
         self.full_compaction.is_pending()
     }
 
-    /// Begins to ingest pairs that shadow what is bound in their range, any number of them as one part. They become
+    /// Begins to load pairs that shadow what is bound in their range, any number of them as one part. They become
     /// segments on the calling thread; a region with copies elsewhere takes
-    /// [parts](argosy_engine::Store::ingest_part) only.
+    /// [parts](argosy_engine::Store::bulk_load) only.
     ///
     /// # Errors
-    /// [`IngestError::Replicated`]; [`EngineError::Closed`].
-    pub fn ingest(&self) -> Result<Ingest<'_>, IngestError> {
-        Ingest::begin(self)
+    /// [`BulkLoadError::Replicated`]; [`EngineError::Closed`].
+    pub fn bulk_loader(&self) -> Result<BulkLoader<'_>, BulkLoadError> {
+        BulkLoader::begin(self)
     }
 
     /// What has become of the part of this number, told once; `None` where it has not come to an end.
     #[must_use]
     pub fn taken(&self, ticket: Ticket) -> Option<Taken> {
         let ended = self
-            .bulk
+            .bulk_loads
             .ended(self.history.edits(), |ended| ended == ticket);
         ended.into_iter().next().map(|(_, taken)| taken)
     }

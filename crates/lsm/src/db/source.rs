@@ -10,7 +10,7 @@ use argosy_engine::{Checkpoint, EngineError, Excess, Pin, PinnedCheckpoint, Sour
 use argosy_log::verify::{LogFault, SentBytes, check_sent};
 use argosy_log::{LogLayout, LogWindows};
 
-use super::{Cut, Lsm, bulk};
+use super::{Cut, Lsm, bulk_load};
 use crate::addresses::Addressing;
 use crate::cache::{NodeCache, flushed};
 use crate::damage::Damages;
@@ -213,7 +213,7 @@ impl Lsm {
             version: Arc::clone(version),
             levels_lsn: lsn,
             expired_lsn: Lsn(0),
-            ingests: 0,
+            bulk_loads: 0,
         };
         let time = ScanTime {
             now: version.time(),
@@ -309,6 +309,6 @@ pub(crate) fn process_memory(cache: &NodeCache) -> Memory {
         pinned: cache.pinned_bytes,
         versions: version::held_bytes() as u64,
         buffers: (buffer::allocated_bytes().saturating_sub(flushed::kept_bytes())
-            + bulk::held_bytes()) as u64,
+            + bulk_load::held_bytes()) as u64,
     }
 }

@@ -33,7 +33,7 @@ impl<'a> Appender<'a> {
             return Err(EngineError::Busy(BusyReason::DeviceFull));
         }
         if self.writer.holds(batch) {
-            return Err(EngineError::Busy(BusyReason::Ingest));
+            return Err(EngineError::Busy(BusyReason::BulkLoad));
         }
         // On a full device only deletes are left, and these make room.
         if !self.lsm.is_full() {

@@ -141,7 +141,7 @@ impl Writer {
                 true => Lsn(0),
                 false => installed.expired_lsn,
             },
-            ingests: installed.ingests,
+            bulk_loads: installed.bulk_loads,
         }
     }
 
@@ -404,8 +404,8 @@ impl Writer {
     }
 
     /// An edit brought pairs into the levels that no memtable had.
-    pub(super) const fn ingested(&mut self) {
-        self.installed.ingests += 1;
+    pub(super) const fn bulk_loaded(&mut self) {
+        self.installed.bulk_loads += 1;
     }
 
     /// From now on writes into `range` wait, or none do.

@@ -88,7 +88,7 @@ impl Copy {
                 version: Arc::new(version.clone()),
                 levels_lsn,
                 expired_lsn: Lsn(0),
-                ingests: 0,
+                bulk_loads: 0,
             }),
             reading: Arc::new(Reading {
                 region: version.region(),

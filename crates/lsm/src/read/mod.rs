@@ -133,7 +133,7 @@ pub struct ReadView {
     /// The LSN of a record that tells the time by which merges have removed pairs from the levels.
     pub expired_lsn: Lsn,
     /// How often pairs came into the levels that no memtable had.
-    pub ingests: u64,
+    pub bulk_loads: u64,
 }
 
 /// Where a key's newest binding was found.
@@ -161,7 +161,7 @@ impl ReadView {
     /// What the levels bind is the same in all views in which this is the same.
     #[must_use]
     pub const fn levels(&self) -> (Lsn, u64) {
-        (self.levels_lsn, self.ingests)
+        (self.levels_lsn, self.bulk_loads)
     }
 
     /// The newest binding of `key` in the memtables at or below `lsn`.

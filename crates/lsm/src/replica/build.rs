@@ -360,7 +360,7 @@ impl Replica {
             version: Arc::clone(version),
             levels_lsn: Lsn(version.replay_from().0.saturating_sub(1)),
             expired_lsn: Lsn(0),
-            ingests: 0,
+            bulk_loads: 0,
         };
         let windows = self.logs.windows[LARGE_LOG.index()].clone();
         let windows = LogWindows::new(self.region(), LARGE_LOG, self.logs.geometry, windows);

@@ -232,7 +232,7 @@ impl Storage {
 
     /// The last edit that has its witness, or a later append or a checkpoint behind it, so that damage to it is told.
     /// Before that no segment is given away that it took away, and nobody depends on what it adds: neither log
-    /// segments nor numbers, nor pairs that were ingested.
+    /// segments nor numbers, nor pairs that were bulk-loaded.
     #[must_use]
     pub fn witnessed(&self) -> EditSeq {
         self.versions.witnessed().seq()

@@ -69,7 +69,7 @@ impl Site<'_> {
     }
 
     /// What segments are made of whose pairs come from outside: they may go to any level.
-    pub(crate) fn ingest_target(&self) -> Target {
+    pub(crate) fn bulk_load_target(&self) -> Target {
         self.target(LEVELS_MAX, RunShape::SelfContained, Pointers::Numbers)
     }
 

@@ -130,7 +130,7 @@ impl Counts {
                 debt: read(&self.busy[BusyReason::CompactionDebt as usize]),
                 space: read(&self.busy[BusyReason::SpaceDebt as usize]),
                 device: read(&self.busy[BusyReason::DeviceFull as usize]),
-                ingest: read(&self.busy[BusyReason::Ingest as usize]),
+                bulk_load: read(&self.busy[BusyReason::BulkLoad as usize]),
             },
             ..Stats::default()
         }

@@ -1,5 +1,5 @@
 //! What happened to an engine, in order, and what an engine that was opened behind it may show: a prefix, with
-//! expiries, parts that were ingested, and a pin.
+//! expiries, parts that were bulk-loaded, and a pin.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Did {
 pub(crate) enum Event {
     /// A batch, with its first and last LSN.
     Batch(Lsn, Lsn, Vec<Did>),
-    /// A part was ingested: its number.
+    /// A part was bulk-loaded: its number.
     Part(usize),
 }
 

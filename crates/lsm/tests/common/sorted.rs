@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use argosy_lsm::Lsm;
-use argosy_lsm::db::bulk::Taken;
+use argosy_lsm::db::bulk_load::Taken;
 
 /// Hands in `pairs`, and steps until they are in the levels.
-pub(crate) fn ingest(engine: &Lsm, pairs: &BTreeMap<Vec<u8>, Vec<u8>>, mut step: impl FnMut()) {
-    let mut ingest = engine.ingest().unwrap();
+pub(crate) fn bulk_load(engine: &Lsm, pairs: &BTreeMap<Vec<u8>, Vec<u8>>, mut step: impl FnMut()) {
+    let mut loader = engine.bulk_loader().unwrap();
     for (key, value) in pairs {
-        ingest.add(key.clone(), value.clone()).unwrap();
+        loader.add(key.clone(), value.clone()).unwrap();
     }
-    let ticket = ingest.finish().unwrap();
+    let ticket = loader.finish().unwrap();
     let taken = loop {
         match engine.taken(ticket) {
             Some(taken) => break taken,

@@ -29,8 +29,8 @@ pub(crate) enum Reveals {
     Snapshot,
     /// An estimate of the number of keys.
     Count,
-    /// That pairs were ingested, or that a key is in their way.
-    Ingest,
+    /// That pairs were bulk-loaded, or that a key is in their way.
+    BulkLoad,
 }
 
 impl Reveals {
@@ -44,7 +44,7 @@ impl Reveals {
             Self::Page => mutants.page_uncommitted(),
             Self::Snapshot => mutants.snapshot_uncommitted(),
             Self::Count => mutants.count_uncommitted(),
-            Self::Ingest => mutants.ingest_uncommitted(),
+            Self::BulkLoad => mutants.bulk_load_uncommitted(),
         }
     }
 }

@@ -124,7 +124,7 @@ fn forward(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     None
 }
 
-fn ingest(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+fn bulk_load(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let mut batch = WriteBatch::new();
     batch.put(KEY, b"value").expect("it is short");
     node.call(
@@ -136,8 +136,8 @@ fn ingest(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
 }
 
 /// The same, where the background looks whether a key is in the way.
-fn ingest_in_background(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
-    let answer = ingest(node, sink);
+fn bulk_load_in_background(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+    let answer = bulk_load(node, sink);
     for _ in 0..10 {
         node.step_background(node.context().now());
         node.step_fabric(node.context().now());
@@ -215,10 +215,10 @@ fn a_forwarded_answer_does_not_show_what_is_not_committed() {
 }
 
 #[test]
-fn an_ingest_does_not_show_what_is_not_committed() {
-    let plant = |m: &mut Mutants| m.ingest_uncommitted = true;
-    assert_waits(Replication::BuildIndex, ingest, plant);
-    assert_waits(Replication::SendIndex, ingest_in_background, plant);
+fn a_bulk_load_does_not_show_what_is_not_committed() {
+    let plant = |m: &mut Mutants| m.bulk_load_uncommitted = true;
+    assert_waits(Replication::BuildIndex, bulk_load, plant);
+    assert_waits(Replication::SendIndex, bulk_load_in_background, plant);
 }
 
 #[test]

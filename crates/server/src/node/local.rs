@@ -87,7 +87,7 @@ impl<'a> LocalRegion<'a> {
         if region.release() || has_more {
             region.active().raise();
         }
-        region.ingests().answer(self);
+        region.bulk_loads().answer(self);
         region.maintained().answer(self);
         made
     }
@@ -113,7 +113,7 @@ impl<'a> LocalRegion<'a> {
     /// Gives up requests that are past their deadline.
     pub(super) fn expire(&self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
         let region = self.region;
-        region.ingests().expire(region, now, due);
+        region.bulk_loads().expire(region, now, due);
         region.maintained().expire(self, now, due);
         if region.waiting().len() == 0 {
             return;

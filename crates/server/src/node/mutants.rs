@@ -24,8 +24,8 @@ argosy_base::mutants! {
         count_uncommitted,
         /// A read that another server has passed on is answered although what it shows is not committed (breaks I5).
         forward_uncommitted,
-        /// Pairs are not ingested because of a key that is not committed, and that is answered (breaks I5).
-        ingest_uncommitted,
+        /// Pairs are not bulk-loaded because of a key that is not committed, and that is answered (breaks I5).
+        bulk_load_uncommitted,
         /// A backup that is prepared keeps its windows, and whoever wrote to them may go on (breaks I6).
         keep_grant,
         /// A primary goes on with a backup's windows where it was when their link broke (breaks I4, I6).

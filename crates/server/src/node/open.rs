@@ -53,8 +53,8 @@ impl<'a> OpenRegion<'a> {
             Request::Write { batch, options } => self.write(Write { batch, options }, reach, reply),
             Request::Snapshot { id, lease } => Begun::Answered(Leasing::answer(id, lease, self)),
             Request::Ingest { batch } => {
-                let ingests = self.region.ingests();
-                ingests.begin(self, batch, reach, reply)
+                let loads = self.region.bulk_loads();
+                loads.begin(self, batch, reach, reply)
             }
             Request::Scan { .. } if reach == Reach::Memory => Begun::NeedsDevice,
             Request::Scan { range, paging } => {

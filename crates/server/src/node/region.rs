@@ -16,10 +16,10 @@ use argosy_engine::scrub::{Pace as ScrubPace, Scrubber};
 use argosy_engine::{EngineError, Stored};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::bulk_load::BulkLoads;
 use super::follower::Follower;
 use super::gate::Gate;
 use super::held::Holding;
-use super::ingest::Ingests;
 use super::maintenance::Maintained;
 use super::primary::PrimaryDriver;
 use super::raised::{Flag, Raised};
@@ -194,9 +194,9 @@ impl Region {
         &self.state.health
     }
 
-    /// Sorted pairs that are being ingested.
-    pub(super) const fn ingests(&self) -> &Ingests {
-        &self.pending.ingests
+    /// Sorted pairs that are being bulk-loaded.
+    pub(super) const fn bulk_loads(&self) -> &BulkLoads {
+        &self.pending.bulk_loads
     }
 
     /// What clients have asked to be done with all of it.

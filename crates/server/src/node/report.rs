@@ -417,7 +417,7 @@ fn engine_status(stats: &Stats, durable: Lsn, region: &Region) -> EngineStatus {
         stats.busy.debt,
         stats.busy.space,
         stats.busy.device,
-        stats.busy.ingest,
+        stats.busy.bulk_load,
     ];
     let stalls = REASONS.into_iter().zip(counts);
     EngineStatus {

@@ -55,7 +55,7 @@ impl Router<'_> {
             }
             Target::Batch { batch, options } => match options {
                 Some(options) => self.write_all(Write { batch, options }, reach, reply),
-                None => self.ingest_all(batch, reach, reply),
+                None => self.bulk_load_all(batch, reach, reply),
             },
             Target::Regions => {
                 let told: fn(u64) -> Response = match request {

@@ -1,4 +1,4 @@
-//! Which regions a write concerns, or what is ingested, and how it is split among them.
+//! Which regions a write concerns, or what is bulk-loaded, and how it is split among them.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -93,10 +93,10 @@ impl Router<'_> {
         self.call_parts(&parts, reach, &whole)
     }
 
-    /// Has each region ingest what lies in it.
-    pub(super) fn ingest_all(&self, batch: &WriteBatch, reach: Reach, reply: ReplyTo) -> Begun {
+    /// Has each region bulk-load what lies in it.
+    pub(super) fn bulk_load_all(&self, batch: &WriteBatch, reach: Reach, reply: ReplyTo) -> Begun {
         if batch.puts().count() != batch.len() || batch.expires() || batch.is_empty() {
-            let odd = "what is ingested is pairs that do not expire".to_owned();
+            let odd = "what is bulk-loaded is pairs that do not expire".to_owned();
             return Begun::Answered(Response::Failed(Failure::Invalid(odd)));
         }
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();

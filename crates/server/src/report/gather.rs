@@ -12,7 +12,7 @@ pub(crate) const REASONS: [&str; 6] = [
     "compaction_debt",
     "space_debt",
     "device_full",
-    "ingest",
+    "bulk_load",
 ];
 
 /// The name of `reason`.
@@ -27,7 +27,7 @@ mod tests {
     #[test]
     fn every_reason_has_its_name() {
         assert_eq!(reason_name(BusyReason::LogWindows), "log_windows");
-        assert_eq!(reason_name(BusyReason::Ingest), "ingest");
-        assert_eq!(BusyReason::Ingest as usize + 1, REASONS.len());
+        assert_eq!(reason_name(BusyReason::BulkLoad), "bulk_load");
+        assert_eq!(BusyReason::BulkLoad as usize + 1, REASONS.len());
     }
 }

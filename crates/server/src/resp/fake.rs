@@ -244,7 +244,7 @@ impl Stored {
                 now: NOW,
             },
             Request::Write { batch, options } => self.write(batch, options),
-            Request::Ingest { batch } => self.ingest(batch),
+            Request::Ingest { batch } => self.bulk_load(batch),
             Request::Scan { range, paging } => {
                 self.shown(paging.at, |stored| stored.scan(range, paging))
             }
@@ -253,10 +253,10 @@ impl Stored {
         }
     }
 
-    fn ingest(&mut self, batch: &WriteBatch) -> Response {
+    fn bulk_load(&mut self, batch: &WriteBatch) -> Response {
         let mut keys = batch.ops().map(|op| op.key().to_vec());
         if !keys.clone().is_sorted_by(|one, next| one < next) {
-            let what = "pairs are ingested by rising keys".to_owned();
+            let what = "pairs are bulk-loaded by rising keys".to_owned();
             return Response::Failed(Failure::Invalid(what));
         }
         let first = keys.next().unwrap_or_default();

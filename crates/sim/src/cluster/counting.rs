@@ -74,7 +74,7 @@ impl Cluster {
                 stats.busy.debt,
                 stats.busy.space,
                 stats.busy.device,
-                stats.busy.ingest,
+                stats.busy.bulk_load,
             ];
             coverage.add("requests busy", busy.iter().sum());
             let deep = stats

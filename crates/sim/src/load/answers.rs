@@ -12,7 +12,7 @@ use super::looks::{had_waited_for_room, is_failure, names_damage, no_space};
 use super::request::Answered;
 use super::{Answer, Expect, Load, Pairs, Pending, Wrong};
 use crate::asks::{Ask, is_counter};
-use crate::bulk::is_bulk;
+use crate::bulk_load::is_bulk_loaded;
 use crate::changes::is_changed;
 use crate::check::register::{Before, Kind, Saw};
 use crate::check::{Access, Bound, When};
@@ -390,7 +390,7 @@ impl Load {
         } = seen;
         let mut found: BTreeMap<ObjectKey, Vec<u8>> = BTreeMap::new();
         for (key, value) in pairs {
-            let of_clients = is_bulk(&key) || is_changed(&key) || is_of_many(&key);
+            let of_clients = is_bulk_loaded(&key) || is_changed(&key) || is_of_many(&key);
             if is_counter(&key) || is_long(&key) || of_clients {
                 continue;
             }

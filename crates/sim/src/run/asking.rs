@@ -12,7 +12,7 @@ use argosy_server::tasks::Tasks;
 use super::snapshots::{Held, read_all};
 use super::{Pace, Run};
 use crate::asks::{Ask, PAGE_BYTES_MAX, counter_key};
-use crate::bulk;
+use crate::bulk_load;
 use crate::changes;
 use crate::check::computed::What;
 use crate::check::{Bound, When};
@@ -284,31 +284,31 @@ impl Run {
         self.flush_if(asked)
     }
 
-    /// Asks for what clients that ingest need next, and begins with others if `starts`. Returns whether anything
+    /// Asks for what clients that bulk-load need next, and begins with others if `starts`. Returns whether anything
     /// was asked.
-    pub(super) fn ask_bulk(&mut self, starts: bool) -> Result<bool, Wrong> {
+    pub(super) fn ask_bulk_load(&mut self, starts: bool) -> Result<bool, Wrong> {
         let mut asked = false;
-        for index in 0..bulk::SLOTS {
-            let Some(server) = self.clients.bulks.whom(index, starts, SERVERS) else {
+        for index in 0..bulk_load::SLOTS {
+            let Some(server) = self.clients.bulk_loads.whom(index, starts, SERVERS) else {
                 continue;
             };
             let Some(line) = self.line(server) else {
                 continue;
             };
-            for (token, call) in self.clients.bulks.next(index, line.session) {
+            for (token, call) in self.clients.bulk_loads.next(index, line.session) {
                 asked = true;
                 let options = WriteOptions::default();
                 let request = match &call {
-                    bulk::Call::Ingest(batch) => Request::Ingest { batch },
-                    bulk::Call::Write(batch) => Request::Write { batch, options },
-                    bulk::Call::Page(range, paging) => {
+                    bulk_load::Call::BulkLoad(batch) => Request::Ingest { batch },
+                    bulk_load::Call::Write(batch) => Request::Write { batch, options },
+                    bulk_load::Call::Page(range, paging) => {
                         let paging = *paging;
                         Request::Scan { range, paging }
                     }
                 };
                 if let Some(response) = line.call(request, token) {
                     let coverage = &mut self.cluster.coverage;
-                    self.clients.bulks.answer(token, response, coverage)?;
+                    self.clients.bulk_loads.answer(token, response, coverage)?;
                 }
             }
         }
@@ -401,10 +401,10 @@ impl Run {
         (&mut self.clients.leases, world)
     }
 
-    /// Has every value in parts be read, what was ingested, and what was changed.
+    /// Has every value in parts be read, what was bulk-loaded, and what was changed.
     pub(crate) fn read_longs(&mut self, within: Duration) -> Result<(), Wrong> {
         self.clients.longs.want_all();
-        self.clients.bulks.want_all();
+        self.clients.bulk_loads.want_all();
         self.clients.changes.want_all(&What::Get);
         self.read_wanted(within)
     }
@@ -418,11 +418,11 @@ impl Run {
     fn read_wanted(&mut self, within: Duration) -> Result<(), Wrong> {
         let begin = self.cluster.now();
         while self.clients.longs.is_wanting()
-            || self.clients.bulks.is_wanting()
+            || self.clients.bulk_loads.is_wanting()
             || self.clients.changes.is_wanting()
         {
             if self.cluster.now().since(begin) > within {
-                return Err("long values, ingested or changed pairs cannot be read".to_owned());
+                return Err("long values, bulk-loaded or changed pairs cannot be read".to_owned());
             }
             self.tick(Pace::None)?;
         }

@@ -46,7 +46,7 @@ impl<'r> Bringing<'r> {
             asked = true;
             let options = argosy_engine::WriteOptions::default();
             let request = match &call {
-                Call::Ingest(batch) => Request::Ingest { batch },
+                Call::BulkLoad(batch) => Request::Ingest { batch },
                 Call::Write(batch) => Request::Write { batch, options },
                 Call::Page(range, paging) => {
                     let paging = *paging;

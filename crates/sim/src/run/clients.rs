@@ -2,7 +2,7 @@
 
 use argosy_server::service::Response;
 
-use crate::bulk::{self, Bulks};
+use crate::bulk_load::{self, BulkLoads};
 use crate::changes::{self, Changes};
 use crate::coverage::Coverage;
 use crate::leases::{self, Leases};
@@ -15,7 +15,7 @@ use crate::plan::Plan;
 /// See the module documentation.
 pub(crate) struct Clients {
     pub(crate) longs: Longs,
-    pub(crate) bulks: Bulks,
+    pub(crate) bulk_loads: BulkLoads,
     pub(crate) changes: Changes,
     pub(crate) leases: Leases,
     pub(crate) maintainer: Maintainer,
@@ -26,7 +26,7 @@ impl Clients {
     pub(super) fn new(plan: &Plan, seed: u64) -> Self {
         Self {
             longs: Longs::new(plan, seed),
-            bulks: Bulks::new(plan, seed),
+            bulk_loads: BulkLoads::new(plan, seed),
             changes: Changes::new(plan, seed),
             leases: Leases::new(plan, seed),
             maintainer: Maintainer::new(plan, seed),
@@ -37,7 +37,7 @@ impl Clients {
     /// Whether one of them waits for an answer.
     pub(super) fn are_busy(&self) -> bool {
         self.longs.is_busy()
-            || self.bulks.is_busy()
+            || self.bulk_loads.is_busy()
             || self.changes.is_busy()
             || self.leases.is_busy()
             || self.maintainer.is_busy()
@@ -47,7 +47,7 @@ impl Clients {
     /// The process of `session` is gone: nothing that it was asked is answered any more.
     pub(super) fn lost(&mut self, session: u32) {
         self.longs.lost(session);
-        self.bulks.lost(session);
+        self.bulk_loads.lost(session);
         self.changes.lost(session);
         self.leases.lost(session);
         self.maintainer.lost(session);
@@ -69,7 +69,7 @@ impl Clients {
             many::TOKEN.. => self.many.answer(token, response, coverage)?,
             maintain::TOKEN.. => self.maintainer.answer(token, &response, coverage)?,
             changes::TOKEN.. => self.changes.answer(token, response, coverage)?,
-            bulk::TOKEN.. => self.bulks.answer(token, response, coverage)?,
+            bulk_load::TOKEN.. => self.bulk_loads.answer(token, response, coverage)?,
             long::TOKEN.. => self.longs.answer(token, response, coverage)?,
             _ => return Ok(Some(response)),
         }

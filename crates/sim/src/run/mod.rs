@@ -350,7 +350,7 @@ impl Run {
         self.hold_snapshots(pace != Pace::None)?;
         busy |= self.ask_some(pace, span)?;
         busy |= self.ask_long(pace != Pace::None)?;
-        busy |= self.ask_bulk(pace != Pace::None)?;
+        busy |= self.ask_bulk_load(pace != Pace::None)?;
         busy |= self.ask_changes(pace != Pace::None)?;
         busy |= self.ask_leases(pace != Pace::None)?;
         busy |= self.ask_maintenance(pace != Pace::None)?;

@@ -146,7 +146,7 @@ pub enum Target<'a> {
     Batch {
         /// What is written.
         batch: &'a WriteBatch,
-        /// How; `None`: it is ingested.
+        /// How; `None`: it is bulk-loaded.
         options: Option<WriteOptions>,
     },
     /// It reads the regions of the range, one behind the other.

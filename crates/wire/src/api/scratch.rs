@@ -9,7 +9,7 @@ use argosy_base::{KeyList, KeyRange, WriteBatch};
 pub struct Scratch {
     /// Of a request about one key.
     pub key: Vec<u8>,
-    /// Of a write or an ingest.
+    /// Of a write or a bulk load.
     pub batch: WriteBatch,
     /// Of a scan.
     pub range: KeyRange,

@@ -72,7 +72,7 @@ const END_SIZE: usize = 8;
 /// damage. 2: pointers may hold places. 3: backups may build levels; scans may go down.
 /// 4: writes may depend on values. 5: pairs may expire. 6: several keys may be asked for together, and
 /// how long a value is. 7: snapshots. 8: ranges of keys may be removed. 9: versions may be asked for.
-/// 10: sorted pairs may be ingested. 11: regions may be flushed and compacted when somebody asks.
+/// 10: sorted pairs may be bulk-loaded. 11: regions may be flushed and compacted when somebody asks.
 /// 12: edits and checkpoints go in parts that are asked for, calls and answers as several messages.
 /// 13: a backup tells that its copy has failed. 14: and whether a copy is whole, or damaged and to be begun anew.
 /// 15: and whether it was begun anew or put back. 16: a position lists the logs that it speaks of. 17: windows may

@@ -16,16 +16,16 @@
 //!
 //! What lets what begin:
 //!
-//! | | a flush | a merge | pairs that are ingested |
+//! | | a flush | a merge | pairs that are bulk-loaded |
 //! |---|---|---|---|
 //! | no level asks for anything ([`Jobs::at_rest`]) | yes | no | yes |
 //! | a flush is under way | no | yes, unless it waits to take keys out of runs | yes |
 //! | a merge is under way | yes | no | no |
 //! | pairs wait for the end of a merge | yes | no | yes, after it |
-//! | pairs are being ingested | yes | no | no |
+//! | pairs are being bulk-loaded | yes | no | no |
 //! | the edit of a move is on its way | yes | no | yes |
 //! | there is no room for now ([`Space`]) | no | no | as the device says |
-//! | pairs were ingested last, and a merge is due | yes | yes | no |
+//! | pairs were bulk-loaded last, and a merge is due | yes | yes | no |
 //! | L1 or the device is full | in turns | in turns | no |
 //!
 //! A step merges about `step_bytes` of one of them. What a job made is committed by one edit; a job
@@ -170,7 +170,7 @@ impl Jobs {
 
     /// Whether nothing is under way, and no level asks for anything.
     pub(crate) const fn is_idle(&self) -> bool {
-        self.at_rest && self.compaction.is_none() && self.flush.is_none() && !self.is_ingesting()
+        self.at_rest && self.compaction.is_none() && self.flush.is_none() && !self.is_bulk_loading()
     }
 
     /// The levels have been replaced by others: what is under way is of no use.
@@ -194,7 +194,7 @@ impl Jobs {
 
     /// Jobs under way, and whether a compaction may have to be begun.
     pub(crate) fn pending(&self) -> usize {
-        let merges = usize::from(self.compaction.is_some()) + usize::from(self.is_ingesting());
+        let merges = usize::from(self.compaction.is_some()) + usize::from(self.is_bulk_loading());
         let jobs = usize::from(self.flush.is_some()) + merges;
         jobs + usize::from(!self.at_rest)
     }
@@ -221,15 +221,15 @@ impl Jobs {
     }
 
     /// Whether pairs become segments without a memtable, or their edit is on its way.
-    pub(crate) const fn is_ingesting(&self) -> bool {
-        self.turns.is_ingesting()
+    pub(crate) const fn is_bulk_loading(&self) -> bool {
+        self.turns.is_bulk_loading()
     }
 
     /// Whether the next part may begin, if one waits (`wait`). Merges and parts take turns: if a merge is under way,
     /// the part comes after it, and no other merge begins before.
-    pub(crate) const fn may_ingest(&mut self, wait: bool) -> bool {
+    pub(crate) const fn may_bulk_load(&mut self, wait: bool) -> bool {
         let merging = self.compaction.is_some();
-        self.turns.may_ingest(wait, merging, self.at_rest)
+        self.turns.may_bulk_load(wait, merging, self.at_rest)
     }
 
     /// Whether a merge may begin, as far as others let it.
@@ -238,18 +238,18 @@ impl Jobs {
     }
 
     /// Pairs begin to become segments.
-    pub(crate) const fn ingest_begun(&mut self) {
-        self.turns.ingest_begun();
+    pub(crate) const fn bulk_load_begun(&mut self) {
+        self.turns.bulk_load_begun();
     }
 
     /// They are given up.
-    pub(crate) const fn ingest_given_up(&mut self) {
-        self.turns.ingest_given_up();
+    pub(crate) const fn bulk_load_given_up(&mut self) {
+        self.turns.bulk_load_given_up();
     }
 
     /// Their edit is committed.
-    pub(crate) const fn ingest_committed(&mut self) {
-        self.turns.ingest_committed();
+    pub(crate) const fn bulk_load_committed(&mut self) {
+        self.turns.bulk_load_committed();
     }
 
     /// Takes note of what reads have spent until now.

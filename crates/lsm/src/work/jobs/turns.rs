@@ -1,4 +1,4 @@
-//! Whose turn it is where merges take turns with other work: with flushes, and with pairs that are ingested.
+//! Whose turn it is where merges take turns with other work: with flushes, and with pairs that are bulk-loaded.
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,11 +10,11 @@ enum Turn {
 /// See the module documentation.
 pub(super) struct Turns {
     /// Pairs become segments without a memtable; no merge begins meanwhile.
-    ingesting: bool,
+    bulk_loading: bool,
     /// Whose turn it is of merges that are due and pairs that wait to become segments.
-    ingest: Turn,
+    bulk_load: Turn,
     /// A part begins after the merge under way, ahead of other merges.
-    ingest_is_next: bool,
+    bulk_load_is_next: bool,
     /// Whose turn it was in the last step, of flushes and merges.
     flush: Turn,
 }
@@ -23,50 +23,50 @@ impl Turns {
     /// Nothing goes on, and it is not the turn of merges.
     pub(super) const fn new() -> Self {
         Self {
-            ingesting: false,
-            ingest: Turn::Other,
-            ingest_is_next: false,
+            bulk_loading: false,
+            bulk_load: Turn::Other,
+            bulk_load_is_next: false,
             flush: Turn::Other,
         }
     }
 
     /// Whether pairs become segments without a memtable, or their edit is on its way.
-    pub(super) const fn is_ingesting(&self) -> bool {
-        self.ingesting
+    pub(super) const fn is_bulk_loading(&self) -> bool {
+        self.bulk_loading
     }
 
     /// Whether the next part may begin, if one waits (`wait`), where a merge is under way (`merging`), and none is due
     /// (`at_rest`).
-    pub(super) const fn may_ingest(&mut self, wait: bool, merging: bool, at_rest: bool) -> bool {
-        let turn = at_rest || matches!(self.ingest, Turn::Other);
-        self.ingest_is_next = wait && merging;
-        wait && !self.ingesting && !merging && turn
+    pub(super) const fn may_bulk_load(&mut self, wait: bool, merging: bool, at_rest: bool) -> bool {
+        let turn = at_rest || matches!(self.bulk_load, Turn::Other);
+        self.bulk_load_is_next = wait && merging;
+        wait && !self.bulk_loading && !merging && turn
     }
 
-    /// Whether a merge may begin, as far as pairs let it that are ingested.
+    /// Whether a merge may begin, as far as pairs let it that are bulk-loaded.
     pub(super) const fn may_merge(&self) -> bool {
-        !self.ingesting && !self.ingest_is_next
+        !self.bulk_loading && !self.bulk_load_is_next
     }
 
     /// Pairs begin to become segments.
-    pub(super) const fn ingest_begun(&mut self) {
-        self.ingesting = true;
+    pub(super) const fn bulk_load_begun(&mut self) {
+        self.bulk_loading = true;
     }
 
     /// They are given up.
-    pub(super) const fn ingest_given_up(&mut self) {
-        self.ingesting = false;
+    pub(super) const fn bulk_load_given_up(&mut self) {
+        self.bulk_loading = false;
     }
 
     /// Their edit is committed.
-    pub(super) const fn ingest_committed(&mut self) {
-        self.ingesting = false;
-        self.ingest = Turn::Merge;
+    pub(super) const fn bulk_load_committed(&mut self) {
+        self.bulk_loading = false;
+        self.bulk_load = Turn::Merge;
     }
 
     /// The edit of a merge is committed.
     pub(super) const fn merge_committed(&mut self) {
-        self.ingest = Turn::Other;
+        self.bulk_load = Turn::Other;
     }
 
     /// Whether this step is a merge's before it is a flush's: each second one where they go `in_turns`.

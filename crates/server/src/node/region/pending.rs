@@ -5,7 +5,7 @@ use std::sync::Arc;
 use argosy_engine::long::Uses;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::super::ingest::Ingests;
+use super::super::bulk_load::BulkLoads;
 use super::super::maintenance::Maintained;
 use super::super::snapshots::Snapshots;
 use super::super::waiting::{Allowance, Waiting};
@@ -13,8 +13,8 @@ use super::super::waiting::{Allowance, Waiting};
 /// See the module documentation.
 pub(super) struct Unfinished {
     waiting: Mutex<Waiting>,
-    /// Sorted pairs that are being ingested.
-    pub(super) ingests: Ingests,
+    /// Sorted pairs that are being bulk-loaded.
+    pub(super) bulk_loads: BulkLoads,
     /// What clients have asked to be done with all of it.
     pub(super) maintained: Maintained,
     /// Those that clients keep open.
@@ -26,7 +26,7 @@ impl Unfinished {
     pub(super) fn new(allowance: &Arc<Allowance>, uses: &Arc<Uses>) -> Self {
         Self {
             waiting: Mutex::new(Waiting::new(Arc::clone(allowance), Arc::clone(uses))),
-            ingests: Ingests::default(),
+            bulk_loads: BulkLoads::default(),
             maintained: Maintained::default(),
             snapshots: Snapshots::default(),
         }

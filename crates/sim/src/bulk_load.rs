@@ -1,4 +1,4 @@
-//! Clients that have sorted pairs ingested, beside the load: parts, ranges that are removed, and pages of them,
+//! Clients that have sorted pairs bulk-loaded, beside the load: parts, ranges that are removed, and pages of them,
 //! one write and one page at a time in each *slot*. From a stream of their own.
 //!
 //! A slot has a range of keys for itself. What is there is nothing, or what one part brought: a part is all or
@@ -33,14 +33,14 @@ type Content = Option<u32>;
 
 /// Whether this is a key of these clients.
 #[must_use]
-pub(crate) fn is_bulk(key: &[u8]) -> bool {
+pub(crate) fn is_bulk_loaded(key: &[u8]) -> bool {
     key.first() == Some(&b'a')
 }
 
 /// What is to be asked of a server.
 pub(crate) enum Call {
-    /// Have these pairs ingested.
-    Ingest(WriteBatch),
+    /// Have these pairs bulk-loaded.
+    BulkLoad(WriteBatch),
     /// Write these.
     Write(WriteBatch),
     /// A page of this range.
@@ -51,7 +51,7 @@ pub(crate) enum Call {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// This part.
-    Ingest(u32),
+    Load(u32),
     /// Remove the range.
     Erase,
     /// Put a key and delete it again, at once.
@@ -82,7 +82,7 @@ struct Slot {
 }
 
 /// See the module documentation.
-pub(crate) struct Bulks {
+pub(crate) struct BulkLoads {
     random: Random,
     /// Of 1000 ticks, in how many something is begun.
     permille: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Bulks {
     tokens: u64,
 }
 
-impl Bulks {
+impl BulkLoads {
     /// As `plan` says.
     #[must_use]
     pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
@@ -132,7 +132,7 @@ impl Bulks {
             let what = match self.random.below(10) {
                 0..6 => {
                     self.parts += 1;
-                    Step::Ingest(self.parts)
+                    Step::Load(self.parts)
                 }
                 6..9 => Step::Erase,
                 _ => Step::Touch,
@@ -165,7 +165,7 @@ impl Bulks {
             flow.waits = Some((self.tokens, session));
             let what = flow.what;
             slot.next = match what {
-                Step::Ingest(part) => slot.now.is_none().then_some(Some(part)),
+                Step::Load(part) => slot.now.is_none().then_some(Some(part)),
                 Step::Erase => Some(None),
                 Step::Touch => None,
             };
@@ -232,14 +232,14 @@ impl Bulks {
     ) -> Result<(), Wrong> {
         let is_of = |waits: Option<(u64, u32)>| waits.is_some_and(|(of, _)| of == token);
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            let wrong = |what: String| format!("ingested pairs of a{index}: {what}");
+            let wrong = |what: String| format!("bulk-loaded pairs of a{index}: {what}");
             if let Some(flow) = slot.writer.take_if(|flow| is_of(flow.waits)) {
                 let told = slot.wrote(flow.what, response).map_err(wrong)?;
-                let ingests = matches!(flow.what, Step::Ingest(_));
+                let loads = matches!(flow.what, Step::Load(_));
                 match told {
-                    Told::Applied if ingests => coverage.add("parts ingested", 1),
-                    Told::Bound => coverage.add("ingests into what is bound", 1),
-                    Told::Unknown if ingests => coverage.add("ingests of unknown outcome", 1),
+                    Told::Applied if loads => coverage.add("parts bulk-loaded", 1),
+                    Told::Bound => coverage.add("bulk loads into what is bound", 1),
+                    Told::Unknown if loads => coverage.add("bulk loads of unknown outcome", 1),
                     _ => {}
                 }
                 return Ok(());
@@ -279,7 +279,7 @@ impl Slot {
     fn call(&self, what: Step, range: &KeyRange) -> Call {
         let mut batch = WriteBatch::new();
         let put = match what {
-            Step::Ingest(part) => {
+            Step::Load(part) => {
                 let mut pairs = pairs_of(range, part, self.part_bytes).into_iter();
                 pairs.try_for_each(|(key, value)| batch.put(&key, &value))
             }
@@ -291,7 +291,7 @@ impl Slot {
         };
         put.expect("within the limits");
         match what {
-            Step::Ingest(_) => Call::Ingest(batch),
+            Step::Load(_) => Call::BulkLoad(batch),
             Step::Erase | Step::Touch => Call::Write(batch),
         }
     }
@@ -303,7 +303,7 @@ impl Slot {
             Response::Written { applied: true, .. } => Outcome::Applied,
             Response::Failed(Failure::Invalid(why)) => {
                 return match (what, self.now) {
-                    (Step::Ingest(_), Some(_)) => Ok(Told::Bound),
+                    (Step::Load(_), Some(_)) => Ok(Told::Bound),
                     _ => Err(format!("a write was refused: {why}")),
                 };
             }
@@ -315,8 +315,8 @@ impl Slot {
             odd => return Err(format!("a write was answered by {odd:?}")),
         };
         match (outcome, what) {
-            (Outcome::Applied, Step::Ingest(part)) if self.now.is_some() => {
-                Err(format!("part {part} was ingested over {:?}", self.now))
+            (Outcome::Applied, Step::Load(part)) if self.now.is_some() => {
+                Err(format!("part {part} was bulk-loaded over {:?}", self.now))
             }
             (Outcome::Applied, _) => {
                 self.now = next.unwrap_or(self.now);
@@ -406,14 +406,14 @@ mod tests {
     #[test]
     fn a_part_is_refused_where_something_is_and_only_there() {
         let refused = || Response::Failed(Failure::Invalid("bound".to_owned()));
-        assert!(slot(None).wrote(Step::Ingest(1), refused()).is_err());
-        assert!(slot(Some(2)).wrote(Step::Ingest(1), refused()).is_ok());
+        assert!(slot(None).wrote(Step::Load(1), refused()).is_err());
+        assert!(slot(Some(2)).wrote(Step::Load(1), refused()).is_ok());
         let done = Response::Written {
             applied: true,
             existed: Vec::new(),
             previous: Vec::new(),
             changed: None,
         };
-        assert!(slot(Some(2)).wrote(Step::Ingest(1), done).is_err());
+        assert!(slot(Some(2)).wrote(Step::Load(1), done).is_err());
     }
 }

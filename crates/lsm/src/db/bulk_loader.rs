@@ -3,7 +3,8 @@
 //! 1. Pairs are handed in by rising keys, and become level segments as they come. Each bounded step takes the lock of
 //!    the background, so flushes and merges run in between. A segment is *pending* until an edit names it: a crash
 //!    forgets all of them (I3).
-//! 2. [`Ingest::finish`] hands the segments over as a part, which the background ingests ([`bulk`](super::bulk)).
+//! 2. [`BulkLoader::finish`] hands the segments over as a part, which the background loads
+//!    ([`bulk_load`](super::bulk_load)).
 //!
 //! Values stay in the leaves, whatever the placement, until their keys are written again; so pairs have to
 //! fit one ([`pair_bytes_max`]).
@@ -14,7 +15,7 @@ use argosy_base::KeyRange;
 use argosy_base::range::successor;
 use argosy_device::Purpose;
 use argosy_engine::batch::check_key;
-pub use argosy_engine::ingest::{IngestError, Ticket};
+pub use argosy_engine::bulk_load::{BulkLoadError, Ticket};
 use argosy_engine::long::{check_users, is_head};
 use argosy_engine::{BatchError, BusyReason, EngineError};
 
@@ -32,7 +33,7 @@ const STEP_BYTES: usize = 256 << 10;
 /// What a pair costs beside its bytes; not below what a build counts.
 const PAIR_OVERHEAD: usize = 16;
 
-/// Most bytes of key and value of an ingested pair.
+/// Most bytes of key and value of a bulk-loaded pair.
 #[must_use]
 pub fn pair_bytes_max(settings: &Settings) -> usize {
     (32 << 10).min(settings.layout.segment_bytes / 4)
@@ -76,7 +77,7 @@ impl Source for Fed {
 }
 
 /// Pairs on their way into the levels. Dropped before it is [finished](Self::finish), it leaves nothing.
-pub struct Ingest<'a> {
+pub struct BulkLoader<'a> {
     lsm: &'a Lsm,
     build: Build<Fed>,
     first: Option<Vec<u8>>,
@@ -84,14 +85,14 @@ pub struct Ingest<'a> {
     pairs: u64,
 }
 
-impl<'a> Ingest<'a> {
-    /// Begins. See [`Lsm::ingest`].
-    pub(super) fn begin(lsm: &'a Lsm) -> Result<Self, IngestError> {
+impl<'a> BulkLoader<'a> {
+    /// Begins. See [`Lsm::bulk_loader`].
+    pub(super) fn begin(lsm: &'a Lsm) -> Result<Self, BulkLoadError> {
         lsm.check_open()?;
         if !lsm.serving.is_alone() {
-            return Err(IngestError::Replicated);
+            return Err(BulkLoadError::Replicated);
         }
-        let target = site(&mut lsm.steps.background()?.storage, lsm).ingest_target();
+        let target = site(&mut lsm.steps.background()?.storage, lsm).bulk_load_target();
         Ok(Self {
             lsm,
             build: Build::new(Fed::default(), target, Below::default()),
@@ -104,20 +105,20 @@ impl<'a> Ingest<'a> {
     /// Hands in the next pair.
     ///
     /// # Errors
-    /// [`IngestError`]. The ingest is over then.
-    pub fn add(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), IngestError> {
+    /// [`BulkLoadError`]. The load is over then.
+    pub fn add(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), BulkLoadError> {
         check_key(&key)?;
         check_users(&key)?;
         if is_head(&value) {
             return Err(BatchError::ValueReserved.into());
         }
         if self.first.is_some() && key <= self.last {
-            return Err(IngestError::Unsorted(self.pairs));
+            return Err(BulkLoadError::Unsorted(self.pairs));
         }
         let (bytes, max) = (key.len() + value.len(), pair_bytes_max(&self.lsm.settings));
         if bytes > max {
             let pair = self.pairs;
-            return Err(IngestError::TooLong { pair, bytes, max });
+            return Err(BulkLoadError::TooLong { pair, bytes, max });
         }
         self.first.get_or_insert_with(|| key.clone());
         self.last.clone_from(&key);
@@ -132,13 +133,13 @@ impl<'a> Ingest<'a> {
         Ok(())
     }
 
-    /// Hands the pairs over to the background, which ingests all of them or none. Blocks until their segments are
+    /// Hands the pairs over to the background, which loads all of them or none. Blocks until their segments are
     /// written. [`Lsm::taken`] says how it ended.
     ///
     /// # Errors
-    /// [`IngestError`]: nothing will be ingested. [`IngestError::Nothing`] where no pair was handed in.
-    pub fn finish(mut self) -> Result<Ticket, IngestError> {
-        let first = self.first.take().ok_or(IngestError::Nothing)?;
+    /// [`BulkLoadError`]: nothing will be bulk-loaded. [`BulkLoadError::Nothing`] where no pair was handed in.
+    pub fn finish(mut self) -> Result<Ticket, BulkLoadError> {
+        let first = self.first.take().ok_or(BulkLoadError::Nothing)?;
         while !self.build.is_done() {
             self.step()?;
         }
@@ -146,13 +147,15 @@ impl<'a> Ingest<'a> {
         lsm.check_open()?;
         let range = KeyRange::new(first, Some(successor(&self.last)));
         let segments = self.build.take_outputs();
-        let ticket = lsm.bulk.take_built(segments, range, &lsm.reading.cache);
+        let ticket = lsm
+            .bulk_loads
+            .take_built(segments, range, &lsm.reading.cache);
         lsm.wake();
         Ok(ticket)
     }
 
     /// Merges some of what was handed in, waiting for the device where it has to.
-    fn step(&mut self) -> Result<(), IngestError> {
+    fn step(&mut self) -> Result<(), BulkLoadError> {
         let lsm = self.lsm;
         lsm.check_open()?;
         let mut background = lsm.steps.background()?;
@@ -184,7 +187,7 @@ impl<'a> Ingest<'a> {
     }
 }
 
-impl Drop for Ingest<'_> {
+impl Drop for BulkLoader<'_> {
     fn drop(&mut self) {
         if let Ok(mut background) = self.lsm.steps.background() {
             self.build.abandon(&mut background.storage);

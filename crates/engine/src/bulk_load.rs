@@ -1,6 +1,6 @@
-//! Ingesting sorted pairs straight into the levels: the rules that pairs keep to, and the results.
+//! Bulk load of sorted pairs, straight into the levels: the rules that pairs keep to, and the results.
 //!
-//! An engine takes pairs in *parts*, each of which it ingests as a whole or not at all.
+//! An engine takes pairs in *parts*, each of which it loads as a whole or not at all.
 
 use argosy_device::DeviceError;
 
@@ -11,25 +11,25 @@ use crate::{BatchError, EngineError};
 /// The number of a part. Later parts of an engine have higher numbers.
 pub type Ticket = u64;
 
-/// How the ingest of a part ended.
+/// How the bulk load of a part ended.
 #[derive(Clone, Debug)]
 pub enum Taken {
     /// Every member has the pairs.
     Done,
-    /// Keys of its range are bound already. Nothing of the part was ingested.
+    /// Keys of its range are bound already. Nothing of the part was bulk-loaded.
     NotEmpty,
-    /// Others kept writing into its range. Nothing of the part was ingested.
+    /// Others kept writing into its range. Nothing of the part was bulk-loaded.
     Contended,
-    /// The device is full. Nothing of the part was ingested.
+    /// The device is full. Nothing of the part was bulk-loaded.
     Full,
-    /// Stored data of its range cannot be read because of this error. Nothing of the part was ingested.
+    /// Stored data of its range cannot be read because of this error. Nothing of the part was bulk-loaded.
     Unreadable(EngineError),
 }
 
-/// Why pairs were not ingested. None of them was.
+/// Why pairs were not bulk-loaded. None of them was.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum IngestError {
+pub enum BulkLoadError {
     /// A key or a value breaks a rule that all writes keep to.
     #[error(transparent)]
     Key(#[from] BatchError),
@@ -37,7 +37,7 @@ pub enum IngestError {
     #[error("pair {0}: its key does not sort above the one before")]
     Unsorted(u64),
     /// A pair is too long.
-    #[error("pair {pair}: it has {bytes} bytes; an ingested pair has at most {max}")]
+    #[error("pair {pair}: it has {bytes} bytes; a bulk-loaded pair has at most {max}")]
     TooLong {
         /// Its place among the pairs, from 0.
         pair: u64,
@@ -46,7 +46,7 @@ pub enum IngestError {
         /// Most bytes that a pair may have.
         max: usize,
     },
-    /// There is nothing to ingest.
+    /// There is nothing to load.
     #[error("there are no pairs; hand in one at least")]
     Nothing,
     /// Other clients keep writing into the range.
@@ -60,18 +60,18 @@ pub enum IngestError {
     Engine(#[from] EngineError),
 }
 
-impl From<DeviceError> for IngestError {
+impl From<DeviceError> for BulkLoadError {
     fn from(error: DeviceError) -> Self {
         Self::Engine(error.into())
     }
 }
 
-/// Checks that `pairs` may be ingested as one part: keys rise, and no pair has more than `max` bytes. Returns the
+/// Checks that `pairs` may be bulk-loaded as one part: keys rise, and no pair has more than `max` bytes. Returns the
 /// bytes of all keys and values.
 ///
 /// # Errors
-/// [`IngestError::Nothing`], [`IngestError::Key`], [`IngestError::Unsorted`], [`IngestError::TooLong`].
-pub fn check_part(pairs: &[(Vec<u8>, Vec<u8>)], max: usize) -> Result<usize, IngestError> {
+/// [`BulkLoadError::Nothing`], [`BulkLoadError::Key`], [`BulkLoadError::Unsorted`], [`BulkLoadError::TooLong`].
+pub fn check_part(pairs: &[(Vec<u8>, Vec<u8>)], max: usize) -> Result<usize, BulkLoadError> {
     let mut last: Option<&[u8]> = None;
     let mut bytes = 0;
     for (pair, (key, value)) in (0..).zip(pairs) {
@@ -81,18 +81,18 @@ pub fn check_part(pairs: &[(Vec<u8>, Vec<u8>)], max: usize) -> Result<usize, Ing
             return Err(BatchError::ValueReserved.into());
         }
         if last.is_some_and(|last| last >= key.as_slice()) {
-            return Err(IngestError::Unsorted(pair));
+            return Err(BulkLoadError::Unsorted(pair));
         }
         let long = key.len() + value.len();
         if long > max {
             let bytes = long;
-            return Err(IngestError::TooLong { pair, bytes, max });
+            return Err(BulkLoadError::TooLong { pair, bytes, max });
         }
         last = Some(key);
         bytes += long;
     }
     match last {
         Some(_) => Ok(bytes),
-        None => Err(IngestError::Nothing),
+        None => Err(BulkLoadError::Nothing),
     }
 }

@@ -1,4 +1,4 @@
-//! Ingested pairs and crashes: all of them are there, or none, and nothing is leaked.
+//! Bulk-loaded pairs and crashes: all of them are there, or none, and nothing is leaked.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
@@ -11,8 +11,8 @@ use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
 use argosy_engine::{EngineError, Store, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
-use argosy_lsm::db::bulk::Taken;
-use argosy_lsm::db::ingest::IngestError;
+use argosy_lsm::db::bulk_load::Taken;
+use argosy_lsm::db::bulk_loader::BulkLoadError;
 use common::counting::Counting;
 use common::{Machine, tiny};
 
@@ -23,15 +23,15 @@ fn key(n: u32) -> Vec<u8> {
 }
 
 /// Hands in all pairs, and steps until they are in the levels.
-fn ingest(
+fn bulk_load(
     engine: &Lsm,
     mut step: impl FnMut() -> Result<(), EngineError>,
-) -> Result<Taken, IngestError> {
-    let mut ingest = engine.ingest()?;
+) -> Result<Taken, BulkLoadError> {
+    let mut loader = engine.bulk_loader()?;
     for n in 0..PAIRS {
-        ingest.add(key(n), n.to_le_bytes().repeat(20))?;
+        loader.add(key(n), n.to_le_bytes().repeat(20))?;
     }
-    let ticket = ingest.finish()?;
+    let ticket = loader.finish()?;
     loop {
         if let Some(taken) = engine.taken(ticket) {
             return Ok(taken);
@@ -58,9 +58,9 @@ fn count(engine: &Lsm) -> u32 {
     count
 }
 
-/// A write that has looked what its keys are bound to sees pairs that are ingested before it is written.
+/// A write that has looked what its keys are bound to sees pairs that are bulk-loaded before it is written.
 #[test]
-fn a_write_under_way_sees_what_is_ingested() {
+fn a_write_under_way_sees_what_is_bulk_loaded() {
     let mut machine = Machine::new(tiny(), 256, 9);
     let engine = machine.open();
     let mut batch = WriteBatch::new();
@@ -72,16 +72,16 @@ fn a_write_under_way_sees_what_is_ingested() {
     let settings = machine.settings.clone().with(|of| of.cache_bytes = 0);
     let (device, engine) = Counting::open(&mut machine, &settings);
     let engine = Arc::new(engine);
-    let (ingesting, disk) = (Arc::clone(&engine), Arc::clone(&machine.device));
+    let (stepped, disk) = (Arc::clone(&engine), Arc::clone(&machine.device));
     // It happens while the second key is looked up, after the first one.
     device.on_read(move || {
         let mut now = 0;
         let step = || {
             disk.run_one();
             now += 1_000_000;
-            ingesting.step(Instant::from_nanos(now)).map(drop)
+            stepped.step(Instant::from_nanos(now)).map(drop)
         };
-        assert!(matches!(ingest(&ingesting, step).unwrap(), Taken::Done));
+        assert!(matches!(bulk_load(&stepped, step).unwrap(), Taken::Done));
     });
     let mut batch = WriteBatch::new();
     batch.put(&key(7), b"7").unwrap();
@@ -110,7 +110,7 @@ fn a_crash_leaves_all_of_it_or_nothing() {
                     machine.step(&engine);
                 }
                 machine.device.fail_after(op, at);
-                let taken = ingest(&engine, || step(&mut machine, &engine));
+                let taken = bulk_load(&engine, || step(&mut machine, &engine));
                 let done = matches!(taken, Ok(Taken::Done));
                 machine.end(engine, crash);
                 let engine = machine.open();
@@ -128,18 +128,18 @@ fn a_crash_leaves_all_of_it_or_nothing() {
     }
 }
 
-/// Many small ingests of keys that are there already, one right after the other.
+/// Many small bulk loads of keys that are there already, one right after the other.
 #[test]
-fn many_small_ingests_leave_l1_as_short_as_it_may_be() {
+fn many_small_bulk_loads_leave_l1_as_short_as_it_may_be() {
     let settings = tiny();
     let mut machine = Machine::new(settings.clone(), 512, 3);
     let engine = machine.open();
-    let taken = ingest(&engine, || step(&mut machine, &engine)).unwrap();
+    let taken = bulk_load(&engine, || step(&mut machine, &engine)).unwrap();
     assert!(matches!(taken, Taken::Done), "{taken:?}");
     for round in 0..60u32 {
         let pair = |n| (key(n), round.to_le_bytes().repeat(20));
         let pairs = (0..PAIRS).step_by(30).map(pair).collect();
-        common::sorted::ingest(&engine, &pairs, || _ = machine.step(&engine));
+        common::sorted::bulk_load(&engine, &pairs, || _ = machine.step(&engine));
         let runs = engine.stats().levels.first().map_or(0, |level| level.runs);
         assert!(
             runs <= settings.levels.l1_runs_max,
@@ -153,7 +153,7 @@ fn many_small_ingests_leave_l1_as_short_as_it_may_be() {
     }
 }
 
-/// Who ingests is told where others keep writing into the range, and where the part is taken back; neither leaves
+/// Who bulk-loads is told where others keep writing into the range, and where the part is taken back; neither leaves
 /// anything.
 #[test]
 fn what_is_given_up_leaves_nothing() {
@@ -161,9 +161,9 @@ fn what_is_given_up_leaves_nothing() {
     let engine = machine.open();
     while machine.step(&engine) {}
     let hand_in = || {
-        let mut ingest = engine.ingest().unwrap();
-        (0..PAIRS).for_each(|n| ingest.add(key(n), b"never there".to_vec()).unwrap());
-        ingest.finish().unwrap()
+        let mut loader = engine.bulk_loader().unwrap();
+        (0..PAIRS).for_each(|n| loader.add(key(n), b"never there".to_vec()).unwrap());
+        loader.finish().unwrap()
     };
     let ticket = hand_in();
     assert!(engine.take_back(ticket) && !engine.take_back(ticket));

@@ -1,16 +1,16 @@
-//! Bulk load: sorted pairs enter the levels in the background, without a log. Every ingest takes this path.
+//! Bulk load: sorted pairs enter the levels in the background, without a log. All of them take this path.
 //!
-//! A *part* is ingested as a whole or not at all. Parts wait in a queue until the background takes them. There are
+//! A *part* is loaded as a whole or not at all. Parts wait in a queue until the background takes them. There are
 //! two kinds:
 //!
-//! - *Pairs* ([`Lsm::ingest_part`]): a bounded number, in a region that may have copies elsewhere. They are ordered
+//! - *Pairs* ([`Lsm::bulk_load`]): a bounded number, in a region that may have copies elsewhere. They are ordered
 //!   with writes.
-//! - *Built* segments ([`Ingest`](super::ingest::Ingest)): made of any number of pairs, on the caller's thread. They
-//!   shadow what is bound in their range.
+//! - *Built* segments ([`BulkLoader`](super::bulk_loader::BulkLoader)): made of any number of pairs, on the caller's
+//!   thread. They shadow what is bound in their range.
 //!
 //! The steps of a part:
 //!
-//! 1. It waits until the merge under way ends, and no other merge begins before it. After an ingest, a merge that is
+//! 1. It waits until the merge under way ends, and no other merge begins before it. After a bulk load, a merge that is
 //!    due goes first. Flushes run at any time. So many small parts do not starve merges or flushes, nor do merges
 //!    starve parts.
 //! 2. Pairs are refused if a key of their range is bound in what is visible, or if that cannot be read. Parts that
@@ -18,7 +18,7 @@
 //! 3. A memtable with a key of the range, or with a tombstone in it, is flushed first. A built part is given up after
 //!    `FREEZES_MAX` such flushes, since others keep writing into its range; no value is moved there meanwhile.
 //! 4. Until the end no merge begins, and no dead value is collected. Writes into the range of pairs wait
-//!    ([`BusyReason::Ingest`]), so that it stays empty. Writes into the range of a built part shadow its pairs.
+//!    ([`BusyReason::BulkLoad`]), so that it stays empty. Writes into the range of a built part shadow its pairs.
 //! 5. A build makes segments of the pairs. As with a merge, the observer ships them, and nobody knows them before an
 //!    edit names them (I3).
 //! 6. One edit adds the segments to the lowest level if no level has a key of the range, and otherwise to L1, as its
@@ -34,15 +34,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use argosy_base::range::successor;
 use argosy_base::{EditSeq, KeyRange, Lsn};
 use argosy_device::Purpose;
-use argosy_engine::ingest::IngestError;
-pub use argosy_engine::ingest::{Taken, Ticket, check_part};
+use argosy_engine::bulk_load::BulkLoadError;
+pub use argosy_engine::bulk_load::{Taken, Ticket, check_part};
 use argosy_engine::{BusyReason, Charge, EngineError, Store as _};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Lsm;
 use super::background::{Ground, site};
+use super::bulk_loader::{Fed, pair_bytes_max};
 use super::edits::EditProgress;
-use super::ingest::{Fed, pair_bytes_max};
 use super::writer::Writer;
 use crate::cache::{NodeCache, footprint};
 use crate::compaction::below::Below;
@@ -179,26 +179,26 @@ impl State {
 
 /// The parts of an engine that wait, and those of which it is to be told what became of them.
 #[derive(Default)]
-pub(super) struct Bulk(Mutex<State>);
+pub(super) struct BulkLoadQueue(Mutex<State>);
 
-impl Bulk {
+impl BulkLoadQueue {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics between two changes that belong together.
         self.0.lock()
     }
 
-    /// Takes in `pairs`, which wait from now on. See [`ingest_part`](argosy_engine::Store::ingest_part).
+    /// Takes in `pairs`, which wait from now on. See [`bulk_load`](argosy_engine::Store::bulk_load).
     pub(super) fn take(
         &self,
         pairs: Pairs,
         settings: &Settings,
         cache: &Arc<NodeCache>,
-    ) -> Result<Ticket, IngestError> {
+    ) -> Result<Ticket, BulkLoadError> {
         check_part(&pairs, pair_bytes_max(settings))?;
         let bytes = memory_of(&pairs);
         let mut state = self.lock();
         if state.bytes > 0 && state.bytes + bytes > WAITING_BYTES_MAX {
-            return Err(EngineError::Busy(BusyReason::Ingest).into());
+            return Err(EngineError::Busy(BusyReason::BulkLoad).into());
         }
         let range = range_of(&pairs);
         Ok(state.push(range, Load::Pairs(pairs), Held::new(bytes, cache)))
@@ -292,7 +292,7 @@ enum Segments {
 }
 
 /// Parts on their way into the levels.
-struct Ingesting {
+struct BulkLoad {
     segments: Segments,
     range: KeyRange,
     tickets: Vec<Ticket>,
@@ -302,12 +302,12 @@ struct Ingesting {
     edit: Option<EditSeq>,
 }
 
-/// What the background ingests, if anything.
+/// What the background loads, if anything.
 #[derive(Default)]
-pub(super) struct Ingestion(Option<Ingesting>);
+pub(super) struct BulkLoadJob(Option<BulkLoad>);
 
 /// What a step of that came to.
-pub(super) enum Ingested {
+pub(super) enum BulkLoadStep {
     /// Nothing could be done.
     Nothing,
     /// Something was done.
@@ -316,42 +316,42 @@ pub(super) enum Ingested {
     All(Box<Edit>),
 }
 
-impl Ingestion {
-    /// The edit with this number is committed. Returns the parts that it has ingested.
+impl BulkLoadJob {
+    /// The edit with this number is committed. Returns the parts that it has bulk-loaded.
     pub(super) fn committed(&mut self, seq: EditSeq, jobs: &mut Jobs) -> Option<Vec<Ticket>> {
-        let done = self.0.take_if(|bulk| bulk.edit == Some(seq))?;
-        jobs.ingest_committed();
+        let done = self.0.take_if(|load| load.edit == Some(seq))?;
+        jobs.bulk_load_committed();
         Some(done.tickets)
     }
 
     /// Begins with parts, or goes on with those that were begun.
-    pub(super) fn step(&mut self, at: &mut Ground<'_>) -> Result<Ingested, EngineError> {
+    pub(super) fn step(&mut self, at: &mut Ground<'_>) -> Result<BulkLoadStep, EngineError> {
         let lsm = at.lsm;
-        let taken_back = std::mem::take(&mut lsm.bulk.lock().taken_back);
+        let taken_back = std::mem::take(&mut lsm.bulk_loads.lock().taken_back);
         abandon(&taken_back, at.storage);
-        if at.jobs.is_ingesting() {
+        if at.jobs.is_bulk_loading() {
             return self.build(at);
         }
         if lsm.is_full()
-            && let Some(part) = lsm.bulk.pop(|_| true)
+            && let Some(part) = lsm.bulk_loads.pop(|_| true)
         {
             end_unbegun(at, part, Taken::Full);
-            return Ok(Ingested::Some);
+            return Ok(BulkLoadStep::Some);
         }
         // Where no merge is due, L1 becomes no shorter by waiting.
         let behind = at.storage.l1_runs() >= lsm.settings.levels.l1_runs_max && !at.jobs.at_rest;
-        if !at.jobs.may_ingest(lsm.bulk.waits() && !behind) {
-            return Ok(Ingested::Nothing);
+        if !at.jobs.may_bulk_load(lsm.bulk_loads.waits() && !behind) {
+            return Ok(BulkLoadStep::Nothing);
         }
         Ok(match self.begin(at) {
-            true => Ingested::Some,
-            false => Ingested::Nothing,
+            true => BulkLoadStep::Some,
+            false => BulkLoadStep::Nothing,
         })
     }
 
     /// Takes the first part. Returns whether anything was done.
     fn begin(&mut self, at: &mut Ground<'_>) -> bool {
-        let Some(part) = at.lsm.bulk.pop(|_| true) else {
+        let Some(part) = at.lsm.bulk_loads.pop(|_| true) else {
             return false;
         };
         match &part.load {
@@ -364,7 +364,7 @@ impl Ingestion {
     fn begin_pairs(&mut self, at: &mut Ground<'_>, first: Part) -> bool {
         let lsm = at.lsm;
         let refused = match lsm.is_unbound(&first.range) {
-            Ok(unbound) if unbound || lsm.settings.mutants.ingest_over() => None,
+            Ok(unbound) if unbound || lsm.settings.mutants.bulk_load_over() => None,
             Ok(_) => Some(Taken::NotEmpty),
             // It is the part's misfortune, not the region's: others go on.
             Err(error) => Some(Taken::Unreadable(error)),
@@ -375,13 +375,13 @@ impl Ingestion {
         }
         let mut range = first.range.clone();
         let mut parts = vec![first];
-        while let Some(next) = lsm.bulk.pop(|next| goes_on(&range, next)) {
+        while let Some(next) = lsm.bulk_loads.pop(|next| goes_on(&range, next)) {
             let joined = KeyRange::new(range.from.clone(), next.range.to.clone());
             // Where that cannot be read, the part is told when it is the first.
             let fits = lsm.is_unbound(&joined).unwrap_or(false);
             parts.push(next);
             if !fits {
-                lsm.bulk.put_back(parts.split_off(parts.len() - 1));
+                lsm.bulk_loads.put_back(parts.split_off(parts.len() - 1));
                 break;
             }
             range = joined;
@@ -391,7 +391,7 @@ impl Ingestion {
             if concerned.active {
                 lsm.freeze_now();
             }
-            lsm.bulk.put_back(parts);
+            lsm.bulk_loads.put_back(parts);
             return false;
         }
         let tickets = parts.iter().map(|part| part.ticket).collect();
@@ -400,16 +400,16 @@ impl Ingestion {
             pairs.extend(part.load.into_pairs());
             held.push(part.held);
         }
-        let target = site(at.storage, lsm).ingest_target();
+        let target = site(at.storage, lsm).bulk_load_target();
         let build = Build::new(Fed::of(pairs), target, Below::default());
-        self.0 = Some(Ingesting {
+        self.0 = Some(BulkLoad {
             segments: Segments::Making(Box::new(build)),
             range,
             tickets,
             _held: held,
             edit: None,
         });
-        at.jobs.ingest_begun();
+        at.jobs.bulk_load_begun();
         true
     }
 
@@ -425,61 +425,61 @@ impl Ingestion {
                 }
                 part.freezes += u32::from(lsm.freeze_now());
             }
-            lsm.bulk.put_back(vec![part]);
+            lsm.bulk_loads.put_back(vec![part]);
             return false;
         }
-        self.0 = Some(Ingesting {
+        self.0 = Some(BulkLoad {
             segments: Segments::Made(part.load.into_built()),
             range: part.range,
             tickets: vec![part.ticket],
             _held: vec![part.held],
             edit: None,
         });
-        at.jobs.ingest_begun();
+        at.jobs.bulk_load_begun();
         true
     }
 
     /// Goes on with the segments.
-    fn build(&mut self, at: &mut Ground<'_>) -> Result<Ingested, EngineError> {
-        let Some(bulk) = self.0.as_mut().filter(|bulk| bulk.edit.is_none()) else {
-            return Ok(Ingested::Nothing);
+    fn build(&mut self, at: &mut Ground<'_>) -> Result<BulkLoadStep, EngineError> {
+        let Some(load) = self.0.as_mut().filter(|load| load.edit.is_none()) else {
+            return Ok(BulkLoadStep::Nothing);
         };
         let lsm = at.lsm;
         let mut site = site(at.storage, lsm);
-        let segments = match &mut bulk.segments {
+        let segments = match &mut load.segments {
             Segments::Made(segments) => std::mem::take(segments),
             Segments::Making(build) => {
                 let stepped = build.step(&mut site.tools(Purpose::Write))?;
                 Counts::add(&lsm.counts.worked_bytes, build.take_worked());
                 match stepped {
-                    Stepped::Progress => return Ok(Ingested::Some),
-                    Stepped::Waiting => return Ok(Ingested::Nothing),
+                    Stepped::Progress => return Ok(BulkLoadStep::Some),
+                    Stepped::Waiting => return Ok(BulkLoadStep::Nothing),
                     Stepped::DeviceFull => {
                         build.abandon(site.storage);
                         self.give_up(at, Taken::Full);
-                        return Ok(Ingested::Some);
+                        return Ok(BulkLoadStep::Some);
                     }
                     Stepped::Done => build.take_outputs(),
                 }
             }
         };
-        let (level, run) = place(site.storage.head(), &bulk.range, at.jobs);
+        let (level, run) = place(site.storage.head(), &load.range, at.jobs);
         let mut edit = site.storage.next_edit(lsm.serving.epoch());
-        bulk.edit = Some(edit.seq);
+        load.edit = Some(edit.seq);
         let placed = segments
             .iter()
             .map(|segment| site.placed(segment, level, run));
         edit.added.extend(placed);
         at.jobs.last_edit = edit.seq;
-        Ok(Ingested::All(Box::new(edit)))
+        Ok(BulkLoadStep::All(Box::new(edit)))
     }
 
     /// Gives up what was begun.
     fn give_up(&mut self, at: &mut Ground<'_>, taken: Taken) {
-        let tickets = self.0.take().map(|bulk| bulk.tickets).unwrap_or_default();
-        at.jobs.ingest_given_up();
+        let tickets = self.0.take().map(|load| load.tickets).unwrap_or_default();
+        at.jobs.bulk_load_given_up();
         at.lsm.lock().hold(None);
-        at.lsm.bulk.end(&tickets, taken, EditSeq(0));
+        at.lsm.bulk_loads.end(&tickets, taken, EditSeq(0));
     }
 }
 
@@ -493,7 +493,7 @@ fn abandon(segments: &[LevelSegment], storage: &mut Storage) {
 /// Ends a part with which nothing was begun.
 fn end_unbegun(at: &mut Ground<'_>, part: Part, taken: Taken) {
     abandon(&part.load.into_built(), at.storage);
-    at.lsm.bulk.end(&[part.ticket], taken, EditSeq(0));
+    at.lsm.bulk_loads.end(&[part.ticket], taken, EditSeq(0));
 }
 
 /// Which memtables have keys of a range, or remove some.

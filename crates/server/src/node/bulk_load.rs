@@ -1,9 +1,9 @@
-//! Sorted pairs that a client has taken straight into the levels ([`argosy_engine::ingest`]).
+//! Sorted pairs that a client has taken straight into the levels ([`argosy_engine::bulk_load`]).
 //!
 //! 1. What lies in several regions is split: each takes its pairs whole or not at all.
 //! 2. Where members hold the same levels, the primary's engine makes segments of them, which travel like those
 //!    of a merge. The answer is given when every member has applied the edit that names them.
-//! 3. Where backups build levels of their own from the log, or the engine does not ingest, the pairs are written
+//! 3. Where backups build levels of their own from the log, or the engine has no bulk load, the pairs are written
 //!    as a batch, on the condition that nothing is bound in their range.
 //!
 //! At its deadline a part that was not begun is taken back and *not applied*; of one that was, the outcome is
@@ -16,7 +16,7 @@ use argosy_base::limits::BATCH_BYTES_MAX;
 use argosy_base::range::successor;
 use argosy_base::{Instant, KeyRange, Outcome};
 use argosy_coordinator::Replication;
-use argosy_engine::ingest::{IngestError, Taken, Ticket, check_part};
+use argosy_engine::bulk_load::{BulkLoadError, Taken, Ticket, check_part};
 use argosy_engine::{Condition, Reach, WaitFor, WriteBatch, WriteOptions};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -37,14 +37,14 @@ type Waiting = BTreeMap<Ticket, (ReplyTo, Instant)>;
 
 /// Parts that the engine of a region has been handed, and that were not answered.
 #[derive(Default)]
-pub(crate) struct Ingests(Mutex<Waiting>);
+pub(crate) struct BulkLoads(Mutex<Waiting>);
 
-impl Ingests {
+impl BulkLoads {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock()
     }
 
-    /// Has the region, which is `open`, ingest pairs that all lie in it.
+    /// Has the region, which is `open`, bulk-load pairs that all lie in it.
     pub(super) fn begin(
         &self,
         open: &OpenRegion<'_>,
@@ -61,11 +61,11 @@ impl Ingests {
             .map(|(key, value)| (key.to_vec(), value.to_vec()));
         let pairs: Pairs = pairs.collect();
         if by_log {
-            return ingest_by_log(open, batch, &pairs, reply).into();
+            return load_by_log(open, batch, &pairs, reply).into();
         }
         // Locked meanwhile, so that nothing is told of the part before it is known whom to tell.
         let mut waiting = self.lock();
-        match open.engine.ingest_part(pairs) {
+        match open.engine.bulk_load(pairs) {
             Ok(ticket) => {
                 let before = waiting.insert(ticket, (reply, open.context.deadline()));
                 drop(waiting);
@@ -78,7 +78,7 @@ impl Ingests {
         }
     }
 
-    /// Answers requests whose pairs the engine of the region, which is `local`, has ingested or refused.
+    /// Answers requests whose pairs the engine of the region, which is `local`, has bulk-loaded or refused.
     pub(super) fn answer(&self, local: &LocalRegion<'_>) {
         let mut waiting = self.lock();
         if waiting.is_empty() {
@@ -88,7 +88,7 @@ impl Ingests {
             return;
         };
         let mut ended = Vec::new();
-        for (ticket, taken) in engine.ingested() {
+        for (ticket, taken) in engine.bulk_loads_ended() {
             // One that is past its deadline has been answered.
             let asked = waiting.remove(&ticket);
             ended.extend(asked.map(|(reply, deadline)| {
@@ -123,7 +123,7 @@ impl Ingests {
                 false => Outcome::Unknown,
             };
             let what = format!(
-                "{} does not keep up with what it is to ingest; retry",
+                "{} does not keep up with what it is to bulk-load; retry",
                 region.id()
             );
             let error = Failure::Unavailable { what, outcome };
@@ -132,24 +132,29 @@ impl Ingests {
     }
 }
 
-/// Whether pairs are written as a batch: backups of the region build levels of their own, or its engine does not
-/// ingest.
+/// Whether pairs are written as a batch: backups of the region build levels of their own, or its engine has no
+/// bulk load.
 fn goes_by_log(open: &OpenRegion<'_>) -> bool {
     let copies = open.region.view().members().len();
     let replication = open.context.views.map().replication();
     let builds = copies > 1 && replication == Replication::BuildIndex;
-    builds || open.engine.capabilities().ingest_pair_bytes_max.is_none()
+    builds
+        || open
+            .engine
+            .capabilities()
+            .bulk_load_pair_bytes_max
+            .is_none()
 }
 
 /// Writes pairs as a batch where nothing is bound in their range.
-fn ingest_by_log(
+fn load_by_log(
     open: &OpenRegion<'_>,
     batch: &WriteBatch,
     pairs: &Pairs,
     reply: ReplyTo,
 ) -> Option<Response> {
     let engine = open.engine;
-    let max = engine.capabilities().ingest_pair_bytes_max;
+    let max = engine.capabilities().bulk_load_pair_bytes_max;
     let max = max.unwrap_or(BATCH_BYTES_MAX);
     if let Err(error) = check_part(pairs, max) {
         return Some(refused(&error));
@@ -174,7 +179,7 @@ fn ingest_by_log(
 fn engine_is_gone(region: &Region) -> Response {
     Response::Failed(Failure::Unavailable {
         what: format!(
-            "{} was opened anew before it had ingested these; retry",
+            "{} was opened anew before it had bulk-loaded these; retry",
             region.id()
         ),
         outcome: Outcome::Unknown,
@@ -197,7 +202,7 @@ impl ReplySink for Unbound {
     }
 }
 
-/// The answer to an ingest for that to a write on the condition that nothing is bound.
+/// The answer to a bulk load for that to a write on the condition that nothing is bound.
 fn told(response: Response) -> Response {
     match response {
         Response::Written { applied: false, .. } => answer(Taken::NotEmpty),
@@ -206,14 +211,14 @@ fn told(response: Response) -> Response {
     }
 }
 
-/// The answer to an ingest that ended like this, and what it waits for: a key that is in the way may be uncommitted.
+/// The answer to a bulk load that ended like this, and what it waits for: a key that is in the way may be uncommitted.
 fn shown(engine: &Serving, taken: Taken) -> Shown {
     let wait = match taken {
         Taken::NotEmpty => WaitFor::committed(engine.last_lsn()),
         _ => WaitFor::Nothing,
     };
     Shown {
-        reveals: Reveals::Ingest,
+        reveals: Reveals::BulkLoad,
         wait,
         response: answer(taken),
     }
@@ -233,23 +238,23 @@ fn answer(taken: Taken) -> Response {
                         remove the range before";
             Response::Failed(Failure::Invalid(what.to_owned()))
         }
-        Taken::Contended => refused(&IngestError::Contended),
+        Taken::Contended => refused(&BulkLoadError::Contended),
         Taken::Full => {
             let what = "a device is full; delete keys to make room".to_owned();
             let outcome = Outcome::NotApplied;
             Response::Failed(Failure::Busy { what, outcome })
         }
         Taken::Unreadable(error) => {
-            tracing::warn!(%error, "pairs were not ingested: what lies in their range cannot be read");
+            tracing::warn!(%error, "pairs were not bulk-loaded: what lies in their range cannot be read");
             not_written(&error)
         }
     }
 }
 
 /// The answer to what the engine did not take.
-fn refused(error: &IngestError) -> Response {
+fn refused(error: &BulkLoadError) -> Response {
     match error {
-        IngestError::Engine(error) => failed(error),
+        BulkLoadError::Engine(error) => failed(error),
         error => Response::Failed(Failure::Invalid(error.to_string())),
     }
 }

@@ -1,4 +1,4 @@
-//! Sorted pairs that are ingested in parts, in the background: in order with writes, told once everybody has
+//! Sorted pairs that are bulk-loaded in parts, in the background: in order with writes, told once everybody has
 //! them, all of a part or nothing after a crash.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
@@ -15,8 +15,8 @@ use argosy_engine::{
     BusyReason, EditNotice, EngineError, LogEnd, Observer, SealedSegment, Source as _, Store,
     WriteBatch, WriteOptions,
 };
-use argosy_lsm::db::bulk::{Taken, Ticket, WAITING_BYTES_MAX};
-use argosy_lsm::db::ingest::IngestError;
+use argosy_lsm::db::bulk_load::{Taken, Ticket, WAITING_BYTES_MAX};
+use argosy_lsm::db::bulk_loader::BulkLoadError;
 use argosy_lsm::{Lsm, Settings};
 use common::{Machine, tiny};
 
@@ -65,7 +65,7 @@ fn ends(engine: &Lsm) -> Vec<(Ticket, String)> {
         Taken::Full => "full".to_owned(),
         Taken::Unreadable(error) => error.to_string(),
     };
-    let ended = engine.ingested().into_iter();
+    let ended = engine.bulk_loads_ended().into_iter();
     ended.map(|(ticket, taken)| (ticket, word(taken))).collect()
 }
 
@@ -83,13 +83,13 @@ fn told(machine: &mut Machine, engine: &Lsm, parts: usize) -> Vec<(Ticket, Strin
 }
 
 #[test]
-fn parts_that_wait_together_are_ingested_together_without_a_log() {
+fn parts_that_wait_together_are_bulk_loaded_together_without_a_log() {
     let mut machine = Machine::new(tiny(), 256, 1);
     let engine = machine.open();
     while machine.step(&engine) {}
     let before = engine.stats();
     let tickets: Vec<_> = (0..8)
-        .map(|part| engine.ingest_part(pairs(part * 100..part * 100 + 100)))
+        .map(|part| engine.bulk_load(pairs(part * 100..part * 100 + 100)))
         .collect::<Result<_, _>>()
         .unwrap();
     let told = told(&mut machine, &engine, 8);
@@ -105,7 +105,7 @@ fn parts_that_wait_together_are_ingested_together_without_a_log() {
     let version = engine.version();
     assert_eq!(version.deepest(), 2);
     assert!(version.level(1).is_none_or(|level| level.runs.is_empty()));
-    assert!(engine.ingested().is_empty(), "each is told once");
+    assert!(engine.bulk_loads_ended().is_empty(), "each is told once");
     let held = engine.version().memory_bytes() as u64;
     assert_eq!(after.cache.charged_bytes, held);
 }
@@ -119,11 +119,11 @@ fn a_part_whose_range_is_bound_is_refused_and_the_next_is_not() {
         put(&engine, n).unwrap();
     }
     delete(&engine, 150);
-    let first = engine.ingest_part(pairs(0..100)).unwrap();
+    let first = engine.bulk_load(pairs(0..100)).unwrap();
     // A tombstone in a memtable is flushed first.
-    let second = engine.ingest_part(pairs(100..200)).unwrap();
+    let second = engine.bulk_load(pairs(100..200)).unwrap();
     // Behind the key that is there.
-    let third = engine.ingest_part(pairs(251..300)).unwrap();
+    let third = engine.bulk_load(pairs(251..300)).unwrap();
     let told = told(&mut machine, &engine, 3);
     assert_eq!(
         told,
@@ -161,8 +161,8 @@ fn a_part_whose_range_cannot_be_read_is_refused_and_the_next_is_not() {
             });
         }
     }
-    let over = engine.ingest_part(pairs(120..130)).unwrap();
-    let behind = engine.ingest_part(pairs(400..500)).unwrap();
+    let over = engine.bulk_load(pairs(120..130)).unwrap();
+    let behind = engine.bulk_load(pairs(400..500)).unwrap();
     let told = told(&mut machine, &engine, 2);
     let (ticket, why) = &told[0];
     assert!(*ticket == over && why.starts_with("segment "), "{told:?}");
@@ -178,43 +178,43 @@ fn a_part_whose_range_cannot_be_read_is_refused_and_the_next_is_not() {
 fn what_is_no_sorted_part_is_refused_at_once() {
     let mut machine = Machine::new(tiny(), 256, 3);
     let engine = machine.open();
-    let refused = |pairs: Pairs| engine.ingest_part(pairs).unwrap_err();
-    assert!(matches!(refused(Vec::new()), IngestError::Nothing));
+    let refused = |pairs: Pairs| engine.bulk_load(pairs).unwrap_err();
+    assert!(matches!(refused(Vec::new()), BulkLoadError::Nothing));
     let twice = vec![pairs(1..2).remove(0), pairs(1..2).remove(0)];
-    assert!(matches!(refused(twice), IngestError::Unsorted(1)));
+    assert!(matches!(refused(twice), BulkLoadError::Unsorted(1)));
     let long = vec![(key(1), vec![0; 40 << 10])];
     assert!(matches!(
         refused(long),
-        IngestError::TooLong { pair: 0, .. }
+        BulkLoadError::TooLong { pair: 0, .. }
     ));
     assert!(matches!(
         refused(vec![(Vec::new(), Vec::new())]),
-        IngestError::Key(_)
+        BulkLoadError::Key(_)
     ));
     let reserved = vec![(vec![0xff; 9], Vec::new())];
-    assert!(matches!(refused(reserved), IngestError::Key(_)));
+    assert!(matches!(refused(reserved), BulkLoadError::Key(_)));
     let part = || (0..500).map(|n| (key(n), vec![0; 4000])).collect::<Pairs>();
-    let first = engine.ingest_part(part()).unwrap();
+    let first = engine.bulk_load(part()).unwrap();
     // They are in the budget: the cache gives way to them.
     let held = || engine.version().memory_bytes() as u64;
     let charged = || engine.stats().cache.charged_bytes - held();
     let one = charged();
     assert!(one > 500 * 4000 && one < 500 * 5000, "{one}");
     for _ in 1..WAITING_BYTES_MAX as u64 / one {
-        engine.ingest_part(part()).unwrap();
+        engine.bulk_load(part()).unwrap();
     }
     let all = charged();
     assert!(engine.memory().buffers >= all && all <= WAITING_BYTES_MAX as u64);
     let full = refused(part());
     let busy = matches!(
         full,
-        IngestError::Engine(EngineError::Busy(BusyReason::Ingest))
+        BulkLoadError::Engine(EngineError::Busy(BusyReason::BulkLoad))
     );
     assert!(busy, "{full}");
     assert_eq!(charged(), all, "what is refused takes nothing");
     assert!(engine.take_back(first) && !engine.take_back(first));
     assert_eq!(charged(), all - one);
-    assert!(engine.ingest_part(part()).is_ok());
+    assert!(engine.bulk_load(part()).is_ok());
 }
 
 /// A driver of other copies that can be made to take no segments.
@@ -246,12 +246,17 @@ fn writes_into_the_range_wait_and_a_part_is_told_once_everybody_has_it() {
         acknowledge();
     }
     listener.refuses.store(true, Ordering::Relaxed);
-    let ticket = engine.ingest_part(pairs(100..200)).unwrap();
+    let ticket = engine.bulk_load(pairs(100..200)).unwrap();
     for _ in 0..1000 {
         machine.step(&engine);
     }
     assert!(all(&engine).is_empty() && !engine.take_back(ticket));
-    let waits = |n| matches!(put(&engine, n), Err(EngineError::Busy(BusyReason::Ingest)));
+    let waits = |n| {
+        matches!(
+            put(&engine, n),
+            Err(EngineError::Busy(BusyReason::BulkLoad))
+        )
+    };
     assert!(waits(100) && waits(199));
     assert!(put(&engine, 99).is_ok() && put(&engine, 200).is_ok());
 
@@ -264,7 +269,7 @@ fn writes_into_the_range_wait_and_a_part_is_told_once_everybody_has_it() {
         shown && put(&engine, 100).is_ok(),
         "its edit is durable here"
     );
-    assert!(engine.ingested().is_empty(), "and not everywhere");
+    assert!(engine.bulk_loads_ended().is_empty(), "and not everywhere");
     acknowledge();
     assert_eq!(ends(&engine), [(ticket, DONE.to_owned())]);
 }
@@ -279,13 +284,13 @@ fn a_crash_leaves_all_of_a_part_or_nothing() {
                 let engine = machine.open();
                 while machine.step(&engine) {}
                 machine.device.fail_after(op, at);
-                engine.ingest_part(pairs(0..700)).unwrap();
-                engine.ingest_part(pairs(700..1000)).unwrap();
+                engine.bulk_load(pairs(0..700)).unwrap();
+                engine.bulk_load(pairs(700..1000)).unwrap();
                 let mut done = Vec::new();
                 for _ in 0..2000 {
                     let _ = machine.try_step(&engine);
                     machine.device.run_one();
-                    done.extend(engine.ingested());
+                    done.extend(engine.bulk_loads_ended());
                 }
                 machine.end(engine, crash);
                 let engine = machine.open();
@@ -336,19 +341,19 @@ fn flush_and_merge_end(settings: Settings, hand_in: impl Fn(&Lsm, Pairs)) -> boo
 }
 
 #[test]
-fn many_small_ingests_do_not_keep_a_flush_or_a_merge_from_ending() {
-    let part = |engine: &Lsm, pairs| _ = engine.ingest_part(pairs).unwrap();
+fn many_small_bulk_loads_do_not_keep_a_flush_or_a_merge_from_ending() {
+    let part = |engine: &Lsm, pairs| _ = engine.bulk_load(pairs).unwrap();
     let built = |engine: &Lsm, pairs: Pairs| {
-        let mut ingest = engine.ingest().unwrap();
+        let mut loader = engine.bulk_loader().unwrap();
         for (key, value) in pairs {
-            ingest.add(key, value).unwrap();
+            loader.add(key, value).unwrap();
         }
-        _ = ingest.finish().unwrap();
+        _ = loader.finish().unwrap();
     };
     assert!(flush_and_merge_end(tiny(), part));
     assert!(flush_and_merge_end(tiny(), built));
     let mut mistaken = tiny();
-    mistaken.mutants.ingest_gives_up = true;
+    mistaken.mutants.bulk_load_gives_up = true;
     assert!(!flush_and_merge_end(mistaken.clone(), part));
     assert!(!flush_and_merge_end(mistaken, built));
 }
