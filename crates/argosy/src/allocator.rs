@@ -59,7 +59,7 @@ unsafe extern "C" {
 
 /// Gives back what this thread has allocated and others have freed, which the allocator finds only when the thread
 /// asks for memory of that very size.
-pub(super) fn collect() {
+pub(super) fn trim() {
     // SAFETY: walks this thread's own pages.
     unsafe { mi_collect(true) };
 }

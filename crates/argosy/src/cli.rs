@@ -62,7 +62,7 @@ pub struct Allocator {
     pub give_back_soon: fn(),
     /// To give back what the calling thread has allocated and others have freed: called once a second by
     /// threads that build leaves or read, where there is little memory.
-    pub collect: fn(),
+    pub trim: fn(),
     /// To have huge pages again, where the process began without: called where there is much memory.
     pub have_huge_pages: fn(),
 }

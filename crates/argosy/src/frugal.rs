@@ -32,10 +32,10 @@ pub(crate) fn set_up(allocator: Allocator) {
 }
 
 /// In a frugal process has the allocator give back what this thread has allocated and others have freed.
-pub(crate) fn collect() {
+pub(crate) fn trim_allocator() {
     let frugal = FRUGAL.load(Ordering::Relaxed);
     if let Some(allocator) = ALLOCATOR.get().filter(|_| frugal) {
-        (allocator.collect)();
+        (allocator.trim)();
     }
 }
 

@@ -9,7 +9,7 @@ mod allocator;
 fn main() -> ExitCode {
     argosy::cli::main(argosy::cli::Allocator {
         give_back_soon: allocator::give_back_soon,
-        collect: allocator::collect,
+        trim: allocator::trim,
         have_huge_pages: allocator::have_huge_pages,
     })
 }

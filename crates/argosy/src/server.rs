@@ -132,7 +132,7 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
             tasks_max: config.native.queue,
             steppers: config.storage.background_threads,
             spin: SPIN,
-            collect: frugal::collect,
+            trim_allocator: frugal::trim_allocator,
         },
         clock: Arc::new(SystemClock),
         map,

@@ -35,7 +35,7 @@ fn rows_of(data: &Data, ops: u64, clients: usize, workloads: &[&str]) -> Vec<Row
         }),
         budget: None,
         sync,
-        collect: || {},
+        trim_allocator: || {},
     };
     let config = Configuration {
         labels: Labels {

@@ -116,7 +116,7 @@ pub struct ThreadOptions {
     pub spin: Duration,
     /// Has the program's allocator look for what other threads have freed of the one that calls, and give it
     /// back: called once a second by each thread that serves.
-    pub collect: fn(),
+    pub trim_allocator: fn(),
 }
 
 /// Why a server did not start.
@@ -215,7 +215,7 @@ impl RunningServer {
             fabric: Arc::clone(&fabric),
             wakers: threads.wakers(),
             resident: crate::report::process::unshared_bytes,
-            collect: threading.collect,
+            trim_allocator: threading.trim_allocator,
         };
         let memory_limit = options.node.memory.limit();
         let native = native_settings(&options, incarnation);

@@ -385,7 +385,7 @@ impl Cluster {
             fabric,
             wakers: Wakers::of_one(alarm.waker()),
             resident: || None,
-            collect: || {},
+            trim_allocator: || {},
         };
         let node = Node::open(
             id(server),

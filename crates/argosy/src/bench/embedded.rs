@@ -196,7 +196,7 @@ impl Bench {
             settings,
             budget: self.engine.budget.then(|| self.engine.memory.bytes()),
             sync: self.engine.sync,
-            collect: frugal::collect,
+            trim_allocator: frugal::trim_allocator,
         };
         running.begin(Stage::Embedded(vec![data, windows]))?;
         let rows = collect(|tell| lsm::run(&embedded, &self.configuration(system), tell));

@@ -30,7 +30,7 @@ pub struct EmbeddedOptions {
     pub sync: bool,
     /// Has the allocator give back what the calling thread has allocated and others have freed: called once a
     /// second by the store's thread and by each client's where there is a budget.
-    pub collect: fn(),
+    pub trim_allocator: fn(),
 }
 
 /// Loads `config`'s records and runs its workloads. Hands each row to `tell`.
@@ -42,7 +42,7 @@ pub fn run(
     let budget = embedded.budget.map(|bytes| Budget {
         bytes,
         resident: Arc::new(AtomicU64::new(bytes as u64)),
-        collect: embedded.collect,
+        trim_allocator: embedded.trim_allocator,
     });
     let stage = Stage {
         db: open(embedded, budget.as_ref())?,
@@ -77,14 +77,14 @@ struct Budget {
     bytes: usize,
     /// What the store was found to take, until its thread has heard of it.
     resident: Arc<AtomicU64>,
-    collect: fn(),
+    trim_allocator: fn(),
 }
 
 impl Budget {
     /// The resident bytes of the last sample, for the store's thread. Without a new sample it returns the budget, which
     /// leaves the store as it is.
     fn look(&self) -> u64 {
-        (self.collect)();
+        (self.trim_allocator)();
         self.resident.swap(self.bytes as u64, Ordering::Relaxed)
     }
 }
@@ -136,9 +136,9 @@ impl Contender for Stage {
         }
     }
 
-    fn collect(&self) {
+    fn trim_allocator(&self) {
         if let Some(budget) = &self.budget {
-            (budget.collect)();
+            (budget.trim_allocator)();
         }
     }
 

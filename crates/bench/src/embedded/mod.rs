@@ -84,7 +84,7 @@ pub trait Contender: Sync {
     }
 
     /// Called once a second by each client's thread.
-    fn collect(&self) {}
+    fn trim_allocator(&self) {}
 }
 
 /// What a [`Contender`] says of itself.
@@ -357,7 +357,7 @@ fn client(
     let mut tally = Tally::default();
     let (mut buffer, mut hand) = (vec![0; VALUE_BYTES_MAX], Default::default());
     let mut sent_at = clock.now();
-    let mut collected_at = sent_at;
+    let mut trimmed_at = sent_at;
     for operation in operations {
         let record = operation.record();
         if let Operation::Scan { pairs, .. } = operation {
@@ -385,9 +385,9 @@ fn client(
         let now = clock.now();
         tally.operation(began, sent_at, now);
         sent_at = now;
-        if now >= collected_at + TELL_EVERY {
-            store.collect();
-            collected_at = now;
+        if now >= trimmed_at + TELL_EVERY {
+            store.trim_allocator();
+            trimmed_at = now;
         }
     }
     Ok(tally)

@@ -60,7 +60,7 @@ impl Node {
     }
 
     fn step_one(&self, crew: Crew, now: Instant) -> bool {
-        self.memory.collect(&self.world);
+        self.memory.trim_allocator(&self.world);
         let Some(work) = self.regions.steppers().take(crew) else {
             return false;
         };

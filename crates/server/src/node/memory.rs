@@ -231,7 +231,7 @@ impl Memory {
                 let taken = MemoryParts::windows_of(context.awake(), self.engine().logs());
                 self.windows.set(taken.saturating_sub(share));
             }
-            self.collect(world);
+            self.trim_allocator(world);
             if let Some(resident) = (world.resident)() {
                 // What the part of native clients lends is not shared, as that part otherwise is.
                 let lent = self.lent.native.bytes() as u64;
@@ -242,10 +242,10 @@ impl Memory {
 
     /// Has the allocator look for what others have freed of this thread's memory, once for each look at what is
     /// resident. Threads that sleep do so when they are woken.
-    pub(super) fn collect(&self, world: &World) {
+    pub(super) fn trim_allocator(&self, world: &World) {
         let look = self.looked.load(Ordering::Relaxed);
         if KNOWN_LOOK.replace(look) != look {
-            (world.collect)();
+            (world.trim_allocator)();
         }
     }
 }
@@ -320,7 +320,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::readers_tests::{Gate, alone_with, collected};
+    use super::super::readers_tests::{Gate, alone_with, trimmed};
     use super::*;
     use crate::service::Service;
 
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_that_serves_collects_once_a_second() {
+    fn every_thread_that_serves_trims_the_allocator_once_a_second() {
         let (node, _) = alone_with(&Gate::new(), 0, || None);
         let serve = || {
             let flush = || (0..3).for_each(|_| node.flush());
@@ -356,7 +356,7 @@ mod tests {
                 scope
                     .spawn(|| {
                         flush();
-                        collected()
+                        trimmed()
                     })
                     .join()
             })
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(serve(), 0, "nobody has looked yet");
         node.step_background(Instant::from_nanos(1_000_000_000));
         assert_eq!(serve(), 1);
-        assert_eq!(collected(), 1, "the thread that looks does, too");
+        assert_eq!(trimmed(), 1, "the thread that looks does, too");
     }
 
     #[test]

@@ -183,7 +183,7 @@ pub struct World {
     pub resident: fn() -> Option<u64>,
     /// Has the program's allocator look for what other threads have freed of the one that calls: called once a
     /// second by each thread that serves.
-    pub collect: fn(),
+    pub trim_allocator: fn(),
 }
 
 /// A server without its threads. See the module documentation.

@@ -65,7 +65,7 @@ pub(super) fn surroundings(world: &SimWorld, id: ServerId, device: Arc<dyn Devic
         clock,
         store,
         resident: || None,
-        collect: || {},
+        trim_allocator: || {},
     }
 }
 
@@ -164,12 +164,12 @@ impl Device for Gate {
 }
 
 std::thread_local! {
-    static COLLECTED: Cell<usize> = const { Cell::new(0) };
+    static TRIMMED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How often this thread was made to collect by a server of [`alone_with`].
-pub(super) fn collected() -> usize {
-    COLLECTED.get()
+/// How often this thread was made to trim its allocator by a server of [`alone_with`].
+pub(super) fn trimmed() -> usize {
+    TRIMMED.get()
 }
 
 /// A server with one region, of which it is the only member. What was written is read from the device.
@@ -222,7 +222,7 @@ pub(super) fn alone_with(
     };
     let world = World {
         resident,
-        collect: || COLLECTED.set(COLLECTED.get() + 1),
+        trim_allocator: || TRIMMED.set(TRIMMED.get() + 1),
         ..surroundings(&SimWorld::new(1), ID, Arc::<Gate>::clone(device))
     };
     let node = Node::open(ID, settings, world, map.expect("it is valid")).expect("it opens");

@@ -30,7 +30,7 @@ impl Service for Node {
         context.pump_dirty();
         self.links.flush();
         self.world.ledger.settle(now);
-        self.memory.collect(&self.world);
+        self.memory.trim_allocator(&self.world);
     }
 
     fn info(&self) -> Vec<InfoSection> {

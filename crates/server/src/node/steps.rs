@@ -35,7 +35,7 @@ impl Node {
     pub fn step_fabric(&self, now: Instant) -> Progress {
         let context = &self.context();
         context.set_now(now);
-        self.memory.collect(&self.world);
+        self.memory.trim_allocator(&self.world);
         let mut made = false;
         let mut payload = Vec::new();
         let workers = self.requests.workers();
