@@ -272,7 +272,7 @@ fn crashes_under_random_settings() {
     }
 }
 
-/// What is overwritten is collected all the time, and most of what is written is large.
+/// What is overwritten is garbage-collected all the time, and most of what is written is large.
 #[test]
 fn crashes_while_values_move() {
     for (seed, settings) in [(3, tiny()), (4, tiny_whole())] {

@@ -258,9 +258,9 @@ fn a_move_loses_against_a_write() {
     assert!(!run(true).0, "the mistake is seen");
 }
 
-/// On a device that is too small for the bound, what is dead is collected all the same.
+/// On a device that is too small for the bound, garbage is collected all the same.
 #[test]
-fn a_full_device_is_collected() {
+fn garbage_is_collected_on_a_full_device() {
     let settings = settings().with(|of| of.space.floor_bytes = Some(1 << 40));
     let mut rig = Rig::new(settings, 7);
     for _ in 0..4000 {

@@ -23,7 +23,7 @@ use common::{Machine, tiny, tiny_whole};
 
 /// Writes pairs of all sizes until several levels exist, and stops.
 fn loaded(seed: u64, rounds: u64) -> (Arc<MemoryDevice>, Settings) {
-    // Nothing is collected: segments are many and not full.
+    // No garbage is collected: segments are many and not full.
     let settings = tiny().with(|of| of.space.floor_bytes = Some(1 << 30));
     loaded_with(settings, seed, rounds)
 }

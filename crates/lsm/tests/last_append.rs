@@ -205,7 +205,7 @@ fn kind_of_last(device: &Arc<MemoryDevice>, settings: &Settings) -> &'static str
         edit if edit.numbers.replay_from.is_some() => "flush",
         edit if !edit.removed.is_empty() || !edit.added.is_empty() => "compaction",
         edit if !edit.logs.added.is_empty() => "log segment",
-        edit if !edit.logs.removed.is_empty() => "collection",
+        edit if !edit.logs.removed.is_empty() => "garbage collection",
         edit if !edit.logs.sealed.is_empty() => "seal",
         _ => "numbers",
     }

@@ -197,7 +197,7 @@ fn assert_right(engine: &Lsm, model: &Model, what: &str) -> usize {
     errors
 }
 
-/// Writes while something is damaged, also over ranges that are removed, has dead values collected, and mends what was
+/// Writes while something is damaged, also over ranges that are removed, has garbage collected, and mends what was
 /// damaged. Returns what is wrong then, and how many log segments could not be counted again meanwhile.
 fn wrong_once_mended(seed: u64, settings: &Settings) -> (Vec<String>, usize) {
     let Hurt {
@@ -290,8 +290,8 @@ fn notes_on_counts(machine: &Machine, engine: &Lsm) -> usize {
         .count()
 }
 
-/// [`worlds`] in which dead values are collected.
-fn collected() -> impl Iterator<Item = (u64, Settings)> {
+/// [`worlds`] in which garbage is collected.
+fn with_garbage_collection() -> impl Iterator<Item = (u64, Settings)> {
     worlds().map(|(seed, settings)| {
         let settings = settings.with(|of| {
             of.space.floor_bytes = None;
@@ -304,7 +304,7 @@ fn collected() -> impl Iterator<Item = (u64, Settings)> {
 #[test]
 fn what_is_passed_over_keeps_what_it_points_to() {
     let mut unknown = 0;
-    for (seed, settings) in collected() {
+    for (seed, settings) in with_garbage_collection() {
         let (wrong, notes) = wrong_once_mended(seed, &settings);
         assert_eq!(wrong, Vec::<String>::new(), "seed {seed}");
         unknown += notes;
@@ -315,7 +315,7 @@ fn what_is_passed_over_keeps_what_it_points_to() {
 /// The same, with merges that leave out what they cannot read. Without pointers: their counts end it sooner.
 #[test]
 fn a_merge_that_loses_what_is_damaged_is_found() {
-    for (seed, mut settings) in collected() {
+    for (seed, mut settings) in with_garbage_collection() {
         settings.values.placement = Placement::InPlace;
         settings.layout.node_bytes = 8 << 10;
         settings.mutants = Mutants {

@@ -100,7 +100,7 @@ fn a_large_range_frees_its_segments_without_a_merge() {
         rest(&mut machine, &engine);
         assert_eq!(count(&engine), 10);
         let after = engine.stats();
-        // Collecting dead values may have another one flushed.
+        // Garbage collection may have another one flushed.
         assert!(after.work.flushes - before.work.flushes <= 2);
         assert!(
             after.work.compactions - before.work.compactions <= 2,

@@ -73,7 +73,7 @@ enum Kind {
     Loose,
     /// Dead values were looked for, in the level above the last, or in any.
     Lower,
-    Collect,
+    GarbageCollection,
     /// A segment of the large log went although levels point into it.
     Evacuate,
     /// Sorted pairs came into the lowest level, or on top.
@@ -529,7 +529,7 @@ fn after_the_medium_log_became_shorter() {
 }
 
 /// Overwrites of large values, near the bound of space.
-fn collected(addresses: AddressMode, otherwise: Kind) -> Rig {
+fn garbage_collected(addresses: AddressMode, otherwise: Kind) -> Rig {
     let settings = deep().with(|of| {
         of.values.placement = Placement::Separated;
         of.layout.addresses = addresses;
@@ -550,11 +550,11 @@ fn collected(addresses: AddressMode, otherwise: Kind) -> Rig {
 }
 
 #[test]
-fn after_dead_values_were_collected() {
-    let rig = collected(AddressMode::Logical, Kind::Lower);
+fn after_garbage_was_collected() {
+    let rig = garbage_collected(AddressMode::Logical, Kind::Lower);
     rig.saw_all(&[Kind::Evacuate, Kind::Lower]);
-    let rig = collected(AddressMode::Rewrite, Kind::Collect);
-    rig.saw_all(&[Kind::Collect]);
+    let rig = garbage_collected(AddressMode::Rewrite, Kind::GarbageCollection);
+    rig.saw_all(&[Kind::GarbageCollection]);
 }
 
 #[test]

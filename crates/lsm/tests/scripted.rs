@@ -1,6 +1,6 @@
 //! A crash at every write and sync of short histories that have everything in them, killed and without power:
 //! pairs of all sizes, deletes of keys and of ranges, conditions, changes, expiries, values in parts, a pin,
-//! bulk-loaded parts, collected values, flushes, merges, and the openings and the close between them.
+//! bulk-loaded parts, garbage collection, flushes, merges, and the openings and the close between them.
 //!
 //! Before each request of the device ends, both copies that it leaves ([`watched`](common::watched)) are
 //! opened. What must hold of them:
@@ -477,7 +477,7 @@ impl World {
     }
 
     /// Overwrites large values until what lives among them is moved.
-    fn collect(&mut self) {
+    fn collect_garbage(&mut self) {
         for number in 0..3000 {
             if self.engine().stats().gc.moved > 10 {
                 return;
@@ -492,7 +492,7 @@ impl World {
             self.step();
         }
         panic!(
-            "{}: nothing is collected: {:#?}",
+            "{}: no garbage is collected: {:#?}",
             self.name,
             self.engine().stats()
         );
@@ -526,7 +526,7 @@ fn run(settings: Settings, seed: u64) -> Came {
     world.acts(60);
     world.restart(End::Close);
     world.pin();
-    world.collect();
+    world.collect_garbage();
     world.restart(End::Crash(Crash::Kill));
     world.acts(60);
     world.unpin();

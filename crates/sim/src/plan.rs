@@ -219,13 +219,13 @@ impl Plan {
             true => Compaction::WholeLevel,
             false => Compaction::Partial,
         };
-        // Half of the seeds collect dead values as soon as there are any.
-        let mut collecting = Random::new(seed, 9);
-        let floor = collecting.chance(50).then_some(0);
+        // Half of the seeds collect garbage as soon as there is any.
+        let mut garbage = Random::new(seed, 9);
+        let floor = garbage.chance(50).then_some(0);
         let engine = engine(&mut random).with(|of| {
             of.layout.addresses = addresses;
             of.levels.compaction = compaction;
-            of.space.amplification_max = collecting.pick(&[100, 120, 150]);
+            of.space.amplification_max = garbage.pick(&[100, 120, 150]);
             of.space.floor_bytes = floor;
             of.logs.rest_after = windows::rest_after(&mut Random::new(seed, 63));
         });

@@ -107,7 +107,7 @@ pub(crate) const KEYS: [Key; 28] = [
     key(
         "storage",
         "max-space-amplification",
-        "What a region may take of what lives in it before dead values are collected.",
+        "What a region may take of what lives in it before garbage is collected.",
     ),
     key(
         "storage",

@@ -243,7 +243,7 @@ pub struct StorageSection {
     /// What a compaction takes of a level; members may differ.
     pub compaction: CompactionName,
     /// What a region may take on the device, as a factor of what lives in it, beside a floor: beyond,
-    /// dead values are collected.
+    /// garbage is collected.
     pub max_space_amplification: Factor,
     /// Bytes of a leaf; equal on all servers.
     pub node_bytes: Size,

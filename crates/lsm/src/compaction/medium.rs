@@ -18,7 +18,7 @@
 //! - Each run that a merge reads points into its own medium segments in their order. So a chunk of each is
 //!   enough ([`MediumReads`]), and what all of them may take together is bounded (I9).
 //! - A medium segment goes with the last pointer into it, by the edit that takes that away
-//!   ([`truncation`](crate::work::truncation)): nothing of it is ever collected.
+//!   ([`truncation`](crate::work::truncation)): no garbage of it is ever collected.
 //! - The medium log has a bound: [`MediumExtent`]. Beyond, flushes leave values in the leaves, and levels are
 //!   merged although they are not full, until it has become shorter.
 

@@ -90,7 +90,7 @@ pub struct Policy {
     /// How much a merge may take.
     pub part: PartLimits,
     /// Levels that are not full are merged, too, where that may free space: the device is full, or dead
-    /// values are collected.
+    /// values are garbage-collected.
     pub reclaim: bool,
     /// Where nothing of that kind is left: what neighbours are merged that fit fewer segments.
     pub packing: Packing,

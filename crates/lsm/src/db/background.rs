@@ -140,7 +140,7 @@ impl Background {
         made |= self.step_bulk_load(lsm)?;
         for _ in 0..self.moves_due(lsm) {
             let mut ground = ground(&mut self.storage, &mut self.jobs, lsm);
-            if !self.gc.collect(&mut ground)? {
+            if !self.gc.step(&mut ground)? {
                 break;
             }
             made = true;
@@ -178,7 +178,7 @@ impl Background {
         rests
     }
 
-    /// Steps of collecting that are due.
+    /// Steps of garbage collection that are due.
     fn moves_due(&self, lsm: &Lsm) -> usize {
         // What is moved goes through memtables, which shadow what is being bulk-loaded.
         if self.jobs.is_bulk_loading() || self.clears_for_bulk_load(lsm) {

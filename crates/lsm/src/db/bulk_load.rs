@@ -17,7 +17,7 @@
 //!    continue where this one ends join it.
 //! 3. A memtable with a key of the range, or with a tombstone in it, is flushed first. A built part is given up after
 //!    `FREEZES_MAX` such flushes, since others keep writing into its range; no value is moved there meanwhile.
-//! 4. Until the end no merge begins, and no dead value is collected. Writes into the range of pairs wait
+//! 4. Until the end no merge begins, and no garbage is collected. Writes into the range of pairs wait
 //!    ([`BusyReason::BulkLoad`]), so that it stays empty. Writes into the range of a built part shadow its pairs.
 //! 5. A build makes segments of the pairs. As with a merge, the observer ships them, and nobody knows them before an
 //!    edit names them (I3).

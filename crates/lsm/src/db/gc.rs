@@ -8,7 +8,8 @@
 //!
 //! 1. A [`Census`] of the version tells how much space the region takes, and how much of it lives, as far
 //!    as samples tell ([`shadowed`](crate::work::shadowed)). Near
-//!    [`Settings::space_bound`](crate::Settings::space_bound) the region *collects*, until it is well below.
+//!    [`Settings::space_bound`](crate::Settings::space_bound) the region *collects garbage*, until it is
+//!    well below.
 //! 2. [`choose`] says how: by *moving* what lives in the segment in which least does, or, where nothing is
 //!    left to be moved, by *merging* levels although they are not full. The last level and the one above it
 //!    are merged beside that, as long as it finds or frees a byte for less. Where pointers hold places, merges
@@ -202,7 +203,7 @@ impl Gc {
     }
 
     /// A step of garbage collection. Returns whether anything was done.
-    pub(super) fn collect(&mut self, at: &mut Ground<'_>) -> Result<bool, EngineError> {
+    pub(super) fn step(&mut self, at: &mut Ground<'_>) -> Result<bool, EngineError> {
         let shadows = &mut self.shadows;
         if shadows.look(at.storage.head(), &at.lsm.reading) || self.learn_beginning(at)? {
             return Ok(true);
@@ -291,7 +292,7 @@ impl Gc {
             _ if now.1 => Choice::Rest,
             choice => choice,
         };
-        at.jobs.wish(Wish::Collect, self.choice == Choice::Merge);
+        at.jobs.wish(Wish::Garbage, self.choice == Choice::Merge);
         let victim = match self.choice {
             Choice::Move(number) => Some(number),
             _ => None,

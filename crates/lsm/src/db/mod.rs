@@ -15,7 +15,7 @@
 //!
 //! An error in the background is final: what is on the device is then unknown. The engine takes no
 //! more writes and goes on answering reads. Stored bytes that cannot be read are no such error: merges and
-//! collecting pass over them ([`damage`](crate::damage)).
+//! garbage collection pass over them ([`damage`](crate::damage)).
 
 mod background;
 pub mod bulk_load;

@@ -5,7 +5,7 @@ use argosy_base::LogId;
 /// Small and medium pairs until L0 is compacted. DO NOT CHANGE THE IDS: they are stored.
 pub const RECOVERY_LOG: LogId = LogId::FIRST;
 
-/// Large pairs, until they are collected as garbage.
+/// Large pairs, until they are garbage-collected.
 pub const LARGE_LOG: LogId = LogId::new(2).expect("an id is above 0");
 
 // 3 is kept for the medium log.

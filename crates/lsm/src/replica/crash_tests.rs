@@ -613,7 +613,7 @@ fn backups_of_every_kind() -> [(u64, Settings, Option<ServerId>); 4] {
     ]
 }
 
-/// What is overwritten is collected all the time, with backups of every kind.
+/// What is overwritten is garbage-collected all the time, with backups of every kind.
 #[test]
 fn a_backup_survives_crashes_while_values_move() {
     for (seed, settings, builds) in backups_of_every_kind() {

@@ -236,7 +236,7 @@ impl Default for ValueSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceSettings {
     /// What the region may take on the device, in hundredths of what lives in it, beside the
-    /// [floor](super::Settings::space_floor): beyond, dead values are collected. At least 100.
+    /// [floor](super::Settings::space_floor): beyond, garbage is collected. At least 100.
     pub amplification_max: u32,
     /// In place of the [floor](super::Settings::space_floor) that follows from other settings.
     pub floor_bytes: Option<u64>,

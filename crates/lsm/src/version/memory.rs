@@ -1,6 +1,6 @@
 //! What versions take of memory, and who gives way to it (I9).
 //!
-//! A version counts a few hundred bytes and the keys of each segment, and what the collection of dead values keeps
+//! A version counts a few hundred bytes and the keys of each segment, and what garbage collection keeps
 //! of it. Old versions share nearly all of it with the newest one, so only the newest one counts. [`held_bytes`]
 //! adds up all regions of the process, and the cache gives way to that.
 
@@ -38,7 +38,7 @@ const REFERENCED: usize = slot_bytes::<(SegmentNumber, LogUse)>();
 const UNCOUNTED: usize =
     ENTRY + slot_bytes::<(SegmentNumber, Uncounted)>() + size_of::<LevelEntry>() + 64;
 
-/// What collecting keeps of a segment of the large log (`work/settled.rs`): in a map and a set, whose nodes are
+/// What garbage collection keeps of a segment of the large log (`work/settled.rs`): in a map and a set, whose nodes are
 /// three quarters full.
 const SETTLED: usize = (5 + 2) * size_of::<u64>() * 4 / 3;
 

@@ -51,7 +51,7 @@ pub(crate) struct Owed {
     pub(crate) memtables: Share,
     /// Merges, of L1.
     pub(crate) runs: Share,
-    /// Collection, of space that nothing lives in.
+    /// Garbage collection, of space that nothing lives in.
     pub(crate) space: Share,
 }
 

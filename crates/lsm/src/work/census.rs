@@ -249,11 +249,11 @@ impl Episode {
 /// Segments of logs for which a memtable is not flushed before it is full.
 const FLUSH_SEGMENTS: u64 = 16;
 
-/// Most steps of collecting in one step of the background.
+/// Most steps of garbage collection in one step of the background.
 const STEPS_MAX: usize = 8;
 
-/// Steps of collecting for one step of the background, where a quarter of what is allowed beside what lives is
-/// to become free: more where writers wait for it.
+/// Steps of garbage collection for one step of the background, where a quarter of what is allowed beside what lives
+/// is to become free: more where writers wait for it.
 const HASTE: u64 = 2;
 const HASTE_EVACUATING: u64 = 6;
 
@@ -264,8 +264,8 @@ const SPARED: u64 = 3;
 /// With every version one in so many of these bytes is allowed no more.
 const SPARED_FADES: u64 = 16;
 
-/// Whether a region collects, and how much: the further it has come, the more collecting is done between two
-/// looks at the logs.
+/// Whether a region collects garbage, and how much: the further it has come, the more is done between two looks at
+/// the logs.
 ///
 /// Where segments are evacuated the region is kept below its bound: it begins when three quarters are taken of
 /// what is allowed beside what lives, and writers become slower from there on
@@ -273,7 +273,7 @@ const SPARED_FADES: u64 = 16;
 /// Otherwise it begins beyond the bound, and ends well below.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pressure {
-    collecting: bool,
+    is_collecting: bool,
     /// From where on writers become slower, and where they would have to stop.
     begin: u64,
     bound: u64,
@@ -306,9 +306,9 @@ impl Pressure {
             true => begin - slack / 2,
             false => begin - slack,
         };
-        self.collecting &= taken > end;
-        self.collecting |= taken > begin;
-        let goal = match self.collecting {
+        self.is_collecting &= taken > end;
+        self.is_collecting |= taken > begin;
+        let goal = match self.is_collecting {
             true => taken - end,
             false => 0,
         };
@@ -351,7 +351,7 @@ impl Pressure {
         self.batch
     }
 
-    /// Steps of collecting that are due in one step of the background.
+    /// Steps of garbage collection that are due in one step of the background.
     pub(crate) fn steps(&self) -> usize {
         usize::try_from(self.level).map_or(STEPS_MAX, |level| level.clamp(1, STEPS_MAX))
     }

@@ -143,7 +143,7 @@ fn half_again(floor: u64) -> Settings {
 
 /// It begins beyond the bound, and ends a quarter of what is allowed below.
 #[test]
-fn collecting_ends_well_below_the_bound() {
+fn garbage_collection_ends_well_below_the_bound() {
     let settings = half_again(0);
     let mut pressure = Pressure::default();
     let mut goal = |allocated| {
@@ -165,7 +165,7 @@ fn collecting_ends_well_below_the_bound() {
 
 /// Writers are slowed from a quarter of what is allowed below the bound, told without what goes anyway.
 #[test]
-fn where_segments_are_evacuated_collecting_begins_below_the_bound() {
+fn where_segments_are_evacuated_garbage_collection_begins_below_the_bound() {
     let settings = half_again(0);
     let mut pressure = Pressure::default();
     let mut goal = |allocated, going| {

@@ -5,8 +5,8 @@
 //!
 //! - [`stats`]: what was done and is held, in numbers. [`site`]: where work is done, and what for.
 //! - [`truncation`]: which log segments an edit can take away. `freed`: checks that nothing points into them.
-//! - [`shadowed`], [`settled`]: how much of what levels point to is shadowed; which log segments may be collected.
-//!   [`census`] makes of both what is to be done about dead values.
+//! - [`shadowed`], [`settled`]: how much of what levels point to is shadowed; which log segments may be victims of
+//!   garbage collection. [`census`] makes of both what is to be done about dead values.
 //! - [`admission`]: how fast writers may go on.
 //! - `space`, [`read_triggered`]: what is known of room on the device, and which merges reads trigger.
 //! - [`jobs`]: flushes and merges, of `frozen` memtables and of levels.

@@ -1,4 +1,4 @@
-//! Which segments of the large log may be collected, kept up from edit to edit.
+//! Which segments of the large log may be victims of garbage collection, kept up from edit to edit.
 //!
 //! A sealed segment is *settled* once all of its values are in the levels: no LSN in it is at or above the one from
 //! which replay begins. LSNs rise along the log, so the settled segments are a front part of it, without its last
@@ -15,7 +15,7 @@ use crate::names::logs::LARGE_LOG;
 use crate::shared::work;
 use crate::version::Version;
 
-/// A segment of the large log that may be collected.
+/// A segment of the large log that may be a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
     pub(crate) number: SegmentNumber,

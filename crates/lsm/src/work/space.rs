@@ -29,7 +29,8 @@
 //!    what is merged; otherwise, and on a full device, parts are, as above.
 //!
 //! What is in the large log is freed by whole segments: once no key points into one any more. Where
-//! nothing else is left to be done, what lives in the emptiest of them is moved by collection, where somebody serves.
+//! nothing else is left to be done, what lives in the emptiest of them is moved by garbage collection, where somebody
+//! serves.
 
 use std::time::Duration;
 

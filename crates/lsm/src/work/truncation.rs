@@ -4,7 +4,7 @@
 //! while it holds that LSN or a later one; one
 //! of the large log as long, and as long as pointers into it count
 //! ([`LogUse`](crate::version::LogUse)), or into one before it with a
-//! value that may reach into it: a pointer names the segment in which a value begins. Where collecting
+//! value that may reach into it: a pointer names the segment in which a value begins. Where garbage collection
 //! has moved all that lived in it, and what moved it is in the levels, pointers into it are shadowed, and
 //! it is *evacuated*: it goes although levels point into it. With what a
 //! segment begins is read from it once, when it would be free otherwise ([`unknown_beginning`]); until

@@ -54,7 +54,7 @@ impl Watch {
             ..Census::of(version, &jobs.lasts, shadowed, Arc::default(), settings)
         };
         let goal = self.pressure.goal(&census, 0, settings);
-        jobs.wish(Wish::Collect, goal > 0 && census.is_vague());
+        jobs.wish(Wish::Garbage, goal > 0 && census.is_vague());
         Ok(false)
     }
 }

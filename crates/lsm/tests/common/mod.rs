@@ -44,7 +44,7 @@ pub(crate) fn tiny_whole() -> Settings {
 }
 
 /// `settings` under which pairs of [`Machine::write_mixed`] lie in leaves, in the medium log and in the large one,
-/// and nothing is collected.
+/// and no garbage is collected.
 pub(crate) fn mixed(settings: Settings) -> Settings {
     settings.with(|of| {
         of.space.floor_bytes = Some(1 << 30);

@@ -23,7 +23,7 @@ pub(super) fn levels(page: &mut Families, status: &Status) {
         ),
         (
             "argosy_log_dead_bytes",
-            "Of these, bytes that no level points to: what is to be collected as garbage.",
+            "Of these, bytes that no level points to: what garbage collection could free.",
             |log| log.dead_bytes,
         ),
     ];

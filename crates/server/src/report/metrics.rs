@@ -273,7 +273,7 @@ fn engines(page: &mut Families, status: &Status) {
     engine_counters(page, status);
     medium_log(page, status);
     recovery(page, status);
-    collecting(page, status);
+    garbage_collection(page, status);
     engine_gauges(page, status);
     stalls(page, status);
 }
@@ -355,7 +355,7 @@ fn medium_log(page: &mut Families, status: &Status) {
 }
 
 /// Dead values: what is done about them, and what space they take.
-fn collecting(page: &mut Families, status: &Status) {
+fn garbage_collection(page: &mut Families, status: &Status) {
     let counters: [(&str, &str, OfEngine); 4] = [
         (
             "argosy_vlog_gc_segments_total",
@@ -364,12 +364,12 @@ fn collecting(page: &mut Families, status: &Status) {
         ),
         (
             "argosy_vlog_gc_read_bytes_total",
-            "Bytes of the large log that were read to be collected.",
+            "Bytes of the large log that garbage collection read.",
             |engine| engine.gc.gc_read_bytes_total,
         ),
         (
             "argosy_vlog_gc_moved_bytes_total",
-            "Bytes of pairs that were moved out of segments that were collected.",
+            "Bytes of pairs that garbage collection moved out of its victims.",
             |engine| engine.gc.gc_moved_bytes_total,
         ),
         (

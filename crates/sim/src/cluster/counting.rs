@@ -63,11 +63,14 @@ impl Cluster {
             coverage.add("flushes", stats.work.flushes);
             coverage.add("compactions", stats.work.compactions);
             coverage.add("moves", stats.work.moves);
-            coverage.add("values collected", stats.gc.moved);
+            coverage.add("values moved by garbage collection", stats.gc.moved);
             coverage.add("segments evacuated", stats.gc.evacuated);
             coverage.add("level segments counted", stats.work.counted);
-            coverage.add("requests that waited for garbage", stats.busy.space);
-            coverage.add("values that escaped collection", stats.gc.lost);
+            coverage.add(
+                "requests that waited for garbage collection",
+                stats.busy.space,
+            );
+            coverage.add("values that escaped garbage collection", stats.gc.lost);
             let busy = [
                 stats.busy.windows,
                 stats.busy.memtable,

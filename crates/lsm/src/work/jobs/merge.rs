@@ -281,7 +281,7 @@ impl Jobs {
     fn drain_bytes(&self, site: &Site<'_>) -> Option<u64> {
         let over = MediumExtent::of(site.storage.head(), site.settings).is_over();
         let wanted = over
-            || self.wishes.has(Wish::Collect)
+            || self.wishes.has(Wish::Garbage)
             || self.space.is_full()
             || self.read_triggered.values_are_due();
         wanted.then(|| self.space.write_bytes(site.settings.layout.segment_bytes))

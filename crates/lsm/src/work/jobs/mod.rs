@@ -88,13 +88,13 @@ pub(crate) enum Made {
 ///
 /// | | is wanted by | [reasons](Why) that it brings |
 /// |---|---|---|
-/// | `Collect` | garbage collection | [`Shadowed`](Why::Shadowed), [`Medium`](Why::Medium), [`Short`](Why::Short) |
+/// | `Garbage` | garbage collection | [`Shadowed`](Why::Shadowed), [`Medium`](Why::Medium), [`Short`](Why::Short) |
 /// | `Lower` | garbage collection | [`Lower`](Why::Lower) |
 /// | `FullCompaction` | whoever requests one | [`Shadowed`](Why::Shadowed), [`Short`](Why::Short) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Dead values are to be found.
-    Collect,
+    Garbage,
     /// What lies above the last level is to go into that, since it frees space for less than moving values does.
     Lower,
     /// Everything is to lie in one level.
@@ -118,7 +118,7 @@ impl Wishes {
 
     /// Whether space is to become free.
     const fn reclaim(self) -> bool {
-        self.has(Wish::Collect) || self.has(Wish::FullCompaction)
+        self.has(Wish::Garbage) || self.has(Wish::FullCompaction)
     }
 }
 

@@ -24,7 +24,7 @@ pub struct EngineStatus {
     /// The medium log.
     #[serde(flatten)]
     pub medium_log: MediumLogStatus,
-    /// Collecting what is dead in the large log.
+    /// Garbage collection in the large log.
     #[serde(flatten)]
     pub gc: GcStatus,
     /// Version edits committed.
@@ -80,10 +80,10 @@ pub struct MediumLogStatus {
     pub medium_freed_segments_total: u64,
 }
 
-/// Collecting what is dead in the large log.
+/// Garbage collection in the large log.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct GcStatus {
-    /// Bytes of the large log that no level points to: what collecting could give back.
+    /// Bytes of the large log that no level points to: what garbage collection could give back.
     pub gc_debt_bytes: u64,
     /// Segments of the large log out of which everything that lived was moved.
     pub gc_segments_total: u64,
