@@ -5,13 +5,14 @@ use argosy::config::ServerConfig;
 use argosy::config::layers::resolve;
 use argosy::transfer::format::{Encoding, Format, Pair, parse, write_line};
 use argosy::units::{Factor, Size, TimeSpan};
-use argosy_base::{Epoch, KeyRange, RegionId, ServerId};
+use argosy_base::{EditSeq, Epoch, KeyRange, Lsn, RegionId, ServerId};
 use argosy_client::resp::parse_reply;
 use argosy_coordinator::format::{Effects, HeartbeatRecord, SnapshotRecord, TransactionRecord};
-use argosy_coordinator::map::SCHEMA;
+use argosy_coordinator::map_json::SCHEMA;
 use argosy_coordinator::state::{State, StateChange};
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterId, ClusterMap, Entry, EntryVersion, Region, Replication, Server, SessionId,
+    CLUSTER_KEY, ClusterId, ClusterMap, CopyStatus, Entry, EntryVersion, PromotionClaim, Region,
+    RegionState, Replication, Server, SessionId,
 };
 use argosy_memory::BootId;
 use argosy_server::admin::http;
@@ -208,16 +209,26 @@ fn map() -> ClusterMap {
         resp: "127.0.0.1:7379".to_owned(),
         admin: "127.0.0.1:7380".to_owned(),
     };
-    let region = |id, range| Region {
-        id: RegionId(id),
-        range,
-        epoch: Epoch(1),
-        primary: ServerId(1),
-        members: vec![ServerId(1), ServerId(2)],
-    };
+    let members = || vec![ServerId(1), ServerId(2)];
+    let region = |id, range| Region::first(RegionId(id), range, ServerId(1), members());
     let regions = vec![
         region(1, KeyRange::new(b"", Some(b"m\xff".to_vec()))),
-        region(2, KeyRange::new(b"m\xff", None)),
+        Region {
+            epoch: Epoch(7),
+            state: RegionState::Recovering,
+            primary: ServerId(2),
+            members: vec![ServerId(2)],
+            filling: vec![ServerId(1)],
+            since: Epoch(4),
+            claim: Some(PromotionClaim {
+                status: CopyStatus::Whole,
+                cut: Epoch(1),
+                edit: EditSeq(12),
+                lsn: Lsn(4711),
+                member: true,
+            }),
+            ..region(2, KeyRange::new(b"m\xff", None))
+        },
     ];
     let servers = vec![server(1), server(2)];
     ClusterMap::new(ClusterId(7), Replication::SendIndex, servers, regions)

@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`contract`] (the trait, and what it promises), [`state`] (what requests do),
 //! [`embedded`] and [`format`](mod@format) (its files), [`in_memory`], [`conformance`] (tests that both pass); [`map`]
-//! (the region map), [`split`] (how keys are cut into regions at first).
+//! (the region map), [`region`] (an entry of it), [`map_json`], [`split`] (how keys are cut into regions at first).
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,8 @@ pub mod format;
 mod hints;
 pub mod in_memory;
 pub mod map;
+pub mod map_json;
+pub mod region;
 pub mod split;
 pub mod state;
 
@@ -27,7 +29,8 @@ pub use contract::{
 };
 pub use embedded::{Embedded, EmbeddedSettings};
 pub use in_memory::InMemory;
-pub use map::{ClusterId, ClusterMap, DeviceId, MapError, Region, Replication, Server};
+pub use map::{ClusterId, ClusterMap, DeviceId, MapError, Replication, Server};
+pub use region::{CopyStatus, PromotionClaim, Region, RegionState};
 
 /// The key of the region map.
 pub const CLUSTER_KEY: &str = "cluster";

@@ -1,39 +1,20 @@
 //! The region map: which servers there are, and which of them store which keys.
 //!
-//! As JSON, in the coordinator (keys as hexadecimal digits, since a key may be any bytes):
-//!
-//! ```json
-//! {
-//!   "schema": "argosy.cluster.v2",
-//!   "cluster": "00112233445566778899aabbccddeeff",
-//!   "replication": "send-index",
-//!   "addresses": "rewrite",
-//!   "servers": [{ "id": 0, "resp": "127.0.0.1:7379", "admin": "127.0.0.1:7480",
-//!                 "device": "8899aabbccddeeff0011223344556677" }],
-//!   "regions": [{ "id": 1, "from": "", "to": null, "epoch": 1, "primary": 0, "members": [0] }]
-//! }
-//! ```
-//!
-//! `addresses` is what pointers inside level segments name; it is left out where that is "logical".
-//! `device` is the id of the device that has the server's data; it is left out until the server has
-//! one. A server that finds another device, or none, does not start as if it were new. Version 1 had no
-//! `device`; it is refused.
-//!
 //! A [`ClusterMap`] that exists is valid: its regions are in the order of their keys and cover all
-//! keys without gap or overlap; names are used once; each region's members are distinct servers of
-//! the map, its primary among them. [`ClusterMap::new`] and [`ClusterMap::parse`] are the only
-//! ways to one.
+//! keys without gap or overlap; names are used once; each region's group is one ([`Region`] says what that
+//! takes). [`ClusterMap::new`], [`ClusterMap::with_regions`] and [`ClusterMap::parse`] are the only
+//! ways to one. [`map_json`](mod@crate::map_json) has its JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use argosy_base::limits::REGION_ID_MAX;
 use argosy_base::range::Starts;
-use argosy_base::{AddressMode, Direction, Epoch, KeyRange, RegionId, ServerId};
+use argosy_base::{AddressMode, Direction, KeyRange, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
 
-/// What the only layout so far calls itself.
-pub const SCHEMA: &str = "argosy.cluster.v2";
+use crate::map_json::SCHEMA;
+use crate::region::Region;
 
 /// Names a cluster. Random; written as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,32 +86,6 @@ pub struct Server {
     pub admin: String,
 }
 
-/// A range of keys, and who stores it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// Its name; not 0.
-    pub id: RegionId,
-    /// Its keys.
-    pub range: KeyRange,
-    /// The number of this configuration; at least 1.
-    pub epoch: Epoch,
-    /// Who serves it; one of `members`.
-    pub primary: ServerId,
-    /// All that store it, the primary too.
-    pub members: Vec<ServerId>,
-}
-
-impl Region {
-    /// The members without the primary.
-    pub fn backups(&self) -> impl Iterator<Item = ServerId> + '_ {
-        let primary = self.primary;
-        self.members
-            .iter()
-            .copied()
-            .filter(move |id| *id != primary)
-    }
-}
-
 /// Why something is no region map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -165,14 +120,21 @@ pub enum MapError {
         /// Where it should begin, as text.
         expected: String,
     },
-    /// A region's members are not distinct servers of the map with its primary among them, or its
-    /// epoch is 0, or it has several members without replication.
+    /// A region's group is none: see [`Region`].
     #[error("{region}: {what}")]
     BadGroup {
         /// The region.
         region: RegionId,
         /// What is wrong.
         what: &'static str,
+    },
+    /// There are to be no copies, or more than servers.
+    #[error("{copies} copies: there can be 1 to {servers}")]
+    BadCopies {
+        /// Copies of each region.
+        copies: u32,
+        /// Servers that there are.
+        servers: usize,
     },
 }
 
@@ -182,6 +144,7 @@ pub struct ClusterMap {
     cluster: ClusterId,
     replication: Replication,
     addresses: AddressMode,
+    copies: u32,
     servers: Vec<Server>,
     devices: BTreeMap<ServerId, DeviceId>,
     regions: Vec<Region>,
@@ -189,7 +152,8 @@ pub struct ClusterMap {
 }
 
 impl ClusterMap {
-    /// A map of these parts; `regions` in the order of their keys.
+    /// A map of these parts; `regions` in the order of their keys. Each region is to have as many copies as
+    /// the one with most members has.
     ///
     /// # Errors
     /// What rule of the module documentation the parts break.
@@ -199,21 +163,43 @@ impl ClusterMap {
         servers: Vec<Server>,
         regions: Vec<Region>,
     ) -> Result<Self, MapError> {
+        let most = regions.iter().map(|region| region.members.len()).max();
         let map = Self {
             cluster,
             replication,
             addresses: AddressMode::default(),
+            copies: u32::try_from(most.unwrap_or_default()).unwrap_or(u32::MAX),
             servers,
             devices: BTreeMap::new(),
             starts: Starts::new(regions.iter().map(|region| &*region.range.from)),
             regions,
         };
-        map.check_names()?;
-        map.check_ranges()?;
-        map.regions
-            .iter()
-            .try_for_each(|region| map.check_group(region))?;
+        map.check()?;
         Ok(map)
+    }
+
+    /// The same map with other regions, in the order of their keys.
+    ///
+    /// # Errors
+    /// What rule of the module documentation they break.
+    pub fn with_regions(&self, regions: Vec<Region>) -> Result<Self, MapError> {
+        let map = Self {
+            starts: Starts::new(regions.iter().map(|region| &*region.range.from)),
+            regions,
+            ..self.clone()
+        };
+        map.check()?;
+        Ok(map)
+    }
+
+    /// The same map where each region is to have `copies`.
+    ///
+    /// # Errors
+    /// [`MapError::BadCopies`].
+    pub fn with_copies(mut self, copies: u32) -> Result<Self, MapError> {
+        self.copies = copies;
+        self.check_copies()?;
+        Ok(self)
     }
 
     /// The same map for a cluster whose level segments' pointers name what `addresses` says.
@@ -229,31 +215,6 @@ impl ClusterMap {
         debug_assert!(self.server(server).is_some(), "{server} is in the map");
         self.devices.insert(server, device);
         self
-    }
-
-    /// Reads a map from its JSON.
-    ///
-    /// # Errors
-    /// Why it is not one.
-    pub fn parse(json: &[u8]) -> Result<Self, MapError> {
-        let malformed = |e: serde_json::Error| MapError::Malformed {
-            reason: e.to_string(),
-        };
-        let head: Head = serde_json::from_slice(json).map_err(malformed)?;
-        if head.schema != SCHEMA {
-            return Err(MapError::UnknownSchema { found: head.schema });
-        }
-        let raw: RawMap = serde_json::from_slice(json).map_err(malformed)?;
-        raw.decode()
-    }
-
-    /// The map as JSON, with a line's end behind it.
-    #[must_use]
-    pub fn to_json(&self) -> Vec<u8> {
-        let raw = RawMap::encode(self);
-        let mut json = serde_json::to_vec_pretty(&raw).expect("plain data has a JSON form");
-        json.push(b'\n');
-        json
     }
 
     /// The cluster's name.
@@ -272,6 +233,13 @@ impl ClusterMap {
     #[must_use]
     pub const fn addresses(&self) -> AddressMode {
         self.addresses
+    }
+
+    /// How many members a region is to have. It has fewer from when one is removed until another has taken its
+    /// place.
+    #[must_use]
+    pub const fn copies(&self) -> u32 {
+        self.copies
     }
 
     /// All servers.
@@ -332,6 +300,24 @@ impl ClusterMap {
         }
     }
 
+    fn check(&self) -> Result<(), MapError> {
+        self.check_names()?;
+        self.check_ranges()?;
+        self.check_copies()?;
+        self.regions
+            .iter()
+            .try_for_each(|region| self.check_group(region))
+    }
+
+    fn check_copies(&self) -> Result<(), MapError> {
+        let (copies, servers) = (self.copies, self.servers.len());
+        let fits = usize::try_from(copies).is_ok_and(|copies| (1..=servers).contains(&copies));
+        match fits {
+            true => Ok(()),
+            false => Err(MapError::BadCopies { copies, servers }),
+        }
+    }
+
     fn check_names(&self) -> Result<(), MapError> {
         let mut servers = BTreeSet::new();
         for server in &self.servers {
@@ -384,18 +370,12 @@ impl ClusterMap {
     }
 
     fn check_group(&self, region: &Region) -> Result<(), MapError> {
-        let distinct: BTreeSet<_> = region.members.iter().collect();
-        let known = |id: &ServerId| self.server(*id).is_some();
-        let what = if distinct.len() != region.members.len() {
-            "a server is a member twice"
-        } else if !region.members.iter().all(known) {
-            "a member is no server of this cluster"
-        } else if !region.members.contains(&region.primary) {
-            "the primary is not a member"
-        } else if region.epoch == Epoch(0) {
-            "epochs begin at 1"
-        } else if self.replication == Replication::None && region.members.len() > 1 {
+        let known = |id| self.server(id).is_some();
+        let alone = self.replication == Replication::None;
+        let what = if alone && region.members.len() + region.filling.len() > 1 {
             "without replication there is one member"
+        } else if let Err(what) = region.check(known) {
+            what
         } else {
             return Ok(());
         };
@@ -419,143 +399,9 @@ impl fmt::Display for ClusterMap {
             )?;
         }
         for region in &self.regions {
-            let (id, range, epoch) = (region.id, &region.range, region.epoch);
-            write!(f, "{id} {range} {epoch}: primary {}", region.primary.0)?;
-            let backups: Vec<_> = region.backups().map(|id| id.0.to_string()).collect();
-            writeln!(f, ", backups {}", backups.join(" "))?;
+            writeln!(f, "{region}")?;
         }
         Ok(())
-    }
-}
-
-// --- The JSON form ---
-
-/// What is read first, of a map of any version.
-#[derive(Deserialize)]
-struct Head {
-    schema: String,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawMap {
-    schema: String,
-    cluster: String,
-    replication: Replication,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    addresses: Option<String>,
-    servers: Vec<RawServer>,
-    regions: Vec<RawRegion>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawServer {
-    id: u32,
-    resp: String,
-    admin: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    device: Option<String>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawRegion {
-    id: u32,
-    from: String,
-    to: Option<String>,
-    epoch: u32,
-    primary: u32,
-    members: Vec<u32>,
-}
-
-impl RawMap {
-    fn encode(map: &ClusterMap) -> Self {
-        let server = |s: &Server| RawServer {
-            id: s.id.0,
-            resp: s.resp.clone(),
-            admin: s.admin.clone(),
-            device: map.device(s.id).map(|device| device.to_string()),
-        };
-        let region = |r: &Region| RawRegion {
-            id: r.id.0,
-            from: hex::encode(&r.range.from),
-            to: r.range.to.as_deref().map(hex::encode),
-            epoch: r.epoch.0,
-            primary: r.primary.0,
-            members: r.members.iter().map(|id| id.0).collect(),
-        };
-        Self {
-            schema: SCHEMA.to_owned(),
-            cluster: map.cluster.to_string(),
-            replication: map.replication,
-            addresses: match map.addresses {
-                AddressMode::Logical => None,
-                other => Some(other.name().to_owned()),
-            },
-            servers: map.servers.iter().map(server).collect(),
-            regions: map.regions.iter().map(region).collect(),
-        }
-    }
-
-    fn decode(self) -> Result<ClusterMap, MapError> {
-        let cluster = number(&self.cluster)?;
-        let devices = self.servers.iter().filter_map(|server| {
-            let device = number(server.device.as_ref()?).map(DeviceId);
-            Some(device.map(|device| (ServerId(server.id), device)))
-        });
-        let devices = devices.collect::<Result<_, _>>()?;
-        let server = |s: RawServer| Server {
-            id: ServerId(s.id),
-            resp: s.resp,
-            admin: s.admin,
-        };
-        let addresses = match &self.addresses {
-            None => AddressMode::default(),
-            Some(name) => AddressMode::from_name(name).ok_or_else(|| MapError::Malformed {
-                reason: format!("no address mode is called {name:?}"),
-            })?,
-        };
-        let regions: Result<Vec<_>, _> = self.regions.into_iter().map(RawRegion::decode).collect();
-        let mut map = ClusterMap::new(
-            ClusterId(cluster),
-            self.replication,
-            self.servers.into_iter().map(server).collect(),
-            regions?,
-        )?;
-        map.devices = devices;
-        Ok(map.with_addresses(addresses))
-    }
-}
-
-impl RawRegion {
-    fn decode(self) -> Result<Region, MapError> {
-        let to = self.to.as_deref().map(from_hex).transpose()?;
-        Ok(Region {
-            id: RegionId(self.id),
-            range: KeyRange::new(from_hex(&self.from)?, to),
-            epoch: Epoch(self.epoch),
-            primary: ServerId(self.primary),
-            members: self.members.into_iter().map(ServerId).collect(),
-        })
-    }
-}
-
-fn from_hex(digits: &str) -> Result<Vec<u8>, MapError> {
-    hex::decode(digits).map_err(|_| not_hex(digits))
-}
-
-/// A number of 128 bits, written most significant digit first, as a person reads it.
-fn number(digits: &str) -> Result<u128, MapError> {
-    let bytes: [u8; 16] = from_hex(digits)?.try_into().map_err(|_| not_hex(digits))?;
-    Ok(bytes
-        .iter()
-        .fold(0, |number, byte| number << 8 | u128::from(*byte)))
-}
-
-fn not_hex(digits: &str) -> MapError {
-    MapError::Malformed {
-        reason: format!("{digits:?} are not the hexadecimal digits that belong here"),
     }
 }
 

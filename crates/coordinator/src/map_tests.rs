@@ -1,6 +1,9 @@
 //! Tests of the region map: see [`super`].
 
+use argosy_base::{EditSeq, Epoch, Lsn};
+
 use super::*;
+use crate::region::{CopyStatus, PromotionClaim, RegionState};
 use crate::split::split_text;
 
 fn servers(count: u32) -> Vec<Server> {
@@ -13,14 +16,31 @@ fn servers(count: u32) -> Vec<Server> {
 }
 
 fn regions(count: usize) -> Vec<Region> {
-    let region = |(id, range): (u32, KeyRange)| Region {
-        id: RegionId(id),
-        range,
-        epoch: Epoch(1),
-        primary: ServerId(id % 3),
-        members: vec![ServerId(0), ServerId(1), ServerId(2)],
+    let members = || vec![ServerId(0), ServerId(1), ServerId(2)];
+    let region = |(id, range): (u32, KeyRange)| {
+        Region::first(RegionId(id), range, ServerId(id % 3), members())
     };
     (1..).zip(split_text(count)).map(region).collect()
+}
+
+/// `region` as it is when its second member was promoted in epoch 4, and has failed since.
+fn promoted(region: Region) -> Region {
+    Region {
+        epoch: Epoch(7),
+        state: RegionState::Recovering,
+        primary: ServerId(1),
+        members: vec![ServerId(1)],
+        filling: vec![ServerId(0)],
+        since: Epoch(4),
+        claim: Some(PromotionClaim {
+            status: CopyStatus::Cut,
+            cut: Epoch(3),
+            edit: EditSeq(12),
+            lsn: Lsn(4711),
+            member: true,
+        }),
+        ..region
+    }
 }
 
 fn build(regions: Vec<Region>) -> Result<ClusterMap, MapError> {
@@ -55,9 +75,10 @@ fn a_map_returns_from_its_json() {
 #[test]
 fn the_json_never_changes() {
     let stored = r#"{
-        "schema": "argosy.cluster.v2",
+        "schema": "argosy.cluster.v3",
         "cluster": "000000000000000000000000000000fe",
         "replication": "send-index",
+        "copies": 3,
         "servers": [
             {"id": 0, "resp": "127.0.0.1:7379", "admin": "127.0.0.1:7480"},
             {"id": 1, "resp": "127.0.0.1:7389", "admin": "127.0.0.1:7490",
@@ -65,9 +86,13 @@ fn the_json_never_changes() {
             {"id": 2, "resp": "127.0.0.1:7399", "admin": "127.0.0.1:7500"}],
         "regions": [
             {"id": 1, "from": "", "to": "69", "epoch": 1, "primary": 1, "members": [0, 1, 2]},
-            {"id": 2, "from": "69", "to": null, "epoch": 1, "primary": 2, "members": [0, 1, 2]}]
+            {"id": 2, "from": "69", "to": null, "epoch": 7, "state": "recovering", "primary": 1,
+             "members": [1], "filling": [0], "since": 4, "last": [0, 1, 2],
+             "claim": {"status": "cut", "cut": 3, "edit": 12, "lsn": 4711, "member": true}}]
     }"#;
-    let map = build(regions(2)).unwrap();
+    let mut regions = regions(2);
+    regions[1] = promoted(regions[1].clone());
+    let map = build(regions).unwrap();
     let map = map.with_device(ServerId(1), DeviceId(1 << 127 | 15));
     assert_eq!(map.device(ServerId(0)), None);
     assert_eq!(ClusterMap::parse(stored.as_bytes()), Ok(map.clone()));
@@ -172,16 +197,37 @@ fn names_are_used_once() {
 
 #[test]
 fn groups_have_distinct_known_members_with_the_primary() {
-    let changes: [fn(&mut Region); 5] = [
+    let changes: [fn(&mut Region); 18] = [
         |r| r.members.push(ServerId(0)),
         |r| r.members.push(ServerId(3)),
         |r| r.members.retain(|id| *id != r.primary),
         |r| r.members.clear(),
         |r| r.epoch = Epoch(0),
+        |r| r.filling = vec![ServerId(0), ServerId(0)],
+        |r| r.filling = vec![ServerId(3)],
+        |r| r.filling = vec![ServerId(1)],
+        |r| r.since = Epoch(0),
+        |r| r.since = Epoch(8),
+        |r| r.since = Epoch(1),
+        |r| r.last = vec![ServerId(1), ServerId(1)],
+        |r| r.last = vec![ServerId(3)],
+        |r| r.last.clear(),
+        |r| r.claim = None,
+        |r| r.claim.as_mut().unwrap().status = CopyStatus::Partial,
+        |r| r.primary = ServerId(0),
+        |r| r.primary = ServerId(3),
     ];
+    let with = |region: Region| {
+        let mut regions = regions(3);
+        regions[1] = region;
+        regions
+    };
+    let good = promoted(regions(3)[1].clone());
+    assert!(build(with(good.clone())).is_ok());
     for (n, change) in changes.into_iter().enumerate() {
-        let mut bad = regions(3);
-        change(&mut bad[1]);
+        let mut bad = good.clone();
+        change(&mut bad);
+        let bad = with(bad);
         let error = build(bad).unwrap_err();
         let named = matches!(
             error,
@@ -197,15 +243,51 @@ fn groups_have_distinct_known_members_with_the_primary() {
         matches!(map, Err(MapError::BadGroup { .. })),
         "one member without replication"
     );
+    let mut alone = regions(1);
+    alone[0].primary = ServerId(0);
+    alone[0].members = vec![ServerId(0)];
+    alone[0].filling = vec![ServerId(1)];
+    let map = ClusterMap::new(ClusterId(1), Replication::None, servers(3), alone);
+    assert!(
+        matches!(map, Err(MapError::BadGroup { .. })),
+        "nobody is filled without replication"
+    );
+}
+
+#[test]
+fn the_number_of_copies_outlasts_a_smaller_group() {
+    let map = build(regions(2)).unwrap();
+    assert_eq!(map.copies(), 3);
+    let mut fewer = map.regions().to_vec();
+    for region in &mut fewer {
+        region.members = vec![region.primary];
+    }
+    let smaller = map.with_regions(fewer).unwrap();
+    assert_eq!(smaller.copies(), 3);
+    assert_eq!(ClusterMap::parse(&smaller.to_json()), Ok(smaller.clone()));
+    assert_eq!(smaller.with_copies(1).unwrap().copies(), 1);
+    for copies in [0, 4] {
+        let refused = map.clone().with_copies(copies);
+        assert_eq!(refused, Err(MapError::BadCopies { copies, servers: 3 }));
+    }
+    // Other regions are checked as the first ones were.
+    assert!(map.with_regions(Vec::new()).is_err());
+    let mut bad = map.regions().to_vec();
+    bad[0].epoch = Epoch(0);
+    assert!(map.with_regions(bad).is_err());
 }
 
 #[test]
 fn other_schemas_and_other_texts_are_refused() {
     let good = String::from_utf8(build(regions(1)).unwrap().to_json()).unwrap();
     let parse = |text: &str| ClusterMap::parse(text.as_bytes()).unwrap_err();
-    for other in ["argosy.cluster.v1", "argosy.cluster.v3"] {
+    for other in [
+        "argosy.cluster.v1",
+        "argosy.cluster.v2",
+        "argosy.cluster.v4",
+    ] {
         let found = other.to_owned();
-        let refused = parse(&good.replace("argosy.cluster.v2", other));
+        let refused = parse(&good.replace("argosy.cluster.v3", other));
         assert_eq!(refused, MapError::UnknownSchema { found });
     }
     // A later schema is refused as that, whatever else it has.
@@ -232,7 +314,9 @@ fn other_schemas_and_other_texts_are_refused() {
 /// Damaged text is refused, or is a valid map: never a panic.
 #[test]
 fn damaged_text_does_not_panic() {
-    let good = build(regions(3)).unwrap().to_json();
+    let mut three = regions(3);
+    three[1] = promoted(three[1].clone());
+    let good = build(three).unwrap().to_json();
     let mut accepted = 0;
     for at in 0..good.len() {
         for byte in [b'0', b'"', b'}', b' ', 0xff] {

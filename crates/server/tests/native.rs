@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use argosy_base::{Clock, Epoch, KeyRange, Outcome, RegionId, ServerId, info};
+use argosy_base::{Clock, KeyRange, Outcome, RegionId, ServerId, info};
 use argosy_client::native::{
     Ask, Client, Completion, Options, Terms, Told, Until, ValueChange, WriteCondition,
 };
@@ -45,12 +45,10 @@ fn map(primaries: [u32; 2]) -> ClusterMap {
         resp: format!("127.0.0.1:{}", 7000 + id),
         admin: format!("127.0.0.1:{}", 8000 + id),
     };
-    let region = |id: u32, from: &str, to: Option<&str>| Region {
-        id: RegionId(id),
-        range: KeyRange::new(from, to.map(Into::into)),
-        epoch: Epoch(1),
-        primary: ServerId(primaries[id as usize - 1]),
-        members: vec![ServerId(primaries[id as usize - 1])],
+    let region = |id: u32, from: &str, to: Option<&str>| {
+        let range = KeyRange::new(from, to.map(Into::into));
+        let primary = ServerId(primaries[id as usize - 1]);
+        Region::first(RegionId(id), range, primary, vec![primary])
     };
     let regions = vec![region(1, "", Some("m")), region(2, "m", None)];
     ClusterMap::new(

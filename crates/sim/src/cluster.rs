@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Clock, Epoch, Instant, Moment, RegionId, ServerId};
+use argosy_base::{Clock, Instant, Moment, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
 use argosy_device::{Crash, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::toy;
@@ -553,14 +553,12 @@ fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
             0 => index % SERVERS,
             _ => 0,
         });
-        let everyone = (0..SERVERS).map(id).collect();
-        Region {
-            id: RegionId(u32::try_from(index + 1).expect("a handful of regions")),
-            range,
-            epoch: Epoch(1),
-            primary,
-            members: if replicated { everyone } else { vec![primary] },
-        }
+        let members = match replicated {
+            true => (0..SERVERS).map(id).collect(),
+            false => vec![primary],
+        };
+        let name = RegionId(u32::try_from(index + 1).expect("a handful of regions"));
+        Region::first(name, range, primary, members)
     };
     let regions = objects
         .region_ranges()

@@ -15,7 +15,7 @@
 
 use std::path::{Path, PathBuf};
 
-use argosy_base::{AddressMode, Epoch, KeyRange, RegionId, ServerId};
+use argosy_base::{AddressMode, KeyRange, RegionId, ServerId};
 use argosy_coordinator::split::{SPLIT_MAX, split_hex, split_text};
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterId, ClusterMap, CoordinatorError, DeviceId, Embedded, Region, Server,
@@ -222,6 +222,7 @@ pub(crate) fn new_map(
 pub(crate) fn moved(map: &ClusterMap, ports: &[Ports]) -> Result<ClusterMap, CommandFailure> {
     let regions = map.regions().to_vec();
     let moved = ClusterMap::new(map.cluster(), map.replication(), servers_at(ports), regions)
+        .and_then(|moved| moved.with_copies(map.copies()))
         .map_err(|error| CommandFailure::Failed(chain(&error)))?;
     let devices = map.servers().iter().filter_map(|server| {
         let device = map.device(server.id)?;
@@ -235,13 +236,7 @@ fn region(shape: &Shape, index: usize, range: KeyRange) -> Region {
     let (servers, replicas) = (shape.servers_or_default(), shape.replicas_or_default());
     let primaries = shape.primaries.unwrap_or_default();
     let members = primaries.members(index, servers, replicas);
-    Region {
-        id: RegionId(small(index + 1)),
-        range,
-        epoch: Epoch(1),
-        primary: members[0],
-        members,
-    }
+    Region::first(RegionId(small(index + 1)), range, members[0], members)
 }
 
 fn servers_at(ports: &[Ports]) -> Vec<Server> {
@@ -260,10 +255,9 @@ fn small(n: usize) -> u32 {
 impl Shape {
     /// What `map` has.
     pub(crate) fn of(map: &ClusterMap) -> Self {
-        let members = map.regions().iter().map(|region| region.members.len());
         Self {
             servers: Some(map.servers().len()),
-            replicas: members.max(),
+            replicas: usize::try_from(map.copies()).ok(),
             regions: Some(map.regions().len()),
             replication: Some(map.replication()),
             primaries: Primaries::of(map),

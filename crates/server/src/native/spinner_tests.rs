@@ -56,12 +56,10 @@ fn with_tasks(
     sink: &Arc<Sink>,
     tasks: Option<Arc<Tasks>>,
 ) -> (Spinner, Arc<Front>) {
+    let (range, id) = (argosy_base::KeyRange::all(), ServerId(0));
     let region = Region {
-        id: RegionId(1),
-        range: argosy_base::KeyRange::all(),
         epoch: Epoch(3),
-        primary: ServerId(0),
-        members: vec![ServerId(0)],
+        ..Region::first(RegionId(1), range, id, vec![id])
     };
     let server = Server {
         id: ServerId(0),

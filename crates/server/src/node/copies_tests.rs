@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Epoch, Instant, KeyRange, RegionId, ServerId};
+use argosy_base::{Instant, KeyRange, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::Purpose;
 use argosy_engine::{Reach, WriteBatch, WriteOptions};
@@ -104,12 +104,8 @@ fn map(replication: Replication) -> ClusterMap {
         KeyRange::new(BORDER.to_vec(), None),
     ];
     let regions = REGIONS.into_iter().zip(ranges);
-    let regions = regions.map(|(id, range)| argosy_coordinator::Region {
-        id,
-        range,
-        epoch: Epoch(1),
-        primary: ServerId(0),
-        members: members.clone(),
+    let regions = regions.map(|(id, range)| {
+        argosy_coordinator::Region::first(id, range, ServerId(0), members.clone())
     });
     let (servers, regions) = (servers.collect(), regions.collect());
     ClusterMap::new(ClusterId(1), replication, servers, regions).expect("it is valid")

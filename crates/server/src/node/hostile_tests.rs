@@ -101,12 +101,8 @@ fn map() -> ClusterMap {
         admin: format!("127.0.0.1:800{}", id.0),
     };
     let range = |from: &[u8], to: Option<&[u8]>| KeyRange::new(from, to.map(<[u8]>::to_vec));
-    let region = |at: usize, range: KeyRange, members: &[ServerId]| Region {
-        id: REGIONS[at],
-        range,
-        epoch: Epoch(1),
-        primary: members[0],
-        members: members.to_vec(),
+    let region = |at: usize, range: KeyRange, members: &[ServerId]| {
+        Region::first(REGIONS[at], range, members[0], members.to_vec())
     };
     let regions = vec![
         region(0, range(b"", Some(b"h")), &ids[..2]),

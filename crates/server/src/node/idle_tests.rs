@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Epoch, Instant, KeyRange, RegionId, ServerId};
+use argosy_base::{Instant, KeyRange, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::{FormatOptions, MemoryDevice, Store};
 use argosy_engine::scrub::Pace;
@@ -37,18 +37,14 @@ fn map() -> ClusterMap {
         resp: "127.0.0.1:7000".to_owned(),
         admin: "127.0.0.1:8000".to_owned(),
     };
-    let regions = (0..REGIONS).map(|region| argosy_coordinator::Region {
-        id: RegionId(region + 1),
-        range: KeyRange::new(
-            match region {
-                0 => Vec::new(),
-                _ => key_of(region),
-            },
-            (region + 1 < REGIONS).then(|| key_of(region + 1)),
-        ),
-        epoch: Epoch(1),
-        primary: ID,
-        members: vec![ID],
+    let regions = (0..REGIONS).map(|region| {
+        let from = match region {
+            0 => Vec::new(),
+            _ => key_of(region),
+        };
+        let to = (region + 1 < REGIONS).then(|| key_of(region + 1));
+        let (id, range) = (RegionId(region + 1), KeyRange::new(from, to));
+        argosy_coordinator::Region::first(id, range, ID, vec![ID])
     });
     let regions = regions.collect();
     ClusterMap::new(ClusterId(1), Replication::None, vec![server], regions).expect("it is valid")

@@ -39,13 +39,7 @@ fn map() -> ClusterMap {
         resp: format!("127.0.0.1:700{}", id.0),
         admin: format!("127.0.0.1:800{}", id.0),
     };
-    let region = argosy_coordinator::Region {
-        id: REGION,
-        range: KeyRange::all(),
-        epoch: Epoch(1),
-        primary: IDS[0],
-        members: IDS.to_vec(),
-    };
+    let region = argosy_coordinator::Region::first(REGION, KeyRange::all(), IDS[0], IDS.to_vec());
     let servers = IDS.map(server).to_vec();
     let map = ClusterMap::new(ClusterId(1), Replication::SendIndex, servers, vec![region]);
     map.expect("it is valid")

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Clock, DeviceSegment, Epoch, Instant, KeyRange, RegionId, ServerId};
+use argosy_base::{Clock, DeviceSegment, Instant, KeyRange, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::{
     Counters, Device, DeviceError, FormatOptions, Io, MemoryDevice, Read, Store, StoreSettings,
@@ -191,13 +191,12 @@ pub(super) fn alone_with(
             resp: "127.0.0.1:7000".to_owned(),
             admin: "127.0.0.1:8000".to_owned(),
         }],
-        vec![argosy_coordinator::Region {
-            id: RegionId(1),
-            range: KeyRange::all(),
-            epoch: Epoch(1),
-            primary: ID,
-            members: vec![ID],
-        }],
+        vec![argosy_coordinator::Region::first(
+            RegionId(1),
+            KeyRange::all(),
+            ID,
+            vec![ID],
+        )],
     );
     let settings = NodeSettings {
         scrub: Default::default(),

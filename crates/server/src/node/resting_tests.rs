@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Epoch, Instant, KeyRange, RegionId, ServerId};
+use argosy_base::{Instant, KeyRange, RegionId, ServerId};
 use argosy_coordinator::{ClusterId, ClusterMap, Replication, Server};
 use argosy_device::{FormatOptions, MemoryDevice, Store};
 use argosy_engine::{Reach, WriteBatch, WriteOptions};
@@ -185,19 +185,14 @@ fn map() -> ClusterMap {
         admin: format!("127.0.0.1:800{}", id.0),
     });
     let border = |region: u32| format!("{region:03}").into_bytes();
-    let regions = (0..REGIONS).map(|region| argosy_coordinator::Region {
-        id: RegionId(region + 1),
-        range: KeyRange::new(
-            if region == 0 {
-                Vec::new()
-            } else {
-                border(region)
-            },
-            (region + 1 < REGIONS).then(|| border(region + 1)),
-        ),
-        epoch: Epoch(1),
-        primary: ServerId(0),
-        members: members.clone(),
+    let regions = (0..REGIONS).map(|region| {
+        let from = match region {
+            0 => Vec::new(),
+            _ => border(region),
+        };
+        let to = (region + 1 < REGIONS).then(|| border(region + 1));
+        let (id, range) = (RegionId(region + 1), KeyRange::new(from, to));
+        argosy_coordinator::Region::first(id, range, ServerId(0), members.clone())
     });
     let (servers, regions) = (servers.collect(), regions.collect());
     ClusterMap::new(ClusterId(1), Replication::SendIndex, servers, regions).expect("it is valid")
