@@ -7,9 +7,19 @@ use core::fmt;
 
 use crate::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 
-/// Declares a newtype over an unsigned integer with its usual derives and accessors.
+/// Declares a newtype over an unsigned integer with its usual derives and accessors. Without a prefix it is shown by an
+/// implementation of its own.
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+        number!($(#[$doc])* $name($inner));
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub $inner);
@@ -33,12 +43,6 @@ macro_rules! number {
                     Some(next) => Self(next),
                     None => panic!("numbers of this kind are exhausted"),
                 }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!($prefix, "{}"), self.0)
             }
         }
     };
@@ -76,9 +80,62 @@ number!(
     Incarnation(u64), "incarnation "
 );
 number!(
-    /// The position of a version edit in a region's manifest. The first edit has 1.
-    EditSeq(u64), "edit "
+    /// The position of a version edit in a region's manifest: in the upper 32 bits the epoch of the last cut, in the
+    /// lower ones a count. So of two copies that have the same edit one has not gone another way than the other, and
+    /// edits compare by the epoch of the last cut first.
+    ///
+    /// The first edit of a region has 1. The cut with which a promoted copy begins to serve has the
+    /// [first number of its epoch](Self::first_of), unless that copy is further already; every other edit follows the
+    /// one before it.
+    EditSeq(u64)
 );
+
+impl EditSeq {
+    /// The number of the first edit behind a cut in `epoch`.
+    #[must_use]
+    pub const fn first_of(epoch: Epoch) -> Self {
+        Self((epoch.0 as u64) << Self::COUNT_BITS | 1)
+    }
+
+    /// The epoch of the last cut; 0 where no cut has told its epoch.
+    #[inline]
+    #[must_use]
+    pub const fn cut_epoch(self) -> Epoch {
+        Epoch((self.0 >> Self::COUNT_BITS) as u32)
+    }
+
+    /// The count within that epoch.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+    pub const fn count(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Whether an edit of this number may be the next one of a version whose last edit is `last`: it is the next
+    /// number, or the first one of a later epoch.
+    #[must_use]
+    pub const fn may_follow(self, last: Self) -> bool {
+        let Some(next) = last.0.checked_add(1) else {
+            return false;
+        };
+        self.0 == next || self.0 > next && self.0 == Self::first_of(self.cut_epoch()).0
+    }
+
+    /// Bits that hold the count. An epoch with more edits than that would go on with the numbers of the next epoch,
+    /// still in order; it would take a century of one edit a second.
+    const COUNT_BITS: u32 = 32;
+}
+
+/// `edit 2.17`, or `edit 17` while no cut has told its epoch.
+impl fmt::Display for EditSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cut_epoch() {
+            Epoch(0) => write!(f, "edit {}", self.0),
+            epoch => write!(f, "edit {}.{}", epoch.0, self.count()),
+        }
+    }
+}
 
 /// Bits of a [`Pointer`] that hold the offset in a segment.
 pub const OFFSET_BITS: u32 = SEGMENT_SIZE.trailing_zeros();
@@ -213,6 +270,39 @@ mod tests {
                 .get(),
             7
         );
+    }
+
+    #[test]
+    fn edits_compare_by_the_epoch_of_the_last_cut() {
+        let (old, cut) = (EditSeq(20), EditSeq::first_of(Epoch(2)));
+        assert!(old < cut && cut < EditSeq::first_of(Epoch(3)));
+        assert_eq!((cut.cut_epoch(), cut.count()), (Epoch(2), 1));
+        assert_eq!(cut.next().cut_epoch(), Epoch(2));
+        assert_eq!(EditSeq::first_of(Epoch(0)), EditSeq(0).next());
+        assert_eq!(EditSeq(u64::MAX).cut_epoch(), Epoch(u32::MAX));
+        assert_eq!(old.to_string(), "edit 20");
+        assert_eq!(cut.next().to_string(), "edit 2.2");
+    }
+
+    #[test]
+    fn an_edit_follows_the_one_before_or_begins_an_epoch() {
+        let second = EditSeq::first_of(Epoch(2));
+        for (edit, last, may) in [
+            (EditSeq(5), EditSeq(4), true),
+            (EditSeq(6), EditSeq(4), false),
+            (EditSeq(4), EditSeq(4), false),
+            (EditSeq(1), EditSeq(0), true),
+            (EditSeq(1), EditSeq(4), false),
+            (second, EditSeq(4), true),
+            (second.next(), EditSeq(4), false),
+            (second.next(), second, true),
+            (second, second, false),
+            (second, second.next(), false),
+            (EditSeq::first_of(Epoch(3)), second.next(), true),
+            (EditSeq(0), EditSeq(u64::MAX), false),
+        ] {
+            assert_eq!(edit.may_follow(last), may, "{edit} behind {last}");
+        }
     }
 
     #[test]

@@ -14,6 +14,12 @@ use crate::{CopyError, Marks, Observer, Source, Store, WindowRoom};
 pub struct Service {
     /// The epoch in which it writes; not below that of any edit.
     pub epoch: Epoch,
+    /// The epoch of the promotion: that in which the region's map names this copy for its primary the first time. The
+    /// cut, with which the store begins, is numbered by it ([`EditSeq::first_of`]). A primary that starts again, or
+    /// has other members than then, serves in a later epoch of the same promotion. 0: the numbers go on as before.
+    ///
+    /// [`EditSeq::first_of`]: argosy_base::EditSeq::first_of
+    pub since: Epoch,
     /// Hears of everything that the region's other copies need, if there are any.
     pub observer: Option<Arc<dyn Observer>>,
     /// The clock by which pairs expire. Without one, nothing expires that has not expired yet.

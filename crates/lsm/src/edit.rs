@@ -2,7 +2,8 @@
 //!
 //! Whatever changes what a region consists of is an edit: a flushed memtable, a part of a
 //! compaction, a new log segment, a sealed one, more segment numbers. The primary makes it, every
-//! member stores the very same bytes in its manifest, in the order of their sequence, and
+//! member stores the very same bytes in its manifest, in the order of their sequence (`seq`, of which the upper 32
+//! bits are the epoch of the last cut), and
 //! [`Version::apply`](crate::version::Version::apply) is the only thing that gives them a meaning.
 //!
 //! ```text

@@ -55,7 +55,7 @@ pub(super) fn promote(
     // From here on the history of the group is this copy's.
     let mut edits = storage.settle_standing()?;
     join_group(&mut storage)?;
-    edits.extend(cut(&mut storage, service.epoch, &recovered)?);
+    edits.extend(cut(&mut storage, &service, &recovered)?);
     storage.mend_cut()?;
     let mut tails = Vec::new();
     if service.observer.is_none() {
@@ -125,6 +125,7 @@ pub(super) fn open(
     let epoch = replica.version().epoch().max(Epoch(1));
     let service = Service {
         epoch,
+        since: replica.version().seq().cut_epoch(),
         observer,
         ..Service::default()
     };
@@ -298,14 +299,16 @@ fn join_group(storage: &mut Storage) -> Result<(), ReplicaError> {
     Ok(())
 }
 
-/// Makes what was found durable and commits the cut.
+/// Makes what was found durable and commits the cut. Its number is the first of its promotion, unless the edits are
+/// further already.
 fn cut(
     storage: &mut Storage,
-    epoch: Epoch,
+    service: &Service,
     recovered: &Recovered,
 ) -> Result<Vec<Committed>, ReplicaError> {
     let version = Arc::clone(storage.current());
-    let mut edit = storage.next_edit(epoch);
+    let mut edit = storage.next_edit(service.epoch);
+    edit.seq = edit.seq.max(EditSeq::first_of(service.since));
     for log in LOGS {
         let tail = &recovered.logs[log.index()];
         write_unflushed(&version, tail);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use argosy_base::{EditSeq, Epoch};
 use argosy_log::{LogPoint, LogSegment};
 
 use super::{Edit, LevelSegment, MEDIUM_LOG, Place, Reference, RunId, UNCOUNTED};
@@ -73,6 +74,14 @@ pub fn log_segment_in_words(segment: &LogSegment) -> String {
     )
 }
 
+/// `17`, or behind a cut that has told its epoch `2.17`.
+fn seq_word(seq: EditSeq) -> String {
+    match seq.cut_epoch() {
+        Epoch(0) => seq.0.to_string(),
+        epoch => format!("{}.{}", epoch.0, seq.count()),
+    }
+}
+
 fn log_point_in_words(point: LogPoint) -> String {
     format!("{}:{}@{}", log_word(point.log), point.number.0, point.to)
 }
@@ -85,7 +94,7 @@ impl fmt::Display for Edit {
         } else {
             "edit"
         };
-        write!(f, "{what} {} epoch {}", self.seq.0, self.epoch.0)?;
+        write!(f, "{what} {} epoch {}", seq_word(self.seq), self.epoch.0)?;
         if let Some(lsn) = self.numbers.replay_from {
             write!(f, " replay {}", lsn.0)?;
         }
@@ -96,7 +105,7 @@ impl fmt::Display for Edit {
             write!(f, " mark {}", mark.0)?;
         }
         if let Some(seq) = self.numbers.follows {
-            write!(f, " follows {}", seq.0)?;
+            write!(f, " follows {}", seq_word(seq))?;
         }
         if let Some(mark) = self.numbers.own_mark {
             write!(f, " own mark {}", mark.0)?;

@@ -15,6 +15,7 @@ use crate::addresses::Addressing;
 use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG};
 use crate::names::Form;
 use crate::storage::StorageError;
+use crate::version::EditError;
 
 /// What a part that was found missing belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -386,6 +387,7 @@ impl Replica {
     fn submit(&mut self, bytes: &[u8], adopted: bool) -> Result<EditSeq, ReplicaError> {
         let edit = Edit::decode(bytes).map_err(StorageError::from)?;
         let seq = edit.seq;
+        self.check_order(&edit)?;
         self.start_waiting();
         let edit = self.localized(edit);
         if let Some(part) = self.missing_here(&edit).first() {
@@ -444,6 +446,23 @@ impl Replica {
             needs,
         });
         Ok(seq)
+    }
+
+    /// An edit that is no checkpoint follows the one before it. A cut that begins a later epoch does not: whether this
+    /// copy has all that is in front of it, its number does not say.
+    fn check_order(&self, edit: &Edit) -> Result<(), StorageError> {
+        let head = self.storage.head();
+        let last = match self.builds_levels() {
+            true => head.group_edit(),
+            false => head.seq(),
+        };
+        if edit.checkpoint || Some(edit.seq.0) == last.0.checked_add(1) {
+            return Ok(());
+        }
+        Err(StorageError::Edit(EditError::OutOfOrder {
+            edit: edit.seq,
+            version: last,
+        }))
     }
 
     /// Takes places for what `edit` adds and no bytes came for: new log segments. They may use the

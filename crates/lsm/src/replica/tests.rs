@@ -586,9 +586,14 @@ impl Pair {
         let cache = Arc::new(NodeCache::new(self.settings.cache_bytes));
         let service = |epoch| Service {
             epoch: Epoch(epoch),
+            since: Epoch(2),
             ..Service::default()
         };
+        let before = self.backup.version().group_edit();
         let promoted = Lsm::promote(self.backup, &cache, service(2)).unwrap();
+        assert_eq!(before.cut_epoch(), Epoch(0));
+        let edit = promoted.edit();
+        assert_eq!((edit.cut_epoch(), edit.count()), (Epoch(2), 2), "{edit}");
         assert_holds(&promoted, &self.model);
         for kind in [Crash::Kill, Crash::PowerLoss] {
             let mut machine = self.backup_machine.crashed(kind, 1);

@@ -55,7 +55,7 @@ pub enum EditError {
 
 /// The version after `edit`, as [`Version::apply`] makes it, without a look at all that the version has.
 pub(super) fn after(old: &Version, edit: &Edit, new: &Stored) -> Result<Version, EditError> {
-    if !edit.checkpoint && Some(edit.seq.0) != old.seq().0.checked_add(1) {
+    if !edit.checkpoint && !edit.seq.may_follow(old.seq()) {
         return Err(EditError::OutOfOrder {
             edit: edit.seq,
             version: old.seq(),

@@ -187,6 +187,7 @@ impl LocalCopy {
         let marks = Arc::<Marks>::default();
         let service = Service {
             epoch: self.epoch,
+            since: self.epoch,
             observer,
             clock: Some(Arc::clone(&world.clock)),
             waker: Some(context.waker_of(self.region)),

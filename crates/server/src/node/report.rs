@@ -381,9 +381,18 @@ fn backups(machine: &Primary, last: Lsn, edit: EditSeq) -> Vec<BackupStatus> {
             lsn: member.held.0,
             lsn_lag: last.0.saturating_sub(member.held.0),
             edit: member.applied.0,
-            edit_lag: edit.0.saturating_sub(member.applied.0),
+            edit_lag: edit_lag(edit, member.applied),
         })
         .collect()
+}
+
+/// How many edits lie between `applied` and `edit`. Behind a cut that a member lacks nobody knows how many: those since
+/// the cut count.
+fn edit_lag(edit: EditSeq, applied: EditSeq) -> u64 {
+    match edit.cut_epoch() == applied.cut_epoch() {
+        true => edit.0.saturating_sub(applied.0),
+        false => edit.count().into(),
+    }
 }
 
 fn level_status(level: &LevelStats) -> LevelStatus {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{
-    DeviceSegment, EditSeq, Epoch, FlushRange, Identity, Kind, LogPosition, Position, RegionId,
-    Remedy, SegmentNumber, Standing,
+    DeviceSegment, EditSeq, FlushRange, Identity, Kind, LogPosition, Position, RegionId, Remedy,
+    SegmentNumber, Standing,
 };
 use argosy_device::{Buffer, DeviceError, Purpose, RegionEntry, SegmentHandle, Store};
 use argosy_memory::SharedMemory;
@@ -235,11 +235,12 @@ impl ToyCopy {
         self.sync()
     }
 
-    /// Begins a new log behind an image of everything, in `epoch`.
-    fn begin_log(&mut self, epoch: Epoch) -> Result<(), DeviceError> {
+    /// Begins a new log behind an image of everything: the cut.
+    fn begin_log(&mut self, service: &Service) -> Result<(), DeviceError> {
+        let next = self.edit.seq.next();
         self.commit(ToyEdit {
-            seq: self.edit.seq.next(),
-            epoch: self.edit.epoch.max(epoch),
+            seq: next.max(EditSeq::first_of(service.since)),
+            epoch: self.edit.epoch.max(service.epoch),
             first: self.behind(),
             image: self.map.encode(),
             ..ToyEdit::default()
@@ -392,7 +393,7 @@ impl Follower for ToyCopy {
 
     fn promote(mut self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>> {
         self.become_ordinary();
-        if let Err(error) = self.begin_log(service.epoch) {
+        if let Err(error) = self.begin_log(&service) {
             let error = error.into();
             return Err(Box::new(NotPromoted { error, left: None }));
         }
