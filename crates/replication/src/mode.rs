@@ -38,6 +38,8 @@ argosy_base::mutants! {
         acknowledge_early,
         /// Commit what the members have that are live, and leave the others out (breaks I4, I7).
         commit_live_only,
+        /// What a member reports counts as what it holds, before it has caught up (breaks I4, I7).
+        trust_report,
         /// A member that reports lacks nothing of what was flushed everywhere. (Its device has that, though its log
         /// ends before it: nothing is lost, but a later flush does not fit there, and breaks the link.)
         lacks_nothing,

@@ -276,12 +276,12 @@ fn primary_scripts() {
                         standing: standing(case),
                     },
                 };
-                let mutants = Mutants {
-                    acknowledge_early: case.take_flag("acknowledge-early").expect("a flag"),
-                    take_partial: case.take_flag("take-partial").expect("a flag"),
-                    lacks_nothing: case.take_flag("lacks-nothing").expect("a flag"),
-                    ..Mutants::default()
-                };
+                let mut mutants = Mutants::default();
+                for name in Mutants::NAMES {
+                    if case.take_flag(&name.replace('_', "-")).expect("a flag") {
+                        assert!(mutants.plant(name));
+                    }
+                }
                 primary = Some(Primary::new(&backups, own, mutants, &mut actions));
             } else {
                 let primary = primary.as_mut().expect("a group comes first");

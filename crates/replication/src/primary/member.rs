@@ -33,12 +33,13 @@ pub(super) struct Report {
 pub(super) struct Member {
     pub(super) phase: Phase,
     pub(super) attempt: u64,
-    /// Its memory holds everything up to here.
+    /// Its memory holds everything up to here, by what it caught up with and was sent since. Counts while it is live.
     pub(super) held: Lsn,
     pub(super) ships: Ships,
     /// Flushes that wait for a ship to complete: the ship's number and the range.
     pub(super) flushes: VecDeque<(u64, FlushRange)>,
     pub(super) rest: Rest,
+    /// The last edit that it has applied under this primary.
     pub(super) applied: EditSeq,
     /// Its copy of the log ends in front of what the primary's windows hold.
     pub(super) lacks_log: bool,
@@ -76,9 +77,9 @@ pub struct MemberView {
     pub id: ServerId,
     /// `down`, `prepared`, `reported`, `syncing`, `live`, `failed` or `damaged`; see the module of the primary.
     pub state: &'static str,
-    /// Its memory holds everything up to here.
+    /// Its memory holds everything up to here; when it was last live, if it is not.
     pub held: Lsn,
-    /// The last edit that it said it has applied.
+    /// The last edit that it has applied under this primary.
     pub applied: EditSeq,
 }
 
@@ -95,7 +96,7 @@ impl Ships {
 }
 
 impl Member {
-    /// Nothing that it has counts: its history is another one, or its copy is begun anew.
+    /// Nothing that it has counts: it begins to catch up, or its history is another one.
     pub(super) const fn holds_nothing(&mut self) {
         (self.held, self.applied) = (Lsn(0), EditSeq(0));
     }

@@ -39,8 +39,10 @@
 //!
 //! Invariants, asserted here:
 //!
-//! - I4: the commit LSN is the highest that *every* backup's memory holds, live or not; it never
-//!   goes back.
+//! - I4: the commit LSN is the highest that *every* backup's memory holds; it never goes back. A backup holds what
+//!   it has caught up with under this primary, while it is live, and never what it reports: its report may be of
+//!   another history, or of memory that is gone. Likewise an edit is applied everywhere when every backup has
+//!   applied it under this primary.
 //! - A flush is sent to a member only when the member's memory holds all bytes of its range.
 //! - A live member's log is durable wherever the flushes that it is still to be sent do not reach.
 //! - Edits are sent in order and without a gap behind the checkpoint or report they start from.
@@ -357,23 +359,18 @@ impl Primary {
         }
         let at = report.position;
         member.phase = Phase::Reported(report);
-        // It may have lost memory that it once held; the commit LSN itself never goes back.
-        (member.held, member.applied) = match report.standing {
-            // Of another history.
-            Standing::PutBack => (Lsn(0), EditSeq(0)),
-            _ => (at.lsn, at.edit),
-        };
+        // Nothing of what it reports counts before it has caught up.
+        member.holds_nothing();
+        if self.mutants.trust_report() && report.standing != Standing::PutBack {
+            (member.held, member.applied) = (at.lsn, at.edit);
+        }
         // What it has counts for the opening.
         member.refill.is_wanted &= matches!(self.state, State::Promoting | State::Serving);
         self.flushes.forget_lost(id, &at);
         match self.state {
             State::Opening => self.open(actions),
             State::Refilling | State::Adopting(_) | State::Promoting => {}
-            State::Serving => {
-                self.sync_or_refill(id, report, actions);
-                // It may have applied an edit and lost the link before it could say so.
-                self.advance_applied(actions);
-            }
+            State::Serving => self.sync_or_refill(id, report, actions),
         }
     }
 
@@ -420,6 +417,7 @@ impl Primary {
         member.phase = Phase::Live;
         member.lacks_log = false;
         member.held = at.lsn;
+        member.applied = member.applied.max(at.edit);
         // What it has counts for the opening.
         member.refill.is_wanted &= matches!(self.state, State::Promoting | State::Serving);
         actions.push(Action::Attach {
@@ -437,6 +435,8 @@ impl Primary {
         }
         self.advance_commit(actions);
         self.tell_whole(id, actions);
+        // It may have applied an edit and lost the link before it could say so.
+        self.advance_applied(actions);
     }
 
     fn shipped(&mut self, id: ServerId, ship: u64, last: Lsn) {
@@ -503,12 +503,17 @@ impl Primary {
         }
     }
 
-    /// I4: what every backup's memory holds is committed.
+    /// I4: what every backup's memory holds is committed. Whether it does is known while it is live.
     fn advance_commit(&mut self, actions: &mut Vec<Action>) {
         let all = !self.mutants.commit_live_only();
-        let counts = |member: &&Member| all || member.phase == Phase::Live;
-        let held = self.members.values().filter(counts);
-        let held = held.map(|member| member.held);
+        let is_live = |member: &Member| member.phase == Phase::Live;
+        let trusted = self.mutants.trust_report();
+        let members = self.members.values();
+        let held = members.filter(|member| all || is_live(member));
+        let held = held.map(|member| match trusted || is_live(member) {
+            true => member.held,
+            false => Lsn(0),
+        });
         let everywhere = if self.mutants.acknowledge_early() {
             held.max()
         } else {
