@@ -314,7 +314,7 @@ impl Context<'_> {
         let is_awake = |region: &&Arc<Region>| match &*region.driver() {
             Driver::Backup(copy) => !copy.replica().is_at_rest(),
             // A primary's has a permit, or its windows are not open yet.
-            Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => false,
+            Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => false,
         };
         let of_others = self.regions.iter().filter(is_awake).count();
         Awake {

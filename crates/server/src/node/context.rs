@@ -24,7 +24,7 @@ use super::role;
 use super::schedule::Work;
 use super::serving::Serving;
 use super::telling::Telling;
-use super::views::{View, Views};
+use super::views::{Part, View, Views};
 use super::{NodeSettings, World, snapshots, start_number};
 use crate::activity::Ledger;
 use crate::service::SnapshotId;
@@ -146,7 +146,7 @@ impl<'a> Context<'a> {
         Header {
             kind,
             region,
-            epoch: of.map_or_else(Epoch::default, |of| of.view().epoch),
+            epoch: of.map_or_else(Epoch::default, |of| of.seated()),
             request: 0,
         }
     }
@@ -213,7 +213,7 @@ impl<'a> Context<'a> {
 
     /// Role and state of a copy whose driver is at the device.
     pub(crate) fn at_device(&self, region: &Region) -> (&'static str, &'static str) {
-        match region.view().primary == self.id {
+        match region.view().part_of(self.id) == Part::Primary {
             true => ("primary", "opening"),
             false => ("backup", "following"),
         }

@@ -55,7 +55,7 @@ impl Reports<'_> {
                         compactions += stats.work.flushes + stats.work.compactions;
                     }
                 }
-                Driver::AtDevice(_) | Driver::Failed(_) => {}
+                Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => {}
             }
         }
         let space = u64::from(self.context.world.store.used()) * SEGMENT_SIZE as u64;
@@ -99,7 +99,7 @@ impl Reports<'_> {
                 Driver::Primary(driver) => driver.pending(),
                 Driver::Backup(copy) => copy.pending(),
                 Driver::AtDevice(_) => 1,
-                Driver::Failed(_) => 0,
+                Driver::Failed(_) | Driver::Absent => 0,
             };
             engine + waiting + driver
         };
@@ -143,6 +143,7 @@ fn describe_region(region: &Region, context: &Context<'_>) -> (String, String) {
             (role, state, 0, Default::default(), 0)
         }
         Driver::Failed(_) => ("member", "failed", 0, Default::default(), 0),
+        Driver::Absent => ("none", "absent", 0, Default::default(), 0),
     };
     let line = format!(
         "role={role},state={state},epoch={},lsn={lsn},edit={},digest={digest:016x}",

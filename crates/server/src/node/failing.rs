@@ -11,8 +11,6 @@ use argosy_wire::message::{Message, WHY_BYTES_MAX};
 
 use super::context::Context;
 use super::primary::{PrimaryDriver, Stage};
-use super::promoting::Due;
-use super::region::Driver;
 use super::role;
 use super::shipper::ShipError;
 
@@ -136,42 +134,6 @@ impl PrimaryDriver {
     pub(super) fn fail(&mut self, why: String, context: &Context<'_>) {
         self.stage = Stage::Closed(why);
         context.turn(self.region, role::Event::Failed);
-    }
-
-    /// This server is no longer the primary. What clients have been told of stays true: the store is closed, in the
-    /// background, and nothing more is acknowledged.
-    fn retire(&mut self, why: &str, context: &Context<'_>) {
-        match &mut self.stage {
-            Stage::Opening(copy) => copy.fail(&why, context),
-            Stage::Serving(_) => {
-                let members: Vec<ServerId> =
-                    self.machine.members().map(|member| member.id).collect();
-                for member in members {
-                    self.machine
-                        .step(primary::Event::LinkDown { member }, &mut self.actions);
-                }
-                self.act(context);
-                self.do_at_device(Due::Close, context);
-            }
-            Stage::Damaged(_) => self.fail(why.to_owned(), context),
-            Stage::Closed(_) => {}
-        }
-    }
-
-    /// Whether this server is no longer the primary.
-    pub(super) fn is_retired(&self) -> bool {
-        self.due == Due::Close
-    }
-}
-
-impl Driver {
-    /// This server has another part in the region: its copy is used for nothing any more, because of `why`.
-    pub(super) fn retire(&mut self, why: &str, context: &Context<'_>) {
-        match self {
-            Self::Primary(driver) => driver.retire(why, context),
-            Self::Backup(copy) => copy.fail(&why, context),
-            Self::AtDevice(_) | Self::Failed(_) => {}
-        }
     }
 }
 

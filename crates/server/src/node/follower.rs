@@ -17,6 +17,7 @@ use argosy_base::{EditSeq, Instant, Position, RegionId, Remedy, SegmentPart, Ser
 use argosy_device::Buffer;
 use argosy_engine::{
     self as engine, CopyError, CopyEvent, CopyOf, Engine, NotPromoted, Observer, Progress,
+    Survivors,
 };
 use argosy_replication::backup::{Backup, BackupAction, BackupEvent};
 use argosy_wire::message::Message;
@@ -115,6 +116,47 @@ impl Follower {
             owed: OwedReport::default(),
             health: CopyHealth::default(),
         }
+    }
+
+    /// Makes a copy of a region of which this server has none. Blocks.
+    pub(super) fn make(
+        copy: &CopyOf<'_>,
+        view: &View,
+        context: &Context<'_>,
+    ) -> Result<Self, CopyError> {
+        let (world, engine) = (context.world, context.memory.engine());
+        let of_region = WindowsOf {
+            region: copy.region,
+            logs: engine.logs(),
+        };
+        let mark = WholeMark::renew(copy.region, false, world)?;
+        let needed = engine.needs_memory(&Survivors::new());
+        let replica = engine.create(copy, of_region.fresh(needed, world)?)?;
+        of_region.keep(world)?;
+        Ok(Self::of(copy.region, view, replica, mark))
+    }
+
+    /// Takes its place under `view`: nobody who wrote to it before can any more, and where the log ends is found. False
+    /// where there is no memory for that now. Blocks.
+    ///
+    /// # Errors
+    /// What makes the copy fail.
+    pub(super) fn sit(&mut self, view: &View, context: &Context<'_>) -> Result<bool, CopyError> {
+        self.copy.revoke_windows(context);
+        self.begin_again(context);
+        self.forget_work();
+        let detached = self.copy.detach(context)?;
+        if !view.has_member(context.id) {
+            self.copy.not_whole(context.world)?;
+        }
+        if let Err(error) = detached {
+            tracing::warn!(region = self.copy.region.0, %error, "there is no memory for windows now: it is tried again");
+            return Ok(false);
+        }
+        self.copy.sit(view);
+        self.machine = Backup::new(self.copy.replica.edit());
+        self.actions.clear();
+        Ok(true)
     }
 
     /// It takes the place of a copy that could not be used, and that had asked for `fetching`.

@@ -4,7 +4,7 @@
 //! copy that is not open. A step in the background does that, with the driver taken out of its region
 //! ([`Driver::AtDevice`]): nobody waits for the device at the region's lock. The fabric thread goes on with links,
 //! beats and other regions. What is for this one, messages and changes of links, it keeps, in order, and handles
-//! once the driver is back.
+//! once the driver is back. The same holds while the driver has not [adapted](super::adapting) to a new view.
 //!
 //! Little comes at such a time: a primary says nothing to a backup before that has reported, and a region that opens
 //! has no load. Over [`HELD_BYTES_MAX`] the link is reset.
@@ -16,7 +16,6 @@ use argosy_base::{Instant, ServerId};
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
-use super::OTHER_PART;
 use super::local::LocalRegion;
 use super::region::Driver;
 
@@ -32,15 +31,13 @@ enum Held {
     Message(ServerId, Header, Vec<u8>),
     /// The link to a member is up, or down.
     Link(ServerId, bool),
-    /// This server has another part in the region.
-    Part,
 }
 
 impl Held {
     const fn bytes(&self) -> usize {
         match self {
             Self::Message(_, _, payload) => payload.len() + ENTRY_BYTES,
-            Self::Link(..) | Self::Part => ENTRY_BYTES,
+            Self::Link(..) => ENTRY_BYTES,
         }
     }
 }
@@ -73,7 +70,6 @@ impl Holding {
             // What the link has brought is of no use any more.
             let is_of = |held: &Held| match held {
                 Held::Message(from, ..) | Held::Link(from, _) => *from == peer,
-                Held::Part => false,
             };
             self.held.retain(|held| !is_of(held));
             self.bytes = self.held.iter().map(Held::bytes).sum();
@@ -87,6 +83,9 @@ impl LocalRegion<'_> {
     /// Has the driver do what it has to do at the device, if anything. Returns whether it had. In the background.
     pub(super) fn work_at_device(&self, now: Instant) -> bool {
         let Self { context, region } = *self;
+        if !region.is_seated() {
+            return self.adapt(now);
+        }
         let what = match &*region.driver() {
             Driver::Primary(driver) if driver.has_work_at_device(now) => "it is being opened",
             Driver::Backup(copy) if copy.due_refill().is_some() => "its copy is begun anew",
@@ -100,7 +99,7 @@ impl LocalRegion<'_> {
             Driver::Primary(driver) => driver.work_at_device(context),
             Driver::Backup(copy) if copy.due_refill().is_none() => copy.report_if_due(context),
             Driver::Backup(_) | Driver::Failed(_) => driver.refill_now(region, context),
-            Driver::AtDevice(_) => {}
+            Driver::AtDevice(_) | Driver::Absent => {}
         });
         true
     }
@@ -135,7 +134,7 @@ impl LocalRegion<'_> {
     ) {
         let region = self.region;
         let mut driver = region.driver();
-        if matches!(*driver, Driver::AtDevice(_)) {
+        if self.is_held(&driver) {
             let mut holding = region.holding();
             if !holding.has_room(payload) {
                 return self
@@ -154,7 +153,7 @@ impl LocalRegion<'_> {
     pub(super) fn link_changed(&self, peer: ServerId, is_up: bool) {
         let region = self.region;
         let mut driver = region.driver();
-        if matches!(*driver, Driver::AtDevice(_)) {
+        if self.is_held(&driver) {
             return region.holding().push(Held::Link(peer, is_up));
         }
         region.active().raise();
@@ -164,35 +163,30 @@ impl LocalRegion<'_> {
         region.release();
     }
 
-    /// This server has another part in the region: its copy is used for nothing any more.
-    pub(super) fn part_changed(&self) {
-        let region = self.region;
-        let mut driver = region.driver();
-        if matches!(*driver, Driver::AtDevice(_)) {
-            return region.holding().push(Held::Part);
-        }
-        region.active().raise();
-        self.handle_held(&mut driver);
-        driver.retire(OTHER_PART, self.context);
+    /// Whether what comes for the driver has to wait: it is at the device, or was made for another view.
+    fn is_held(&self, driver: &Driver) -> bool {
+        matches!(driver, Driver::AtDevice(_)) || !self.region.is_seated()
     }
 
     /// Handles what has waited for the driver, if that is back. Returns whether anything had. For the fabric thread.
     pub(super) fn handle_held(&self, driver: &mut Driver) -> bool {
-        if matches!(driver, Driver::AtDevice(_)) {
+        if self.is_held(driver) {
             return false;
         }
+        let epoch = self.region.seated();
         let Holding { held, .. } = std::mem::take(&mut *self.region.holding());
         let any = !held.is_empty();
         for held in held {
             match held {
                 Held::Link(peer, is_up) => self.tell_driver(driver, peer, is_up),
-                Held::Part => driver.retire(OTHER_PART, self.context),
-                Held::Message(peer, header, payload) => {
+                Held::Message(peer, header, payload) if header.epoch == epoch => {
                     // It was understood when it came.
                     if let Ok(message) = Message::decode(header.kind, &payload) {
                         self.handle_message(driver, peer, &message);
                     }
                 }
+                // Said before the sender knew better.
+                Held::Message(..) => {}
             }
         }
         any

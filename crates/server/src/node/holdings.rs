@@ -136,7 +136,7 @@ fn held_of(region: &Region) -> [usize; 5] {
     let (unapplied, waiting) = match &*region.driver() {
         Driver::Primary(driver) => (0, driver.waiting_bytes()),
         Driver::Backup(copy) => (copy.unapplied_bytes(), 0),
-        Driver::AtDevice(_) | Driver::Failed(_) => (0, 0),
+        Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => (0, 0),
     };
     let held = region.holding().bytes();
     [answers, queued, held, unapplied, waiting]

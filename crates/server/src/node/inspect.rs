@@ -64,7 +64,7 @@ impl<'a> Inspect<'a> {
         match &*region.driver() {
             Driver::Backup(copy) => Some(copy.space_in_words()),
             Driver::Primary(_) => Some(engine_of(region)?.space_in_words()),
-            Driver::AtDevice(_) | Driver::Failed(_) => None,
+            Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => None,
         }
     }
 
@@ -96,6 +96,7 @@ impl<'a> Inspect<'a> {
                 .unwrap_or_else(|| "it opens".into())),
             Driver::AtDevice(what) => Err((*what).into()),
             Driver::Failed(copy) => Err(copy.why.clone()),
+            Driver::Absent => Err("this server has no copy".into()),
         }
     }
 
@@ -123,7 +124,7 @@ impl<'a> Inspect<'a> {
         }
         match &*region.driver() {
             Driver::Backup(copy) => copy.replica().snapshot(),
-            Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
+            Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => None,
         }
     }
 
@@ -132,7 +133,7 @@ impl<'a> Inspect<'a> {
     pub fn builder_stats(&self, region: RegionId) -> Option<Stats> {
         match &*self.context.region(region)?.driver() {
             Driver::Backup(copy) => copy.replica().stats(),
-            Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
+            Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => None,
         }
     }
 
@@ -150,6 +151,7 @@ impl<'a> Inspect<'a> {
             Driver::Backup(copy) => copy.read(part),
             Driver::AtDevice(what) => Some(Err((*what).into())),
             Driver::Failed(copy) => Some(Err(copy.why.clone())),
+            Driver::Absent => None,
         };
         let SegmentPart { number, to, .. } = part;
         bytes.unwrap_or_else(|| Err(format!("{number} is not held up to byte {to}")))

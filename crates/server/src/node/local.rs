@@ -41,7 +41,7 @@ impl<'a> LocalRegion<'a> {
     pub(super) fn lacks(&self) -> Option<String> {
         match &*self.region.driver() {
             Driver::Primary(driver) => driver.lacks(self.context),
-            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
+            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => None,
         }
     }
 
@@ -72,13 +72,14 @@ impl<'a> LocalRegion<'a> {
         let Self { context, region } = *self;
         let before = context.world.ledger.at(region.place());
         let (made, has_more) = match &mut *region.driver() {
+            _ if !region.is_seated() => (false, false),
             Driver::Primary(driver) => {
                 let made = driver.pump(context);
                 self.publish(driver);
                 (made, driver.has_more())
             }
             Driver::Backup(copy) => (copy.step(context), copy.has_more()),
-            Driver::AtDevice(_) | Driver::Failed(_) => (false, false),
+            Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => (false, false),
         };
         debug_assert!(region.role_fits(), "{:?} {}", region.role(), region.id());
         if !made {
@@ -227,7 +228,7 @@ impl<'a> LocalRegion<'a> {
             Driver::Primary(driver) => driver.handle(Event::LinkDown { member }, context),
             Driver::Backup(copy) if primary == peer && !is_up => copy.link_down(context),
             Driver::Failed(copy) if primary == peer && !is_up => copy.link_down(),
-            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => {}
+            Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => {}
         }
     }
 
@@ -273,8 +274,7 @@ impl<'a> LocalRegion<'a> {
             Driver::Failed(unusable) if peer == region.view().primary => {
                 unusable.handle(region, message, context);
             }
-            Driver::Failed(_) => {}
-            Driver::AtDevice(_) => {}
+            Driver::Failed(_) | Driver::AtDevice(_) | Driver::Absent => {}
         }
     }
 }
@@ -285,7 +285,7 @@ fn waits(region: &Region) -> bool {
         Driver::Primary(driver) => !driver.is_serving(),
         Driver::Backup(copy) => copy.is_at_device(),
         Driver::AtDevice(_) => true,
-        Driver::Failed(_) => false,
+        Driver::Failed(_) | Driver::Absent => false,
     };
     driver || region.waiting().is_queueing()
 }
@@ -295,7 +295,7 @@ fn refill_is_due_in(region: &Region, now: Instant) -> Option<Duration> {
     match &*region.driver() {
         Driver::Primary(driver) => driver.refill_is_due_in(now),
         Driver::Failed(copy) => copy.refill_is_due_in(now),
-        Driver::Backup(_) | Driver::AtDevice(_) => None,
+        Driver::Backup(_) | Driver::AtDevice(_) | Driver::Absent => None,
     }
 }
 

@@ -6,10 +6,14 @@ use argosy_base::{AddressMode, Descriptor, Epoch, RegionId, SegmentPart, ServerI
 use argosy_device::{Buffer, Store};
 use argosy_engine::cut::Cut;
 use argosy_engine::shipment::Shipment;
-use argosy_engine::{self as engine, CopyError, Marks, NotPromoted, Observer, Service, Windows};
+use argosy_engine::{
+    self as engine, CopyError, LogSlots, LogSurvivors, Marks, NotPromoted, Observer, Service, Survivors, Windows,
+};
 use argosy_fabric::FabricError;
+use argosy_memory::MemoryError;
 use argosy_wire::message::Message;
 
+use super::World;
 use super::arriving::Shipped;
 use super::awake::RegionPermit;
 use super::context::Context;
@@ -24,6 +28,8 @@ use crate::activity::Activity;
 pub(super) struct LocalCopy {
     pub(super) region: RegionId,
     epoch: Epoch,
+    /// The epoch in which the primary was chosen.
+    since: Epoch,
     pub(super) primary: ServerId,
     pub(super) replica: Box<dyn engine::Follower>,
     /// Whether it is whole.
@@ -52,6 +58,7 @@ impl LocalCopy {
         Self {
             region,
             epoch: view.epoch,
+            since: view.since,
             primary: view.primary,
             replica,
             mark,
@@ -66,6 +73,42 @@ impl LocalCopy {
             _ if self.mark.is_set() => Standing::Whole,
             standing => standing,
         }
+    }
+
+    /// From now on it is a copy under `view`.
+    pub(super) fn sit(&mut self, view: &View) {
+        (self.epoch, self.since, self.primary) = (view.epoch, view.since, view.primary);
+    }
+
+    /// It is no longer certain to hold everything that is acknowledged.
+    pub(super) fn not_whole(&mut self, world: &World) -> Result<(), MemoryError> {
+        if self.mark.is_set() {
+            self.mark = WholeMark::renew(self.region, false, world)?;
+        }
+        Ok(())
+    }
+
+    /// Changes over to fresh windows, after the old ones were revoked. `None` where there is no memory for them now.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// What makes the copy fail.
+    pub(super) fn detach(
+        &mut self,
+        context: &Context<'_>,
+    ) -> Result<Result<Windows, MemoryError>, CopyError> {
+        let engine = context.memory.engine();
+        let of_region = WindowsOf {
+            region: self.region,
+            logs: engine.logs(),
+        };
+        let needed = engine.needs_memory(&as_left(self.replica.windows()));
+        let fresh = match of_region.fresh(needed, context.world) {
+            Ok(fresh) => fresh,
+            Err(error) => return Ok(Err(error)),
+        };
+        self.replica.detach(fresh.clone())?;
+        Ok(of_region.keep(context.world).map(|()| fresh))
     }
 
     /// Sends `message` to its primary.
@@ -187,7 +230,7 @@ impl LocalCopy {
         let marks = Arc::<Marks>::default();
         let service = Service {
             epoch: self.epoch,
-            since: self.epoch,
+            since: self.since,
             observer,
             clock: Some(Arc::clone(&world.clock)),
             waker: Some(context.waker_of(self.region)),
@@ -204,4 +247,13 @@ impl LocalCopy {
             mark: self.mark,
         })
     }
+}
+
+/// The windows of a copy, as what is left of them.
+fn as_left(windows: Windows) -> Survivors {
+    let left = |log: LogSlots| LogSurvivors {
+        log: log.log,
+        slots: log.slots.into_iter().map(Some).collect(),
+    };
+    windows.into_iter().map(left).collect()
 }

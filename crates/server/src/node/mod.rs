@@ -17,6 +17,7 @@
 //! the calls under way. Answers are delivered outside all of them. The engine's own locks come
 //! last, and the engine calls nothing back but an `Outbox`, which calls nobody.
 
+mod adapting;
 mod arriving;
 mod assembling;
 mod attachments;
@@ -90,6 +91,7 @@ mod windows;
 mod write;
 mod written;
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -127,6 +129,7 @@ use telling::Telling;
 use views::{View, Views};
 use waiting::Allowance;
 
+pub use adapting::Stood;
 pub use awake::Awake;
 pub use counters::{NodeCounts, RewrittenCounts};
 pub use holdings::Holding;
@@ -205,10 +208,6 @@ pub struct Node {
     telling: Telling,
     device_care: DeviceCare,
 }
-
-/// What is said of a copy whose server has another part in its region now.
-const OTHER_PART: &str =
-    "this server has another part in the region now, and takes it when it is started again";
 
 impl Node {
     /// Opens server `id` of `map`: recovers its copy of every region that it is a member of. It
@@ -387,8 +386,8 @@ impl Node {
         Inspect::new(self.context())
     }
 
-    /// Replaces who stores and who serves each region by what `map` says: see `role` for what becomes of this
-    /// server's copies. Called by one thread at a time.
+    /// Replaces who stores and who serves each region by what `map` says: see `role` and `adapting` for what becomes of
+    /// this server's copies. Called by one thread at a time.
     ///
     /// # Errors
     /// [`ViewError`]; nothing has changed then.
@@ -397,33 +396,48 @@ impl Node {
             return Ok(());
         }
         self.views.replace(map)?;
+        let mut others = BTreeSet::new();
         for of in self.views.map().regions() {
-            if let Some(region) = self.region(of.id) {
+            if let Some(region) = self.region(of.id)
+                && region.view().epoch != of.epoch
+            {
+                let before = Arc::clone(&region.view());
                 self.set_view(region, View::of(of));
+                let after = region.view();
+                others.extend(self.links.peers().filter(|peer| before.concerns(*peer) || after.concerns(*peer)));
             }
         }
+        // What was said under the epoch before is not taken any more.
+        for peer in others {
+            self.link(peer).reset("a region has another epoch");
+        }
+        self.world.fabric.notify(self.id);
         Ok(())
     }
 
     fn set_view(&self, region: &Region, view: View) {
-        if **region.view() == view {
-            return;
-        }
-        let before = region.role();
-        match region.set_view(view) {
-            Role::Failed if before == Role::Failed => {}
-            Role::Failed => {
-                region.set_closed(Closed::ForGood(OTHER_PART.into()));
-                LocalRegion::new(&self.context(), region).part_changed();
-            }
-            // What was said under the epoch before is not taken any more.
-            Role::Opening | Role::Primary | Role::Backup => {
-                let others = region.view().members().to_vec();
-                for peer in others.into_iter().filter(|peer| *peer != self.id) {
-                    self.link(peer).reset("its region has another epoch");
+        let role = region.set_view(view);
+        if role != Role::Primary {
+            region.end_serving();
+            let why = match role {
+                Role::Opening => "it is being opened",
+                Role::Primary | Role::Backup | Role::Outside | Role::Failed => {
+                    "this server is not its primary"
                 }
-            }
+            };
+            region.set_closed(Closed::Yet(why.into()));
         }
+        self.context().wake(region.id());
+    }
+
+    /// Where the copies of this server stand that wait for a primary, as far as they have taken their windows back.
+    #[must_use]
+    pub fn stood(&self) -> Vec<Stood> {
+        let context = &self.context();
+        let regions = self.regions.iter();
+        regions
+            .filter_map(|region| LocalRegion::new(context, region).stood())
+            .collect()
     }
 
     fn region(&self, id: RegionId) -> Option<&Arc<Region>> {

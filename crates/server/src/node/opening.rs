@@ -18,6 +18,7 @@ use super::follower::Follower;
 use super::primary::PrimaryDriver;
 use super::refilling::{SetAsides, Unusable};
 use super::region::Driver;
+use super::views::{Part, View};
 use super::whole::WholeMark;
 use super::{NodeSettings, World};
 
@@ -58,9 +59,9 @@ impl Opener<'_> {
         let store = &self.world.store;
         let entries = store.regions();
         let regions = self.map.regions().iter();
-        let mine = regions.filter(|region| region.members.contains(&self.id));
         let entry_of = |id: RegionId| entries.iter().find(|entry| entry.region == id);
-        let (old, new): (Vec<_>, Vec<_>) = mine.partition(|region| entry_of(region.id).is_some());
+        let (old, others): (Vec<_>, Vec<_>) =
+            regions.partition(|region| entry_of(region.id).is_some());
         // Copies that were put back come last: segments that were given to others meanwhile belong to those.
         let is_put_back =
             |region: &&argosy_coordinator::Region| entry_of(region.id).is_some_and(was_put_back);
@@ -97,6 +98,9 @@ impl Opener<'_> {
         if some_cannot_be_read {
             store.quarantine();
         }
+        let is_mine = |region: &&argosy_coordinator::Region| View::of(region).concerns(self.id);
+        let (new, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_mine);
+        drivers.extend(others.iter().map(|region| (region.id, Driver::Absent)));
         for region in new {
             let copy = self.copy(region)?;
             let copy = copy.map_err(|error| unusable(region.id, &error, None));
@@ -111,11 +115,12 @@ impl Opener<'_> {
         region: &argosy_coordinator::Region,
     ) -> Result<Result<Follower, CopyError>, OpenError> {
         let builds = self.map.replication() == Replication::BuildIndex;
-        let own_levels = (builds && region.primary != self.id).then_some(self.id);
+        let leads = View::of(region).part_of(self.id) == Part::Primary;
+        let own_levels = (builds && !leads).then_some(self.id);
         match Follower::open(region, own_levels, self.engine, self.world) {
             Ok(copy) => {
                 // Until it is open, at least, what an earlier process left in windows is needed.
-                if region.primary == self.id && !copy.replica().is_at_rest() {
+                if leads && !copy.replica().is_at_rest() {
                     self.permits.take_anyway(region.id);
                 }
                 Ok(Ok(copy))
@@ -141,21 +146,22 @@ impl Opener<'_> {
         region: &argosy_coordinator::Region,
         copy: Result<Follower, Unusable>,
     ) -> Driver {
+        let view = View::of(region);
+        let leads = view.part_of(self.id) == Part::Primary;
         match copy {
             // Where there is no other copy, none can ever be whole.
             Err(unusable)
-                if region.primary != self.id
+                if !leads
                     || !unusable.is_damaged()
                     || region.members.len() == 1 =>
             {
                 Driver::Failed(Box::new(unusable))
             }
-            Ok(copy) if region.primary != self.id => Driver::Backup(Box::new(copy)),
+            Ok(copy) if !leads => Driver::Backup(Box::new(copy)),
             copy => {
-                let backups: Vec<ServerId> = region.backups().collect();
                 let builds = self.map.replication() == Replication::BuildIndex;
                 let mutants = self.settings.replication_mutants;
-                let driver = PrimaryDriver::new(region.id, &backups, copy, builds, mutants);
+                let driver = PrimaryDriver::new(region.id, &view, copy, builds, mutants);
                 Driver::Primary(Box::new(driver))
             }
         }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::{
-    Descriptor, EditSeq, FlushRange, Lsn, Position, RegionId, SegmentPart, ServerId,
+    Descriptor, EditSeq, Epoch, FlushRange, Lsn, Position, RegionId, SegmentPart, ServerId,
 };
 use argosy_engine::Source;
 use argosy_replication::Primary;
@@ -33,6 +33,7 @@ use super::refilling::Unusable;
 use super::sending::Wanted;
 use super::serving::Serving;
 use super::shipper::{Attachment, Granting, Sent, ShipError, send_segment};
+use super::views::View;
 use super::whole::WholeMark;
 use super::written::Written;
 use crate::activity::Activity;
@@ -61,6 +62,10 @@ impl Stage {
 /// See the module documentation.
 pub(crate) struct PrimaryDriver {
     pub(super) region: RegionId,
+    /// The epoch in which this server was chosen.
+    since: Epoch,
+    /// Its copy is not that for which it was chosen: it does not open.
+    is_refused: bool,
     pub(super) machine: Primary,
     pub(super) actions: Vec<Action>,
     pub(super) stage: Stage,
@@ -81,19 +86,21 @@ pub(crate) struct PrimaryDriver {
 }
 
 impl PrimaryDriver {
-    /// A primary with these `backups`, whose own copy is `copy`; the backups `build` their own levels
+    /// The primary of `view`, whose own copy is `copy`; the backups `build` their own levels
     /// or are sent the primary's. Nothing happens before the first
     /// [`pump`](Self::pump).
     pub(crate) fn new(
         region: RegionId,
-        backups: &[ServerId],
+        view: &View,
         copy: Result<Follower, Unusable>,
         builds: bool,
         mutants: argosy_replication::Mutants,
     ) -> Self {
         let mut actions = Vec::new();
+        let mut is_refused = false;
         let (own, stage) = match copy {
             Ok(copy) => {
+                is_refused = !view.claim_holds(copy.standing(), &copy.position());
                 let own = OwnCopy::Opened {
                     position: copy.position(),
                     standing: copy.standing(),
@@ -102,9 +109,12 @@ impl PrimaryDriver {
             }
             Err(unusable) => (OwnCopy::Damaged, Stage::Damaged(Box::new(unusable))),
         };
-        let machine = Primary::new(backups, own, mutants, &mut actions);
+        let backups: Vec<ServerId> = view.backups().collect();
+        let machine = Primary::new(&backups, own, mutants, &mut actions);
         Self {
             region,
+            since: view.since,
+            is_refused,
             machine,
             actions,
             stage,
@@ -117,6 +127,31 @@ impl PrimaryDriver {
             mark: None,
             failures: BTreeMap::new(),
         }
+    }
+
+    /// Its group is another one, under the same promotion.
+    pub(super) fn regroup(&mut self, view: &View, context: &Context<'_>) {
+        let event = Event::Group {
+            members: view.backups().collect(),
+            filling: view.filling().to_vec(),
+        };
+        self.machine.step(event, &mut self.actions);
+        self.act(context);
+    }
+
+    /// Whether this server's copy is not that for which it was chosen: another one has to be.
+    pub(super) const fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// The epoch in which this server was chosen.
+    pub(super) const fn since(&self) -> Epoch {
+        self.since
+    }
+
+    /// What is left where this server is not the primary any more: the own copy or store, and the mark that it is whole.
+    pub(super) fn into_parts(self) -> (Stage, Option<WholeMark>) {
+        (self.stage, self.mark)
     }
 
     /// Why the region can never open here, if that is so.
@@ -167,7 +202,7 @@ impl PrimaryDriver {
 
     /// Something happened.
     pub(crate) fn handle(&mut self, event: Event, context: &Context<'_>) {
-        if self.is_retired() {
+        if self.is_refused {
             return;
         }
         if let Event::EditApplied {
@@ -238,7 +273,7 @@ impl PrimaryDriver {
 
     /// Carries on: see the module documentation. Returns whether anything was done.
     pub(crate) fn pump(&mut self, context: &Context<'_>) -> bool {
-        if self.is_retired() {
+        if self.is_refused {
             return false;
         }
         let mut made = !self.actions.is_empty();
@@ -297,7 +332,7 @@ impl PrimaryDriver {
             Stage::Opening(_) | Stage::Damaged(_) => true,
             Stage::Serving(_) | Stage::Closed(_) => false,
         };
-        opens
+        opens && !self.is_refused
             || !self.actions.is_empty()
             || self.offering.has_more()
             || self.attachments.is_under_way()

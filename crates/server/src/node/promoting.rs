@@ -7,7 +7,6 @@ use argosy_base::{Instant, Position};
 use argosy_engine::{NotPromoted, Observer};
 use argosy_replication::primary::Event;
 
-use super::OTHER_PART;
 use super::context::Context;
 use super::counters::Counted;
 use super::local_copy::Promotion;
@@ -23,8 +22,6 @@ pub(super) enum Due {
     Promotion,
     /// The own copy is to be refilled.
     Refill,
-    /// The own store is to be closed.
-    Close,
 }
 
 impl PrimaryDriver {
@@ -35,6 +32,9 @@ impl PrimaryDriver {
 
     /// Whether there is something to do in the background.
     pub(crate) fn has_work_at_device(&self, now: Instant) -> bool {
+        if self.is_refused() {
+            return false;
+        }
         let later = self.refill_is_due_in(now);
         self.due != Due::Nothing && later.is_none_or(|later| later.is_zero())
     }
@@ -45,21 +45,8 @@ impl PrimaryDriver {
             Due::Nothing => {}
             Due::Promotion => self.promote(context),
             Due::Refill => self.refill_now(context),
-            Due::Close => self.close(context),
         }
         self.act(context);
-    }
-
-    /// Makes durable what was written here, and shows the region no more. Blocks.
-    fn close(&mut self, context: &Context<'_>) {
-        let closed = Stage::Closed(OTHER_PART.into());
-        // From now on nobody steps it.
-        context.end_serving(self.region);
-        if let Stage::Serving(engine) = std::mem::replace(&mut self.stage, closed)
-            && let Err(error) = engine.close()
-        {
-            tracing::error!(region = self.region.0, %error, "the log could not be flushed");
-        }
     }
 
     fn promote(&mut self, context: &Context<'_>) {

@@ -141,14 +141,14 @@ fn read_for(asked: &Asked, local: &LocalRegion<'_>) -> Bytes {
     };
     let reader = match &*local.region.driver() {
         Driver::Primary(driver) => driver.reader(),
-        Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
+        Driver::Backup(_) | Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => None,
     };
     match reader {
         Some(reader) => reader.read(part),
         None => local.at_device("it reads for another member", |driver| match driver {
             Driver::Primary(driver) => driver.read(part),
             Driver::Backup(copy) => copy.read(part),
-            Driver::AtDevice(_) | Driver::Failed(_) => None,
+            Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => None,
         }),
     }
 }

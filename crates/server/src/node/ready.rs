@@ -10,6 +10,7 @@ use super::gate::{Reveals, Verdict};
 use super::primary::PrimaryDriver;
 use super::region::{Driver, Region, copy_of, engine_of};
 use super::report::Reports;
+use super::views::Part;
 use crate::service::Readiness;
 
 /// How long a server that has started is not ready for want of a link to a peer, and warns of nothing.
@@ -93,13 +94,14 @@ impl Reports<'_> {
                 Driver::Backup(_) => None,
                 Driver::AtDevice(what) => self.is_primary_of(region).then(|| (*what).into()),
                 Driver::Failed(copy) => Some(copy.why.clone()),
+                Driver::Absent => None,
             };
             lacks.map(|lacks| format!("{}: {lacks}", region.id()))
         })
     }
 
     fn is_primary_of(&self, region: &Region) -> bool {
-        region.view().primary == self.context.id
+        region.view().part_of(self.context.id) == Part::Primary
     }
 
     /// Requests for other servers' regions are forwarded. A server that starts gives its peers some
@@ -176,6 +178,7 @@ impl Reports<'_> {
                 add(Kind::Failed, Stops::Reads, copy.why.clone());
             }
             Driver::Failed(copy) => add(Kind::Failed, Stops::Nothing, copy.why.clone()),
+            Driver::Absent => {}
         }
         let Some(copy) = copy_of(region) else {
             return;

@@ -26,6 +26,7 @@ use super::follower::Follower;
 use super::primary::Stage;
 use super::region::{Driver, Region};
 use super::role;
+use super::views::Part;
 use super::whole::WholeMark;
 use super::windows::WindowsOf;
 
@@ -146,10 +147,11 @@ impl Unusable {
         };
         let needed = context.memory.engine().needs_memory(&Survivors::new());
         let builds = context.views.map().replication() == Replication::BuildIndex;
+        let leads = view.part_of(context.id) == Part::Primary;
         let copy = CopyOf {
             store: &world.store,
             region: id,
-            own_levels: (builds && view.primary != context.id).then_some(context.id),
+            own_levels: (builds && !leads).then_some(context.id),
         };
         let replica = context
             .memory
@@ -391,7 +393,7 @@ impl DeviceCare {
         let cannot_be_read = |region: &Arc<Region>| match &*region.driver() {
             Driver::Failed(_) | Driver::AtDevice(_) => true,
             Driver::Primary(driver) => matches!(driver.stage, Stage::Damaged(_)),
-            Driver::Backup(_) => false,
+            Driver::Backup(_) | Driver::Absent => false,
         };
         if store.quarantined() > 0 && !context.regions.iter().any(cannot_be_read) {
             store.end_quarantine();
@@ -407,7 +409,7 @@ impl DeviceCare {
             region.is_some_and(|region| match &*region.driver() {
                 Driver::Backup(copy) => copy.is_being_filled(),
                 Driver::Primary(driver) => driver.is_being_filled(),
-                Driver::AtDevice(_) | Driver::Failed(_) => false,
+                Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => false,
             })
         };
         let filled = set_asides.iter().find(|(_, left)| left.was_replaced());

@@ -28,7 +28,7 @@ use super::repairing::Repairing;
 use super::role::{self, Role};
 use super::serving::Serving;
 use super::snapshots::Snapshots;
-use super::views::View;
+use super::views::{Part, View};
 use super::waiting::{Allowance, Waiting};
 use crate::activity::Place;
 use crate::service::{ReplyTo, Response};
@@ -36,6 +36,9 @@ use care::RegionCare;
 use health::Health;
 use membership::Membership;
 use pending::Unfinished;
+
+/// Why a server does not serve a region that it has a copy of, or none.
+const NOT_PRIMARY: &str = "this server is not its primary";
 
 /// How this server takes part in a region.
 pub(crate) enum Driver {
@@ -47,6 +50,8 @@ pub(crate) enum Driver {
     AtDevice(&'static str),
     /// Its copy cannot be used.
     Failed(Box<Unusable>),
+    /// It has no copy.
+    Absent,
 }
 
 /// Why a region is not open here, as readers are told it.
@@ -102,6 +107,8 @@ struct State {
     active: Flag,
     /// When it was written to last, in nanoseconds.
     written_at: AtomicU64,
+    /// The earliest time at which its driver adapts, after that failed, in nanoseconds.
+    adapts_at: AtomicU64,
 }
 
 impl Region {
@@ -115,9 +122,10 @@ impl Region {
     ) -> Self {
         let closed = match &driver {
             Driver::Primary(_) => Closed::Yet("it is being opened".into()),
-            Driver::Backup(_) => Closed::Yet("this server is not its primary".into()),
+            Driver::Backup(_) => Closed::Yet(NOT_PRIMARY.into()),
             Driver::AtDevice(what) => Closed::Yet((*what).into()),
             Driver::Failed(copy) => Closed::ForGood(copy.why.clone()),
+            Driver::Absent => Closed::Yet(NOT_PRIMARY.into()),
         };
         let usable = !matches!(driver, Driver::Failed(_));
         let looked_after = RegionCare::new(care.scrub, care.sweep);
@@ -138,6 +146,7 @@ impl Region {
                 dirty: Flag::new(map.id, &care.dirty),
                 active: Flag::new(map.id, &care.active),
                 written_at: AtomicU64::new(0),
+                adapts_at: AtomicU64::new(0),
             },
         }
     }
@@ -222,20 +231,52 @@ impl Region {
     /// Whether `server` is its primary under `epoch`.
     pub(super) fn is_served_by(&self, server: ServerId, epoch: Epoch) -> bool {
         let view = self.view();
-        view.primary == server && view.epoch == epoch
+        view.part_of(server) == Part::Primary && view.epoch == epoch
+    }
+
+    /// Whether the driver was made for the present view. Until it is, nothing goes to it or comes from it.
+    pub(super) fn is_seated(&self) -> bool {
+        self.seated() == self.view().epoch
+    }
+
+    /// The epoch for which the driver was made.
+    pub(super) fn seated(&self) -> Epoch {
+        self.membership.seated()
+    }
+
+    /// The driver was made for `epoch`.
+    pub(super) fn seat(&self, epoch: Epoch) {
+        self.membership.seat(epoch);
+    }
+
+    /// The earliest time at which the driver adapts to another view.
+    pub(super) fn adapts_at(&self) -> Instant {
+        Instant::from_nanos(self.state.adapts_at.load(Ordering::Relaxed))
+    }
+
+    /// It adapts no earlier than `at`.
+    pub(super) fn adapt_again_at(&self, at: Instant) {
+        self.state.adapts_at.store(at.as_nanos(), Ordering::Relaxed);
     }
 
     /// Whether the driver is what the role says; a copy that has just failed may still be on its way there.
     pub(super) fn role_fits(&self) -> bool {
+        if !self.is_seated() {
+            return true;
+        }
         let shown = match &*self.driver() {
             Driver::AtDevice(_) => return true,
+            Driver::Absent => Role::Outside,
             Driver::Primary(driver) if driver.failed().is_some() => Role::Failed,
             Driver::Primary(driver) if driver.is_serving() => Role::Primary,
             Driver::Primary(_) => Role::Opening,
             Driver::Backup(copy) if copy.failed().is_none() => Role::Backup,
             Driver::Backup(_) | Driver::Failed(_) => Role::Failed,
         };
-        [shown, Role::Failed].contains(&self.role())
+        let role = self.role();
+        // A copy that is not used is kept as a backup's.
+        let is_kept = (shown, role) == (Role::Backup, Role::Outside);
+        is_kept || [shown, Role::Failed].contains(&role)
     }
 
     /// Moves this server's role by the table, because of `event`. Returns the new one.
@@ -370,6 +411,6 @@ pub(crate) fn copy_of(region: &Region) -> Option<Arc<dyn Stored>> {
     }
     match &*region.driver() {
         Driver::Backup(copy) => Some(copy.replica().stored()),
-        Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) => None,
+        Driver::Primary(_) | Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => None,
     }
 }

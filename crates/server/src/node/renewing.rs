@@ -10,13 +10,12 @@
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId};
-use argosy_engine::{CopyError, LogSlots, LogSurvivors, Survivors, Windows};
+use argosy_engine::CopyError;
 use argosy_memory::MemoryError;
 use argosy_wire::message::Message;
 
 use super::context::Context;
 use super::local_copy::LocalCopy;
-use super::windows::WindowsOf;
 
 /// First and longest pause before memory is asked for again.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -91,26 +90,14 @@ impl OwedReport {
             }
             None => return Ok(()),
         };
-        let of_region = WindowsOf {
-            region: copy.region,
-            logs: context.memory.engine().logs(),
-        };
-        let world = context.world;
         let what = What::Report(attempt);
-        let engine = context.memory.engine();
-        let needed = engine.needs_memory(&as_left(copy.replica.windows()));
-        let fresh = match of_region.fresh(needed, world) {
+        let fresh = match copy.detach(context)? {
             Ok(fresh) => fresh,
             Err(error) => {
                 self.owe(what, &error, copy.region, context);
                 return Ok(());
             }
         };
-        copy.replica.detach(fresh.clone())?;
-        if let Err(error) = of_region.keep(world) {
-            self.owe(what, &error, copy.region, context);
-            return Ok(());
-        }
         self.0 = None;
         if let Err(error) = copy.grant(&fresh, context) {
             tracing::error!(region = copy.region.0, %error, "a window cannot be offered");
@@ -182,13 +169,4 @@ impl OwedReport {
         // A message brought it here as a rule: the next step of the region learns when it is due.
         context.wake(region);
     }
-}
-
-/// The windows of a copy, as what is left of them.
-fn as_left(windows: Windows) -> Survivors {
-    let left = |log: LogSlots| LogSurvivors {
-        log: log.log,
-        slots: log.slots.into_iter().map(Some).collect(),
-    };
-    windows.into_iter().map(left).collect()
 }

@@ -316,6 +316,7 @@ impl Reports<'_> {
                 status.role.waits_for = Some((*what).into());
             }
             Driver::Failed(copy) => status.role.waits_for = Some(copy.why.clone()),
+            Driver::Absent => {}
         }
         status
     }

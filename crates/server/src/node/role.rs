@@ -1,20 +1,20 @@
 //! What this server is to a region, and how that changes: a pure table.
 //!
 //! ```text
-//! role \ event   View, and this server is now …           Opened   Failed   Refilled
-//!                the primary   a backup    no member
-//! Opening        Opening       Failed      Failed         Primary  Failed   Opening
-//! Primary        Primary       Failed      Failed         -        Failed   -
-//! Backup         Failed        Backup      Failed         -        Failed   Backup
-//! Failed         Failed        Failed      Failed         Failed   Failed   as the view says
+//! role \ event   View, and this server is now …           Chosen   Opened   Failed  Refilled
+//!                the primary   a backup   nothing
+//! Opening        Opening       Backup     Outside         Opening  Primary  Failed  Opening
+//! Primary        Primary       Backup     Outside         Opening  -        Failed  -
+//! Backup         Opening       Backup     Outside         Opening  Backup   Failed  Backup
+//! Outside        Opening       Backup     Outside         Opening  Outside  Failed  Outside
+//! Failed         Failed        Failed     Failed          Failed   Failed   Failed  as the view says
 //! ```
 //!
-//! `-`: does not happen. "As the view says" is Opening for the primary, and Backup for a backup. A copy is promoted at
-//! the device, and its server may have another part before it is done: then it stays Failed.
+//! `-`: does not happen. "As the view says" is Opening for the primary, Backup for a backup, and Outside otherwise. A
+//! copy is promoted at the device, and its server may have another part before it is done: then it keeps that.
 //!
-//! A copy whose server has another part now takes no more from anybody, and shows nothing, until
-//! the server is started again: then it opens in its new part. That is safe, whoever the others are and whatever they
-//! have heard: its windows are revoked, so nothing is acknowledged by a primary that counts on it.
+//! The role is what the view says at once. The region's driver follows in the background
+//! ([`adapting`](super::adapting)); until it has, nothing is shown and nothing is taken.
 
 use super::views::Part;
 
@@ -26,8 +26,10 @@ pub(crate) enum Role {
     Opening,
     /// The primary; it serves.
     Primary,
-    /// A backup; it follows.
+    /// A backup; it follows, or waits for a primary.
     Backup,
+    /// No member. Its copy, if it has one, takes nothing and shows nothing.
+    Outside,
     /// Its copy is used for nothing.
     Failed,
 }
@@ -37,6 +39,8 @@ pub(crate) enum Role {
 pub(crate) enum Event {
     /// The view of the region was replaced.
     View,
+    /// It was replaced, and this server was chosen as the primary anew.
+    Chosen,
     /// The own copy was promoted.
     Opened,
     /// The own copy can be used no longer.
@@ -50,9 +54,10 @@ impl Role {
     /// the copy begun anew.
     pub(crate) const fn at_start(part: Part, usable: bool) -> Self {
         match part {
-            Part::Primary if usable => Self::Opening,
-            Part::Backup if usable => Self::Backup,
-            Part::Primary | Part::Backup | Part::Nothing => Self::Failed,
+            _ if !usable => Self::Failed,
+            Part::Primary => Self::Opening,
+            Part::Backup => Self::Backup,
+            Part::Nothing => Self::Outside,
         }
     }
 }
@@ -61,16 +66,13 @@ impl Role {
 pub(crate) const fn next(role: Role, part: Part, event: Event) -> Option<Role> {
     let next = match (role, event) {
         (_, Event::Failed) => Role::Failed,
-        (Role::Opening | Role::Primary, Event::View) if matches!(part, Part::Primary) => role,
-        (Role::Backup, Event::View) if matches!(part, Part::Backup) => role,
-        (_, Event::View) => Role::Failed,
-        (Role::Opening, Event::Opened) => Role::Primary,
-        (Role::Opening | Role::Backup, Event::Refilled) => role,
-        (Role::Failed, Event::Opened) => Role::Failed,
         (Role::Failed, Event::Refilled) => Role::at_start(part, true),
-        (Role::Primary | Role::Backup, Event::Opened) | (Role::Primary, Event::Refilled) => {
-            return None;
-        }
+        (Role::Failed, _) => Role::Failed,
+        (Role::Primary, Event::View) if matches!(part, Part::Primary) => role,
+        (_, Event::View | Event::Chosen) => Role::at_start(part, true),
+        (Role::Opening, Event::Opened) => Role::Primary,
+        (Role::Primary, Event::Opened | Event::Refilled) => return None,
+        (_, Event::Opened | Event::Refilled) => role,
     };
     Some(next)
 }

@@ -16,6 +16,7 @@ use super::many::ManyKeys;
 use super::region::Region;
 use super::serve::PAGE_BYTES_MAX;
 use super::snapshots::Leasing;
+use super::views::Part;
 use super::write::Write;
 use crate::activity::Place;
 use crate::service::{Begun, Failure, Paging, ReplySink, ReplyTo, Request, Response};
@@ -165,10 +166,7 @@ impl Router<'_> {
     /// The region in place `index` of the map, if this server is its primary.
     pub(super) fn served_here(&self, index: usize) -> Option<&Arc<Region>> {
         let map = self.context.views.map();
-        let region = &map.regions()[index];
-        (region.primary == self.context.id).then(|| {
-            let region = self.context.region(region.id);
-            region.expect("a primary is a member")
-        })
+        let region = self.context.region(map.regions()[index].id);
+        region.filter(|region| region.view().part_of(self.context.id) == Part::Primary)
     }
 }

@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use argosy_base::Lsn;
-use argosy_engine::{Marks, Promoted, Source, Store};
+use argosy_base::{Lsn, ServerId};
+use argosy_engine::{CopyError, Follower, Marks, Promoted, Source, Store, Windows};
 
 /// A store that serves a region. The methods of [`Store`] are called on it; those that are called all the time are
 /// answered from [`Marks`] instead.
@@ -30,6 +30,14 @@ impl Serving {
             source: promoted.source,
             marks,
         }
+    }
+
+    /// Makes the store a copy again, with `fresh` windows: it serves no more. Blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn demote(&self, fresh: Windows, own_levels: Option<ServerId>) -> Result<Box<dyn Follower>, CopyError> {
+        Arc::clone(&self.store).demote(fresh, own_levels)
     }
 
     /// The highest LSN appended.

@@ -255,7 +255,7 @@ impl Node {
             );
             return;
         }
-        if !region.view().has_member(peer) {
+        if !region.view().concerns(peer) {
             return self
                 .link(peer)
                 .reset("it speaks of a region that it is no member of");

@@ -6,17 +6,27 @@
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use argosy_base::{Epoch, RegionId, ServerId};
-use argosy_coordinator::{ClusterMap, Region as MapRegion};
+use argosy_base::{Epoch, Position, RegionId, ServerId, Standing};
+use argosy_coordinator::{ClusterMap, CopyStatus, PromotionClaim, Region as MapRegion, RegionState};
 
 /// Who stores and who serves a region, under an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     /// The number of this configuration of the region.
     pub(crate) epoch: Epoch,
-    /// Who serves it; one of the members.
+    /// The epoch in which the primary was chosen.
+    pub(crate) since: Epoch,
+    /// Who serves it; one of the members. While a primary is looked for, the one before.
     pub(crate) primary: ServerId,
+    /// Whether the primary serves it. Otherwise it was lost, and another one is looked for.
+    pub(crate) is_led: bool,
     members: Vec<ServerId>,
+    /// Who is given a copy, and is no member yet.
+    filling: Vec<ServerId>,
+    /// The members before the primary was chosen.
+    last: Vec<ServerId>,
+    /// The report for which the primary was chosen; `None` for the first one of a region.
+    pub(crate) claim: Option<PromotionClaim>,
 }
 
 impl View {
@@ -24,23 +34,34 @@ impl View {
     pub(crate) fn of(region: &MapRegion) -> Self {
         Self {
             epoch: region.epoch,
+            since: region.since,
             primary: region.primary,
+            is_led: region.state == RegionState::Serving,
             members: region.members.clone(),
+            filling: region.filling.clone(),
+            last: region.last.clone(),
+            claim: region.claim,
         }
     }
 
     /// What `server` has to do for the region.
     pub(crate) fn part_of(&self, server: ServerId) -> Part {
-        match self.has_member(server) {
-            _ if self.primary == server => Part::Primary,
+        let is_asked = !self.is_led && self.last.contains(&server);
+        match self.has_member(server) || self.filling.contains(&server) || is_asked {
+            _ if self.is_led && self.primary == server => Part::Primary,
             true => Part::Backup,
             false => Part::Nothing,
         }
     }
 
-    /// Whether `server` has a copy of the region.
+    /// Whether `server` is one of the members.
     pub(crate) fn has_member(&self, server: ServerId) -> bool {
         self.members.contains(&server)
+    }
+
+    /// Whether `server` takes part: it is a member, or becomes one.
+    pub(crate) fn concerns(&self, server: ServerId) -> bool {
+        self.part_of(server) != Part::Nothing
     }
 
     /// All that store it, the primary too.
@@ -53,6 +74,34 @@ impl View {
         let members = self.members.iter().copied();
         members.filter(|member| *member != self.primary)
     }
+
+    /// Who is given a copy, and is no member yet.
+    pub(crate) fn filling(&self) -> &[ServerId] {
+        &self.filling
+    }
+
+    /// Whether a copy that stands like that is the one for which the primary was chosen. One that has opened the region
+    /// since then is.
+    pub(crate) fn claim_holds(&self, standing: Standing, at: &Position) -> bool {
+        let Some(claim) = self.claim else {
+            return true;
+        };
+        if at.edit.cut_epoch() >= self.since {
+            return true;
+        }
+        let is_whole = standing == Standing::Whole;
+        match claim.status {
+            CopyStatus::Whole if claim.member => is_whole,
+            CopyStatus::Whole => is_whole && (at.edit, at.lsn) == (claim.edit, claim.lsn),
+            CopyStatus::Cut => (at.edit, at.lsn) == (claim.edit, claim.lsn),
+            CopyStatus::Partial => false,
+        }
+    }
+
+    /// Whether `next` follows with the primary of this one, chosen as before: it goes on where it is.
+    pub(crate) fn goes_on_in(&self, next: &Self) -> bool {
+        self.is_led && next.is_led && (self.primary, self.since) == (next.primary, next.since)
+    }
 }
 
 /// What a server has to do for a region.
@@ -60,7 +109,7 @@ impl View {
 pub(crate) enum Part {
     /// To serve it.
     Primary,
-    /// To follow its primary.
+    /// To follow its primary, or to wait for one.
     Backup,
     /// Nothing: it is no member.
     Nothing,

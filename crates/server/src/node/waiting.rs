@@ -407,6 +407,33 @@ impl Waiting {
         }
     }
 
+    /// Gives up everything that waits, because of `why`: the region is served here no more. What a thread has in hand it
+    /// answers itself.
+    pub(crate) fn give_up(&mut self, why: &str, due: &mut Vec<(ReplyTo, Response)>) {
+        let failed = |outcome| {
+            let what = why.to_owned();
+            Response::Failed(Failure::Unavailable { what, outcome })
+        };
+        for answer in std::mem::take(&mut self.answers) {
+            self.allowance.give_back(&answer.response);
+            let outcome = match answer.response {
+                Response::Written { applied: true, .. } => Outcome::Unknown,
+                _ => Outcome::NotApplied,
+            };
+            due.push((answer.reply, failed(outcome)));
+        }
+        while self.queue.len() > usize::from(self.in_hand) {
+            let Some(entry) = self.queue.pop_back() else {
+                break;
+            };
+            self.queue_bytes -= entry.request.bytes();
+            if let Queued::Write { batch, .. } = &entry.request {
+                self.uses.refused(batch);
+            }
+            due.push((entry.reply.clone(), failed(Outcome::NotApplied)));
+        }
+    }
+
     /// Requests that wait for room.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()

@@ -1,0 +1,241 @@
+//! How a region's driver takes another part while the server runs.
+//!
+//! A [`View`] is replaced at once, and with it the [role](super::role): from then on nothing is shown by a server
+//! that is not the primary any more. The driver follows in the background, since that waits for the device: until its
+//! *seat*, the epoch for which it was made, is that of the view, it neither takes nor sends anything, and what comes
+//! for it is [held](super::held).
+//!
+//! ```text
+//! driver \ part    the primary                         a backup, or nothing
+//! Primary          goes on with another group,         its store becomes a copy again (demotion)
+//!                  or is demoted, and promoted anew
+//! Backup           its copy waits to be promoted       its copy is detached, and follows whoever prepares it
+//! Failed           stays, or waits to be refilled      stays
+//! Absent           -                                   a copy is made, for a backup
+//! ```
+//!
+//! A copy that is detached has taken its windows back: whoever wrote to them cannot any more (invariant I6). Only then
+//! does the server [say](Stood) where the copy stands, so that what it says stays true until it is prepared.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::{Epoch, Instant, Position, RegionId, ServerId, Standing};
+use argosy_coordinator::Replication;
+use argosy_engine::{CopyError, CopyOf};
+
+use super::context::Context;
+use super::follower::Follower;
+use super::local::LocalRegion;
+use super::primary::{PrimaryDriver, Stage};
+use super::refilling::Unusable;
+use super::region::{Driver, send_all};
+use super::views::{Part, View};
+use super::whole::WholeMark;
+use super::windows::WindowsOf;
+
+/// Between two attempts to adapt, where there was no memory or no room.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Where a copy stands that takes nothing from anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stood {
+    /// The region.
+    pub region: RegionId,
+    /// Under which epoch it was detached.
+    pub epoch: Epoch,
+    /// What it is certain to hold.
+    pub standing: Standing,
+    /// Where it stands.
+    pub position: Position,
+    /// The copy can be used.
+    pub is_usable: bool,
+}
+
+/// What became of an attempt to adapt.
+enum Adapted {
+    /// The driver is what the view says.
+    Yes(Driver),
+    /// It is as before, and is tried again.
+    Later(Driver),
+}
+
+impl LocalRegion<'_> {
+    /// Has the driver take the part that the view says, if it has another one. Returns whether it did anything. In the
+    /// background; blocks.
+    pub(super) fn adapt(&self, now: Instant) -> bool {
+        let Self { context, region } = *self;
+        let view = Arc::clone(&region.view());
+        if region.is_seated() || region.adapts_at() > now {
+            return false;
+        }
+        let adapted = self.at_device("its group has changed", |driver| {
+            let before = std::mem::replace(driver, Driver::AtDevice("its group has changed"));
+            let (after, done) = match self.adapted(before, &view) {
+                Adapted::Yes(driver) => (driver, true),
+                Adapted::Later(driver) => (driver, false),
+            };
+            *driver = after;
+            done
+        });
+        if !adapted {
+            region.adapt_again_at(now + AGAIN);
+            return false;
+        }
+        region.seat(view.epoch);
+        region.active().raise();
+        context.world.fabric.notify(context.id);
+        context.wake(region.id());
+        true
+    }
+
+    fn adapted(&self, driver: Driver, view: &View) -> Adapted {
+        let part = view.part_of(self.context.id);
+        match driver {
+            Driver::Primary(driver) => self.primary_adapted(*driver, part, view),
+            Driver::Backup(copy) => self.backup_adapted(*copy, part, view),
+            Driver::Failed(unusable) => Adapted::Yes(Driver::Failed(unusable)),
+            Driver::Absent if part == Part::Backup => self.made(view),
+            Driver::Absent => Adapted::Yes(Driver::Absent),
+            Driver::AtDevice(what) => Adapted::Later(Driver::AtDevice(what)),
+        }
+    }
+
+    fn primary_adapted(&self, mut driver: PrimaryDriver, part: Part, view: &View) -> Adapted {
+        if part == Part::Primary && driver.since() == view.since && driver.is_serving() {
+            driver.regroup(view, self.context);
+            return Adapted::Yes(Driver::Primary(Box::new(driver)));
+        }
+        let copy = match self.demoted(driver, view) {
+            Ok(copy) => copy,
+            Err(unusable) => return Adapted::Yes(Driver::Failed(Box::new(unusable))),
+        };
+        self.backup_adapted(copy, part, view)
+    }
+
+    /// The copy that the store of a primary was.
+    fn demoted(&self, driver: PrimaryDriver, view: &View) -> Result<Follower, Unusable> {
+        let Self { context, region } = *self;
+        region.end_serving();
+        let mut due = Vec::new();
+        region.waiting().give_up("another server serves the region now; retry", &mut due);
+        send_all(due);
+        if let Some(next) = context.memory.permits().forget(region.id()) {
+            context.wake(next);
+        }
+        let (stage, mark) = driver.into_parts();
+        match stage {
+            Stage::Opening(copy) => Ok(*copy),
+            Stage::Damaged(unusable) => Err(*unusable),
+            Stage::Closed(why) => Err(Unusable::kept(why, None)),
+            Stage::Serving(engine) => {
+                let copy = self.demote(&engine, mark, view);
+                copy.map_err(|error| {
+                    tracing::error!(region = region.id().0, %error, "this store cannot become a copy again");
+                    Unusable::kept(format!("its store cannot become a copy again: {error}"), None)
+                })
+            }
+        }
+    }
+
+    fn demote(
+        &self,
+        engine: &super::serving::Serving,
+        mark: Option<WholeMark>,
+        view: &View,
+    ) -> Result<Follower, CopyError> {
+        let Self { context, region } = *self;
+        let id = region.id();
+        let of_region = WindowsOf {
+            region: id,
+            logs: context.memory.engine().logs(),
+        };
+        let world = context.world;
+        let mark = match mark {
+            Some(mark) => mark,
+            None => WholeMark::renew(id, false, world)?,
+        };
+        let fresh = of_region.fresh(true, world)?;
+        let replica = engine.demote(fresh, self.own_levels(view))?;
+        of_region.keep(world)?;
+        tracing::info!(region = id.0, epoch = view.epoch.0, "region handed over");
+        Ok(Follower::of(id, view, replica, mark))
+    }
+
+    fn backup_adapted(&self, mut copy: Follower, part: Part, view: &View) -> Adapted {
+        let Self { context, region } = *self;
+        let id = region.id();
+        if copy.failed().is_some() {
+            return Adapted::Yes(Driver::Backup(Box::new(copy)));
+        }
+        match copy.sit(view, context) {
+            Ok(true) => {}
+            Ok(false) => return Adapted::Later(Driver::Backup(Box::new(copy))),
+            Err(error) => {
+                copy.fail_by(&error, context);
+                return Adapted::Yes(Driver::Backup(Box::new(copy)));
+            }
+        }
+        if part != Part::Primary {
+            return Adapted::Yes(Driver::Backup(Box::new(copy)));
+        }
+        if !copy.replica().is_at_rest() {
+            context.memory.permits().take_anyway(id);
+        }
+        let builds = context.views.map().replication() == Replication::BuildIndex;
+        let mutants = context.settings.replication_mutants;
+        let driver = PrimaryDriver::new(id, view, Ok(copy), builds, mutants);
+        Adapted::Yes(Driver::Primary(Box::new(driver)))
+    }
+
+    /// A copy of a region of which this server has none.
+    fn made(&self, view: &View) -> Adapted {
+        let Self { context, region } = *self;
+        let id = region.id();
+        let copy = CopyOf {
+            store: &context.world.store,
+            region: id,
+            own_levels: self.own_levels(view),
+        };
+        match Follower::make(&copy, view, context) {
+            Ok(copy) => Adapted::Yes(Driver::Backup(Box::new(copy))),
+            Err(error) if error.is_full() => Adapted::Later(Driver::Absent),
+            Err(error) => {
+                tracing::error!(region = id.0, %error, "a copy cannot be made");
+                let why = format!("a copy cannot be made: {error}");
+                Adapted::Yes(Driver::Failed(Box::new(Unusable::kept(why, None))))
+            }
+        }
+    }
+
+    /// As which server a copy builds levels of its own, if it does.
+    fn own_levels(&self, view: &View) -> Option<ServerId> {
+        let me = self.context.id;
+        let builds = self.context.views.map().replication() == Replication::BuildIndex;
+        (builds && view.part_of(me) != Part::Primary).then_some(me)
+    }
+
+    /// Where the copy stands, if this server waits with it for a primary.
+    pub(super) fn stood(&self) -> Option<Stood> {
+        let Self { context, region } = *self;
+        let view = region.view();
+        if view.is_led || !region.is_seated() {
+            return None;
+        }
+        let (standing, position, is_usable) = match &*region.driver() {
+            Driver::Backup(copy) => {
+                let is_usable = copy.failed().is_none();
+                (copy.standing(), copy.position(), is_usable)
+            }
+            Driver::Failed(_) => (Standing::BegunAnew, Position::default(), false),
+            Driver::Primary(_) | Driver::AtDevice(_) | Driver::Absent => return None,
+        };
+        Some(Stood {
+            region: region.id(),
+            epoch: view.epoch,
+            standing,
+            position,
+            is_usable,
+        })
+    }
+}
