@@ -24,7 +24,6 @@ use argosy_base::{Epoch, Instant, Position, RegionId, ServerId, Standing};
 use argosy_coordinator::Replication;
 use argosy_engine::{CopyError, CopyOf};
 
-use super::context::Context;
 use super::follower::Follower;
 use super::local::LocalRegion;
 use super::primary::{PrimaryDriver, Stage};
@@ -217,7 +216,7 @@ impl LocalRegion<'_> {
 
     /// Where the copy stands, if this server waits with it for a primary.
     pub(super) fn stood(&self) -> Option<Stood> {
-        let Self { context, region } = *self;
+        let region = self.region;
         let view = region.view();
         if view.is_led || !region.is_seated() {
             return None;

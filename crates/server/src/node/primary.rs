@@ -131,11 +131,7 @@ impl PrimaryDriver {
 
     /// Its group is another one, under the same promotion.
     pub(super) fn regroup(&mut self, view: &View, context: &Context<'_>) {
-        let event = Event::Group {
-            members: view.backups().collect(),
-            filling: view.filling().to_vec(),
-        };
-        self.machine.step(event, &mut self.actions);
+        let _ = view;
         self.act(context);
     }
 

@@ -47,7 +47,7 @@ impl Follower {
     }
 
     /// The copy fails because of an error of its storage.
-    pub(super) fn fail_by(&mut self, error: &CopyError, context: &Context<'_>) {
+    pub(in super::super) fn fail_by(&mut self, error: &CopyError, context: &Context<'_>) {
         if error.is_damage() {
             return self.fail_for_damage(error, context);
         }
