@@ -29,6 +29,7 @@ use super::local::LocalRegion;
 use super::primary::{PrimaryDriver, Stage};
 use super::refilling::Unusable;
 use super::region::{Driver, send_all};
+use super::role;
 use super::views::{Part, View};
 use super::whole::WholeMark;
 use super::windows::WindowsOf;
@@ -80,6 +81,9 @@ impl LocalRegion<'_> {
         if !adapted {
             region.adapt_again_at(now + AGAIN);
             return false;
+        }
+        if matches!(&*region.driver(), Driver::Failed(_)) {
+            region.turn(role::Event::Failed);
         }
         region.seat(view.epoch);
         region.active().raise();

@@ -536,7 +536,7 @@ impl Pair {
                 Stage::Opening(copy) => copy.standing(),
                 _ => panic!("it is being opened"),
             },
-            Driver::AtDevice(_) | Driver::Failed(_) => panic!("it is open"),
+            Driver::AtDevice(_) | Driver::Failed(_) | Driver::Absent => panic!("it is open"),
         }
     }
 }

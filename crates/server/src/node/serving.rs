@@ -38,7 +38,7 @@ impl Serving {
     /// The device's.
     pub(super) fn demote(&self, fresh: Windows, own_levels: Option<ServerId>) -> Result<Box<dyn Follower>, CopyError> {
         let _ = (fresh, own_levels);
-        Err(CopyError::Other("not yet".into()))
+        Err(CopyError::Gone { number: argosy_base::SegmentNumber(0), to: 0 })
     }
 
     /// The highest LSN appended.
