@@ -11,8 +11,8 @@ use argosy_coordinator::format::{Effects, HeartbeatRecord, SnapshotRecord, Trans
 use argosy_coordinator::map_json::SCHEMA;
 use argosy_coordinator::state::{State, StateChange};
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterId, ClusterMap, CopyStatus, Entry, EntryVersion, PromotionClaim, Region,
-    RegionState, Replication, Server, SessionId,
+    CLUSTER_KEY, ClusterId, ClusterMap, CopyStatus, Entry, EntryVersion, Presence, PromotionClaim,
+    Region, RegionState, Replication, Server, ServerReport, SessionId,
 };
 use argosy_memory::BootId;
 use argosy_server::admin::http;
@@ -34,10 +34,7 @@ fn run(data: &[u8]) -> bool {
         0 => matches!(http::parse(bytes), Ok(Some(_))),
         1 => replies(bytes),
         2 => coordinator(bytes),
-        3 => ClusterMap::parse(bytes).is_ok_and(|map| {
-            assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
-            true
-        }),
+        3 => agreed(bytes),
         4 => line(Format::Jsonl, bytes),
         5 => line(Format::Tsv, bytes),
         6 => {
@@ -95,6 +92,23 @@ fn line(format: Format, bytes: &[u8]) -> bool {
     })
 }
 
+/// The region map, and what servers tell the master.
+fn agreed(bytes: &[u8]) -> bool {
+    let map = ClusterMap::parse(bytes).is_ok_and(|map| {
+        assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
+        true
+    });
+    let presence = Presence::parse(bytes).is_ok_and(|presence| {
+        assert_eq!(Presence::parse(&presence.to_json()), Ok(presence));
+        true
+    });
+    let report = ServerReport::parse(bytes).is_ok_and(|report| {
+        assert_eq!(ServerReport::parse(&report.to_json()), Ok(report));
+        true
+    });
+    map || presence || report
+}
+
 fn typed(text: &str) -> bool {
     let mut rest = text;
     let mut found = false;
@@ -130,6 +144,17 @@ fn seeds() -> Vec<Vec<u8>> {
         input(2, &snapshot),
         input(2, &heartbeat),
         input(3, &map),
+        input(
+            3,
+            br#"{"schema":"argosy.server.v1","incarnation":7,"leaving":true,"unreachable":[0,2]}"#,
+        ),
+        input(
+            3,
+            br#"{"schema":"argosy.report.v1","incarnation":7,"map":42,
+                "copies":[{"region":1,"epoch":5,"status":"cut","cut":3,"edit":17,"lsn":4711}],
+                "opening":[2],"refused":[{"region":3,"epoch":6}],"failed":[4],
+                "wishes":[{"region":5,"epoch":6,"remove":[2],"add":[3],"fill":[1]}]}"#,
+        ),
         input(
             4,
             br#"{"key":"k\u00e9","value":{"base64":"AP8="},"expires_at_ms":5}"#,

@@ -7,7 +7,8 @@
 //!
 //! Reading order: [`contract`] (the trait, and what it promises), [`state`] (what requests do),
 //! [`embedded`] and [`format`](mod@format) (its files), [`in_memory`], [`conformance`] (tests that both pass); [`map`]
-//! (the region map), [`region`] (an entry of it), [`map_json`], [`split`] (how keys are cut into regions at first).
+//! (the region map), [`region`] (an entry of it), [`map_json`], [`reports`] (what servers
+//! tell the master), [`split`] (how keys are cut into regions at first).
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ pub mod in_memory;
 pub mod map;
 pub mod map_json;
 pub mod region;
+pub mod reports;
 pub mod split;
 pub mod state;
 
@@ -31,6 +33,10 @@ pub use embedded::{Embedded, EmbeddedSettings};
 pub use in_memory::InMemory;
 pub use map::{ClusterId, ClusterMap, DeviceId, MapError, Replication, Server};
 pub use region::{CopyStatus, PromotionClaim, Region, RegionState};
+pub use reports::{CopyReport, Presence, ReportError, ServerReport, Wish};
 
 /// The key of the region map.
 pub const CLUSTER_KEY: &str = "cluster";
+
+/// The key of who is the master: an ephemeral value.
+pub const MASTER_KEY: &str = "master";
