@@ -19,6 +19,7 @@ pub mod admin;
 mod line_rate;
 mod long;
 mod mailbox;
+pub mod membership;
 pub mod meter;
 pub mod native;
 pub mod node;

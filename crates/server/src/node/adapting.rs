@@ -15,12 +15,12 @@
 //! ```
 //!
 //! A copy that is detached has taken its windows back: whoever wrote to them cannot any more (invariant I6). Only then
-//! does the server [say](Stood) where the copy stands, so that what it says stays true until it is prepared.
+//! does the server [say](super::to_master) where the copy stands, so that what it says stays true until it is prepared.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Epoch, Instant, Position, RegionId, ServerId, Standing};
+use argosy_base::{Instant, ServerId};
 use argosy_coordinator::Replication;
 use argosy_engine::{CopyError, CopyOf};
 
@@ -36,21 +36,6 @@ use super::windows::WindowsOf;
 
 /// Between two attempts to adapt, where there was no memory or no room.
 const AGAIN: Duration = Duration::from_millis(100);
-
-/// Where a copy stands that takes nothing from anybody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stood {
-    /// The region.
-    pub region: RegionId,
-    /// Under which epoch it was detached.
-    pub epoch: Epoch,
-    /// What it is certain to hold.
-    pub standing: Standing,
-    /// Where it stands.
-    pub position: Position,
-    /// The copy can be used.
-    pub is_usable: bool,
-}
 
 /// What became of an attempt to adapt.
 enum Adapted {
@@ -216,29 +201,5 @@ impl LocalRegion<'_> {
         let me = self.context.id;
         let builds = self.context.views.map().replication() == Replication::BuildIndex;
         (builds && view.part_of(me) != Part::Primary).then_some(me)
-    }
-
-    /// Where the copy stands, if this server waits with it for a primary.
-    pub(super) fn stood(&self) -> Option<Stood> {
-        let region = self.region;
-        let view = region.view();
-        if view.is_led || !region.is_seated() {
-            return None;
-        }
-        let (standing, position, is_usable) = match &*region.driver() {
-            Driver::Backup(copy) => {
-                let is_usable = copy.failed().is_none();
-                (copy.standing(), copy.position(), is_usable)
-            }
-            Driver::Failed(_) => (Standing::BegunAnew, Position::default(), false),
-            Driver::Primary(_) | Driver::AtDevice(_) | Driver::Absent => return None,
-        };
-        Some(Stood {
-            region: region.id(),
-            epoch: view.epoch,
-            standing,
-            position,
-            is_usable,
-        })
     }
 }

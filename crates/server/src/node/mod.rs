@@ -83,6 +83,7 @@ mod snapshots;
 mod steps;
 mod sweeping;
 mod telling;
+mod to_master;
 mod views;
 mod waiting;
 mod watch;
@@ -129,7 +130,6 @@ use telling::Telling;
 use views::{View, Views};
 use waiting::Allowance;
 
-pub use adapting::Stood;
 pub use awake::Awake;
 pub use counters::{NodeCounts, RewrittenCounts};
 pub use holdings::Holding;
@@ -156,6 +156,8 @@ pub struct NodeSettings {
     pub memory: MemoryParts,
     /// How long a request may wait for a member, for room or for another server.
     pub deadline: Duration,
+    /// How long a member may be away, or catch up, before its primary asks that the group goes on without it.
+    pub remove_after: Duration,
     /// How often, and how fast, everything that is stored is read and checked.
     pub scrub: ScrubPace,
     /// How parts of long values are looked for that no head names.
@@ -428,16 +430,6 @@ impl Node {
             region.set_closed(Closed::Yet(why.into()));
         }
         self.context().wake(region.id());
-    }
-
-    /// Where the copies of this server stand that wait for a primary, as far as they have taken their windows back.
-    #[must_use]
-    pub fn stood(&self) -> Vec<Stood> {
-        let context = &self.context();
-        let regions = self.regions.iter();
-        regions
-            .filter_map(|region| LocalRegion::new(context, region).stood())
-            .collect()
     }
 
     fn region(&self, id: RegionId) -> Option<&Arc<Region>> {

@@ -10,12 +10,13 @@
 //! 3. completed ships raise the commit LSN; where the logs rest, the backups' windows do, too,
 //! 4. finished segments go into free landing slots, and edits behind them ([`offering`](super::offering)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{
-    Descriptor, EditSeq, Epoch, FlushRange, Lsn, Position, RegionId, SegmentPart, ServerId,
+    Descriptor, EditSeq, Epoch, FlushRange, Instant, Lsn, Position, RegionId, SegmentPart, ServerId,
 };
+use argosy_coordinator::reports::Wish;
 use argosy_engine::Source;
 use argosy_replication::Primary;
 use argosy_replication::primary::{Action, Event, OwnCopy};
@@ -81,6 +82,10 @@ pub(crate) struct PrimaryDriver {
     pub(super) was_refilled: bool,
     /// What says that the own copy is whole, once the region is open.
     pub(super) mark: Option<WholeMark>,
+    /// Backups that are not live, and since when.
+    missing_since: BTreeMap<ServerId, Instant>,
+    /// Copies that are being filled, and hold all that is committed.
+    filled: BTreeSet<ServerId>,
     /// Backups that have said that their copy has failed, and why, until they report again.
     pub(super) failures: BTreeMap<ServerId, String>,
 }
@@ -125,6 +130,8 @@ impl PrimaryDriver {
             due: Due::Nothing,
             was_refilled: false,
             mark: None,
+            missing_since: BTreeMap::new(),
+            filled: BTreeSet::new(),
             failures: BTreeMap::new(),
         }
     }
@@ -133,6 +140,29 @@ impl PrimaryDriver {
     pub(super) fn regroup(&mut self, view: &View, context: &Context<'_>) {
         let _ = view;
         self.act(context);
+    }
+
+    /// What the group should be, where it should be another one.
+    pub(super) fn wish(&mut self, view: &View, now: Instant, context: &Context<'_>) -> Option<Wish> {
+        let missing: BTreeSet<ServerId> = self
+            .machine
+            .members()
+            .filter(|member| member.state != "live" || context.is_silent(member.id))
+            .map(|member| member.id)
+            .collect();
+        self.missing_since.retain(|id, _| missing.contains(id));
+        for id in missing {
+            self.missing_since.entry(id).or_insert(now);
+        }
+        let is_over = |since: &Instant| now.since(*since) >= context.settings.remove_after;
+        let late = self.missing_since.iter().filter(|(_, since)| is_over(since));
+        let wish = Wish {
+            epoch: view.epoch,
+            remove: late.map(|(id, _)| *id).filter(|id| view.has_member(*id)).collect(),
+            add: self.filled.iter().copied().filter(|id| view.filling().contains(id)).collect(),
+            fill: Vec::new(),
+        };
+        (!wish.remove.is_empty() || !wish.add.is_empty()).then_some(wish)
     }
 
     /// Whether this server's copy is not that for which it was chosen: another one has to be.

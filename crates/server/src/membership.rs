@@ -1,0 +1,372 @@
+//! A server's part in its cluster: it says that it is there, follows the region map, and reports to the master.
+//!
+//! ```text
+//!   coordinator            this                          node
+//!   servers/<id>     ◄──   that it is there,       ◄──   whom it does not reach
+//!   region map       ──►   each version            ──►   views
+//!   reports/<id>     ◄──   where copies stand, …   ◄──   what it reports
+//! ```
+//!
+//! Both values are ephemeral: they vanish with the server's session, which ends when the server does. One that starts
+//! again before that takes the place of what it said before.
+//!
+//! It is moved by steps, and never waits: requests to the coordinator are begun, and their answers come with a later
+//! step. Without a coordinator nothing changes: the node goes on with the views that it has.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use argosy_base::{Incarnation, Instant, ServerId};
+use argosy_coordinator::reports::{Presence, ServerReport, presence_key, report_key};
+use argosy_coordinator::{
+    CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp,
+    CoordinatorReply, Entry, EntryVersion, Request, RequestId, SessionId, SessionState,
+};
+
+use crate::node::Node;
+
+/// Most events that one step takes.
+const EVENTS_MAX: usize = 256;
+
+/// When something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MembershipTimes {
+    /// Others take the server for lost when it has not been heard from for so long.
+    pub session_timeout: Duration,
+    /// The region map is read again after this time, hint or not.
+    pub read_every: Duration,
+    /// What there is to say is looked at so often.
+    pub look_every: Duration,
+    /// While an answer is outstanding, the coordinator is polled so often.
+    pub poll_every: Duration,
+}
+
+impl Default for MembershipTimes {
+    fn default() -> Self {
+        Self {
+            session_timeout: Duration::from_secs(2),
+            read_every: Duration::from_secs(1),
+            look_every: Duration::from_millis(25),
+            poll_every: Duration::from_millis(5),
+        }
+    }
+}
+
+/// The session under which the server says things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Session {
+    None,
+    Opening(RequestId),
+    Open(SessionId),
+}
+
+/// What is asked about a value of the server's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// What is there.
+    Reading(RequestId),
+    /// That it is set.
+    Setting(RequestId),
+}
+
+/// A value that the server keeps up to date.
+#[derive(Debug)]
+struct Said {
+    key: String,
+    /// What is there under the present session, and its version; `None` where that is not known to be anything.
+    there: Option<(EntryVersion, Vec<u8>)>,
+    /// What was there of an earlier session.
+    earlier: Option<EntryVersion>,
+    asked: Option<Asked>,
+    /// What is being set.
+    setting: Vec<u8>,
+}
+
+impl Said {
+    const fn new(key: String) -> Self {
+        Self {
+            key,
+            there: None,
+            earlier: None,
+            asked: None,
+            setting: Vec::new(),
+        }
+    }
+
+    /// Another session begins: nothing is there under it.
+    fn begin(&mut self) {
+        (self.there, self.earlier, self.asked) = (None, None, None);
+    }
+
+    /// Has `value` be there, if that is not so yet.
+    fn say(&mut self, value: Vec<u8>, session: SessionId, coordinator: &mut dyn Coordinator) {
+        if self.asked.is_some() || self.there.as_ref().is_some_and(|(_, there)| *there == value) {
+            return;
+        }
+        let key = self.key.clone();
+        let create = CoordinatorOp::CreateEphemeral {
+            key: key.clone(),
+            value: value.clone(),
+        };
+        let ops = match (&self.there, self.earlier) {
+            (Some((version, _)), _) => vec![CoordinatorOp::Set {
+                key,
+                expected: *version,
+                value: value.clone(),
+            }],
+            (None, Some(expected)) => vec![CoordinatorOp::Delete { key, expected }, create],
+            (None, None) => vec![create],
+        };
+        let under = Some(session);
+        self.setting = value;
+        let id = coordinator.submit(Request::Multi { ops, under });
+        self.asked = Some(Asked::Setting(id));
+    }
+
+    /// Takes the answer to `id`, if that was asked here. Returns whether it was.
+    fn take(
+        &mut self,
+        id: RequestId,
+        answer: &Result<CoordinatorReply, CoordinatorError>,
+        session: Session,
+        coordinator: &mut dyn Coordinator,
+    ) -> bool {
+        match (self.asked, answer) {
+            (Some(Asked::Setting(asked)), Ok(CoordinatorReply::Done(versions))) if asked == id => {
+                let version = versions.last().copied().unwrap_or_default();
+                self.there = Some((version, std::mem::take(&mut self.setting)));
+                (self.earlier, self.asked) = (None, None);
+            }
+            // Something else is there, or what was asked has come to pass after all.
+            (Some(Asked::Setting(asked)), _) if asked == id => {
+                let read = Request::Read {
+                    key: self.key.clone(),
+                };
+                self.asked = Some(Asked::Reading(coordinator.submit(read)));
+            }
+            (Some(Asked::Reading(asked)), answer) if asked == id => {
+                self.asked = None;
+                if let Ok(CoordinatorReply::Entry(entry)) = answer {
+                    self.found(entry, session);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn found(&mut self, entry: &Entry, session: Session) {
+        let is_own = entry.owner.is_some_and(|owner| session == Session::Open(owner));
+        let is_there = entry.version > EntryVersion(0);
+        self.there = (is_own && is_there).then(|| (entry.version, entry.value.clone()));
+        self.earlier = (!is_own && is_there).then_some(entry.version);
+    }
+}
+
+/// The region map, as it was read last.
+#[derive(Debug, Default)]
+struct Watched {
+    version: EntryVersion,
+    asked: Option<RequestId>,
+    is_wanted: bool,
+    /// When it is read although nothing is heard of it.
+    at: Instant,
+}
+
+/// See the module documentation.
+pub struct Membership {
+    coordinator: Box<dyn Coordinator>,
+    node: Arc<Node>,
+    incarnation: Incarnation,
+    times: MembershipTimes,
+    session: Session,
+    presence: Said,
+    report: Said,
+    map: Watched,
+    /// When what there is to say is looked at again.
+    look_at: Instant,
+    is_leaving: bool,
+}
+
+impl std::fmt::Debug for Membership {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Membership")
+            .field("server", &self.node.id())
+            .field("session", &self.session)
+            .field("map", &self.map)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Membership {
+    /// That of `node`, in this `incarnation` of its server.
+    ///
+    /// # Errors
+    /// The coordinator watches nothing more.
+    pub fn new(
+        mut coordinator: Box<dyn Coordinator>,
+        node: Arc<Node>,
+        incarnation: Incarnation,
+        times: MembershipTimes,
+    ) -> Result<Self, CoordinatorError> {
+        coordinator.watch(CLUSTER_KEY)?;
+        let id = node.id();
+        Ok(Self {
+            coordinator,
+            node,
+            incarnation,
+            times,
+            session: Session::None,
+            presence: Said::new(presence_key(id)),
+            report: Said::new(report_key(id)),
+            map: Watched {
+                is_wanted: true,
+                ..Watched::default()
+            },
+            look_at: Instant::default(),
+            is_leaving: false,
+        })
+    }
+
+    /// The server is about to stop: others are to serve its regions.
+    pub fn leave(&mut self) {
+        self.is_leaving = true;
+        self.look_at = Instant::default();
+    }
+
+    /// The version of the region map whose views the node has.
+    #[must_use]
+    pub const fn map_version(&self) -> EntryVersion {
+        self.map.version
+    }
+
+    /// Whether the server has a session.
+    #[must_use]
+    pub const fn is_there(&self) -> bool {
+        matches!(self.session, Session::Open(_))
+    }
+
+    /// Moves on what there is. Returns when it wants its next step.
+    pub fn step(&mut self, now: Instant) -> Instant {
+        for _ in 0..EVENTS_MAX {
+            match self.coordinator.poll(now) {
+                Some(CoordinatorEvent::Ended { id, answer }) => self.ended(id, answer, now),
+                Some(CoordinatorEvent::MayHaveChanged { .. }) => self.map.is_wanted = true,
+                None => break,
+            }
+        }
+        self.keep_session();
+        if self.map.asked.is_none() && (self.map.is_wanted || now >= self.map.at) {
+            let key = CLUSTER_KEY.to_owned();
+            self.map.asked = Some(self.coordinator.submit(Request::Read { key }));
+            self.map.is_wanted = false;
+        }
+        if now >= self.look_at {
+            self.look_at = now + self.times.look_every;
+            self.say(now);
+        }
+        let waits = self.map.asked.is_some()
+            || self.presence.asked.is_some()
+            || self.report.asked.is_some()
+            || matches!(self.session, Session::Opening(_));
+        match waits {
+            true => now + self.times.poll_every,
+            false => self.look_at.min(self.map.at),
+        }
+    }
+
+    fn keep_session(&mut self) {
+        match (self.session, self.coordinator.session()) {
+            (Session::Opening(_), _) => return,
+            (Session::Open(_), SessionState::Alive(_) | SessionState::InDoubt(_)) => return,
+            (Session::Open(ended), _) => {
+                tracing::warn!(server = self.node.id().0, %ended, "the session with the coordinator has ended");
+            }
+            (Session::None, _) => {}
+        }
+        let timeout = self.times.session_timeout;
+        let id = self.coordinator.submit(Request::OpenSession { timeout });
+        self.session = Session::Opening(id);
+        self.presence.begin();
+        self.report.begin();
+    }
+
+    fn ended(
+        &mut self,
+        id: RequestId,
+        answer: Result<CoordinatorReply, CoordinatorError>,
+        now: Instant,
+    ) {
+        if self.session == Session::Opening(id) {
+            self.session = match answer {
+                Ok(CoordinatorReply::Opened { session, .. }) => Session::Open(session),
+                _ => Session::None,
+            };
+            return;
+        }
+        if self.map.asked == Some(id) {
+            self.map.asked = None;
+            self.map.at = now + self.times.read_every;
+            if let Ok(CoordinatorReply::Entry(entry)) = answer {
+                self.take_map(&entry);
+            }
+            return;
+        }
+        let (session, coordinator) = (self.session, &mut *self.coordinator);
+        if !self.presence.take(id, &answer, session, coordinator) {
+            self.report.take(id, &answer, session, coordinator);
+        }
+    }
+
+    fn take_map(&mut self, entry: &Entry) {
+        if entry.version <= self.map.version {
+            return;
+        }
+        let server = self.node.id().0;
+        let map = match ClusterMap::parse(&entry.value) {
+            Ok(map) => map,
+            Err(error) => {
+                tracing::error!(server, %error, "the region map of the coordinator is of no use");
+                return;
+            }
+        };
+        match self.node.set_map(map) {
+            Ok(()) => {
+                self.map.version = entry.version;
+                self.look_at = Instant::default();
+            }
+            Err(error) => {
+                tracing::error!(server, %error, "the region map of the coordinator is not taken");
+            }
+        }
+    }
+
+    /// Says what there is to say, where it is not what was said last.
+    fn say(&mut self, now: Instant) {
+        let Session::Open(session) = self.session else {
+            return;
+        };
+        let presence = Presence {
+            incarnation: self.incarnation,
+            leaving: self.is_leaving,
+            unreachable: self.unreachable(now),
+        };
+        let coordinator = &mut *self.coordinator;
+        self.presence.say(presence.to_json(), session, coordinator);
+        // It counts from what map it was made.
+        if self.map.version == EntryVersion(0) {
+            return;
+        }
+        let report = ServerReport {
+            incarnation: self.incarnation,
+            map: self.map.version,
+            ..self.node.report_to_master(now)
+        };
+        self.report.say(report.to_json(), session, coordinator);
+    }
+
+    fn unreachable(&self, now: Instant) -> BTreeSet<ServerId> {
+        self.node.unreachable(now)
+    }
+}
