@@ -255,6 +255,8 @@ const _: () = assert!(SEGMENT_SIZE.is_power_of_two() && SEGMENT_SIZE.is_multiple
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString as _;
+
     use super::*;
 
     #[test]

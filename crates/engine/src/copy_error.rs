@@ -7,6 +7,8 @@ use argosy_base::{EditSeq, Remedy, SegmentNumber};
 use argosy_device::{DeviceError, OpKind};
 use argosy_memory::MemoryError;
 
+use crate::EngineError;
+
 /// Why a copy did not do what it was asked. There is a variant for each case that a server treats in a way of its own.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -71,6 +73,18 @@ pub enum CopyError {
         /// The engine's own error.
         error: Arc<dyn Error + Send + Sync>,
     },
+}
+
+impl From<EngineError> for CopyError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Device(error) => Self::Device(error),
+            error => Self::Engine {
+                remedy: error.remedy(),
+                error: Arc::new(error),
+            },
+        }
+    }
 }
 
 impl CopyError {

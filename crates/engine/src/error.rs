@@ -63,6 +63,10 @@ pub enum EngineError {
     /// The engine cannot do this at all. Nothing was done.
     #[error("{0}")]
     Unsupported(&'static str),
+    /// The copy has become a passive one ([`Store::demote`](crate::Store::demote)): nothing was applied, and nothing
+    /// is read here any more. Another member serves the region.
+    #[error("not applied: the region is not served here any more")]
+    NotServing,
     /// The engine met an error that it cannot survive and takes no more writes. Reopen it.
     #[error("the region is closed to writes: {0}")]
     Closed(&'static str),
@@ -74,7 +78,7 @@ impl EngineError {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Limit(_) | Self::Unsupported(_) => Remedy::Correct,
-            Self::Busy(_) | Self::NotInMemory => Remedy::Retry,
+            Self::Busy(_) | Self::NotInMemory | Self::NotServing => Remedy::Retry,
             Self::Device(error) => error.remedy(),
             Self::Corrupt { .. } | Self::Torn(_) => Remedy::Repair,
             Self::Closed(_) => Remedy::Reopen,
@@ -89,6 +93,7 @@ impl EngineError {
             | Self::Busy(_)
             | Self::NotInMemory
             | Self::Unsupported(_)
+            | Self::NotServing
             | Self::Closed(_) => Outcome::NotApplied,
             Self::Device(_) | Self::Corrupt { .. } | Self::Torn(_) => Outcome::Unknown,
         }

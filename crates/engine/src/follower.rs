@@ -11,7 +11,9 @@
 //!    them durable. Edits come in order; finished segments may come ahead of their edit ([`put`](Follower::put)).
 //!    [`step`](Follower::step) returns what has been done.
 //! 4. To take the windows back, the server revokes the memory and calls [`detach`](Follower::detach).
-//! 5. [`promote`](Follower::promote) makes it a store that serves.
+//! 5. [`promote`](Follower::promote) makes it a store that serves, and [`Store::demote`](crate::Store::demote) such a
+//!    store a copy again. What it has then may have branched off from what the group goes on with: a checkpoint of the
+//!    next primary replaces it, and only what is not here already is missing.
 //!
 //! It is also a source for other members: [`checkpoint`](Follower::checkpoint) and [`read`](Follower::read).
 //!

@@ -8,7 +8,7 @@
 //! [`deciding`] (what a write comes to),
 //! [`Marks`] (its state, to be read without a call), [`Observer`], [`windows`], [`source`] and [`Checkpoint`] (for
 //! other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Engine`] and
-//! [`Follower`] (the passive copy), [`Service`] and [`Promoted`] (how it becomes a store), [`catalog`] and
+//! [`Follower`] (the passive copy), [`Service`] and [`Promoted`] (how it becomes a store, and a copy again), [`catalog`] and
 //! [`set_aside`] (what a device names beside regions), [`conformance`] (the tests that every engine passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
@@ -63,7 +63,7 @@ pub use follower::{CopyEvent, Follower};
 pub use lent::Lent;
 pub use marks::Marks;
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
-pub use promotion::{NotPromoted, Promoted, Service};
+pub use promotion::{NotDemoted, NotPromoted, Promoted, Service};
 pub use request::{Found, Outline, Progress, Reach, Written, first_wanted};
 pub use snapshot::{Scan, Snapshot};
 pub use source::{Pin, PinnedCheckpoint, Source};

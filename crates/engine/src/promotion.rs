@@ -1,4 +1,4 @@
-//! How a copy of a region becomes a store that serves.
+//! How a copy of a region becomes a store that serves, and a store a copy again.
 
 use std::sync::Arc;
 
@@ -45,6 +45,14 @@ pub struct Promoted {
 
 /// A copy that has not become a store.
 pub struct NotPromoted {
+    /// Why.
+    pub error: CopyError,
+    /// What is kept of the copy, if it is [damaged](CopyError::is_damage).
+    pub left: Option<SetAside>,
+}
+
+/// A store that has not become a copy. It serves no more, and what it had is of no more use to this process.
+pub struct NotDemoted {
     /// Why.
     pub error: CopyError,
     /// What is kept of the copy, if it is [damaged](CopyError::is_damage).

@@ -9,8 +9,10 @@ use crate::batch::WriteBatch;
 use crate::bulk_load::{BulkLoadError, Taken, Ticket};
 use crate::stats::{PinnedBySnapshots, Stats};
 use crate::stored::Stored;
+use crate::windows::Windows;
 use crate::{
-    EngineError, Found, Outline, Progress, Reach, Snapshot, Wanted, WriteOptions, Written,
+    EngineError, Follower, Found, NotDemoted, Outline, Progress, Reach, Snapshot, Wanted,
+    WriteOptions, Written,
 };
 
 /// What a store can do beyond reads and writes of keys.
@@ -265,4 +267,26 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// As the device's. What was acknowledged is then as safe as after a kill.
     fn close(&self) -> Result<(), EngineError>;
+
+    /// Becomes a passive copy, as [`Engine::open`](crate::Engine::open) would make it of the same device and windows,
+    /// without reading levels again. The caller has fenced writes; `fresh` is as for
+    /// [`Follower::detach`](crate::Follower::detach). Blocks.
+    ///
+    /// Work under way is waited for, or given up as a crash gives it up: nothing of it has been told to anybody.
+    /// Records that only memtables and windows have stay in the log, up to where the next primary cuts it.
+    ///
+    /// From the call on, everything that would read, write or step is refused ([`EngineError::NotServing`]), and so is
+    /// the next use of each snapshot and scan that is held. What these see stays on the device until they are dropped
+    /// (I1). Tickets of pairs that were to be ingested are not told any more.
+    ///
+    /// # Errors
+    /// The device's; damage to the logs. The store has ended all the same.
+    fn demote(self: Arc<Self>, fresh: Windows) -> Result<Box<dyn Follower>, Box<NotDemoted>> {
+        let _ = fresh;
+        let error = EngineError::Unsupported("stores of this engine do not become copies again");
+        Err(Box::new(NotDemoted {
+            error: error.into(),
+            left: None,
+        }))
+    }
 }

@@ -31,7 +31,7 @@ use super::logflush::DurableEnds;
 use super::upkeep::Upkeep;
 use crate::edit::{Edit, LogSegment};
 use crate::names::logs::LOGS;
-use crate::storage::{Committed, Storage};
+use crate::storage::{Committed, Storage, StorageError};
 use crate::work::admission::Worked;
 use crate::work::freed::pointed_to;
 use crate::work::jobs::{Jobs, Made, Now};
@@ -108,6 +108,15 @@ impl Background {
             paid_bytes: 0,
             reads: 0,
         }
+    }
+
+    /// The storage, without the work that was under way: it is given up, and so are the edits that no append has begun
+    /// to write. Blocks.
+    pub(super) fn into_storage(self) -> Result<Storage, StorageError> {
+        let mut storage = self.storage;
+        storage.abandon_all();
+        storage.end_queue()?;
+        Ok(storage)
     }
 
     /// See [`Lsm::device_segments`].

@@ -251,6 +251,15 @@ impl BulkLoadQueue {
         true
     }
 
+    /// Lets go of the parts that wait: the engine has ended, and nobody is told.
+    pub(super) fn forget_waiting(&self) {
+        let mut state = self.lock();
+        state.bytes = 0;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        drop(waiting);
+    }
+
     pub(super) fn waits(&self) -> bool {
         !self.lock().waiting.is_empty()
     }

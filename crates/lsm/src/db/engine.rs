@@ -9,13 +9,15 @@ use argosy_base::{EditSeq, Instant, Lsn, Moment};
 use argosy_device::Room;
 use argosy_engine::batch::check_key;
 use argosy_engine::{
-    Capabilities, EngineError, Found, Outline, Progress, Reach, Snapshot, Store, Stored, WaitFor,
-    Wanted, WriteBatch, WriteOptions, Written,
+    Capabilities, EngineError, Follower, Found, NotDemoted, Outline, Progress, Reach, Snapshot,
+    Store, Stored, WaitFor, Wanted, Windows, WriteBatch, WriteOptions, Written,
 };
 
 use super::bulk_load::{Taken, Ticket};
 use super::bulk_loader::{BulkLoadError, pair_bytes_max};
 use super::condition::Looked;
+use super::demote::demote;
+use super::passive::{Passive, slots_of};
 use super::write::{Appender, write};
 use super::{Lsm, count, stats};
 use crate::names::OwnedEntry;
@@ -57,6 +59,7 @@ impl Store for Lsm {
         keys.iter().try_for_each(|key| check_key(key))?;
         let (now, told) = self.history.time().now_and_lsn();
         let (lsn, view) = self.shown.last();
+        self.reading.check_serving()?;
         let found = view.get_some(Keys { keys, wanted }, lsn, &self.reading, reach);
         let found = self.noting_within(reach, found)?.into_iter().zip(keys);
         let found = found.map(|(found, key)| {
@@ -267,7 +270,8 @@ impl Store for Lsm {
     }
 
     fn space_in_words(&self) -> String {
-        self.steps.background_as_it_is().jobs.space_in_words()
+        let background = self.steps.background_as_it_is();
+        background.map_or_else(String::new, |at| at.jobs.space_in_words())
     }
 
     fn stats(&self) -> Stats {
@@ -280,9 +284,17 @@ impl Store for Lsm {
     }
 
     fn close(&self) -> Result<(), EngineError> {
-        let mut background = self.steps.background_as_it_is();
+        let Some(mut background) = self.steps.background_as_it_is() else {
+            return Ok(());
+        };
         self.steps.close("it was closed");
         background.flush_blocking(self)
+    }
+
+    fn demote(self: Arc<Self>, fresh: Windows) -> Result<Box<dyn Follower>, Box<NotDemoted>> {
+        let cache = Arc::clone(&self.reading.cache);
+        let demoted = demote(&self, slots_of(fresh));
+        demoted.map(|replica| -> Box<dyn Follower> { Box::new(Passive::new(replica, cache)) })
     }
 }
 
@@ -291,13 +303,14 @@ impl Lsm {
     /// Where the region's time has to go on for that, it is looked up again: a pair that was renewed
     /// meanwhile is there. An answer that nothing is there has an LSN below that of any later write.
     #[inline]
-    fn look<E>(
+    fn look(
         &self,
-        look: impl Fn(&ReadView, Lsn) -> Result<Located, E>,
-    ) -> Result<(Guard<Arc<ReadView>>, Located), E> {
+        look: impl Fn(&ReadView, Lsn) -> Result<Located, EngineError>,
+    ) -> Result<(Guard<Arc<ReadView>>, Located), EngineError> {
         loop {
             let (now, told) = self.history.time().now_and_lsn();
             let (lsn, view) = self.shown.last();
+            self.reading.check_serving()?;
             let located = look(&view, lsn)?;
             match located.entry.as_ref().and_then(OwnedEntry::expiry) {
                 Some(expiry) if expiry <= now => {
@@ -335,6 +348,7 @@ impl Lsm {
     ) -> Result<T, EngineError> {
         match (reach, read) {
             (_, Ok(read)) => Ok(read),
+            (_, Err(EngineError::NotServing)) => Err(EngineError::NotServing),
             (Reach::Memory, Err(_)) => Err(EngineError::NotInMemory),
             (Reach::Device, failed) => {
                 let damages = &self.reading.damages;

@@ -37,6 +37,13 @@ impl Installed {
         self.damages.l1_runs(&self.version)
     }
 
+    /// Lets go of the version: `nothing` takes its place.
+    pub(super) fn end(&mut self, nothing: Arc<Version>) {
+        self.version = nothing;
+        self.levels_lsn = Lsn(0);
+        self.expired_lsn = Lsn(0);
+    }
+
     /// Puts `version` in its place, and returns what was there. The record with the LSN `told` tells the region's time.
     pub(super) fn replace(&mut self, version: Arc<Version>, told: Lsn) -> Arc<Version> {
         let before = std::mem::replace(&mut self.version, version);

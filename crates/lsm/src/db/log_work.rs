@@ -129,6 +129,8 @@ impl LogWork {
             }
             Err(TryLockError::Poisoned(_)) => return Err(EngineError::Closed(PANICKED)),
         };
+        // Whoever ends the engine waits for this lock afterwards: nothing is written behind that.
+        lsm.check_open()?;
         let asked = self.flush_asked.swap(false, Ordering::AcqRel) || self.is_awaited();
         let made = state.step(lsm, &self.store, asked, now)?;
         let due = state.next_flush.filter(|_| !lsm.windows.are_at_rest());
@@ -147,6 +149,12 @@ impl LogWork {
         state.submit(lsm);
         let done = state.flusher.wait(&self.store)?;
         flushed(lsm, &done);
+        Ok(())
+    }
+
+    /// Waits until the device has done what was begun, of an engine that is closed: nothing comes behind it.
+    pub(super) fn drain(&self) -> Result<(), EngineError> {
+        self.lock()?.flusher.wait(&self.store)?;
         Ok(())
     }
 

@@ -11,7 +11,8 @@
 //!   write; a second caller finds it taken and returns. It takes the writer lock for moments only.
 //!
 //! An engine begins with [`Lsm::start`]: whoever opened the region's storage and logs has cut their
-//! ends, replayed what is not in the levels ([`Tables`]), and hands everything over as [`Parts`].
+//! ends, replayed what is not in the levels ([`Tables`]), and hands everything over as [`Parts`]. It
+//! ends with its process, or becomes a passive copy again (`demote`).
 //!
 //! An error in the background is final: what is on the device is then unknown. The engine takes no
 //! more writes and goes on answering reads. Stored bytes that cannot be read are no such error: merges and
@@ -23,6 +24,7 @@ pub mod bulk_loader;
 mod condition;
 mod count;
 mod demand;
+mod demote;
 mod edits;
 mod engine;
 mod full_compaction;
@@ -32,6 +34,7 @@ mod installed;
 mod log_work;
 mod logflush;
 mod memtables;
+pub(crate) mod passive;
 mod pinned;
 pub mod promote;
 pub(crate) mod replay;
@@ -49,6 +52,7 @@ mod write;
 mod writer;
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use argosy_base::{Clock, EditSeq, Epoch, Lsn, RegionId};
@@ -163,6 +167,7 @@ impl Lsm {
             windows: large,
             filters: FilterCounts::default(),
             damages: Arc::clone(parts.storage.damages()),
+            ended: AtomicBool::new(false),
         });
         let mutants = settings.mutants.of_logs();
         let log = |windows| LogWriter::new(windows, parts.writer).with_mutants(mutants);
@@ -312,11 +317,12 @@ impl Lsm {
     }
 
     /// Device segments that the region has: its version's, its manifest's, and those of work that
-    /// is under way. Together with what snapshots pin they are what the store has in use. For tests
-    /// and tools that look for leaks.
+    /// is under way. Together with what snapshots pin they are what the store has in use. None once they are a passive
+    /// copy's. For tests and tools that look for leaks.
     #[must_use]
     pub fn device_segments(&self) -> usize {
-        self.steps.background_as_it_is().device_segments()
+        let background = self.steps.background_as_it_is();
+        background.map_or(0, |at| at.device_segments())
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer> {

@@ -23,6 +23,7 @@ use argosy_log::LogWindows;
 
 use super::writer::Writer;
 use crate::names::logs::LOGS;
+use crate::replica::ReplicaSurvivors;
 
 /// Since when the logs have not gone on.
 #[derive(Debug, Default)]
@@ -96,6 +97,20 @@ impl Windows {
     /// Has them rest as soon as all that was appended is durable; or not, if they do not rest yet.
     pub(super) fn set_rest_soon(&self, soon: bool) {
         self.rest_soon.store(soon, Ordering::Release);
+    }
+
+    /// The memory of each slot of each log, for whoever goes on where the logs end. The engine has ended: who gave them
+    /// memory has it back.
+    pub(super) fn end(&self) -> ReplicaSurvivors {
+        let rested = self.at_rest.swap(true, Ordering::AcqRel);
+        if let Some(room) = self.room.as_ref().filter(|_| !rested) {
+            room.gave_back();
+        }
+        self.of_logs.each_ref().map(|windows| {
+            let slots = 0..windows.geometry().slots();
+            let memory = slots.map(|slot| Some(Arc::clone(windows.memory(slot))));
+            memory.collect()
+        })
     }
 
     /// Whether they are to rest as soon as all that was appended is durable, and do not rest yet.

@@ -1,5 +1,6 @@
 //! What an engine does step by step, besides answering: whose turn it is, who is woken for it, and what ends it.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
@@ -15,15 +16,42 @@ use crate::storage::Storage;
 const DEVICE_FAILED: &str = "a write or a sync of its device failed, and none is tried again; reads go on; \
      look at the device and at the system's log, then reopen it";
 
+const PANICKED: &str = "a background step panicked";
+
 /// See the module documentation.
 pub(super) struct Steps {
-    background: Mutex<Background>,
+    /// `None`: it was [taken](Self::take_background).
+    background: Mutex<Option<Box<Background>>>,
     logs: LogWork,
     /// See [`background_pending`](argosy_engine::Store::background_pending).
     pending: AtomicUsize,
     waker: OnceLock<Waker>,
     /// Why no more writes are taken.
-    closed: OnceLock<&'static str>,
+    closed: OnceLock<EngineError>,
+}
+
+/// The background, for as long as nobody else may be at it.
+pub(super) struct AtBackground<'a>(MutexGuard<'a, Option<Box<Background>>>);
+
+impl<'a> AtBackground<'a> {
+    /// `None` where it was taken.
+    fn of(background: MutexGuard<'a, Option<Box<Background>>>) -> Option<Self> {
+        background.is_some().then_some(Self(background))
+    }
+}
+
+impl Deref for AtBackground<'_> {
+    type Target = Background;
+
+    fn deref(&self) -> &Background {
+        self.0.as_deref().expect("it is there")
+    }
+}
+
+impl DerefMut for AtBackground<'_> {
+    fn deref_mut(&mut self) -> &mut Background {
+        self.0.as_deref_mut().expect("it is there")
+    }
 }
 
 impl Steps {
@@ -31,7 +59,7 @@ impl Steps {
     pub(super) fn new(storage: Storage, last: Lsn) -> Self {
         Self {
             logs: LogWork::new(storage.store()),
-            background: Mutex::new(Background::new(storage, last)),
+            background: Mutex::new(Some(Box::new(Background::new(storage, last)))),
             pending: AtomicUsize::new(1),
             waker: OnceLock::new(),
             closed: OnceLock::new(),
@@ -70,28 +98,45 @@ impl Steps {
     /// Takes no more writes, for the reason `why`, unless there was one before.
     pub(super) fn close(&self, why: &'static str) {
         // The first one is the cause.
-        let _ = self.closed.set(why);
+        let _ = self.closed.set(EngineError::Closed(why));
+    }
+
+    /// Takes no more writes and does no more steps, since the region is not served here any more.
+    ///
+    /// # Errors
+    /// It was closed before.
+    pub(super) fn end(&self) -> Result<(), EngineError> {
+        let ended = self.closed.set(EngineError::NotServing);
+        ended.or_else(|_| self.check_open())
     }
 
     /// Whether writes are taken.
     pub(super) fn check_open(&self) -> Result<(), EngineError> {
         match self.closed.get() {
-            Some(why) => Err(EngineError::Closed(why)),
+            Some(why) => Err(why.clone()),
             None => Ok(()),
         }
     }
 
     /// Waits for whoever is at a background step.
-    pub(super) fn background(&self) -> Result<MutexGuard<'_, Background>, EngineError> {
+    pub(super) fn background(&self) -> Result<AtBackground<'_>, EngineError> {
         let background = self.background.lock();
-        background.map_err(|_| EngineError::Closed("a background step panicked"))
+        let background = background.map_err(|_| EngineError::Closed(PANICKED))?;
+        AtBackground::of(background).ok_or(EngineError::NotServing)
     }
 
-    /// [`background`](Self::background), to look at it or to end it, also where a step has panicked.
-    pub(super) fn background_as_it_is(&self) -> MutexGuard<'_, Background> {
-        self.background
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// [`background`](Self::background), to look at it or to end it, also where a step has panicked. `None` where it
+    /// was taken.
+    pub(super) fn background_as_it_is(&self) -> Option<AtBackground<'_>> {
+        let background = self.background.lock();
+        AtBackground::of(background.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits for whoever is at a background step, and takes the background for good: no step comes behind it.
+    pub(super) fn take_background(&self) -> Result<Box<Background>, EngineError> {
+        let background = self.background.lock();
+        let mut background = background.map_err(|_| EngineError::Closed(PANICKED))?;
+        background.take().ok_or(EngineError::NotServing)
     }
 
     /// Does a step of background work; `None` where another thread is at it.
@@ -104,13 +149,16 @@ impl Steps {
             Ok(background) => background,
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Poisoned(_)) => {
-                return Err(EngineError::Closed("a background step panicked"));
+                return Err(EngineError::Closed(PANICKED));
             }
+        };
+        let Some(background) = background.as_deref_mut() else {
+            return Err(EngineError::NotServing);
         };
         // What another region has met of the same device ends this one, too.
         let whole = background.check_device();
         let stepped = whole
-            .and_then(|()| step(&mut background))
+            .and_then(|()| step(background))
             .inspect_err(|error| self.note_failure(error));
         stepped.map(Some)
     }

@@ -62,6 +62,8 @@ impl<'a> Appender<'a> {
         append: impl FnOnce(&mut Writer) -> Result<Touched, EngineError>,
     ) -> Result<(), EngineError> {
         let Self { lsm, writer } = self;
+        // Whoever ends the engine takes this lock afterwards.
+        lsm.check_open()?;
         if lsm.windows.wake(writer)? {
             // What is appended now is flushed in its time.
             lsm.wake();

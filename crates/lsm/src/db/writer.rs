@@ -403,6 +403,15 @@ impl Writer {
         (before, frozen)
     }
 
+    /// Lets go of memtables and version, since the engine has ended; `nothing` is what readers are shown. Returns the
+    /// memtables.
+    pub(super) fn end(&mut self, nothing: Arc<Version>, settings: &Settings) -> Memtables {
+        self.installed.end(nothing);
+        self.spares = Spares::default();
+        let none = Memtables::new(VecDeque::new(), settings);
+        std::mem::replace(&mut self.tables, none)
+    }
+
     /// An edit brought pairs into the levels that no memtable had.
     pub(super) const fn bulk_loaded(&mut self) {
         self.installed.bulk_loads += 1;

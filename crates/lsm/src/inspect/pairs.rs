@@ -2,6 +2,7 @@
 //! and so have nothing but logs in common.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use argosy_base::{Direction, KeyRange, Lsn, Moment};
 use argosy_engine::{EngineError, Scan, Snapshot};
@@ -96,6 +97,7 @@ impl Copy {
                 windows: Arc::new(windows),
                 filters: FilterCounts::default(),
                 damages: Arc::default(),
+                ended: AtomicBool::new(false),
             }),
             last: levels_lsn,
         }

@@ -35,7 +35,7 @@ mod ttl;
 mod values;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use argosy_base::{KeyRange, Lsn, RegionId};
 use argosy_engine::{EngineError, Outline, WaitFor};
@@ -70,6 +70,28 @@ pub struct Reading {
     pub filters: FilterCounts,
     /// What was found damaged.
     pub damages: Arc<Damages>,
+    /// The region is not served here any more: see [`check_serving`](Self::check_serving).
+    pub ended: AtomicBool,
+}
+
+impl Reading {
+    /// Whether whoever reads may go on. To be asked behind the load of a view: one that holds nothing any more is shown
+    /// only behind the end.
+    ///
+    /// # Errors
+    /// [`EngineError::NotServing`] from the end on.
+    #[inline]
+    pub(crate) fn check_serving(&self) -> Result<(), EngineError> {
+        match self.ended.load(Ordering::Acquire) {
+            true => Err(EngineError::NotServing),
+            false => Ok(()),
+        }
+    }
+
+    /// Nobody reads any more.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
 }
 
 /// What filters of level segments did for gets, and what scans did without. Relaxed: nothing is ordered

@@ -145,6 +145,7 @@ impl<const DOWN: bool> Scan for RangeScan<DOWN> {
     }
 
     fn next(&mut self) -> Result<Option<Pair>, EngineError> {
+        self.reading.check_serving()?;
         let next = self.next_pair();
         self.reading.damages.noting(&self.view.version, next)
     }

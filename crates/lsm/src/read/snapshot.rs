@@ -94,6 +94,7 @@ impl Snapshot for LsmSnapshot {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         check_key(key)?;
+        self.reading.check_serving()?;
         let noting = |found| self.reading.damages.noting(&self.view.version, found);
         let located = self
             .view
@@ -113,6 +114,7 @@ impl Snapshot for LsmSnapshot {
         wanted: Wanted,
     ) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
         keys.iter().try_for_each(|key| check_key(key))?;
+        self.reading.check_serving()?;
         let asked = Keys { keys, wanted };
         let found = self
             .view
@@ -127,6 +129,7 @@ impl Snapshot for LsmSnapshot {
 
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {
         let (view, reading) = (&self.view, &self.reading);
+        reading.check_serving()?;
         let (lsn, time) = (self.lsn, &self.time);
         Ok(match direction {
             Direction::Up => Box::new(view.scan::<false>(range, lsn, time, reading)),

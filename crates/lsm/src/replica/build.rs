@@ -31,6 +31,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use argosy_base::{EditSeq, Epoch, Instant, Lsn, SegmentNumber, ServerId};
 use argosy_engine::stats::MemtableStats;
@@ -272,11 +273,23 @@ impl Replica {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn build_levels(&mut self, server: ServerId) -> Result<(), ReplicaError> {
-        self.storage
-            .number_for_itself(SegmentNumber::first_own(server));
+        self.build_levels_from(SegmentNumber::first_own(server))
+    }
+
+    /// The same with the range of numbers that begins at `first`.
+    fn build_levels_from(&mut self, first: SegmentNumber) -> Result<(), ReplicaError> {
+        self.storage.number_for_itself(first);
         self.builder = Some(Box::new(Builder::new(&self.storage, self.logs.lsn)));
         self.logs.feeds = true;
         self.refresh()
+    }
+
+    /// Builds levels of its own, if the copy that its storage had before did.
+    pub(super) fn build_levels_again(&mut self) -> Result<(), ReplicaError> {
+        match self.storage.own_range() {
+            Some(first) => self.build_levels_from(first),
+            None => Ok(()),
+        }
     }
 
     /// What of the region was found damaged here.
@@ -373,6 +386,7 @@ impl Replica {
             windows: Arc::new(windows),
             filters: FilterCounts::default(),
             damages: Arc::clone(self.storage.damages()),
+            ended: AtomicBool::new(false),
         };
         let time = ScanTime {
             now: tables.time.max(version.time()),

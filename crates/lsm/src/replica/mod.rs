@@ -158,6 +158,22 @@ impl Replica {
         Ok(replica)
     }
 
+    /// The copy that an engine leaves that has ended: with its storage, of which nothing is under way, and what its
+    /// windows hold. `windows` is fresh, zero memory. No level is read. Blocks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn of_ended(
+        mut storage: Storage,
+        windows: Slots,
+        left: &ReplicaSurvivors,
+    ) -> Result<Self, ReplicaError> {
+        storage.restart_numbers();
+        let mut replica = Self::of(storage, windows, left)?;
+        replica.build_levels_again()?;
+        Ok(replica)
+    }
+
     /// Closes a damaged copy and returns what is kept of it; `None` if the catalog does not name the region.
     #[must_use]
     pub fn set_aside(self) -> Option<SetAside> {
@@ -494,10 +510,7 @@ impl Replica {
         for edit in self.storage.settle()? {
             self.committed(edit.notice.seq)?;
         }
-        let pending: Vec<_> = self.storage.pending().map(|s| s.number()).collect();
-        for number in pending {
-            self.storage.abandon(number);
-        }
+        self.storage.abandon_all();
         self.storage.restart_numbers();
         Ok(ReplicaParts {
             position: self.position(),

@@ -314,6 +314,27 @@ impl Storage {
         }
     }
 
+    /// Gives up the edits of the queue that no append has begun to write, with the segments that they add, and waits
+    /// for what is under way. Returns the edits that became durable. Blocks.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub(crate) fn end_queue(&mut self) -> Result<Vec<Committed>, StorageError> {
+        let mut committed = Vec::new();
+        while matches!(self.work, Work::Appending { .. }) {
+            self.wait_for_device()?;
+            self.advance(&mut committed)?;
+        }
+        if matches!(self.work, Work::Syncing { .. } | Work::Ready { .. }) {
+            self.work = Work::Nothing;
+        }
+        self.queue.clear();
+        self.versions.forget_queued();
+        // What is left is a witness, or a checkpoint.
+        committed.extend(self.settle()?);
+        Ok(committed)
+    }
+
     /// [Says](Self::become_ordinary) that the copy holds everything that was acknowledged, durable on return. Blocks.
     ///
     /// # Errors

@@ -19,6 +19,8 @@
 //! 4. What an edit removed is free once nobody holds a version with it (I1): versions keep their
 //!    segments through [`StoredSegment`]s, and the storage holds the version before the last append.
 //!
+//! An engine that ends (`Storage::end_queue`) gives up the edits that it has not begun to append, as a crash would.
+//!
 //! When the manifest has grown too long, a checkpoint of the current version replaces it between
 //! two commits.
 //!
@@ -341,7 +343,13 @@ impl Storage {
     /// Gives out no number below the current mark any more: for a storage that another member's
     /// edits have filled, and that is to make edits of its own.
     pub(crate) fn restart_numbers(&mut self) {
-        self.numbers = Numbers::from(self.head().mark());
+        let mark = self.head().mark();
+        self.numbers.restart(mark);
+    }
+
+    /// The first number of the range from which the member has numbered for itself, if it ever has.
+    pub(crate) const fn own_range(&self) -> Option<SegmentNumber> {
+        self.numbers.range()
     }
 
     /// Gives out numbers from the range that begins at `first` from now on, which belongs to this
@@ -439,6 +447,11 @@ impl Storage {
     /// Gives a pending segment up. Its number is not used again.
     pub fn abandon(&mut self, number: SegmentNumber) {
         self.pending.remove(&number);
+    }
+
+    /// Gives all pending segments up.
+    pub(crate) fn abandon_all(&mut self) {
+        self.pending.clear();
     }
 
     /// Device segments that this region has: its manifest's, its version's, pending ones, cut segments. For

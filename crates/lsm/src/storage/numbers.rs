@@ -8,8 +8,10 @@ pub(super) struct Numbers {
     next: SegmentNumber,
     /// The first that may not be.
     limit: SegmentNumber,
-    /// The first number of the range that the member numbers its segments from, where that is its own.
-    own: Option<SegmentNumber>,
+    /// The first number of the range that belongs to this member alone, if it has ever numbered from that.
+    range: Option<SegmentNumber>,
+    /// The member numbers from that range now.
+    from_range: bool,
 }
 
 impl Numbers {
@@ -18,15 +20,24 @@ impl Numbers {
         Self {
             next: mark,
             limit: mark,
-            own: None,
+            range: None,
+            from_range: false,
         }
+    }
+
+    /// From now on none below `mark`, of the group's, until more is recorded.
+    pub(super) const fn restart(&mut self, mark: SegmentNumber) {
+        let range = self.range;
+        *self = Self::from(mark);
+        self.range = range;
     }
 
     /// None of the range that begins at `first`, which belongs to this member alone, and of which those below
     /// `recorded` may be in use.
     pub(super) fn of_own(first: SegmentNumber, recorded: SegmentNumber) -> Self {
         Self {
-            own: Some(first),
+            range: Some(first),
+            from_range: true,
             ..Self::from(first.max(recorded))
         }
     }
@@ -51,9 +62,14 @@ impl Numbers {
         self.limit.0.saturating_sub(self.next.0)
     }
 
-    /// The first number of the member's own range, where it has one.
-    pub(super) const fn own(&self) -> Option<SegmentNumber> {
-        self.own
+    /// The first number of the member's own range, where it numbers from that.
+    pub(super) fn own(&self) -> Option<SegmentNumber> {
+        self.range.filter(|_| self.from_range)
+    }
+
+    /// The first number of the member's own range, if it has ever numbered from that.
+    pub(super) const fn range(&self) -> Option<SegmentNumber> {
+        self.range
     }
 
     /// Gives out none below `number` any more.

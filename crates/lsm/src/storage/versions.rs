@@ -67,6 +67,11 @@ impl Versions {
         }
     }
 
+    /// The edits of the queue are given up.
+    pub(super) fn forget_queued(&mut self) {
+        self.queued(Arc::clone(&self.current));
+    }
+
     /// The edit that led to `version` is durable.
     pub(super) fn committed(&mut self, version: &Arc<Version>) {
         self.current = Arc::clone(version);

@@ -75,6 +75,11 @@ impl ToyCopy {
         }
     }
 
+    /// A copy without anything in it but the windows, for a store that has given this one away.
+    pub(super) fn hollow(&self) -> Self {
+        Self::new(&self.store, self.region, self.settings, self.windows())
+    }
+
     /// Begins an empty copy, in place of one that the catalog may name.
     pub(super) fn create(
         store: &Arc<Store>,

@@ -1,5 +1,6 @@
 //! The map at one moment.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use argosy_base::{Direction, KeyRange, Lsn, Moment};
@@ -15,16 +16,19 @@ pub(super) struct ToySnapshot {
     /// What the clock showed.
     wall: Moment,
     shows_overdue: AtomicBool,
+    /// The store serves no more.
+    ended: Arc<AtomicBool>,
 }
 
 impl ToySnapshot {
-    /// Of `map`, when the clock showed `wall`.
-    pub(super) const fn new(map: Map, wall: Moment) -> Self {
+    /// Of `map`, when the clock showed `wall`, until the store has `ended`.
+    pub(super) const fn new(map: Map, wall: Moment, ended: Arc<AtomicBool>) -> Self {
         let shows_overdue = AtomicBool::new(false);
         Self {
             map,
             wall,
             shows_overdue,
+            ended,
         }
     }
 
@@ -47,6 +51,7 @@ impl Snapshot for ToySnapshot {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         check_key(key)?;
+        check_serving(&self.ended)?;
         let seen = self.map.seen(key);
         self.show(&seen);
         Ok(seen.into_value())
@@ -54,6 +59,7 @@ impl Snapshot for ToySnapshot {
 
     /// All pairs of the range count as shown.
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {
+        check_serving(&self.ended)?;
         let pairs = self.map.bound(range).map(|(key, entry)| {
             self.show(entry);
             (key.clone(), entry.clone().into_value().unwrap_or_default())
@@ -62,12 +68,28 @@ impl Snapshot for ToySnapshot {
         if direction == Direction::Down {
             pairs.reverse();
         }
-        Ok(Box::new(pairs.into_iter()))
+        let (pairs, ended) = (pairs.into_iter(), Arc::clone(&self.ended));
+        Ok(Box::new(ToyScan { pairs, ended }))
     }
 }
 
-impl Scan for std::vec::IntoIter<(Vec<u8>, Vec<u8>)> {
-    fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, EngineError> {
-        Ok(Iterator::next(self))
+fn check_serving(ended: &AtomicBool) -> Result<(), EngineError> {
+    match ended.load(Ordering::Acquire) {
+        true => Err(EngineError::NotServing),
+        false => Ok(()),
+    }
+}
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+struct ToyScan {
+    pairs: std::vec::IntoIter<Pair>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Scan for ToyScan {
+    fn next(&mut self) -> Result<Option<Pair>, EngineError> {
+        check_serving(&self.ended)?;
+        Ok(self.pairs.next())
     }
 }

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use argosy_base::{
@@ -28,9 +29,9 @@ use crate::deciding::{Answer, BoundKey, Dependent};
 use crate::source::{LogPlace, Next, Piece};
 use crate::stats::Stats;
 use crate::{
-    BatchError, BusyReason, Checkpoint, EditNotice, EngineError, Found, Pin, PinnedCheckpoint,
-    Progress, Reach, Service, Snapshot, Source, Store, Stored, WaitFor, Wanted, WriteOptions,
-    Written, first_wanted,
+    BatchError, BusyReason, Checkpoint, CopyError, EditNotice, EngineError, Follower, Found,
+    NotDemoted, Pin, PinnedCheckpoint, Progress, Reach, Service, Snapshot, Source, Store, Stored,
+    WaitFor, Wanted, Windows, WriteOptions, Written, first_wanted,
 };
 
 /// Behind every byte of a log: nobody else has to have it durable.
@@ -43,6 +44,18 @@ const NO_BOUND: LogPlace = LogPlace {
 pub(super) struct ToyStore {
     service: Service,
     state: Mutex<State>,
+    /// Snapshots and scans show nothing any more.
+    ended: Arc<AtomicBool>,
+}
+
+/// What a store does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Serving,
+    /// It was closed: it takes no writes.
+    Closed,
+    /// It has become a copy: its own one is empty.
+    Demoted,
 }
 
 struct State {
@@ -61,7 +74,7 @@ struct State {
     everywhere: EditSeq,
     /// When the open range is closed.
     flush_due: Option<Instant>,
-    closed: bool,
+    stage: Stage,
     /// Images that were made.
     images: u64,
 }
@@ -81,7 +94,7 @@ impl ToyStore {
             told: false,
             everywhere: EditSeq(0),
             flush_due: None,
-            closed: false,
+            stage: Stage::Serving,
             images: 0,
             copy,
         };
@@ -92,11 +105,17 @@ impl ToyStore {
         Self {
             service,
             state: Mutex::new(state),
+            ended: Arc::default(),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    fn snapshot_of(&self, map: Map) -> Box<dyn Snapshot> {
+        let ended = Arc::clone(&self.ended);
+        Box::new(ToySnapshot::new(map, self.wall(), ended))
     }
 
     fn wake(&self) {
@@ -152,7 +171,7 @@ impl ToyStore {
     }
 
     fn commit_in(&self, state: &mut State, lsn: Lsn) {
-        let written = lsn <= state.copy.map.last;
+        let written = lsn <= self.service.marks.last_lsn();
         assert!(written, "what was not written is not committed");
         while let Some(group) = state.waiting.pop_front_if(|group| group.last() <= lsn) {
             state.committed.apply(&group);
@@ -257,10 +276,20 @@ impl State {
     }
 
     fn check_open(&self) -> Result<(), EngineError> {
-        match self.closed {
-            true => Err(EngineError::Closed("it was closed")),
-            false => Ok(()),
+        match self.stage {
+            Stage::Serving => Ok(()),
+            Stage::Closed => Err(EngineError::Closed("it was closed")),
+            Stage::Demoted => Err(EngineError::NotServing),
         }
+    }
+
+    /// Serves no more. Returns the copy, and keeps nothing of it.
+    fn end(&mut self) -> ToyCopy {
+        self.stage = Stage::Demoted;
+        self.committed = Map::default();
+        self.waiting.clear();
+        let hollow = self.copy.hollow();
+        std::mem::replace(&mut self.copy, hollow)
     }
 }
 
@@ -274,6 +303,9 @@ impl Store for ToyStore {
         _reach: Reach,
     ) -> Result<Vec<Found>, EngineError> {
         let mut state = self.state();
+        if state.stage == Stage::Demoted {
+            return Err(EngineError::NotServing);
+        }
         if state.check_open().is_ok() {
             let _ = self.expire(&mut state, keys.iter().copied(), self.wall());
         }
@@ -335,12 +367,12 @@ impl Store for ToyStore {
             true => state.copy.map.clone(),
             false => state.committed.clone(),
         };
-        Box::new(ToySnapshot::new(map, self.wall()))
+        self.snapshot_of(map)
     }
 
     fn snapshot_of_all(&self) -> Box<dyn Snapshot> {
         let map = self.state().copy.map.clone();
-        Box::new(ToySnapshot::new(map, self.wall()))
+        self.snapshot_of(map)
     }
 
     fn count_estimate(&self) -> u64 {
@@ -427,9 +459,27 @@ impl Store for ToyStore {
 
     fn close(&self) -> Result<(), EngineError> {
         let state = &mut *self.state();
-        state.closed = true;
+        if state.stage == Stage::Demoted {
+            return Ok(());
+        }
+        state.stage = Stage::Closed;
         self.flush(state, true)?;
         Ok(())
+    }
+
+    fn demote(self: Arc<Self>, fresh: Windows) -> Result<Box<dyn Follower>, Box<NotDemoted>> {
+        let mut state = self.state();
+        self.ended.store(true, Ordering::Release);
+        let open = state.check_open().map_err(CopyError::from);
+        let demoted = open.and_then(|()| {
+            let mut copy = state.end();
+            copy.detach(fresh)?;
+            Ok(copy)
+        });
+        match demoted {
+            Ok(copy) => Ok(Box::new(copy)),
+            Err(error) => Err(Box::new(NotDemoted { error, left: None })),
+        }
     }
 }
 

@@ -1,0 +1,260 @@
+//! A passive copy, as the owner of an engine has it: a [`Replica`] that can become an engine.
+
+use std::sync::Arc;
+
+use argosy_base::{
+    AddressMode, DeviceSegment, EditSeq, FlushRange, Instant, Lsn, Position, RegionId,
+    SegmentNumber, SegmentPart, Standing,
+};
+use argosy_device::Buffer;
+use argosy_engine::damage::DamagedSegment;
+use argosy_engine::set_aside::SetAside;
+use argosy_engine::shipment::{Rewritten, Shipment};
+use argosy_engine::stats::Stats;
+use argosy_engine::{
+    Checkpoint, CopyError, CopyEvent, EngineError, Follower, LogSlots, NotPromoted, Promoted,
+    Service, Snapshot, Stored, Windows,
+};
+
+use super::Lsm;
+use crate::cache::NodeCache;
+use crate::names::logs::LOGS;
+use crate::replica::{Replica, Slots};
+use crate::set_aside;
+
+/// A passive copy, and the cache that it will have as a store.
+pub(crate) struct Passive {
+    replica: Replica,
+    cache: Arc<NodeCache>,
+}
+
+impl Passive {
+    /// `replica`, whose leaves and values will be in `cache`.
+    pub(crate) const fn new(replica: Replica, cache: Arc<NodeCache>) -> Self {
+        Self { replica, cache }
+    }
+}
+
+impl Follower for Passive {
+    fn region(&self) -> RegionId {
+        self.replica.region()
+    }
+
+    fn standing(&self) -> Standing {
+        self.replica.standing()
+    }
+
+    fn become_ordinary(&mut self) {
+        self.replica.become_ordinary();
+    }
+
+    fn edit(&self) -> EditSeq {
+        self.replica.version().group_edit()
+    }
+
+    fn position(&self) -> Position {
+        let mut position = self.replica.position();
+        if self.replica.version().builds_levels() && !self.replica.builds_levels() {
+            // Its levels are its own, from before the group ships the primary's.
+            position.edit = EditSeq(0);
+        }
+        position
+    }
+
+    fn windows(&self) -> Windows {
+        let slots = self.replica.windows();
+        let of_log = |log| LogSlots {
+            log,
+            slots: slots[log.index()].clone(),
+        };
+        LOGS.map(of_log).to_vec()
+    }
+
+    fn detach(&mut self, fresh: Windows) -> Result<Position, CopyError> {
+        Ok(self.replica.detach(slots_of(fresh))?)
+    }
+
+    fn step(&mut self) -> Result<Vec<CopyEvent>, CopyError> {
+        Ok(self.replica.step()?)
+    }
+
+    fn flush(&mut self, range: FlushRange) {
+        self.replica.flush(range);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.replica.is_idle()
+    }
+
+    fn rest(&mut self) -> bool {
+        self.replica.rest()
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.replica.is_at_rest()
+    }
+
+    fn is_bare(&self) -> bool {
+        self.replica.is_bare()
+    }
+
+    fn wake(&mut self) -> Result<(), CopyError> {
+        Ok(self.replica.wake()?)
+    }
+
+    fn missing(&mut self, edit: &[u8]) -> Result<Vec<SegmentPart>, CopyError> {
+        Ok(self.replica.missing(edit)?)
+    }
+
+    fn put_part(
+        &mut self,
+        number: SegmentNumber,
+        from: u32,
+        bytes: &Arc<Buffer>,
+    ) -> Result<(), CopyError> {
+        Ok(self.replica.put_part(number, from, bytes)?)
+    }
+
+    fn submit(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
+        Ok(self.replica.submit_edit(edit)?)
+    }
+
+    fn submit_adopted(&mut self, edit: &[u8]) -> Result<EditSeq, CopyError> {
+        Ok(self.replica.submit_adopted(edit)?)
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        self.replica.checkpoint()
+    }
+
+    fn adopt(&self, theirs: Vec<u8>) -> Result<Vec<u8>, CopyError> {
+        Ok(self.replica.adopt(theirs)?)
+    }
+
+    fn read(&self, part: SegmentPart) -> Result<Buffer, CopyError> {
+        let SegmentPart { number, from, to } = part;
+        let len = to.checked_sub(from).ok_or(CopyError::Gone { number, to })?;
+        Ok(self.replica.read(number, from, len)?)
+    }
+
+    fn stored(&self) -> Arc<dyn Stored> {
+        self.replica.stored()
+    }
+
+    fn space_in_words(&self) -> String {
+        self.replica.space_in_words()
+    }
+
+    fn promote(self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>> {
+        let Self { replica, cache } = *self;
+        let version = Arc::clone(replica.version());
+        let store = Arc::clone(replica.store());
+        match Lsm::promote(replica, &cache, service) {
+            Ok(lsm) => {
+                let lsm = Arc::new(lsm);
+                Ok(Promoted {
+                    cut: lsm.cut().cloned(),
+                    source: Some(Arc::<Lsm>::clone(&lsm)),
+                    store: lsm,
+                })
+            }
+            Err(error) => {
+                let error = CopyError::from(error);
+                let left = match error.is_damage() {
+                    true => set_aside::of_version(&store, &version),
+                    false => None,
+                };
+                Err(Box::new(NotPromoted { error, left }))
+            }
+        }
+    }
+
+    fn set_aside(self: Box<Self>) -> Option<SetAside> {
+        self.replica.set_aside()
+    }
+
+    fn rewrite(&mut self, shipment: &mut Shipment) -> Result<(), CopyError> {
+        Ok(self.replica.rewrite(shipment)?)
+    }
+
+    fn put(&mut self, shipment: Shipment) -> Result<(), CopyError> {
+        Ok(self.replica.put(shipment)?)
+    }
+
+    fn learn_places(&mut self, places: &[(SegmentNumber, DeviceSegment)]) {
+        self.replica.learn_places(places);
+    }
+
+    fn addresses(&self) -> AddressMode {
+        self.replica.settings().layout.addresses
+    }
+
+    fn take_rewritten(&mut self) -> Rewritten {
+        self.replica.take_rewritten()
+    }
+
+    fn holds_unnamed(&self) -> bool {
+        self.replica.holds_unnamed()
+    }
+
+    fn forget_unnamed(&mut self) {
+        self.replica.forget_unnamed();
+    }
+
+    fn expect_checkpoint(&mut self) {
+        self.replica.expect_checkpoint();
+    }
+
+    fn give_up_arrivals(&mut self) {
+        self.replica.give_up_arrivals();
+    }
+
+    fn builds_levels(&self) -> bool {
+        self.replica.builds_levels()
+    }
+
+    fn is_building(&self) -> bool {
+        self.replica.is_building()
+    }
+
+    fn take_work(&mut self) -> bool {
+        self.replica.take_work()
+    }
+
+    fn build(&mut self, now: Instant) -> Result<bool, EngineError> {
+        self.replica.build(now)
+    }
+
+    fn commit(&mut self, lsn: Lsn) {
+        self.replica.commit(lsn);
+    }
+
+    fn compact(&mut self, upto: Lsn) {
+        self.replica.compact(upto);
+    }
+
+    fn take_compacted(&mut self) -> Option<Lsn> {
+        self.replica.take_compacted()
+    }
+
+    fn damaged_only_here(&self) -> Option<DamagedSegment> {
+        self.replica.damaged_level_only_here()
+    }
+
+    fn stats(&self) -> Option<Stats> {
+        self.replica.stats()
+    }
+
+    fn snapshot(&self) -> Option<Box<dyn Snapshot>> {
+        self.replica.snapshot(&self.cache)
+    }
+}
+
+/// The memory of `windows`, as a replica has it.
+pub(crate) fn slots_of(windows: Windows) -> Slots {
+    let mut slots = Slots::default();
+    for of_log in windows {
+        slots[of_log.log.index()] = of_log.slots;
+    }
+    slots
+}
