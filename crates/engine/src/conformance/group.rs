@@ -8,10 +8,13 @@
 //! members, and promotes one. The promoted member has to hold a history that ends with a whole write, at or behind the
 //! last one that was confirmed; without power, the last one that was durable everywhere.
 //!
+//! Of a member that is promoted others become backups again, among them the primary that was (`returning`).
+//!
 //! An engine need not ship segments ahead of their edits, rest, or have levels. What a suite has met of these is
 //! [returned](Met): the tests of an engine that does say that it has met them.
 
 mod courier;
+mod returning;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,6 +46,29 @@ pub struct Met {
     pub built: u64,
     /// Times that windows rested.
     pub rests: u64,
+    /// Finished segments of levels that a copy had which came back, and that were not fetched.
+    pub spared: u64,
+    /// Writes of a primary that were given up when a backup took over.
+    pub dropped: u64,
+    /// Primaries that had edits of which the backup that took over did not know.
+    pub branched: u64,
+    /// Primaries that had work under way when they fell.
+    pub busy: u64,
+}
+
+impl Met {
+    /// Together with what was met `before`.
+    const fn and(self, before: Self) -> Self {
+        Self {
+            ahead: self.ahead + before.ahead,
+            built: self.built + before.built,
+            rests: self.rests + before.rests,
+            spared: self.spared + before.spared,
+            dropped: self.dropped + before.dropped,
+            branched: self.branched + before.branched,
+            busy: self.busy + before.busy,
+        }
+    }
 }
 
 /// Runs every case with engines of `settings`; `writes` is the length of each history, and `seed` decides it.
@@ -67,14 +93,12 @@ pub fn run(settings: &dyn Settings, writes: u64, seed: u64) -> Met {
     for order in [[0, 1], [1, 0]] {
         primary_adopts(settings, writes, order);
     }
-    let ahead = segments_come_ahead(settings, writes, seed);
-    let built = backups_build_levels(settings, writes, seed);
-    let rests = [End::Detached, End::Killed].map(|end| windows_rest(settings, writes, end));
-    Met {
-        ahead: ahead.ahead,
-        built: built.built,
-        rests: rests.iter().map(|met| met.rests).sum(),
+    let mut met = segments_come_ahead(settings, writes, seed);
+    met = met.and(backups_build_levels(settings, writes, seed));
+    for end in [End::Detached, End::Killed] {
+        met = met.and(windows_rest(settings, writes, end));
     }
+    met.and(returning::run(settings, writes, seed))
 }
 
 /// A group of three with a history.
@@ -166,7 +190,7 @@ fn segments_come_ahead(settings: &dyn Settings, writes: u64, seed: u64) -> Met {
         group.attach(1);
         group.write_some(writes / 2);
         group.levels_are_equal();
-        met.ahead += group.met().ahead;
+        met = met.and(group.met());
         holds(
             group.lose_primary(1, true),
             "a backup that got segments ahead",
@@ -188,7 +212,7 @@ fn backups_build_levels(settings: &dyn Settings, writes: u64, seed: u64) -> Met 
         }
         group.write_some(writes);
         group.levels_are_equal();
-        met.built += group.met().built;
+        met = met.and(group.met());
         group.write_some(10);
         let survivor = group.lose_primary(builds, killed);
         holds(survivor, "a backup that builds its levels");
@@ -213,7 +237,7 @@ fn windows_rest(settings: &dyn Settings, writes: u64, end: End) -> Met {
         }
         // They wake, and these are in windows alone.
         group.write_some(3);
-        met.rests += group.met().rests;
+        met = met.and(group.met());
         let what = format!("a backup that rested, {end:?}");
         holds(group.lose_primary(0, end == End::Killed), &what);
     }

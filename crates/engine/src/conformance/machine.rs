@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{RegionId, ServerId};
-use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, Store, StoreSettings};
+use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, OpKind, Store, StoreSettings};
 use argosy_memory::SharedMemory;
 
 use crate::{CopyOf, Engine, Follower, LogSlots, LogSurvivors, Settings, Survivors, Windows};
@@ -19,6 +19,8 @@ const SEGMENTS: u64 = 1024;
 pub struct Machine {
     engine: Arc<dyn Engine>,
     device: Arc<MemoryDevice>,
+    /// What lies on the device, while the process lives.
+    store: Option<Arc<Store>>,
     windows: Windows,
     /// Its copy builds levels of its own, as this server.
     own_levels: Option<ServerId>,
@@ -42,6 +44,7 @@ impl Machine {
         Self {
             engine: settings.start(),
             device: Arc::new(device),
+            store: None,
             windows: Windows::new(),
             own_levels: None,
         }
@@ -103,12 +106,30 @@ impl Machine {
         if known {
             store.finish_recovery();
         }
+        self.store = Some(store);
         opened.unwrap_or_else(|error| panic!("the copy does not open: {error}"))
+    }
+
+    /// Segments of the device that are in use.
+    ///
+    /// # Panics
+    /// When no copy was opened since the last end.
+    #[must_use]
+    pub fn used(&self) -> u32 {
+        self.store.as_ref().expect("a copy was opened").used()
+    }
+
+    /// Has the device fail after so many more writes, and after so many syncs.
+    pub fn fail_after(&self, count: u64) {
+        for op in [OpKind::Write, OpKind::Sync] {
+            self.device.fail_after(op, count);
+        }
     }
 
     /// Ends the process. Where it is killed, windows survive, and what the device was told.
     pub fn end(&mut self, crash: Crash) {
         self.device = Arc::new(self.device.crash(crash));
+        self.store = None;
         if crash == Crash::PowerLoss {
             self.windows.clear();
         }

@@ -297,7 +297,19 @@ impl Replica {
     ) -> Result<(), ReplicaError> {
         let number = segment.number;
         let known = self.logs.fills.get(&number);
-        if known.is_none_or(|fill| !one_segment(&fill.segment, segment)) {
+        let known = known.is_some_and(|fill| one_segment(&fill.segment, segment));
+        let held = self.storage.head().log_segment(number);
+        let held = held.filter(|entry| one_segment(&entry.segment, segment));
+        if let Some(entry) = held.filter(|_| !known) {
+            // It was sealed here, and ends further behind.
+            let end = block_down(entry.segment.end.unwrap_or(0));
+            let fill = Fill {
+                written: end,
+                durable: end,
+                ..Fill::new(*segment, Arc::clone(&entry.stored))
+            };
+            self.logs.fills.insert(number, fill);
+        } else if !known {
             self.forget_fill(number);
             self.incoming.arrivals.remove(&number);
             self.storage.abandon(number);

@@ -12,7 +12,7 @@ use super::edits::one_segment;
 use super::fill::Fill;
 use super::flush::Flight;
 use super::needs::LogNeed;
-use super::{ReplicaSurvivors, Slots, block_up};
+use super::{ReplicaSurvivors, Slots, block_down, block_up};
 use crate::edit::LogPoint;
 use crate::names::logs::LOGS;
 use crate::version::Version;
@@ -127,9 +127,9 @@ impl Logs {
         let held = head.log_segment(segment.number);
         let held = held.filter(|entry| one_segment(&entry.segment, segment));
         let sealed = held.and_then(|entry| entry.segment.end);
-        // A sealed segment is here as a whole. That nothing lies behind its end is for the version
+        // A sealed segment is here up to its end. That nothing lies behind that is for the version
         // to say.
-        if sealed.is_some() || *to == 0 {
+        if *to == 0 || sealed.is_some_and(|end| *to <= end) {
             return None;
         }
         // Whole blocks go to the device, once: what follows in the last one has to be here, too. In
@@ -138,7 +138,8 @@ impl Logs {
         let fill = self.fills.get(&segment.number);
         let fill = fill.filter(|fill| one_segment(&fill.segment, segment));
         match fill {
-            None => Some(0),
+            // This copy has cut it, and others have more: the promotion came to nothing.
+            None => Some(sealed.map_or(0, block_down)),
             Some(fill) if fill.holds(*to) => None,
             Some(fill) if fill.end >= whole && self.in_windows(fill, *to) => None,
             Some(fill) => Some(fill.written),

@@ -2,24 +2,32 @@
 
 mod adopting;
 mod building;
+mod failover;
 mod resting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use argosy_base::{EditSeq, Epoch, FlushRange, Instant, KeyRange, LogId, Lsn, SegmentNumber};
+use argosy_base::{
+    EditSeq, Epoch, FlushRange, Instant, KeyRange, LogId, Lsn, SegmentNumber, SegmentPart, ServerId,
+};
 use argosy_device::Crash;
 
+pub(super) use self::failover::{Between, Fall};
 use super::{Met, Pairs, value_of};
 use crate::conformance::{Choices, Machine, STEPS_MAX, collect};
 use crate::source::{LogPlace, Next, Piece};
 use crate::{
-    CopyEvent, EditNotice, EngineError, Follower, LogEnd, Observer, Pin, PinnedCheckpoint,
-    SealedSegment, Service, Settings, Source, Store, WriteBatch, WriteOptions,
+    CopyError, CopyEvent, EditNotice, EngineError, Follower, LogEnd, Observer, Pin,
+    PinnedCheckpoint, Promoted, SealedSegment, Service, Settings, Source, Store, WriteBatch,
+    WriteOptions,
 };
 
 /// Writes at the end of a history that nothing follows, and no flush.
 const UNFLUSHED: u64 = 5;
+
+/// How often an edit is examined before all is here that it names.
+const FETCHES: usize = 8;
 
 /// Nanoseconds that a round takes.
 const ROUND_NANOS: u64 = 20_000_000;
@@ -78,8 +86,16 @@ struct Backup {
     stood: Lsn,
     /// Segments that came ahead of their edit and are stored.
     ahead: BTreeSet<SegmentNumber>,
+    stage: Stage,
     /// Its windows have no memory.
     rests: bool,
+}
+
+/// Whether a backup is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Detached,
+    Live,
 }
 
 impl Backup {
@@ -94,29 +110,50 @@ impl Backup {
         self.stood = lsn;
     }
 
-    /// Gives it what `edit` names. Returns false where the primary has gone on.
-    fn fetch(&mut self, source: &dyn Source, edit: &[u8], pins: &[Pin]) -> bool {
-        let missing = self.copy.missing(edit).expect("an edit of the primary");
-        for part in missing {
-            let number = part.number;
-            assert!(!self.ahead.contains(&number), "{number} came ahead");
-            let Some(bytes) = source.read(part, pins) else {
-                return false;
-            };
-            let bytes = Arc::new(bytes.expect("a whole segment"));
-            let put = self.copy.put_part(part.number, part.from, &bytes);
-            put.unwrap_or_else(|error| panic!("{part:?} was asked for: {error}"));
+    /// Gives it what `edit` names, and returns the parts; `None` where the primary has gone on.
+    fn fetch(
+        &mut self,
+        source: &dyn Source,
+        edit: &[u8],
+        pins: &[Pin],
+    ) -> Option<Vec<SegmentPart>> {
+        let mut fetched = Vec::new();
+        // What it has in the place of something else may lead it astray once.
+        for _ in 0..FETCHES {
+            let missing = self.copy.missing(edit).expect("an edit of the primary");
+            if missing.is_empty() {
+                return Some(fetched);
+            }
+            for part in &missing {
+                self.fetch_part(source, *part, pins)?;
+            }
+            fetched.extend(missing);
         }
-        true
+        panic!("what is missing does not come to an end: {fetched:?}");
+    }
+
+    fn fetch_part(&mut self, source: &dyn Source, part: SegmentPart, pins: &[Pin]) -> Option<()> {
+        let number = part.number;
+        assert!(!self.ahead.contains(&number), "{number} came ahead");
+        let bytes = source.read(part, pins)?;
+        let bytes = Arc::new(bytes.expect("a whole segment"));
+        match self.copy.put_part(part.number, part.from, &bytes) {
+            // What it points to comes later in the list.
+            Ok(()) | Err(CopyError::Unplaced { .. }) => Some(()),
+            Err(error) => panic!("{part:?} was asked for: {error}"),
+        }
     }
 }
 
-/// A write, and what it bound keys to; `None`: nothing.
+/// A write, and what it bound.
 struct PastWrite {
     first: Lsn,
     lsn: Lsn,
-    bound: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    bound: Bound,
 }
+
+/// What a write binds keys to; `None`: nothing.
+type Bound = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 impl PastWrite {
     fn apply(&self, pairs: &mut Pairs) {
@@ -131,11 +168,15 @@ impl PastWrite {
 
 /// See the module documentation.
 pub(super) struct Group {
+    /// That of the primary.
     machine: Machine,
     store: Arc<dyn Store>,
     source: Arc<dyn Source>,
     recorder: Arc<Recorder>,
+    epoch: Epoch,
     backups: Vec<Backup>,
+    /// Those that are no members at present.
+    away: Vec<Backup>,
     /// Flushes that not all backups have, and those that do.
     flushes: VecDeque<(FlushRange, BTreeSet<usize>)>,
     /// What the region holds as of the last write that is confirmed.
@@ -161,18 +202,22 @@ struct Tally {
 impl Group {
     /// A primary without backups.
     pub(super) fn new(settings: &dyn Settings, seed: u64) -> Self {
-        let mut machine = Machine::new(settings, seed);
+        Self::of(Machine::new(settings, seed), seed)
+    }
+
+    /// A primary without backups that builds levels of its own where it is a backup, if the engine has levels.
+    pub(super) fn new_builder(settings: &dyn Settings, seed: u64) -> Self {
+        let machine = Machine::new(settings, seed).with_own_levels(ServerId(1));
+        Self::of(machine, seed)
+    }
+
+    fn of(mut machine: Machine, seed: u64) -> Self {
         let recorder = Arc::new(Recorder::default());
-        let service = Service {
-            epoch: Epoch(1),
-            observer: Some(Arc::<Recorder>::clone(&recorder)),
-            ..Service::default()
-        };
-        let promoted = machine.open().promote(service);
-        let promoted =
-            promoted.unwrap_or_else(|no| panic!("an empty copy is promoted: {}", no.error));
+        let promoted = promote(machine.open(), Epoch(1), Some(&recorder));
         Self {
             machine,
+            epoch: Epoch(1),
+            away: Vec::new(),
             store: promoted.store,
             source: promoted.source.expect("a store that can be copied"),
             recorder,
@@ -195,17 +240,7 @@ impl Group {
 
     fn add(&mut self, mut machine: Machine) {
         let copy = machine.open();
-        self.backups.push(Backup {
-            machine,
-            copy,
-            at: BTreeMap::new(),
-            edits: VecDeque::new(),
-            applying: None,
-            applied: EditSeq(0),
-            stood: Lsn(0),
-            ahead: BTreeSet::new(),
-            rests: false,
-        });
+        self.backups.push(Backup::new(machine, copy));
         self.attach(self.backups.len() - 1);
     }
 
@@ -215,6 +250,7 @@ impl Group {
         let fresh = backup.machine.renew_windows();
         let position = backup.copy.detach(fresh).expect("logs that are whole");
         backup.rests = false;
+        backup.stage = Stage::Detached;
         backup.ahead.clear();
         assert_eq!(position, backup.copy.position(), "what a detach returns");
         backup.report();
@@ -233,8 +269,16 @@ impl Group {
         let backup = &mut self.backups[index];
         backup.edits.clear();
         backup.applying = None;
+        backup.applied = EditSeq(0);
         backup.copy.learn_places(&self.source.places());
-        assert!(backup.fetch(&*self.source, &checkpoint.bytes, &[pin]));
+        let had = backup.copy.stored();
+        let fetched = backup.fetch(&*self.source, &checkpoint.bytes, &[pin]);
+        let fetched = fetched.expect("it is pinned");
+        if !backup.copy.builds_levels() {
+            let has = self.store.stored();
+            self.tally.met.spared += failover::check_fetched(&fetched, &*had, &*has);
+        }
+        drop(had);
         let seq = backup.copy.submit(&checkpoint.bytes);
         assert_eq!(seq.expect("nothing is missing"), checkpoint.seq);
         let applied = CopyEvent::EditApplied(checkpoint.seq);
@@ -242,6 +286,7 @@ impl Group {
             (0..STEPS_MAX).map(|_| backup.copy.step().expect("a device without faults"));
         assert!(steps.any(|events| events.contains(&applied)), "it ends");
         backup.report();
+        backup.stage = Stage::Live;
         backup.applied = checkpoint.seq;
         let position = backup.copy.position();
         let logs = position.logs.iter();
@@ -295,6 +340,14 @@ impl Group {
     }
 
     fn write_unconfirmed(&mut self) -> Lsn {
+        let (batch, bound) = self.some_write();
+        let [first, lsn] = self.write(&batch);
+        self.history.push(PastWrite { first, lsn, bound });
+        lsn
+    }
+
+    /// A random write, and what it binds.
+    fn some_write(&mut self) -> (WriteBatch, Bound) {
         let (mut batch, mut bound) = (WriteBatch::new(), Vec::new());
         for _ in 0..=self.choices.below(3) {
             let key = format!("key{:04}", self.choices.below(300)).into_bytes();
@@ -313,9 +366,7 @@ impl Group {
                 bound.push((key, Some(value)));
             }
         }
-        let [first, lsn] = self.write(&batch);
-        self.history.push(PastWrite { first, lsn, bound });
-        lsn
+        (batch, bound)
     }
 
     /// What the region held when `lsn` was its last LSN; `None` where that is in the middle of a write, or was never
@@ -357,10 +408,29 @@ impl Group {
     }
 
     fn step_primary(&mut self) {
+        self.step_alone();
+        self.listen();
+    }
+
+    fn step_alone(&mut self) {
         self.now += ROUND_NANOS;
         let step = self.store.step(Instant::from_nanos(self.now));
         step.expect("a device without faults");
-        self.listen();
+    }
+
+    /// A write of which nobody hears. Returns false where the primary has no room for it.
+    fn write_unheard(&mut self) -> bool {
+        let (batch, bound) = self.some_write();
+        let first = self.store.last_lsn().next();
+        match self.store.write(&batch, WriteOptions::default()) {
+            Ok(written) => {
+                let lsn = written.wait.lsn();
+                self.history.push(PastWrite { first, lsn, bound });
+                true
+            }
+            Err(EngineError::Busy(_)) => false,
+            Err(error) => panic!("a write failed: {error}"),
+        }
     }
 
     /// One step of everybody.
@@ -407,7 +477,7 @@ impl Group {
         if edit.seq <= backup.applied {
             return;
         }
-        if !backup.fetch(&*self.source, &edit.bytes, &[]) {
+        if backup.fetch(&*self.source, &edit.bytes, &[]).is_none() {
             // The primary has gone on: the copy begins with a checkpoint.
             self.detach(index);
             return self.attach(index);
@@ -435,6 +505,7 @@ impl Group {
         }
         for range in flushes {
             let backups = self.backups.iter_mut();
+            let backups = backups.filter(|backup| backup.stage == Stage::Live);
             backups.for_each(|backup| backup.copy.flush(range));
             self.flushes.push_back((range, BTreeSet::new()));
         }
@@ -445,14 +516,21 @@ impl Group {
         let (ends, last) = self
             .recorder
             .heard(|heard| (heard.ends.clone(), heard.last));
-        for backup in &mut self.backups {
+        let live = |backup: &&mut Backup| backup.stage == Stage::Live;
+        for backup in self.backups.iter_mut().filter(live) {
             backup.wake();
             for end in ends.values() {
                 ship_log(&*self.source, backup, end);
             }
             backup.copy.commit(last);
         }
-        self.store.commit(last);
+        if self
+            .backups
+            .iter()
+            .all(|backup| backup.stage == Stage::Live)
+        {
+            self.store.commit(last);
+        }
     }
 
     /// Tells the primary what all backups have.
@@ -552,6 +630,20 @@ impl Group {
         let pairs = pairs.unwrap_or_else(|| panic!("{found} is in the middle of a write"));
         Survivor { copy, pairs }
     }
+}
+
+/// Promotes `copy`, in `epoch`, with a recorder where it has backups.
+fn promote(copy: Box<dyn Follower>, epoch: Epoch, recorder: Option<&Arc<Recorder>>) -> Promoted {
+    let observer =
+        recorder.map(|recorder| -> Arc<dyn Observer> { Arc::<Recorder>::clone(recorder) });
+    let service = Service {
+        epoch,
+        since: epoch,
+        observer,
+        ..Service::default()
+    };
+    let promoted = copy.promote(service);
+    promoted.unwrap_or_else(|no| panic!("a whole copy is promoted: {}", no.error))
 }
 
 /// A copy that can be promoted, and what it has to hold.

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use argosy_base::{EditSeq, Epoch, Instant, KeyRange, SegmentNumber, ServerId};
 use argosy_device::Buffer;
 
-use super::{Backup, Group};
+use super::{Backup, Group, Stage};
 use crate::conformance::{Machine, STEPS_MAX, collect};
 use crate::shipment::Shipment;
 use crate::{CopyError, SealedSegment, Settings};
 
 impl Backup {
     /// Gives it a finished segment, if it takes segments ahead of their edits.
-    fn take_ahead(&mut self, segment: &SealedSegment) {
+    fn take_ahead(&mut self, segment: &SealedSegment, epoch: Epoch) {
         let SealedSegment {
             number,
             checksum,
@@ -20,7 +20,7 @@ impl Backup {
             ..
         } = *segment;
         let bytes = Buffer::from_slice(&segment.bytes);
-        let mut shipment = Shipment::new(number, Epoch(1), bytes, checksum, place);
+        let mut shipment = Shipment::new(number, epoch, bytes, checksum, place);
         let whole = shipment.check(self.copy.region());
         whole.expect("a segment as it was finished");
         match self.copy.rewrite(&mut shipment) {
@@ -70,8 +70,9 @@ impl Group {
             .heard(|heard| std::mem::take(&mut heard.built));
         for segment in built {
             for backup in &mut self.backups {
-                if self.choices.chance(self.ahead_percent) && !backup.copy.builds_levels() {
-                    backup.take_ahead(&segment);
+                let takes = backup.stage == Stage::Live && !backup.copy.builds_levels();
+                if self.choices.chance(self.ahead_percent) && takes {
+                    backup.take_ahead(&segment, self.epoch);
                 }
             }
         }
