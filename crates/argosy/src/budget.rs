@@ -117,6 +117,7 @@ pub(crate) fn node_settings(
         link,
         memory,
         deadline: config.replication.deadline.0,
+        remove_after: config.failover.remove_after.0,
         sweep: Default::default(),
         scrub: ScrubPace {
             period: config.storage.scrub.period.0,

@@ -7,6 +7,7 @@
 //! logs       makes logs durable; parks until a device or an engine wakes it
 //! fabric     links, messages of other servers, deadlines; spins a little, then parks on the bell
 //! stepper-0.. engines and backups' storage, a region at a time; park until a device or an engine wakes one
+//! cluster    the region map, what the server says of itself, and the master
 //! admin      health, metrics and status over HTTP
 //! device-..  the device's own, for writes and syncs
 //! ```
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Clock, Incarnation, ServerId};
+use argosy_base::{Clock, Incarnation, Instant, ServerId};
 use argosy_coordinator::{ClusterMap, CoordinatorError, DeviceId};
 use argosy_device::{DeviceError, Store};
 use argosy_fabric::{Fabric, FabricError, ShmFabric};
@@ -48,6 +49,10 @@ mod threads;
 
 /// Puts the id of a server's device into the region map that all servers read.
 pub type RecordDevice = Box<dyn FnMut(DeviceId) -> Result<(), CoordinatorError> + Send>;
+
+/// Something of the cluster that moves by steps: a [`Membership`](crate::membership::Membership), a master. Each says
+/// when it wants its next.
+pub type ClusterStep = Box<dyn FnMut(Instant) -> Instant + Send>;
 
 /// What a server is started with.
 pub struct ServerOptions {
@@ -252,6 +257,18 @@ impl RunningServer {
             threads,
             _windows_lock: windows_lock,
         })
+    }
+
+    /// Moves `steps` from now on, on a thread of their own.
+    ///
+    /// # Errors
+    /// [`StartError::System`].
+    pub fn start_cluster(
+        &mut self,
+        clock: &Arc<dyn Clock>,
+        steps: Vec<ClusterStep>,
+    ) -> Result<(), StartError> {
+        self.threads.start_cluster(clock, steps)
     }
 
     /// The node within.

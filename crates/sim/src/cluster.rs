@@ -204,6 +204,7 @@ impl Cluster {
                 ..MemoryParts::default()
             },
             deadline: plan.load.deadline,
+            remove_after: Duration::from_secs(1),
             scrub: plan.chores.scrub,
             sweep: plan.chores.sweep,
             mutants: mutants.node,

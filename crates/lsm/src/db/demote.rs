@@ -48,7 +48,7 @@ fn end(lsm: &Lsm) -> Result<Ended, CopyError> {
     lsm.steps.end()?;
     let background = lsm.steps.take_background()?;
     lsm.steps.logs().drain()?;
-    lsm.bulk.forget_waiting();
+    lsm.bulk_loads.forget_waiting();
     let_go(lsm);
     let left = lsm.windows.end();
     let storage = background.into_storage().map_err(ReplicaError::from)?;

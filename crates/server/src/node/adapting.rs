@@ -30,6 +30,7 @@ use super::primary::{PrimaryDriver, Stage};
 use super::refilling::Unusable;
 use super::region::{Driver, send_all};
 use super::role;
+use super::serving::Serving;
 use super::views::{Part, View};
 use super::whole::WholeMark;
 use super::windows::WindowsOf;
@@ -116,36 +117,39 @@ impl LocalRegion<'_> {
             Stage::Opening(copy) => Ok(*copy),
             Stage::Damaged(unusable) => Err(*unusable),
             Stage::Closed(why) => Err(Unusable::kept(why, None)),
-            Stage::Serving(engine) => {
-                let copy = self.demote(&engine, mark, view);
-                copy.map_err(|error| {
-                    tracing::error!(region = region.id().0, %error, "this store cannot become a copy again");
-                    Unusable::kept(format!("its store cannot become a copy again: {error}"), None)
-                })
-            }
+            Stage::Serving(engine) => self.demote(&engine, mark, view),
         }
     }
 
     fn demote(
         &self,
-        engine: &super::serving::Serving,
+        engine: &Serving,
         mark: Option<WholeMark>,
         view: &View,
-    ) -> Result<Follower, CopyError> {
+    ) -> Result<Follower, Unusable> {
         let Self { context, region } = *self;
         let id = region.id();
+        let failed = |error: &CopyError, left| {
+            tracing::error!(region = id.0, %error, "this store cannot become a copy again");
+            let why = format!("its store cannot become a copy again: {error}");
+            match error.is_damage() {
+                true => Unusable::damaged(why, left),
+                false => Unusable::kept(why, left),
+            }
+        };
         let of_region = WindowsOf {
             region: id,
             logs: context.memory.engine().logs(),
         };
         let world = context.world;
-        let mark = match mark {
-            Some(mark) => mark,
-            None => WholeMark::renew(id, false, world)?,
-        };
-        let fresh = of_region.fresh(true, world)?;
-        let replica = engine.demote(fresh, self.own_levels(view))?;
-        of_region.keep(world)?;
+        let mark = mark.map_or_else(|| WholeMark::renew(id, false, world), Ok);
+        let mark = mark.map_err(|error| failed(&error.into(), None))?;
+        let fresh = of_region.fresh(true, world);
+        let fresh = fresh.map_err(|error| failed(&error.into(), None))?;
+        let replica = engine.demote(fresh);
+        let replica = replica.map_err(|not| failed(&not.error, not.left))?;
+        let kept = of_region.keep(world);
+        kept.map_err(|error| failed(&error.into(), None))?;
         tracing::info!(region = id.0, epoch = view.epoch.0, "region handed over");
         Ok(Follower::of(id, view, replica, mark))
     }

@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use argosy_base::{Lsn, ServerId};
-use argosy_engine::{CopyError, Follower, Marks, Promoted, Source, Store, Windows};
+use argosy_base::Lsn;
+use argosy_engine::{Follower, Marks, NotDemoted, Promoted, Source, Store, Windows};
 
 /// A store that serves a region. The methods of [`Store`] are called on it; those that are called all the time are
 /// answered from [`Marks`] instead.
@@ -35,10 +35,9 @@ impl Serving {
     /// Makes the store a copy again, with `fresh` windows: it serves no more. Blocks.
     ///
     /// # Errors
-    /// The device's.
-    pub(super) fn demote(&self, fresh: Windows, own_levels: Option<ServerId>) -> Result<Box<dyn Follower>, CopyError> {
-        let _ = (fresh, own_levels);
-        Err(CopyError::Gone { number: argosy_base::SegmentNumber(0), to: 0 })
+    /// See [`Store::demote`].
+    pub(super) fn demote(&self, fresh: Windows) -> Result<Box<dyn Follower>, Box<NotDemoted>> {
+        Arc::clone(&self.store).demote(fresh)
     }
 
     /// The highest LSN appended.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Epoch, KeyRange, ServerId, Standing};
+use argosy_base::{Epoch, KeyRange, ServerId};
 use argosy_coordinator::{
-    ClusterId, ClusterMap, CopyStatus, PromotionClaim, Region as MapRegion, RegionState,
+    ClusterId, ClusterMap, CopyReport, CopyStatus, PromotionClaim, Region as MapRegion, RegionState,
 };
 use argosy_engine::Reach;
 use argosy_fabric::sim::SimSettings;
@@ -12,7 +12,7 @@ use argosy_fabric::sim::SimSettings;
 use super::copies_tests::{Pair, REGIONS};
 use super::role::{Event, Role, next};
 use super::views::Part;
-use super::{Stood, ViewError};
+use super::ViewError;
 use crate::service::{ReplyTo, Request, Response, Service};
 
 /// The table in the header of `role`, line by line: `-` where that does not happen.
@@ -174,20 +174,16 @@ fn raised(pair: &Pair, epoch: u32) -> ClusterMap {
 }
 
 /// The map of `pair` with the first region at `epoch`, promoted to `primary`, which reported what `stood` is.
-fn promoted(pair: &Pair, epoch: u32, primary: u32, stood: &Stood) -> ClusterMap {
+fn promoted(pair: &Pair, epoch: u32, primary: u32, stood: &CopyReport) -> ClusterMap {
     changed(pair, |region| {
         if region.id == REGIONS[0] {
-            let at = &stood.position;
             (region.epoch, region.since) = (Epoch(epoch), Epoch(epoch));
             (region.state, region.primary) = (RegionState::Serving, ServerId(primary));
             region.claim = Some(PromotionClaim {
-                status: match stood.standing {
-                    Standing::Whole => CopyStatus::Whole,
-                    _ => CopyStatus::Cut,
-                },
-                cut: at.edit.cut_epoch(),
-                edit: at.edit,
-                lsn: at.lsn,
+                status: stood.status,
+                cut: stood.cut,
+                edit: stood.edit,
+                lsn: stood.lsn,
                 member: true,
             });
         }
@@ -195,16 +191,20 @@ fn promoted(pair: &Pair, epoch: u32, primary: u32, stood: &Stood) -> ClusterMap 
 }
 
 /// Raises the epoch of the first region of `pair`, told to `servers`, until all of these say where they stand.
-fn raise(pair: &mut Pair, epoch: u32, servers: &[usize]) -> Vec<Stood> {
+fn raise(pair: &mut Pair, epoch: u32, servers: &[usize]) -> Vec<CopyReport> {
     let map = raised(pair, epoch);
     for server in servers {
         pair.nodes[*server].set_map(map.clone()).expect("newer");
     }
     for _ in 0..100 {
         pair.run(1);
-        let stood: Vec<Vec<Stood>> = servers.iter().map(|server| pair.nodes[*server].stood()).collect();
-        if stood.iter().all(|stood| stood.len() == 1) {
-            return stood.into_iter().flatten().collect();
+        let now = pair.now;
+        let stood = |server: &usize| {
+            let report = pair.nodes[*server].report_to_master(now);
+            report.copies.get(&REGIONS[0]).copied()
+        };
+        if let Some(stood) = servers.iter().map(stood).collect() {
+            return stood;
         }
     }
     panic!("they do not say where they stand");
@@ -215,7 +215,7 @@ fn move_to(pair: &mut Pair, epoch: u32, primary: u32, servers: &[usize]) {
     let stood = raise(pair, epoch, servers);
     let at = servers.iter().position(|server| *server == primary as usize);
     let chosen = stood[at.expect("it is one of them")];
-    assert_eq!(chosen.standing, Standing::Whole);
+    assert_eq!(chosen.status, CopyStatus::Whole);
     pair.map = promoted(pair, epoch + 1, primary, &chosen);
     for server in servers {
         let map = pair.map.clone();
@@ -277,6 +277,6 @@ fn a_region_whose_epoch_has_risen_shows_nothing() {
     let (acknowledged, answers) = pair.acknowledged();
     assert_eq!((acknowledged, answers), (20, 40), "those of the other region");
     let stood = raise(&mut pair, 2, &[0]);
-    assert_eq!(stood[0].standing, Standing::Whole);
+    assert_eq!(stood[0].status, CopyStatus::Whole);
     assert!(got(&pair, 0, 7).is_none_or(|answer| !matches!(answer, Response::Value { .. })));
 }

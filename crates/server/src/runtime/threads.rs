@@ -12,11 +12,13 @@ use argosy_engine::Progress;
 use argosy_fabric::Fabric;
 use parking_lot::{Condvar, Mutex};
 
-use super::StartError;
+use super::{ClusterStep, StartError};
 use crate::node::{Node, Wakers};
 
 /// Longest sleep of a thread that steps.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
+/// Shortest sleep of the thread that moves what belongs to the cluster.
+const SLEEP_MIN: Duration = Duration::from_millis(1);
 
 /// The threads that step a node.
 pub(super) struct Threading {
@@ -26,6 +28,8 @@ pub(super) struct Threading {
     parker: Arc<Parker>,
     /// Where the thread sleeps that makes logs durable.
     log_parker: Arc<Parker>,
+    /// Where the thread sleeps that moves what belongs to the cluster.
+    cluster_parker: Arc<Parker>,
     id: ServerId,
     handles: Vec<JoinHandle<()>>,
 }
@@ -38,6 +42,7 @@ impl Threading {
             fabric: Arc::clone(fabric),
             parker: Arc::default(),
             log_parker: Arc::default(),
+            cluster_parker: Arc::default(),
             id,
             handles: Vec::new(),
         }
@@ -98,6 +103,24 @@ impl Threading {
         })
     }
 
+    /// Starts the one that moves what belongs to the cluster: `steps`, each when it wants to be.
+    pub(super) fn start_cluster(
+        &mut self,
+        clock: &Arc<dyn Clock>,
+        mut steps: Vec<ClusterStep>,
+    ) -> Result<(), StartError> {
+        let (c, stopping) = (Arc::clone(clock), Arc::clone(&self.stopping));
+        let parker = Arc::clone(&self.cluster_parker);
+        self.spawn("cluster", move || {
+            while !stopping.load(Ordering::Acquire) {
+                let now = c.now();
+                let due = steps.iter_mut().map(|step| step(now)).min();
+                let sleep = due.map_or(SLEEP_MAX, |due| due.since(c.now()));
+                parker.park(sleep.clamp(SLEEP_MIN, SLEEP_MAX));
+            }
+        })
+    }
+
     fn spawn(
         &mut self,
         name: &str,
@@ -120,6 +143,7 @@ impl Threading {
         self.fabric.notify(self.id);
         self.parker.wake();
         self.log_parker.wake();
+        self.cluster_parker.wake();
         for handle in self.handles.drain(..) {
             if handle.join().is_err() {
                 tracing::error!("a thread panicked");
