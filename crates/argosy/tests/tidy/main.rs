@@ -25,7 +25,7 @@ const ARCHITECTURE_LINES_MAX: usize = 400;
 
 /// Which crates of ours each crate may depend on: the architecture. A crate that is not listed may
 /// not exist.
-const EDGES: [(&str, &[&str]); 17] = [
+const EDGES: [(&str, &[&str]); 18] = [
     ("base", &[]),
     ("wire", &["base"]),
     ("memory", &["base"]),
@@ -37,6 +37,7 @@ const EDGES: [(&str, &[&str]); 17] = [
     ("fabric", &["base", "memory"]),
     ("replication", &["base"]),
     ("coordinator", &["base"]),
+    ("master", &["base", "coordinator"]),
     (
         "server",
         &[

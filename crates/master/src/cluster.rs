@@ -1,0 +1,89 @@
+//! What a master has read: the region map at one version, who is there, and what they report.
+//!
+//! The parts are read one after the other, so they may be of different moments. That does no harm: a change compares
+//! the map's version; a report counts under one epoch; and whoever was chosen for a report opens only if it still is
+//! true.
+
+use std::collections::BTreeMap;
+
+use argosy_base::{Epoch, RegionId, ServerId};
+use argosy_coordinator::{
+    ClusterMap, CopyReport, EntryVersion, Presence, Region, ServerReport, Wish,
+};
+
+/// See the module documentation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// The region map.
+    pub map: ClusterMap,
+    /// Its version, on which a change is based.
+    pub version: EntryVersion,
+    /// The servers that have a session.
+    pub servers: BTreeMap<ServerId, LiveServer>,
+}
+
+/// A server that has a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiveServer {
+    /// What it says of itself.
+    pub presence: Presence,
+    /// What it has said last, if it has said anything.
+    pub report: Option<ServerReport>,
+}
+
+impl Cluster {
+    /// The report of `server` in its present incarnation.
+    #[must_use]
+    pub fn report(&self, server: ServerId) -> Option<&ServerReport> {
+        let live = self.servers.get(&server)?;
+        let report = live.report.as_ref()?;
+        (report.incarnation == live.presence.incarnation).then_some(report)
+    }
+
+    /// Whether the store of `region` has failed on `server`.
+    #[must_use]
+    pub fn has_failed(&self, server: ServerId, region: RegionId) -> bool {
+        let report = self.report(server);
+        report.is_some_and(|report| report.failed.contains(&region))
+    }
+
+    /// What `server` reports of its copy of `region`, under that epoch.
+    #[must_use]
+    pub fn copy(&self, server: ServerId, region: &Region) -> Option<CopyReport> {
+        let copy = self.report(server)?.copies.get(&region.id)?;
+        (copy.epoch == region.epoch && !self.has_failed(server, region.id)).then_some(*copy)
+    }
+
+    /// Whether `server` has a copy of `region`, whatever it is worth.
+    #[must_use]
+    pub fn stores(&self, server: ServerId, region: RegionId) -> bool {
+        let report = self.report(server);
+        report.is_some_and(|report| report.copies.contains_key(&region))
+            && !self.has_failed(server, region)
+    }
+
+    /// What the primary of `region` asks for, under that epoch.
+    #[must_use]
+    pub fn wish(&self, region: &Region) -> Option<&Wish> {
+        let wish = self.report(region.primary)?.wishes.get(&region.id)?;
+        (wish.epoch == region.epoch).then_some(wish)
+    }
+
+    /// Whether the primary of `region` says that it does not open it, under that epoch.
+    #[must_use]
+    pub fn refuses(&self, region: &Region) -> bool {
+        let refused = |report: &ServerReport| report.refused.get(&region.id).copied();
+        let epoch: Option<Epoch> = self.report(region.primary).and_then(refused);
+        epoch == Some(region.epoch)
+    }
+
+    /// Whether one of the two says that it does not reach the other.
+    #[must_use]
+    pub fn are_apart(&self, a: ServerId, b: ServerId) -> bool {
+        let misses = |from: ServerId, to: ServerId| {
+            let live = self.servers.get(&from);
+            live.is_some_and(|live| live.presence.unreachable.contains(&to))
+        };
+        misses(a, b) || misses(b, a)
+    }
+}

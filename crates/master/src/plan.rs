@@ -1,0 +1,356 @@
+//! The plan: what was read goes in, the next region map comes out. Pure: the caller's clock is a parameter.
+//!
+//! A step looks at each region once, and lets it go one step at most:
+//!
+//! - A region that is served is *raised* when its primary refuses to open it, or when another member is in better
+//!   [health](crate::health): the primary is lost, has stopped, is about to, has lost its store, or does not open the
+//!   region in time. Where nobody is in better health, to wait is as good. Otherwise its [group](crate::groups) may
+//!   change.
+//! - A region that is recovering gets a primary by [`promotion`](crate::promotion). For that it waits until all members
+//!   that are there have reported, but no longer than `report-within`: who has not reported by then is left out. First
+//!   only those count that are well; then those, too, that are about to stop; then those that others cannot reach.
+//!
+//! All steps together are one new map, and so one compare-and-set: all regions of a server that fails, and all regions
+//! that can be decided at one time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use argosy_base::{Epoch, Instant, RegionId, ServerId};
+use argosy_coordinator::{ClusterMap, CopyStatus, PromotionClaim, Region, RegionState};
+
+use crate::cluster::Cluster;
+use crate::groups::{GroupChange, Spares, Stored, lacking, spares};
+use crate::health::{Health, suspected};
+use crate::memory::RegionMemory;
+use crate::promotion::{CopyReports, Preference, promote, voters};
+use crate::settings::{Mutants, PlanSettings};
+
+/// What a planner wants.
+#[derive(Clone, Debug, Default)]
+pub struct MasterPlan {
+    /// What is to happen, at most one step for each region.
+    pub steps: Vec<GroupStep>,
+    /// The map in which all of it has happened; `None` where that is nothing.
+    pub map: Option<ClusterMap>,
+    /// When there may be more to do, although nothing has changed.
+    pub again: Option<Instant>,
+}
+
+/// A step of one region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupStep {
+    /// Nobody serves it any more.
+    Raise {
+        /// The region.
+        region: RegionId,
+        /// Who served it.
+        primary: ServerId,
+        /// Why that one does not any more.
+        reason: RaiseReason,
+    },
+    /// It has a new primary.
+    Promote {
+        /// The region.
+        region: RegionId,
+        /// Who serves it.
+        primary: ServerId,
+        /// The report for which it was chosen. A cut copy may lack what was acknowledged last.
+        claim: PromotionClaim,
+    },
+    /// Its group is another one.
+    Regroup {
+        /// The region.
+        region: RegionId,
+        /// How.
+        change: GroupChange,
+    },
+}
+
+/// Why a primary does not serve any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RaiseReason {
+    /// Its copy is not what its claim says.
+    Refused,
+    /// It is in this health, and another member in a better one.
+    Unfit(Health),
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Planner {
+    settings: PlanSettings,
+    mutants: Mutants,
+    began: Instant,
+    /// Servers that were there at some time.
+    seen: BTreeSet<ServerId>,
+    regions: BTreeMap<RegionId, RegionMemory>,
+}
+
+impl Planner {
+    /// A planner that knows nothing, and begins now.
+    #[must_use]
+    pub const fn new(settings: PlanSettings, mutants: Mutants, now: Instant) -> Self {
+        Self {
+            settings,
+            mutants,
+            began: now,
+            seen: BTreeSet::new(),
+            regions: BTreeMap::new(),
+        }
+    }
+
+    /// These servers are there: when they are not any more, they are lost.
+    pub fn see(&mut self, servers: impl IntoIterator<Item = ServerId>) {
+        self.seen.extend(servers);
+    }
+
+    /// What is to be done in `cluster`.
+    ///
+    /// # Panics
+    /// Never: the steps of a region keep its entry valid.
+    pub fn step(&mut self, cluster: &Cluster, now: Instant) -> MasterPlan {
+        self.seen.extend(cluster.servers.keys());
+        let map = &cluster.map;
+        self.seen.retain(|id| map.server(*id).is_some());
+        self.regions.retain(|id, _| map.region(*id).is_some());
+        let mut pass = Pass::new(self, cluster, now);
+        let mut next = Vec::with_capacity(map.regions().len());
+        for region in map.regions() {
+            let memory = self.regions.entry(region.id);
+            let memory = memory.or_insert_with(|| RegionMemory::new(region, cluster.version, now));
+            memory.observe(cluster, region, self.settings.open_within, now);
+            let step = match region.state {
+                RegionState::Serving => pass.serving(region, memory),
+                RegionState::Recovering => pass.recovering(region, memory),
+            };
+            next.push(step.unwrap_or_else(|| region.clone()));
+        }
+        let mut plan = pass.plan;
+        if !plan.steps.is_empty() {
+            let next = map.with_regions(next);
+            plan.map = Some(next.expect("a step keeps an entry valid"));
+        }
+        plan
+    }
+}
+
+/// One pass over all regions.
+struct Pass<'a> {
+    cluster: &'a Cluster,
+    settings: PlanSettings,
+    mutants: Mutants,
+    now: Instant,
+    /// Servers of which it is not known yet whether they are lost, and until when.
+    awaited: BTreeSet<ServerId>,
+    awaited_until: Instant,
+    suspected: BTreeSet<ServerId>,
+    /// How many regions each server leads.
+    leads: BTreeMap<ServerId, usize>,
+    stored: Stored,
+    plan: MasterPlan,
+}
+
+impl<'a> Pass<'a> {
+    fn new(planner: &Planner, cluster: &'a Cluster, now: Instant) -> Self {
+        let awaited_until = planner.began + planner.settings.absent_after;
+        let is_awaited = |id: &ServerId| !planner.seen.contains(id) && now < awaited_until;
+        let all = cluster.map.servers().iter().map(|server| server.id);
+        let mut leads = BTreeMap::new();
+        for region in cluster.map.regions() {
+            if region.state == RegionState::Serving {
+                *leads.entry(region.primary).or_default() += 1;
+            }
+        }
+        Self {
+            cluster,
+            settings: planner.settings,
+            mutants: planner.mutants,
+            now,
+            awaited: all.filter(is_awaited).collect(),
+            awaited_until,
+            suspected: suspected(&cluster.servers),
+            leads,
+            stored: Stored::of(cluster),
+            plan: MasterPlan::default(),
+        }
+    }
+
+    fn health(&self, server: ServerId, region: &Region, memory: &RegionMemory) -> Health {
+        match self.cluster.servers.get(&server) {
+            None => Health::Absent,
+            Some(_) if self.cluster.has_failed(server, region.id) => Health::Failed,
+            Some(_) if self.suspected.contains(&server) => Health::Suspected,
+            Some(live) if live.presence.leaving => Health::Leaving,
+            Some(_) if memory.was_late(server) => Health::Late,
+            Some(_) => Health::Well,
+        }
+    }
+
+    /// There may be more to do at `at`.
+    fn wake_at(&mut self, at: Instant) {
+        if self.now < at {
+            let again = self.plan.again.unwrap_or(at);
+            self.plan.again = Some(again.min(at));
+        }
+    }
+
+    fn serving(&mut self, region: &Region, memory: &mut RegionMemory) -> Option<Region> {
+        if let Some(reason) = self.reason_to_raise(region, memory)
+            && let Some(epoch) = region.epoch.0.checked_add(1)
+        {
+            let (id, primary) = (region.id, region.primary);
+            self.plan.steps.push(GroupStep::Raise {
+                region: id,
+                primary,
+                reason,
+            });
+            if let Some(leads) = self.leads.get_mut(&primary) {
+                *leads = leads.saturating_sub(1);
+            }
+            return Some(Region {
+                epoch: Epoch(epoch),
+                state: RegionState::Recovering,
+                ..region.clone()
+            });
+        }
+        if let Some(until) = memory.opens_until(self.settings.open_within) {
+            self.wake_at(until);
+        }
+        self.regroup(region, memory)
+    }
+
+    fn reason_to_raise(&mut self, region: &Region, memory: &RegionMemory) -> Option<RaiseReason> {
+        let primary = region.primary;
+        if self.cluster.refuses(region) {
+            return Some(RaiseReason::Refused);
+        }
+        let health = self.health(primary, region, memory);
+        if self.awaited.contains(&primary) {
+            self.wake_at(self.awaited_until);
+            return None;
+        }
+        if health == Health::Well || memory.is_spared(health) {
+            return None;
+        }
+        // Who was left out by a promotion that came to nothing may be whole; only the primary's report tells.
+        let former: &[ServerId] = match !memory.has_opened() && health < Health::Absent {
+            true => &region.last,
+            false => &[],
+        };
+        let better = health.min(Health::Failed);
+        let mut heirs = region.members.iter().chain(former);
+        let is_better = |id: &ServerId| *id != primary && self.health(*id, region, memory) < better;
+        heirs.any(is_better).then_some(RaiseReason::Unfit(health))
+    }
+
+    /// What becomes of a group whose primary stays.
+    fn regroup(&mut self, region: &Region, memory: &mut RegionMemory) -> Option<Region> {
+        let is_well = |id: ServerId| {
+            self.health(id, region, memory) <= Health::Late
+                && !self.cluster.are_apart(region.primary, id)
+        };
+        let min_copies = self.settings.min_copies;
+        let mut change =
+            GroupChange::asked(self.cluster, region, min_copies, is_well, self.mutants);
+        let after = change.apply(region)?;
+        let is_free = |id| is_well(id) && !change.remove.contains(&id);
+        let spares_of = |which| spares(self.cluster, &after, &self.stored, which, is_free);
+        let (returning, others) = (spares_of(Spares::Returning), spares_of(Spares::All));
+        let is_short = 0 < lacking(self.cluster, region, is_well);
+        let from = memory.note_short(is_short, self.now);
+        let until = from.map(|from| from + self.settings.replace_after);
+        let is_due = until.is_some_and(|until| until <= self.now);
+        if memory.has_opened() && memory.has_view(self.cluster, region) {
+            change.fill.extend(if is_due { others } else { returning });
+        }
+        until.into_iter().for_each(|until| self.wake_at(until));
+        if change.is_empty() {
+            return None;
+        }
+        let next = change.apply(region)?;
+        change.fill.iter().for_each(|id| self.stored.count(*id));
+        let region = region.id;
+        self.plan.steps.push(GroupStep::Regroup { region, change });
+        Some(next)
+    }
+
+    fn recovering(&mut self, region: &Region, memory: &mut RegionMemory) -> Option<Region> {
+        let until = memory.seen_at() + self.settings.report_within;
+        for level in [Health::Late, Health::Leaving, Health::Suspected] {
+            let reports = self.reports(region, memory, level);
+            let next = self.promoted(region, memory, &reports);
+            let is_whole = next
+                .as_ref()
+                .and_then(|next| next.claim)
+                .is_some_and(|claim| claim.member && claim.status == CopyStatus::Whole);
+            let voters = voters(region, &reports, self.mutants);
+            // Where no voter is whole, others may have the highest copy.
+            let rest = region.filling.iter().chain(&region.last);
+            let rest = rest.filter(|_| !is_whole);
+            let is_missing = |id: &ServerId| {
+                let comes = self.awaited.contains(id) || self.health(*id, region, memory) <= level;
+                comes && !reports.contains_key(id)
+            };
+            let mut expected = region.members.iter().chain(voters).chain(rest);
+            if self.now < until && expected.any(is_missing) {
+                self.wake_at(until);
+                return None;
+            }
+            if let Some(next) = next {
+                self.note_promotion(region, &next, memory);
+                return Some(next);
+            }
+        }
+        None
+    }
+
+    /// What servers that are at least as well as `level` report of `region`.
+    fn reports(&self, region: &Region, memory: &RegionMemory, level: Health) -> CopyReports {
+        let all = region
+            .members
+            .iter()
+            .chain(&region.filling)
+            .chain(&region.last);
+        let is_well = |id: &&ServerId| self.health(**id, region, memory) <= level;
+        let report = |id: &ServerId| Some((*id, self.cluster.copy(*id, region)?));
+        all.filter(is_well).filter_map(report).collect()
+    }
+
+    fn promoted(
+        &self,
+        region: &Region,
+        memory: &RegionMemory,
+        reports: &CopyReports,
+    ) -> Option<Region> {
+        let preference = |id: ServerId| Preference {
+            health: self.health(id, region, memory),
+            leads: self.leads.get(&id).copied().unwrap_or_default(),
+            id,
+        };
+        let min_copies = self.settings.min_copies;
+        promote(region, reports, min_copies, preference, self.mutants)
+    }
+
+    fn note_promotion(&mut self, region: &Region, next: &Region, memory: &mut RegionMemory) {
+        let (primary, health) = (next.primary, self.health(next.primary, region, memory));
+        if health > Health::Well {
+            memory.spare(next.epoch, health);
+        }
+        *self.leads.entry(primary).or_default() += 1;
+        if let Some(claim) = next.claim {
+            self.plan.steps.push(GroupStep::Promote {
+                region: region.id,
+                primary,
+                claim,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+pub(crate) mod tests;
+
+#[cfg(test)]
+#[path = "world_tests.rs"]
+mod world;
