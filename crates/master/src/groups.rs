@@ -52,6 +52,8 @@ impl GroupChange {
         let may_go = |id: &ServerId| *id != region.primary && region.members.contains(id);
         let may_fill = |id: &ServerId| !region.has(*id) && is_well(*id);
         change.remove = distinct(wish.remove.iter().copied().filter(may_go));
+        // Where not all may go, those go first that are lost.
+        change.remove.sort_by_key(|id| is_well(*id));
         change.remove.truncate(room);
         let may_come = |id: &ServerId| region.filling.contains(id);
         let add = wish.add.iter().copied().filter(may_come);

@@ -55,7 +55,11 @@ fn servers(case: &mut TestCase, name: &str) -> Vec<ServerId> {
     ids(case, name).into_iter().map(ServerId).collect()
 }
 
-fn number<T: std::str::FromStr>(case: &mut TestCase, name: &str, or: T) -> T {
+fn number<T: std::str::FromStr<Err = std::num::ParseIntError>>(
+    case: &mut TestCase,
+    name: &str,
+    or: T,
+) -> T {
     case.try_take_arg(name).unwrap_or(None).unwrap_or(or)
 }
 
@@ -84,6 +88,7 @@ impl Script {
             now,
         };
         if !case.take_flag("empty").unwrap() {
+            script.planner.see((0..count).map(ServerId));
             (0..count).for_each(|id| script.start(ServerId(id), 1));
         }
         script

@@ -370,8 +370,8 @@ fn a_master_that_does_not_compare_is_found() {
     stage.players[0].up = false;
     stage.handle(0).delay(Duration::from_millis(40));
     let (mut set, mut lost) = (None, 0);
-    for _ in 0..200 {
-        stage.pass(5);
+    for _ in 0..40 {
+        stage.pass(50);
         let found = stage.map().device(ServerId(1));
         lost += u32::from(found != set);
         let device = DeviceId(stage.now.as_nanos().into());
@@ -456,5 +456,5 @@ fn outages_end_and_regions_are_served() {
             elections += master.tally().elections;
         }
     }
-    assert!(changes > 50 && elections > 20, "{changes} {elections}");
+    assert!(changes > 30 && elections > 20, "{changes} {elections}");
 }

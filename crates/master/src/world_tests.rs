@@ -1,4 +1,4 @@
-//! The model, run with planners in the place of its masters: one region, three or four servers, two masters that read
+//! The model, run with planners in the place of its masters: one region, two to four servers, two masters that read
 //! when they like, and failures at random. Leases take no time, as with `Lease = 0` there.
 //!
 //! 1. An event is drawn from the seed: a server writes, ships, prepares, looks at the map and reports, asks for changes,
@@ -19,8 +19,8 @@ use super::*;
 use crate::cluster::LiveServer;
 
 const REGION: RegionId = RegionId(1);
-const STEPS: u32 = 400;
-const SEEDS: u64 = 3_000;
+const STEPS: u32 = 600;
+const SEEDS: u64 = 2_000;
 
 /// The generator known as splitmix64.
 struct Random(u64);
@@ -131,8 +131,8 @@ fn index(id: ServerId) -> usize {
 impl World {
     fn new(seed: u64, mutants: Mutants) -> Self {
         let mut random = Random(seed);
-        let count = 3 + random.index(2);
-        let copies = 2 + random.index(2);
+        let count = 2 + random.index(3);
+        let copies = 2 + random.index(count.min(3) - 1);
         let map = map(
             u32::try_from(count).unwrap(),
             1,
@@ -177,7 +177,7 @@ impl World {
         let mut world = Self {
             servers: (0..count).map(server).collect(),
             readers: (0..2).map(reader).collect(),
-            faults: 1 + u32::try_from(random.below(5)).unwrap(),
+            faults: 2 + u32::try_from(random.below(8)).unwrap(),
             map,
             version: EntryVersion(1),
             mutants,
@@ -302,24 +302,32 @@ impl World {
     fn step(&mut self) -> Result<(), String> {
         let s = self.random.index(self.servers.len());
         let m = self.random.index(self.servers.len());
+        // Most of what a server does it does as a primary.
+        let leads: Vec<_> = (0..self.servers.len())
+            .filter(|s| self.servers[*s].view.is_some())
+            .collect();
+        let p = match leads.is_empty() || self.random.one_in(8) {
+            true => s,
+            false => leads[self.random.index(leads.len())],
+        };
         match self.random.below(100) {
-            0..8 => self.write(s),
-            8..26 => self.land(s, m),
-            26..32 => self.flush(s),
-            32..40 => self.reveal(s),
-            40..52 => self.prepare(s, m),
-            52..54 => self.adopt(s, m),
-            54..60 => self.make_whole(s, m),
-            60..72 => self.look(s),
-            72..76 => self.serve(s),
-            76..79 => self.fail(s),
-            79..84 => self.start(s),
+            0..8 => self.write(p),
+            8..22 => self.land(p, m),
+            22..29 => self.flush(s),
+            29..38 => self.reveal(p),
+            38..50 => self.prepare(p, m),
+            50..52 => self.adopt(p, m),
+            52..57 => self.make_whole(p, m),
+            57..71 => self.look(s),
+            71..76 => self.serve(p),
+            76..78 => self.fail(s),
+            78..84 => self.start(s),
             84..86 => {
                 let me = &mut self.servers[s];
                 me.live = me.live.take().filter(|_| me.up);
             }
-            86..90 => self.now = self.now + Duration::from_millis(self.random.below(900)),
-            90..95 => self.read(),
+            86..89 => self.now = self.now + Duration::from_millis(self.random.below(900)),
+            89..94 => self.read(),
             _ => self.plan()?,
         }
         self.check()
