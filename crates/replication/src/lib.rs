@@ -32,4 +32,6 @@ pub use mode::{Mode, Mutants};
 pub use primary::Primary;
 
 #[cfg(test)]
+mod group_tests;
+#[cfg(test)]
 mod tests;

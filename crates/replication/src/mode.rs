@@ -40,6 +40,16 @@ argosy_base::mutants! {
         commit_live_only,
         /// What a member reports counts as what it holds, before it has caught up (breaks I4, I7).
         trust_report,
+        /// A copy that is being filled may become a member, and a new member is whole, before it has caught up (breaks
+        /// I7).
+        count_early,
+        /// Copies are filled while the region does not serve (breaks I5: they have promised nothing to an earlier
+        /// primary).
+        fill_before_serving,
+        /// The region serves before all members are equal (breaks I7).
+        serve_before_equal,
+        /// LSNs compare whatever the epochs of the last cuts are (breaks I6).
+        lsn_over_epoch,
         /// A member that reports lacks nothing of what was flushed everywhere. (Its device has that, though its log
         /// ends before it: nothing is lost, but a later flush does not fit there, and breaks the link.)
         lacks_nothing,

@@ -2,9 +2,17 @@
 
 use argosy_base::{EditSeq, FlushRange, LogId, Lsn, Position, SegmentNumber, ServerId, Standing};
 
+use super::members::Group;
+
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// The group is another one, under a new epoch of the same promotion. What members that stay were sent goes on:
+    /// whoever has the links begin anew tells that, too.
+    Group {
+        /// The group from now on.
+        group: Group,
+    },
     /// A link to `member` was established; whatever was sent over an earlier one may be lost.
     LinkUp {
         /// The backup.
@@ -38,7 +46,7 @@ pub enum Event {
         /// Where the primary's own copy stands.
         position: Position,
     },
-    /// The primary is promoted: its log goes on behind `position`, and it serves.
+    /// The primary is promoted: its log goes on behind `position`, and it takes writes.
     Opened {
         /// Where the primary's own copy stands.
         position: Position,
@@ -51,6 +59,11 @@ pub enum Event {
         attempt: u64,
         /// Where it stands.
         position: Position,
+    },
+    /// Something was appended to the own log, up to LSN `last`.
+    Appended {
+        /// The highest LSN.
+        last: Lsn,
     },
     /// All bytes up to LSN `last` are being written to `member`, as ship number `ship`.
     Shipped {
@@ -162,8 +175,16 @@ pub enum Action {
         /// Who has more.
         from: ServerId,
     },
-    /// Cut the log, serve, and tell `Opened`.
+    /// Cut the log, take writes and show nothing, and tell `Opened`.
     Promote,
+    /// Show what is committed from now on: all members are equal.
+    Serve,
+    /// The copy of `member`, which is being filled, holds all that was committed when it went live: wish that it
+    /// becomes a member. Told again when the group has changed.
+    Filled {
+        /// Whose copy.
+        member: ServerId,
+    },
     /// Send `member` a checkpoint of the present version, and pin that version until the member
     /// has applied it.
     Offer {

@@ -1,12 +1,13 @@
-//! What a primary knows of one backup, and tells of it to whoever watches a server.
+//! What a primary knows of one other copy, and tells of it to whoever watches a server.
 
 use alloc::collections::VecDeque;
 
-use argosy_base::{EditSeq, FlushRange, Lsn, Position, ServerId, Standing};
+use argosy_base::{EditSeq, Lsn, Position, ServerId, Standing};
 
+use super::flushing::Owed;
 use super::resting::Rest;
 
-/// How far a backup is on its way to live.
+/// How far a copy is on its way to live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     #[default]
@@ -15,42 +16,73 @@ pub(super) enum Phase {
     Reported(Report),
     Syncing,
     Live,
-    /// Its copy has failed.
+    /// It has failed.
     Failed,
-    /// Its copy has failed for damage, and can be refilled.
+    /// It has failed for damage, and can be refilled.
     Damaged,
 }
 
-/// What a member has reported.
+/// What a copy is to its group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// That of a member: what it holds counts.
+    #[default]
+    Member,
+    /// It is being filled: it is sent everything, and nobody waits for it.
+    Filling,
+}
+
+/// What a copy has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) position: Position,
     pub(super) standing: Standing,
 }
 
-/// What the primary knows of one backup.
+/// What the primary knows of one other copy.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Member {
+    pub(super) part: Part,
     pub(super) phase: Phase,
     pub(super) attempt: u64,
-    /// Its memory holds everything up to here, by what it caught up with and was sent since. Counts while it is live.
-    pub(super) held: Lsn,
+    pub(super) holds: Holds,
     pub(super) ships: Ships,
-    /// Flushes that wait for a ship to complete: the ship's number and the range.
-    pub(super) flushes: VecDeque<(u64, FlushRange)>,
+    /// Flushes that it is asked for and has not done.
+    pub(super) owed: Owed,
     pub(super) rest: Rest,
-    /// The last edit that it has applied under this primary.
-    pub(super) applied: EditSeq,
     /// Its copy of the log ends in front of what the primary's windows hold.
     pub(super) lacks_log: bool,
-    /// It was told under this attempt that its copy is whole.
-    pub(super) told_whole: bool,
+    pub(super) told: Told,
     pub(super) refill: Refill,
+    /// As it reported last.
+    pub(super) standing: Standing,
     /// How often the link to it broke while its copy was being adopted: what was asked for may be damaged there.
     pub(super) failures: u32,
 }
 
-/// The ships of records to one backup.
+/// What a copy holds, by what it caught up with under this primary and was sent since. Counts while it is live.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Holds {
+    /// Its memory holds everything up to here.
+    pub(super) lsn: Lsn,
+    /// The last edit that it has applied under this primary.
+    pub(super) edit: EditSeq,
+    /// What was committed when it went live.
+    pub(super) goal: Lsn,
+}
+
+/// What was said of a copy under its present attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Told {
+    #[default]
+    Nothing,
+    /// To the driver: it was filled, and may become a member.
+    Filled,
+    /// To the member: its copy is whole.
+    Whole,
+}
+
+/// The ships of records to one copy.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ships {
     /// Number and highest LSN. Invariant: both rise.
@@ -61,26 +93,30 @@ pub(super) struct Ships {
     pub(super) complete: u64,
 }
 
-/// Whether a backup's copy is begun anew.
+/// Whether a copy is begun anew.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Refill {
     /// It has to be: it was damaged, or has another history.
     pub(super) is_wanted: bool,
-    /// The attempt under which the backup was asked to do that.
+    /// The attempt under which its server was asked to do that.
     pub(super) asked_under: Option<u64>,
 }
 
-/// One backup, as its primary sees it.
+/// One other copy, as the primary sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberView {
-    /// Who.
+    /// Whose.
     pub id: ServerId,
+    /// What it is to the group.
+    pub part: Part,
     /// `down`, `prepared`, `reported`, `syncing`, `live`, `failed` or `damaged`; see the module of the primary.
     pub state: &'static str,
     /// Its memory holds everything up to here; when it was last live, if it is not.
     pub held: Lsn,
     /// The last edit that it has applied under this primary.
     pub applied: EditSeq,
+    /// How many of the writes that were appended here it does not hold.
+    pub lag: u64,
 }
 
 impl Ships {
@@ -96,15 +132,45 @@ impl Ships {
 }
 
 impl Member {
-    /// Nothing that it has counts: it begins to catch up, or its history is another one.
-    pub(super) const fn holds_nothing(&mut self) {
-        (self.held, self.applied) = (Lsn(0), EditSeq(0));
+    /// Another copy of this part; attempts of its server count on from `attempt`.
+    pub(super) fn new(part: Part, attempt: u64) -> Self {
+        Self {
+            part,
+            attempt,
+            ..Self::default()
+        }
     }
 
-    /// Backup `id`, as it is told.
-    pub(super) const fn view(&self, id: ServerId) -> MemberView {
+    pub(super) fn is_live(&self) -> bool {
+        self.phase == Phase::Live
+    }
+
+    pub(super) fn is_filling(&self) -> bool {
+        self.part == Part::Filling
+    }
+
+    /// Whether it is live and holds everything up to `lsn`.
+    pub(super) fn has(&self, lsn: Lsn) -> bool {
+        self.is_live() && self.holds.lsn >= lsn
+    }
+
+    /// Whether the copy is known to be partial: damaged, begun anew, put back, or being refilled. Nobody promotes it.
+    pub(super) fn is_partial(&self) -> bool {
+        self.refill.is_wanted
+            || self.refill.asked_under == Some(self.attempt)
+            || matches!(self.standing, Standing::BegunAnew | Standing::PutBack)
+    }
+
+    /// Nothing that it has counts: it begins to catch up, or its history is another one.
+    pub(super) fn holds_nothing(&mut self) {
+        self.holds = Holds::default();
+    }
+
+    /// The copy of server `id`, as it is told where writes were appended up to `last`.
+    pub(super) const fn view(&self, id: ServerId, last: Lsn) -> MemberView {
         MemberView {
             id,
+            part: self.part,
             state: match self.phase {
                 Phase::Down => "down",
                 Phase::Prepared => "prepared",
@@ -114,8 +180,9 @@ impl Member {
                 Phase::Failed => "failed",
                 Phase::Damaged => "damaged",
             },
-            held: self.held,
-            applied: self.applied,
+            held: self.holds.lsn,
+            applied: self.holds.edit,
+            lag: last.0.saturating_sub(self.holds.lsn.0),
         }
     }
 }

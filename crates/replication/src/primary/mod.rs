@@ -2,8 +2,9 @@
 //!
 //! **Opening.** Every member reports where it stands (its last edit, its last LSN). The primary
 //! adopts what is higher than its own, edit first, then log, from the member that has it; then it
-//! is *promoted*: a cut edit ends the old log, and it serves. All reports have to be of the same
-//! opening: a member whose link breaks reports anew, because it may have lost its memory.
+//! is *promoted*: a cut edit ends the old log, and the region is open. All reports have to be of the same
+//! opening: a member whose link breaks reports anew, because it may have lost its memory. Writes are taken from then on.
+//! They wait, and nothing is shown, until the members are equal and the region *serves*.
 //!
 //! **Damaged copies.** A copy is *whole* while it is certain to hold everything that was acknowledged: it
 //! held it once, and its memory has survived since. A copy that is too damaged to be used is *refilled*, the
@@ -27,6 +28,8 @@
 //! anew on that member does, when it is prepared over a new link. *Damaged*: likewise, and the member can
 //! refill its copy. It is asked to once the region is open.
 //!
+//! A copy that is *being filled* has the same life, once the region serves; nobody waits for it.
+//!
 //! A live member that wants a checkpoint, because what an edit names is gone, is prepared anew.
 //!
 //! *Prepared*: it was asked to revoke its windows and to report. *Syncing*: it was offered a
@@ -36,6 +39,9 @@
 //! **Ships.** The driver writes records in numbered *ships*: one for everything that was appended
 //! since the last, in every log. A ship is complete at a member when all its writes are. Ships of
 //! one member may complete in any order; a prefix of ships counts.
+//!
+//! **Reading order**: the kinds of [`event`], [`member`] with [`members`], this file, [`opening`], [`group`],
+//! [`flushing`], [`resting`].
 //!
 //! Invariants, asserted here:
 //!
@@ -49,21 +55,25 @@
 
 mod event;
 mod flushing;
+mod group;
 mod member;
+mod members;
 mod opening;
 mod resting;
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use argosy_base::{EditSeq, FlushRange, Lsn, Position, ServerId, Standing};
+use argosy_base::{EditSeq, FlushRange, LogId, Lsn, Position, ServerId, Standing};
 
 pub use event::{Action, Event};
-pub use member::MemberView;
+pub use member::{MemberView, Part};
+pub use members::Group;
 pub use opening::OwnCopy;
 
-use self::flushing::Flushes;
-use self::member::{Member, Phase, Report};
+use self::flushing::{Flushes, Reached};
+use self::member::{Phase, Report, Told};
+use self::members::Members;
+use self::opening::has_cut_of;
 use self::resting::Rest;
 use crate::mode::Mutants;
 
@@ -78,20 +88,24 @@ enum State {
     Adopting(ServerId),
     /// Cutting the log.
     Promoting,
-    /// Open.
+    /// Open: waiting until all members are equal.
+    Open,
+    /// All members were equal.
     Serving,
 }
 
 /// A region's primary. See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Primary {
-    members: BTreeMap<ServerId, Member>,
+    members: Members,
     state: State,
     own: Position,
     /// `None` while it is too damaged to be used.
     own_standing: Option<Standing>,
     /// Whose history was adopted last.
     adopted_from: Option<ServerId>,
+    /// The last write that is known to be appended here.
+    appended: Lsn,
     commit: Lsn,
     /// The last edit that is durable here.
     committed: EditSeq,
@@ -102,25 +116,18 @@ pub struct Primary {
 }
 
 impl Primary {
-    /// A primary with these `backups` and its `own` copy. `actions` receives what has
-    /// to be done first: with no backups, that is to open.
+    /// The primary of this `group`, and its `own` copy. `actions` receives what has
+    /// to be done first: with no other members, that is to open.
     #[must_use]
-    pub fn new(
-        backups: &[ServerId],
-        own: OwnCopy,
-        mutants: Mutants,
-        actions: &mut Vec<Action>,
-    ) -> Self {
+    pub fn new(group: &Group, own: OwnCopy, mutants: Mutants, actions: &mut Vec<Action>) -> Self {
         let position = own.position();
         let mut primary = Self {
-            members: backups
-                .iter()
-                .map(|backup| (*backup, Member::default()))
-                .collect(),
+            members: Members::new(group),
             state: State::Opening,
             own: position,
             own_standing: own.standing(),
             adopted_from: None,
+            appended: position.lsn,
             commit: Lsn(0),
             committed: position.edit,
             applied: EditSeq(0),
@@ -131,7 +138,7 @@ impl Primary {
         primary
     }
 
-    /// Whether the region is open.
+    /// Whether all members were equal once since the region is open: what is committed may be shown.
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.state == State::Serving
@@ -143,65 +150,76 @@ impl Primary {
         self.commit
     }
 
+    /// Whether the windows of `member` can be written. Where they cannot, tell [`Wanted`](Event::Wanted) and
+    /// wait for [`Action::Ship`].
+    #[must_use]
+    pub fn is_awake(&self, member: ServerId) -> bool {
+        let member = self.members.get(member);
+        member.is_some_and(|member| member.rest == Rest::Awake)
+    }
+
+    /// Whether `member` is to be asked to wake once there is something to be written to its windows.
+    #[must_use]
+    pub fn is_asleep(&self, member: ServerId) -> bool {
+        let member = self.members.get(member);
+        member.is_some_and(|member| matches!(member.rest, Rest::Fresh | Rest::Resting))
+    }
+
+    /// Whether `member` is still to be sent flushes: its windows are needed for them.
+    #[must_use]
+    pub fn owes_flushes(&self, member: ServerId) -> bool {
+        let member = self.members.get(member);
+        member.is_some_and(|member| member.owed.has_unsent())
+    }
+
+    /// The first range of `log` that `member` was or will be asked to flush, and has not. Whoever writes to the windows of
+    /// a copy that is being filled writes no other window over one that this range is in, although it is durable
+    /// everywhere by now: nobody waits for that copy.
+    #[must_use]
+    pub fn unflushed(&self, member: ServerId, log: LogId) -> Option<FlushRange> {
+        self.members.get(member)?.owed.first(log)
+    }
+
     /// Whether `member` is sent finished segments as they are built.
     #[must_use]
     pub fn takes_segments(&self, member: ServerId) -> bool {
         self.members
-            .get(&member)
+            .get(member)
             .is_some_and(|m| matches!(m.phase, Phase::Syncing | Phase::Live))
     }
 
     /// The attempt under which `member` is spoken to at present.
     #[must_use]
     pub fn attempt(&self, member: ServerId) -> u64 {
-        self.members.get(&member).map_or(0, |m| m.attempt)
+        self.members.get(member).map_or(0, |m| m.attempt)
     }
 
     /// Whether what `member` says under `attempt` is of the present one.
     #[must_use]
     pub fn speaks_under(&self, member: ServerId, attempt: u64) -> bool {
-        let member = self.members.get(&member);
+        let member = self.members.get(member);
         member.is_some_and(|member| member.attempt == attempt)
     }
 
     /// The backups that are not live, or do not yet hold what the region opened with and what was
     /// committed since, in order. While there is one, losing all others loses data.
     pub fn absent(&self) -> impl Iterator<Item = ServerId> + '_ {
-        self.members
-            .iter()
-            .filter(|(_, member)| !self.is_whole(member))
-            .map(|(id, _)| *id)
+        let members = self.members.counted();
+        let absent = members.filter(|(_, member)| !self.is_whole(member));
+        absent.map(|(id, _)| id)
     }
 
-    /// All backups, by their names.
+    /// All backups, and the copies that are being filled, by their names.
     pub fn members(&self) -> impl Iterator<Item = MemberView> + '_ {
-        self.members.iter().map(|(id, member)| member.view(*id))
-    }
-
-    /// Whether the member holds everything that was ever acknowledged, and takes part in what will be.
-    fn is_whole(&self, member: &Member) -> bool {
-        member.phase == Phase::Live && member.held >= self.commit.max(self.own.lsn)
-    }
-
-    /// Tells the member that its copy is whole, once under an attempt, if it is.
-    fn tell_whole(&mut self, id: ServerId, actions: &mut Vec<Action>) {
-        let is_news = |member: &Member| !member.told_whole && self.is_whole(member);
-        if !self.members.get(&id).is_some_and(is_news) {
-            return;
-        }
-        if let Some(member) = self.members.get_mut(&id) {
-            member.told_whole = true;
-            actions.push(Action::TellWhole {
-                member: id,
-                attempt: member.attempt,
-            });
-        }
+        let members = self.members.iter();
+        members.map(|(id, member)| member.view(id, self.appended))
     }
 
     /// One step. Events that name a server outside the group, or an attempt that is over, change
     /// nothing: they were sent before the sender knew better.
     pub fn step(&mut self, event: Event, actions: &mut Vec<Action>) {
         match event {
+            Event::Group { group } => self.regroup(&group, actions),
             Event::LinkUp { member } => self.link_up(member, actions),
             Event::LinkDown { member } => self.link_down(member, actions),
             Event::Report {
@@ -224,6 +242,7 @@ impl Primary {
             } => {
                 self.caught_up(member, attempt, position, actions);
             }
+            Event::Appended { last } => self.appended(last, actions),
             Event::Shipped { member, ship, last } => self.shipped(member, ship, last),
             Event::Written { member, ship } => self.written(member, ship, actions),
             Event::Flush { range } => self.flush(range, actions),
@@ -237,8 +256,8 @@ impl Primary {
                 }
             }
             Event::LogsRest => self.logs_rest(actions),
-            Event::Wanted { member } => self.wanted(member, actions),
-            Event::Awake { member, attempt } => self.awake(member, attempt, actions),
+            Event::Wanted { member } => self.members.wanted(member, actions),
+            Event::Awake { member, attempt } => self.members.awake(member, attempt, actions),
             Event::EditCommitted { seq } => self.edit_committed(seq, actions),
             Event::EditApplied {
                 member,
@@ -268,15 +287,17 @@ impl Primary {
 
     /// Asks the member to report. Once the region is open, a copy that has to be refilled is refilled before that.
     fn prepare(&mut self, id: ServerId, actions: &mut Vec<Action>) {
-        let serves = self.state == State::Serving;
-        let Some(member) = self.members.get_mut(&id) else {
+        let is_open = self.is_open();
+        let part = self.members.get(id).map(|member| member.part);
+        let part = part.filter(|part| self.prepares(*part));
+        let Some(member) = part.and_then(|_| self.members.get_mut(id)) else {
             return;
         };
-        let refill = member.refill.is_wanted && serves;
+        let refill = member.refill.is_wanted && is_open;
         member.phase = Phase::Prepared;
         member.rest = Rest::Fresh;
         member.attempt += 1;
-        member.told_whole = false;
+        member.told = Told::Nothing;
         member.refill.asked_under = refill.then_some(member.attempt);
         if refill {
             member.holds_nothing();
@@ -288,44 +309,13 @@ impl Primary {
         });
     }
 
-    /// The member has all edits, but not the bytes of the log that are durable here: a checkpoint
-    /// tells it which, and where to have them.
-    fn too_far_behind(&mut self, id: ServerId, actions: &mut Vec<Action>) {
-        if let Some(member) = self.members.get_mut(&id)
-            && member.phase == Phase::Live
-        {
-            member.lacks_log = true;
-            self.link_up(id, actions);
-        }
-    }
-
-    /// A checkpoint is applied only while nobody writes to the member's windows, since their
-    /// contents are then found anew: a live member begins again.
-    fn checkpoint_wanted(&mut self, id: ServerId, attempt: u64, actions: &mut Vec<Action>) {
-        match self.members.get(&id) {
-            Some(member) if member.attempt == attempt => match member.phase {
-                Phase::Syncing => actions.push(Action::Offer {
-                    member: id,
-                    attempt,
-                }),
-                Phase::Live => self.link_up(id, actions),
-                Phase::Down
-                | Phase::Prepared
-                | Phase::Reported(_)
-                | Phase::Failed
-                | Phase::Damaged => {}
-            },
-            _ => {}
-        }
-    }
-
     fn link_down(&mut self, id: ServerId, actions: &mut Vec<Action>) {
         self.leave(id, Phase::Down, actions);
     }
 
     /// The member can be spoken to no more: it is down, or has failed.
     fn leave(&mut self, id: ServerId, phase: Phase, actions: &mut Vec<Action>) {
-        let Some(member) = self.members.get_mut(&id) else {
+        let Some(member) = self.members.get_mut(id) else {
             return;
         };
         if member.phase == Phase::Down || member.phase == phase {
@@ -333,7 +323,7 @@ impl Primary {
         }
         member.phase = phase;
         member.ships.under_way.clear();
-        member.flushes.clear();
+        member.owed.clear();
         actions.push(Action::Detach { member: id });
         match self.state {
             State::Adopting(from) if from == id => {
@@ -346,12 +336,16 @@ impl Primary {
                 self.state = State::Opening;
                 self.open(actions);
             }
-            State::Opening | State::Adopting(_) | State::Promoting | State::Serving => {}
+            State::Opening
+            | State::Adopting(_)
+            | State::Promoting
+            | State::Open
+            | State::Serving => {}
         }
     }
 
     fn report(&mut self, id: ServerId, attempt: u64, report: Report, actions: &mut Vec<Action>) {
-        let Some(member) = self.members.get_mut(&id) else {
+        let Some(member) = self.members.get_mut(id) else {
             return;
         };
         if member.phase != Phase::Prepared || member.attempt != attempt {
@@ -359,91 +353,41 @@ impl Primary {
         }
         let at = report.position;
         member.phase = Phase::Reported(report);
+        member.standing = report.standing;
         // Nothing of what it reports counts before it has caught up.
         member.holds_nothing();
-        if self.mutants.trust_report() && report.standing != Standing::PutBack {
-            (member.held, member.applied) = (at.lsn, at.edit);
+        let is_other = report.standing == Standing::PutBack;
+        if self.mutants.trust_report() && !is_other {
+            (member.holds.lsn, member.holds.edit) = (at.lsn, at.edit);
         }
         // What it has counts for the opening.
-        member.refill.is_wanted &= matches!(self.state, State::Promoting | State::Serving);
-        self.flushes.forget_lost(id, &at);
+        member.refill.is_wanted &=
+            matches!(self.state, State::Promoting | State::Open | State::Serving);
+        match has_cut_of(self.committed, &at) && !is_other {
+            true => self.flushes.forget_lost(id, &at),
+            false => self.flushes.forget(id),
+        }
         match self.state {
             State::Opening => self.open(actions),
             State::Refilling | State::Adopting(_) | State::Promoting => {}
-            State::Serving => self.sync_or_refill(id, report, actions),
+            State::Open | State::Serving => {
+                self.sync_or_refill(id, report, actions);
+                self.serve_if_equal(actions);
+            }
         }
     }
 
-    /// Begins to catch a member up that has reported.
-    fn sync(&mut self, id: ServerId, report: Report, actions: &mut Vec<Action>) {
-        let member = self
-            .members
-            .get_mut(&id)
-            .expect("the caller found it in the group");
-        let position = report.position;
-        let attempt = member.attempt;
-        member.phase = Phase::Syncing;
-        let whole = position.edit == self.committed && !member.lacks_log;
-        if whole && !self.lacks_flushed(&position) {
-            self.caught_up(id, attempt, position, actions);
-        } else {
-            actions.push(Action::Offer {
-                member: id,
-                attempt,
-            });
-        }
-    }
-
-    /// Whether a member at `at` lacks log bytes that every backup had durable once.
-    fn lacks_flushed(&self, at: &Position) -> bool {
-        !self.mutants.lacks_nothing() && self.flushes.are_lacked_at(at)
-    }
-
-    fn caught_up(&mut self, id: ServerId, attempt: u64, at: Position, actions: &mut Vec<Action>) {
-        let lacks = self.lacks_flushed(&at);
-        let Some(member) = self.members.get_mut(&id) else {
-            return;
-        };
-        if member.phase != Phase::Syncing || member.attempt != attempt {
-            return;
-        }
-        if lacks {
-            actions.push(Action::Offer {
-                member: id,
-                attempt,
-            });
-            return;
-        }
-        member.phase = Phase::Live;
-        member.lacks_log = false;
-        member.held = at.lsn;
-        member.applied = member.applied.max(at.edit);
-        // What it has counts for the opening.
-        member.refill.is_wanted &= matches!(self.state, State::Promoting | State::Serving);
-        actions.push(Action::Attach {
-            member: id,
-            attempt,
-            position: at,
-        });
-        // The first ship of the attachment covers whatever the member lacks of these ranges.
-        let next_ship = member.ships.begun + 1;
-        let (done, open) = self.flushes.split_at(id, &at);
-        let again = open.into_iter().map(|range| (next_ship, range));
-        member.flushes.extend(again);
-        for range in done {
-            self.flushed(id, range, actions);
-        }
+    /// The own log goes up to `last` at least.
+    fn appended(&mut self, last: Lsn, actions: &mut Vec<Action>) {
+        self.appended = self.appended.max(last);
         self.advance_commit(actions);
-        self.tell_whole(id, actions);
-        // It may have applied an edit and lost the link before it could say so.
-        self.advance_applied(actions);
     }
 
     fn shipped(&mut self, id: ServerId, ship: u64, last: Lsn) {
-        let Some(member) = self.members.get_mut(&id) else {
+        let Some(member) = self.members.get_mut(id) else {
             return;
         };
-        if member.phase != Phase::Live {
+        if !member.is_live() {
             return;
         }
         assert!(
@@ -454,64 +398,107 @@ impl Primary {
         assert!(may_have, "the windows of {id} have memory");
         member.ships.begun = ship;
         member.ships.under_way.push_back((ship, last));
+        self.appended = self.appended.max(last);
     }
 
     fn written(&mut self, id: ServerId, ship: u64, actions: &mut Vec<Action>) {
-        let Some(member) = self.members.get_mut(&id) else {
+        let Some(member) = self.members.get_mut(id) else {
             return;
         };
-        if member.phase != Phase::Live {
+        if !member.is_live() {
             return;
         }
         if let Some(last) = member.ships.complete(ship) {
-            member.held = member.held.max(last);
+            member.holds.lsn = member.holds.lsn.max(last);
         }
-        let attempt = member.attempt;
-        while let Some((needs, range)) = member.flushes.front().copied() {
-            if needs > member.ships.complete {
-                break;
-            }
-            member.flushes.pop_front();
-            actions.push(Action::SendFlush {
-                member: id,
-                attempt,
-                range,
-            });
-        }
+        self.send_flushes(id, actions);
         self.advance_commit(actions);
-        self.tell_whole(id, actions);
+        self.serve_if_equal(actions);
+        self.tell_caught_up(id, actions);
+    }
+
+    fn logs_rest(&mut self, actions: &mut Vec<Action>) {
+        if self.flushes.is_empty() {
+            self.members.let_rest(actions);
+        }
     }
 
     fn flush(&mut self, range: FlushRange, actions: &mut Vec<Action>) {
-        if self.members.is_empty() {
-            return actions.push(flushed_everywhere(&range));
-        }
         self.flushes.begin(range);
-        let members = self.members.values_mut();
-        for member in members.filter(|member| member.phase == Phase::Live) {
-            member.flushes.push_back((member.ships.begun + 1, range));
+        for (_, member) in self.members.iter_mut() {
+            if member.is_live() {
+                // The edit that declared the segment is applied everywhere.
+                let when = Reached {
+                    ship: member.ships.begun + 1,
+                    edit: self.applied,
+                };
+                member.owed.push(range, when);
+            }
+        }
+        self.finish_flushes(actions);
+    }
+
+    /// Asks a copy for the flushes that it can do by now.
+    fn send_flushes(&mut self, id: ServerId, actions: &mut Vec<Action>) {
+        let Some(member) = self.members.get_mut(id) else {
+            return;
+        };
+        let at = Reached {
+            ship: member.ships.complete,
+            edit: member.holds.edit,
+        };
+        while let Some(range) = member.owed.next_due(at) {
+            actions.push(Action::SendFlush {
+                member: id,
+                attempt: member.attempt,
+                range,
+            });
         }
     }
 
     fn flushed(&mut self, id: ServerId, range: FlushRange, actions: &mut Vec<Action>) {
-        if !self.members.contains_key(&id) {
-            return;
-        }
-        self.flushes.done_at(id, &range);
-        while let Some(done) = self.flushes.finish_next(self.members.len()) {
-            actions.push(flushed_everywhere(&done));
+        let member = self.members.get_mut(id);
+        if member.is_some_and(|member| member.owed.done(&range)) {
+            self.flushes.done_at(id, &range);
+            self.finish_flushes(actions);
         }
     }
 
-    /// I4: what every backup's memory holds is committed. Whether it does is known while it is live.
+    /// Says what every member has durable.
+    fn finish_flushes(&mut self, actions: &mut Vec<Action>) {
+        let remember = self.members.has_filling();
+        let members = &self.members;
+        loop {
+            let next = self.flushes.finish_next(
+                |done| members.counted().all(|(id, _)| done.contains(&id)),
+                remember,
+            );
+            let Some(range) = next else {
+                return;
+            };
+            actions.push(Action::FlushedEverywhere {
+                log: range.log,
+                segment: range.segment,
+                to: range.to,
+            });
+        }
+    }
+
+    /// I4: what every backup's memory holds is committed. Whether it does is known while it is live. It may claim more
+    /// than was ever written here, and is not believed.
     fn advance_commit(&mut self, actions: &mut Vec<Action>) {
+        if !self.is_open() {
+            return;
+        }
+        if self.members.are_none() {
+            return self.raise_commit(self.appended, actions);
+        }
         let all = !self.mutants.commit_live_only();
-        let is_live = |member: &Member| member.phase == Phase::Live;
         let trusted = self.mutants.trust_report();
-        let members = self.members.values();
-        let held = members.filter(|member| all || is_live(member));
-        let held = held.map(|member| match trusted || is_live(member) {
-            true => member.held,
+        let members = self.members.counted().map(|(_, member)| member);
+        let held = members.filter(|member| all || member.is_live());
+        let held = held.map(|member| match trusted || member.is_live() {
+            true => member.holds.lsn,
             false => Lsn(0),
         });
         let everywhere = if self.mutants.acknowledge_early() {
@@ -520,7 +507,7 @@ impl Primary {
             held.min()
         };
         if let Some(lsn) = everywhere {
-            self.raise_commit(lsn, actions);
+            self.raise_commit(lsn.min(self.appended), actions);
         }
     }
 
@@ -536,10 +523,10 @@ impl Primary {
             return;
         }
         self.committed = seq;
-        for (id, member) in &self.members {
+        for (id, member) in self.members.iter() {
             if matches!(member.phase, Phase::Syncing | Phase::Live) {
                 actions.push(Action::SendEdit {
-                    member: *id,
+                    member: id,
                     attempt: member.attempt,
                     seq,
                 });
@@ -549,34 +536,25 @@ impl Primary {
     }
 
     fn edit_applied(&mut self, id: ServerId, seq: EditSeq, actions: &mut Vec<Action>) {
-        let Some(member) = self.members.get_mut(&id) else {
+        let Some(member) = self.members.get_mut(id) else {
             return;
         };
-        if seq > member.applied {
-            member.applied = seq;
+        if seq > member.holds.edit {
+            member.holds.edit = seq;
+            self.send_flushes(id, actions);
             self.advance_applied(actions);
         }
     }
 
+    /// What every backup has applied under this primary. What it reports says nothing: it may be of another history, and
+    /// the primary lets go of what a member needs that has not applied an edit.
     fn advance_applied(&mut self, actions: &mut Vec<Action>) {
-        let everywhere = self
-            .members
-            .values()
-            .map(|member| member.applied)
-            .min()
-            .unwrap_or(self.committed);
-        if self.is_serving() && everywhere > self.applied {
+        let members = self.members.counted();
+        let applied = members.map(|(_, member)| member.holds.edit).min();
+        let everywhere = applied.unwrap_or(self.committed);
+        if self.is_open() && everywhere > self.applied {
             self.applied = everywhere;
             actions.push(Action::AppliedEverywhere { seq: everywhere });
         }
-    }
-}
-
-/// Says that every backup has `range` durable.
-const fn flushed_everywhere(range: &FlushRange) -> Action {
-    Action::FlushedEverywhere {
-        log: range.log,
-        segment: range.segment,
-        to: range.to,
     }
 }

@@ -1,11 +1,18 @@
-//! Opening a region: from the reports of its members to a primary that serves, and what is done about copies that
+//! Opening a region: from the reports of its members to a primary that is open, and what is done about copies that
 //! are damaged.
+//!
+//! **Comparing copies.** The number of an edit names the epoch of the last cut, so later edits are those of later cuts.
+//! LSNs compare only among copies with the same cut: those of an earlier cut may be of writes that were never
+//! acknowledged, and of another history from some point on. Such a copy is not adopted, however long its log is, and need
+//! not be refilled either: it is offered the checkpoint, and fetches the difference. Only a copy of the same or a later
+//! cut that is ahead is of another history altogether.
 
 use alloc::vec::Vec;
 
-use argosy_base::{Position, ServerId, Standing};
+use argosy_base::{EditSeq, Position, ServerId, Standing};
 
-use super::{Action, Phase, Primary, Report, State};
+use super::member::{Phase, Report};
+use super::{Action, Primary, State};
 
 /// What a primary knows of its own copy before the region is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,12 +99,12 @@ impl Primary {
         let mut copies: Vec<Copy> = own.into_iter().collect();
         let mut in_doubt = own.is_none();
         // Of members that have the same, the one is asked first that failed least often.
-        let mut members: Vec<_> = self.members.iter().collect();
+        let mut members: Vec<_> = self.members.counted().collect();
         members.sort_by_key(|(_, member)| member.failures);
         for (id, member) in members {
             match member.phase {
                 Phase::Reported(Report { position, standing }) => copies.push(Copy {
-                    of: Some(*id),
+                    of: Some(id),
                     position,
                     standing,
                 }),
@@ -123,7 +130,7 @@ impl Primary {
             return Reports::OwnUnusable;
         }
         copies.retain(|copy| !any_whole || copy.standing != Standing::PutBack);
-        Reports::Further(furthest(&copies))
+        Reports::Further(furthest(&copies, self.mutants.lsn_over_epoch()))
     }
 
     /// The reported copies that were begun anew or have another history, and the own one (`None`) if it is such a copy.
@@ -131,9 +138,9 @@ impl Primary {
         let own = self.own_standing.map(|standing| (None, standing));
         let reported = self
             .members
-            .iter()
+            .counted()
             .filter_map(|(id, member)| match member.phase {
-                Phase::Reported(report) => Some((Some(*id), report.standing)),
+                Phase::Reported(report) => Some((Some(id), report.standing)),
                 _ => None,
             });
         let is_in_doubt = |standing| matches!(standing, Standing::BegunAnew | Standing::PutBack);
@@ -167,12 +174,15 @@ impl Primary {
     }
 
     /// A copy that is still ahead after it was adopted has another history: its log goes on where the own one was cut.
+    /// One of an earlier cut may well be longer.
     fn note_other_history(&mut self, from: ServerId, adopted: &Position) {
-        if let Some(member) = self.members.get_mut(&from)
+        let mistaken = self.mutants.lsn_over_epoch();
+        if let Some(member) = self.members.get_mut(from)
             && let Phase::Reported(report) = &mut member.phase
-            && (report.position.edit > adopted.edit || report.position.lsn > adopted.lsn)
+            && is_ahead(&report.position, adopted, mistaken)
         {
             report.standing = Standing::PutBack;
+            member.standing = Standing::PutBack;
             member.holds_nothing();
             self.adopted_from = None;
         }
@@ -180,7 +190,7 @@ impl Primary {
 
     /// The own copy has turned out to be damaged before the region was open.
     pub(super) fn own_damaged(&mut self, actions: &mut Vec<Action>) {
-        if self.state == State::Serving {
+        if self.is_open() {
             return;
         }
         self.own = Position::default();
@@ -207,14 +217,14 @@ impl Primary {
             State::Promoting,
             "only a promoted primary has opened"
         );
-        self.state = State::Serving;
+        self.state = State::Open;
         self.own = position;
         self.own_standing = Some(Standing::Whole);
         self.committed = self.committed.max(position.edit);
-        if self.members.is_empty() {
-            self.raise_commit(position.lsn, actions);
-        }
-        let members: Vec<_> = self.members.iter().map(|(id, m)| (*id, m.phase)).collect();
+        self.appended = position.lsn;
+        self.advance_commit(actions);
+        let members = self.members.iter();
+        let members: Vec<_> = members.map(|(id, member)| (id, member.phase)).collect();
         for (id, phase) in members {
             match phase {
                 Phase::Reported(report) if self.adopted_from == Some(id) => {
@@ -225,10 +235,13 @@ impl Primary {
                 _ => {}
             }
         }
+        self.serve_if_equal(actions);
         self.advance_applied(actions);
     }
 
-    /// Begins to catch a member up that has reported. A copy with another history is refilled first.
+    /// Begins to catch a copy up that has reported. One with another history is refilled first: it was put back, or has
+    /// an edit of this or a later cut that was never committed here. Where the edits are those of an earlier cut, neither
+    /// their number nor the LSNs say anything.
     pub(super) fn sync_or_refill(
         &mut self,
         id: ServerId,
@@ -236,7 +249,7 @@ impl Primary {
         actions: &mut Vec<Action>,
     ) {
         let committed = self.committed;
-        let Some(member) = self.members.get_mut(&id) else {
+        let Some(member) = self.members.get_mut(id) else {
             return;
         };
         let is_other = report.standing == Standing::PutBack || report.position.edit > committed;
@@ -264,7 +277,7 @@ impl Primary {
         damaged: bool,
         actions: &mut Vec<Action>,
     ) {
-        match self.members.get(&id) {
+        match self.members.get(id) {
             Some(member) if member.attempt == attempt => {}
             _ => return,
         }
@@ -272,7 +285,7 @@ impl Primary {
             return self.leave(id, Phase::Failed, actions);
         }
         self.leave(id, Phase::Damaged, actions);
-        if let Some(member) = self.members.get_mut(&id) {
+        if let Some(member) = self.members.get_mut(id) {
             member.refill.is_wanted = true;
             member.holds_nothing();
         }
@@ -280,24 +293,48 @@ impl Primary {
             State::Opening => self.open(actions),
             State::Refilling | State::Adopting(_) | State::Promoting => {}
             // The own copy is whole.
-            State::Serving => self.prepare(id, actions),
+            State::Open | State::Serving => {
+                self.prepare(id, actions);
+                self.serve_if_equal(actions);
+            }
         }
     }
 }
 
-/// The member with the latest version, if that is later than the own one (the first of `copies`), or else with most of
-/// the log.
-fn furthest(copies: &[Copy]) -> Option<ServerId> {
+/// The member with the latest version, if that is later than the own one (the first of `copies`), or else, of those with
+/// the same cut, with most of the log. `mistaken`: of all.
+fn furthest(copies: &[Copy], mistaken: bool) -> Option<ServerId> {
     let (own, others) = copies.split_first()?;
     let mut edit = *own;
-    let mut lsn = *own;
     for copy in others {
         if copy.position.edit > edit.position.edit {
             edit = *copy;
         }
-        if copy.position.lsn > lsn.position.lsn {
+    }
+    let cut = cut_epoch(edit.position.edit);
+    let mut lsn = *own;
+    for copy in others {
+        let compares = mistaken || cut_epoch(copy.position.edit) == cut;
+        if compares && copy.position.lsn > lsn.position.lsn {
             lsn = *copy;
         }
     }
     edit.of.or(lsn.of)
+}
+
+/// Whether a copy at `at` has what one at `ours` cannot get from it: it is ahead, and its cut is not an earlier one.
+/// `mistaken`: whatever its cut is.
+fn is_ahead(at: &Position, ours: &Position, mistaken: bool) -> bool {
+    let compares = mistaken || cut_epoch(at.edit) >= cut_epoch(ours.edit);
+    compares && (at.edit > ours.edit || at.lsn > ours.lsn)
+}
+
+/// Whether a copy at `at` has the same cut as one whose last edit is `edit`.
+pub(super) fn has_cut_of(edit: EditSeq, at: &Position) -> bool {
+    cut_epoch(edit) == cut_epoch(at.edit)
+}
+
+/// The epoch of the last cut before `edit`, or of `edit` itself if it is one.
+const fn cut_epoch(edit: EditSeq) -> u64 {
+    edit.0 >> 32
 }

@@ -17,7 +17,8 @@ use alloc::vec::Vec;
 
 use argosy_base::ServerId;
 
-use super::{Action, Phase, Primary};
+use super::Action;
+use super::members::Members;
 
 /// Whether the windows of a backup have memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,51 +34,25 @@ pub(super) enum Rest {
     Waking,
 }
 
-impl Primary {
-    /// Whether the windows of `member` can be written. Where they cannot, tell [`Wanted`](super::Event::Wanted) and
-    /// wait for [`Action::Ship`].
-    #[must_use]
-    pub fn is_awake(&self, member: ServerId) -> bool {
-        self.members
-            .get(&member)
-            .is_some_and(|member| member.rest == Rest::Awake)
-    }
-
-    /// Whether `member` is to be asked to wake once there is something to be written to its windows.
-    #[must_use]
-    pub fn is_asleep(&self, member: ServerId) -> bool {
-        self.members
-            .get(&member)
-            .is_some_and(|member| matches!(member.rest, Rest::Fresh | Rest::Resting))
-    }
-
-    /// Whether `member` is still to be sent flushes: its windows are needed for them.
-    #[must_use]
-    pub fn owes_flushes(&self, member: ServerId) -> bool {
-        self.members
-            .get(&member)
-            .is_some_and(|member| !member.flushes.is_empty())
-    }
-
-    pub(super) fn logs_rest(&mut self, actions: &mut Vec<Action>) {
-        if !self.flushes.is_empty() {
-            return;
-        }
-        for (id, member) in &mut self.members {
-            let is_done = member.ships.under_way.is_empty() && member.flushes.is_empty();
+impl Members {
+    /// Lets those rest that have done everything.
+    pub(super) fn let_rest(&mut self, actions: &mut Vec<Action>) {
+        for (id, member) in self.iter_mut() {
+            let is_done = member.ships.under_way.is_empty() && member.owed.is_empty();
             let has_memory = matches!(member.rest, Rest::Fresh | Rest::Awake);
-            if member.phase == Phase::Live && has_memory && is_done {
+            if member.is_live() && has_memory && is_done {
                 member.rest = Rest::Resting;
                 actions.push(Action::SendRest {
-                    member: *id,
+                    member: id,
                     attempt: member.attempt,
                 });
             }
         }
     }
 
+    /// There is something to be written to the windows of `id`.
     pub(super) fn wanted(&mut self, id: ServerId, actions: &mut Vec<Action>) {
-        if let Some(member) = self.members.get_mut(&id)
+        if let Some(member) = self.get_mut(id)
             && matches!(member.rest, Rest::Fresh | Rest::Resting)
         {
             member.rest = Rest::Waking;
@@ -88,8 +63,9 @@ impl Primary {
         }
     }
 
+    /// The windows of `id` have memory.
     pub(super) fn awake(&mut self, id: ServerId, attempt: u64, actions: &mut Vec<Action>) {
-        if let Some(member) = self.members.get_mut(&id)
+        if let Some(member) = self.get_mut(id)
             && (member.rest, member.attempt) == (Rest::Waking, attempt)
         {
             member.rest = Rest::Awake;

@@ -233,6 +233,13 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// All members of the region are equal: what is committed is shown from now on.
+    pub(crate) fn show(&self, region: RegionId) {
+        if let Some(open) = self.region(region) {
+            open.gate().serve();
+        }
+    }
+
     /// The region is open here.
     pub(crate) fn serve(&self, region: RegionId, engine: Arc<Serving>) {
         self.device_care.set_room_of_members(region, &engine, self);

@@ -3,8 +3,11 @@
 //! Everything that an answer reveals has to be committed first (invariant I5). Every answer that shows data passes
 //! [`Gate::show`], which reads the commit LSN at that moment. No other file of the server reads it; reports, which show
 //! no data, get it from [`Gate::committed`]. A tidy test holds that.
+//!
+//! Nothing is shown before the region *serves*: the members have been equal since it was opened here. Otherwise a failure
+//! right after could lose what was shown.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use argosy_base::Lsn;
 use argosy_engine::WaitFor;
@@ -64,6 +67,8 @@ pub(crate) struct Gate {
     /// The last LSN of the history when the region was opened here. While the commit LSN is below that, it does not
     /// cover everything that was once acknowledged. Relaxed: it is set before the engine is published.
     opened: AtomicU64,
+    /// Whether the region serves. Set with Release, read with Acquire: what was committed by then is seen.
+    serves: AtomicBool,
     mutants: Mutants,
 }
 
@@ -72,18 +77,31 @@ impl Gate {
     pub(crate) const fn new(mutants: Mutants) -> Self {
         Self {
             opened: AtomicU64::new(0),
+            serves: AtomicBool::new(false),
             mutants,
         }
     }
 
-    /// The region opens with a history that goes up to `last`.
+    /// The region opens with a history that goes up to `last`. It does not serve yet.
     pub(crate) fn open(&self, last: Lsn) {
+        self.serves.store(false, Ordering::Release);
         self.opened.store(last.0, Ordering::Relaxed);
+    }
+
+    /// The region serves.
+    pub(crate) fn serve(&self) {
+        self.serves.store(true, Ordering::Release);
+    }
+
+    /// Whether it does.
+    pub(super) fn serves(&self) -> bool {
+        self.serves.load(Ordering::Acquire)
     }
 
     /// When an answer may be given that reveals `what` and waits for `wait`.
     pub(crate) fn show(&self, engine: &Serving, what: Reveals, wait: WaitFor) -> Verdict {
-        if wait.is_over(engine.committed_lsn()) || what.passes_unasked(self.mutants) {
+        let is_over = self.serves() && wait.is_over(engine.committed_lsn());
+        if is_over || what.passes_unasked(self.mutants) {
             Verdict::Now
         } else {
             Verdict::Later

@@ -19,7 +19,7 @@ use argosy_base::{
 use argosy_coordinator::reports::Wish;
 use argosy_engine::Source;
 use argosy_replication::Primary;
-use argosy_replication::primary::{Action, Event, OwnCopy};
+use argosy_replication::primary::{Action, Event, Group, OwnCopy};
 use argosy_wire::message::Message;
 
 use super::attachments::Attachments;
@@ -114,8 +114,7 @@ impl PrimaryDriver {
             }
             Err(unusable) => (OwnCopy::Damaged, Stage::Damaged(Box::new(unusable))),
         };
-        let backups: Vec<ServerId> = view.backups().collect();
-        let machine = Primary::new(&backups, own, mutants, &mut actions);
+        let machine = Primary::new(&group_of(view), own, mutants, &mut actions);
         Self {
             region,
             since: view.since,
@@ -138,7 +137,9 @@ impl PrimaryDriver {
 
     /// Its group is another one, under the same promotion.
     pub(super) fn regroup(&mut self, view: &View, context: &Context<'_>) {
-        let _ = view;
+        let group = group_of(view);
+        self.filled.retain(|id| group.filling.contains(id));
+        self.machine.step(Event::Group { group }, &mut self.actions);
         self.act(context);
     }
 
@@ -323,6 +324,10 @@ impl PrimaryDriver {
         let news = self.outbox.take();
         made |= !news.is_empty();
         self.written.note(&news);
+        if let Some(last) = news.last {
+            self.machine
+                .step(Event::Appended { last }, &mut self.actions);
+        }
         for flush in &news.flushes {
             let range = *flush;
             self.machine.step(Event::Flush { range }, &mut self.actions);
@@ -507,6 +512,8 @@ impl PrimaryDriver {
             Action::RefillOwn => self.do_at_device(Due::Refill, context),
             Action::Adopt { from } => self.adopt(from, context),
             Action::Promote => self.do_at_device(Due::Promotion, context),
+            Action::Serve => context.show(region),
+            Action::Filled { member, .. } => _ = self.filled.insert(member),
             Action::Offer { member, attempt } => {
                 self.offering
                     .tell_places(member, attempt, self.stage.source(), context);
@@ -652,5 +659,13 @@ impl PrimaryDriver {
                 .step(Event::Adopted { position }, &mut self.actions);
             self.act(context);
         }
+    }
+}
+
+/// The group of `view`, as its primary sees it.
+fn group_of(view: &View) -> Group {
+    Group {
+        members: view.backups().collect(),
+        filling: view.filling().to_vec(),
     }
 }

@@ -381,7 +381,9 @@ impl Region {
         let mut due = Vec::new();
         let is_queueing = {
             let mut waiting = self.waiting();
-            waiting.release(Gate::committed(engine), &mut due);
+            if self.gate.serves() {
+                waiting.release(Gate::committed(engine), &mut due);
+            }
             waiting.is_queueing()
         };
         if !due.is_empty() {
