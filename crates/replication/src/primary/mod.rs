@@ -40,8 +40,8 @@
 //! since the last, in every log. A ship is complete at a member when all its writes are. Ships of
 //! one member may complete in any order; a prefix of ships counts.
 //!
-//! **Reading order**: the kinds of [`event`], [`member`] with [`members`], this file, [`opening`], [`group`],
-//! [`flushing`], [`resting`].
+//! **Reading order**: `event.rs`, `member.rs` with `members.rs`, this file, `opening.rs`, `group.rs`, `flushing.rs`,
+//! `resting.rs`.
 //!
 //! Invariants, asserted here:
 //!
