@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::ServerId;
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_coordinator::ClusterMap;
+use argosy_base::{Clock, ServerId};
+use argosy_coordinator::{ClusterMap, Coordinator};
 use argosy_device::{SystemClock, random};
+use argosy_master::{Master, MasterTimes, PlanSettings};
 use argosy_memory::make_directory;
+use argosy_server::membership::{Membership, MembershipTimes};
 use argosy_server::runtime::{
-    DeviceOptions, RunningServer, ServerOptions, Sockets, StartError, ThreadOptions,
+    ClusterStep, DeviceOptions, RunningServer, ServerOptions, Sockets, StartError, ThreadOptions,
 };
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -92,6 +94,46 @@ impl ServerArgs {
     }
 }
 
+/// What of the cluster moves on this server: its part in it, and a master that waits to be elected.
+fn cluster_steps(
+    config: &ServerConfig,
+    server: &RunningServer,
+) -> Result<Vec<ClusterStep>, CommandFailure> {
+    let of = &config.failover;
+    let node = server.node();
+    let open = || -> Result<Box<dyn Coordinator>, CommandFailure> {
+        Ok(Box::new(layout::open(&config.coordinator.dir)?))
+    };
+    let times = MembershipTimes {
+        session_timeout: of.session_timeout.0,
+        ..MembershipTimes::default()
+    };
+    let refused = |error| CommandFailure::Failed(format!("cannot watch the region map: {error}"));
+    let mut membership =
+        Membership::new(open()?, Arc::clone(node), node.incarnation(), times).map_err(refused)?;
+    let plan = PlanSettings {
+        min_copies: of.min_copies,
+        replace_after: of.replace_after.0,
+        ..PlanSettings::default()
+    };
+    let times = MasterTimes {
+        session_timeout: of.session_timeout.0,
+        ..MasterTimes::default()
+    };
+    let now = SystemClock.now();
+    let mut master = Master::new(open()?, node.id(), plan, times, now);
+    Ok(vec![
+        Box::new(move |now| membership.step(now)),
+        Box::new(move |now| {
+            let next = master.step(now);
+            for step in master.take_steps() {
+                tracing::info!(?step, "master");
+            }
+            next.unwrap_or(now + Duration::from_millis(25))
+        }),
+    ])
+}
+
 /// Serves until a signal comes.
 fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(), CommandFailure> {
     let id = ServerId(config.server.id);
@@ -137,7 +179,12 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         clock: Arc::new(SystemClock),
         map,
     };
-    let server = RunningServer::start(options).map_err(refused)?;
+    let mut server = RunningServer::start(options).map_err(refused)?;
+    if config.failover.enabled {
+        let steps = cluster_steps(config, &server)?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        server.start_cluster(&clock, steps).map_err(refused)?;
+    }
     tracing::info!(resp = %config.resp.addr, admin = %config.admin.addr, "server: started");
     signals
         .wait()

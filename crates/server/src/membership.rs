@@ -101,7 +101,12 @@ impl Said {
 
     /// Has `value` be there, if that is not so yet.
     fn say(&mut self, value: Vec<u8>, session: SessionId, coordinator: &mut dyn Coordinator) {
-        if self.asked.is_some() || self.there.as_ref().is_some_and(|(_, there)| *there == value) {
+        if self.asked.is_some()
+            || self
+                .there
+                .as_ref()
+                .is_some_and(|(_, there)| *there == value)
+        {
             return;
         }
         let key = self.key.clone();
@@ -157,7 +162,9 @@ impl Said {
     }
 
     fn found(&mut self, entry: &Entry, session: Session) {
-        let is_own = entry.owner.is_some_and(|owner| session == Session::Open(owner));
+        let is_own = entry
+            .owner
+            .is_some_and(|owner| session == Session::Open(owner));
         let is_there = entry.version > EntryVersion(0);
         self.there = (is_own && is_there).then(|| (entry.version, entry.value.clone()));
         self.earlier = (!is_own && is_there).then_some(entry.version);

@@ -19,8 +19,8 @@ use crate::cluster::Spec;
 use crate::cluster::layout::{Primaries, Replication, Split, new_map};
 use crate::cluster::ports::Ports;
 use crate::config::{
-    AdminSection, CompactionName, CoordinatorSection, FabricSection, LogSection, NativeSection,
-    PlacementName, ReplicationSection, RespSection, ServerConfig, ServerSection,
+    AdminSection, CompactionName, CoordinatorSection, FabricSection, FailoverSection, LogSection,
+    NativeSection, PlacementName, ReplicationSection, RespSection, ServerConfig, ServerSection,
 };
 use crate::failure::CommandFailure;
 use crate::server::RESP_THREADS;
@@ -293,6 +293,7 @@ fn config_of(id: u32, ports: Ports, spec: &Spec) -> ServerConfig {
         memory: spec.memory.clone(),
         storage: spec.storage.clone(),
         replication: ReplicationSection::default(),
+        failover: FailoverSection::default(),
         log: LogSection::default(),
     }
 }

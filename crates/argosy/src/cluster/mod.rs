@@ -32,8 +32,8 @@ use argosy_memory::make_directory;
 use rustix::process::{Signal, kill_process};
 
 use crate::config::{
-    AdminSection, CoordinatorSection, FabricSection, LogSection, MemorySection, NativeSection,
-    ReplicationSection, RespSection, ServerConfig, ServerSection, StorageSection,
+    AdminSection, CoordinatorSection, FabricSection, FailoverSection, LogSection, MemorySection,
+    NativeSection, ReplicationSection, RespSection, ServerConfig, ServerSection, StorageSection,
 };
 use crate::failure::CommandFailure;
 use child::Child;
@@ -263,6 +263,7 @@ impl Cluster {
             memory: spec.memory.clone(),
             storage: spec.storage.clone(),
             replication: ReplicationSection::default(),
+            failover: FailoverSection::default(),
             log: LogSection::default(),
         };
         let path = self.layout.config(id);

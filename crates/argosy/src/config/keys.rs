@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub(crate) const KEYS: [Key; 28] = [
+pub(crate) const KEYS: [Key; 33] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -138,6 +138,31 @@ pub(crate) const KEYS: [Key; 28] = [
         "replication",
         "deadline",
         "How long a request waits for members or room; then it fails, a write as unknown or not applied.",
+    ),
+    key(
+        "failover",
+        "enabled",
+        "Whether regions move away from servers that fail. Leases are not there yet: reads may be stale meanwhile.",
+    ),
+    key(
+        "failover",
+        "session-timeout",
+        "How long nothing may be heard of a server before others take it for lost.",
+    ),
+    key(
+        "failover",
+        "remove-after",
+        "How long a member may be away, or catch up, before its group goes on without it.",
+    ),
+    key(
+        "failover",
+        "replace-after",
+        "How long a group has had too few members before another server is given a copy.",
+    ),
+    key(
+        "failover",
+        "min-copies",
+        "No change leaves a group with fewer members.",
     ),
     key(
         "log",

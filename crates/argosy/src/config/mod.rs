@@ -60,6 +60,9 @@ pub struct ServerConfig {
     /// Copies.
     #[serde(default)]
     pub replication: ReplicationSection,
+    /// What happens when servers fail.
+    #[serde(default)]
+    pub failover: FailoverSection,
     /// What is said on stderr.
     #[serde(default)]
     pub log: LogSection,
@@ -336,6 +339,34 @@ impl Default for ReplicationSection {
     }
 }
 
+/// What happens when servers fail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct FailoverSection {
+    /// Whether regions move away from servers that fail. Otherwise each waits for the servers that it has.
+    pub enabled: bool,
+    /// How long nothing may be heard of a server before others take it for lost.
+    pub session_timeout: TimeSpan,
+    /// How long a member may be away, or catch up, before its group goes on without it.
+    pub remove_after: TimeSpan,
+    /// How long a group has had too few members before another server is given a copy.
+    pub replace_after: TimeSpan,
+    /// No change leaves a group with fewer members.
+    pub min_copies: usize,
+}
+
+impl Default for FailoverSection {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            session_timeout: TimeSpan(Duration::from_secs(2)),
+            remove_after: TimeSpan(Duration::from_secs(1)),
+            replace_after: TimeSpan(Duration::from_secs(300)),
+            min_copies: 1,
+        }
+    }
+}
+
 /// What is said on stderr.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -392,6 +423,7 @@ impl ServerConfig {
             memory: MemorySection::default(),
             storage: StorageSection::default(),
             replication: ReplicationSection::default(),
+            failover: FailoverSection::default(),
             log: LogSection::default(),
         }
     }

@@ -107,7 +107,9 @@ impl LocalRegion<'_> {
         let Self { context, region } = *self;
         region.end_serving();
         let mut due = Vec::new();
-        region.waiting().give_up("another server serves the region now; retry", &mut due);
+        region
+            .waiting()
+            .give_up("another server serves the region now; retry", &mut due);
         send_all(due);
         if let Some(next) = context.memory.permits().forget(region.id()) {
             context.wake(next);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::{Epoch, Instant, RegionId, ServerId};
+use argosy_coordinator::Replication;
 use argosy_device::Waker;
 use argosy_fabric::Fabric;
 use argosy_wire::message::{Message, PART_FRAME_BYTES, WINDOW_MESSAGES};
@@ -131,8 +132,16 @@ impl<'a> Context<'a> {
         backups.into_iter()
     }
 
-    pub(crate) fn is_replicated(&self, region: RegionId) -> bool {
-        self.backups(region).next().is_some()
+    /// The members of `region` but its primary, and those who are to be.
+    pub(crate) fn others(&self, region: RegionId) -> Vec<ServerId> {
+        let view = self.view(region);
+        let filling = view.filling().iter().copied();
+        view.backups().chain(filling).collect()
+    }
+
+    /// Whether the regions of this cluster may have several members.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.views.map().replication() != Replication::None
     }
 
     /// Bytes of a landing slot.
@@ -216,13 +225,6 @@ impl<'a> Context<'a> {
         match region.view().part_of(self.id) == Part::Primary {
             true => ("primary", "opening"),
             false => ("backup", "following"),
-        }
-    }
-
-    /// The region is open here no more.
-    pub(crate) fn end_serving(&self, region: RegionId) {
-        if let Some(region) = self.region(region) {
-            region.end_serving();
         }
     }
 

@@ -7,7 +7,8 @@ use argosy_device::{Buffer, Store};
 use argosy_engine::cut::Cut;
 use argosy_engine::shipment::Shipment;
 use argosy_engine::{
-    self as engine, CopyError, LogSlots, LogSurvivors, Marks, NotPromoted, Observer, Service, Survivors, Windows,
+    self as engine, CopyError, LogSlots, LogSurvivors, Marks, NotPromoted, Observer, Service,
+    Survivors, Windows,
 };
 use argosy_fabric::FabricError;
 use argosy_memory::MemoryError;

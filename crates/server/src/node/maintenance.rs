@@ -163,7 +163,7 @@ impl Maintained {
     fn compact_backups(&self, open: &OpenRegion<'_>) -> Option<Lsn> {
         let (context, region) = (open.context, open.region.id());
         let builds = context.views.map().replication() == Replication::BuildIndex;
-        if !builds || !context.is_replicated(region) {
+        if !builds || context.backups(region).next().is_none() {
             return None;
         }
         let upto = open.engine.last_lsn();

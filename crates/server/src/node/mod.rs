@@ -98,7 +98,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use argosy_base::{Clock, RegionId, ServerId};
+use argosy_base::{Clock, Incarnation, RegionId, ServerId};
 use argosy_coordinator::ClusterMap;
 use argosy_device::Store;
 use argosy_engine::long::SweepPace;
@@ -117,7 +117,6 @@ use device_care::DeviceCare;
 use gate::Gate;
 use link::Link;
 use links::Links;
-use local::LocalRegion;
 use memory::Memory;
 use opening::{Opened, Opener};
 use region::{Care, Closed, Region, engine_of};
@@ -288,6 +287,12 @@ impl Node {
         self.id
     }
 
+    /// The number of this start of the server.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.world.store.incarnation()
+    }
+
     /// Makes everything durable that was written here. The node takes no more writes. False where
     /// a log could not be flushed: then only the windows have its end.
     pub fn close(&self) -> bool {
@@ -406,7 +411,11 @@ impl Node {
                 let before = Arc::clone(&region.view());
                 self.set_view(region, View::of(of));
                 let after = region.view();
-                others.extend(self.links.peers().filter(|peer| before.concerns(*peer) || after.concerns(*peer)));
+                others.extend(
+                    self.links
+                        .peers()
+                        .filter(|peer| before.concerns(*peer) || after.concerns(*peer)),
+                );
             }
         }
         // What was said under the epoch before is not taken any more.

@@ -150,11 +150,7 @@ impl Opener<'_> {
         let leads = view.part_of(self.id) == Part::Primary;
         match copy {
             // Where there is no other copy, none can ever be whole.
-            Err(unusable)
-                if !leads
-                    || !unusable.is_damaged()
-                    || region.members.len() == 1 =>
-            {
+            Err(unusable) if !leads || !unusable.is_damaged() || region.members.len() == 1 => {
                 Driver::Failed(Box::new(unusable))
             }
             Ok(copy) if !leads => Driver::Backup(Box::new(copy)),

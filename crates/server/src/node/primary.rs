@@ -144,7 +144,12 @@ impl PrimaryDriver {
     }
 
     /// What the group should be, where it should be another one.
-    pub(super) fn wish(&mut self, view: &View, now: Instant, context: &Context<'_>) -> Option<Wish> {
+    pub(super) fn wish(
+        &mut self,
+        view: &View,
+        now: Instant,
+        context: &Context<'_>,
+    ) -> Option<Wish> {
         let missing: BTreeSet<ServerId> = self
             .machine
             .members()
@@ -156,11 +161,22 @@ impl PrimaryDriver {
             self.missing_since.entry(id).or_insert(now);
         }
         let is_over = |since: &Instant| now.since(*since) >= context.settings.remove_after;
-        let late = self.missing_since.iter().filter(|(_, since)| is_over(since));
+        let late = self
+            .missing_since
+            .iter()
+            .filter(|(_, since)| is_over(since));
         let wish = Wish {
             epoch: view.epoch,
-            remove: late.map(|(id, _)| *id).filter(|id| view.has_member(*id)).collect(),
-            add: self.filled.iter().copied().filter(|id| view.filling().contains(id)).collect(),
+            remove: late
+                .map(|(id, _)| *id)
+                .filter(|id| view.has_member(*id))
+                .collect(),
+            add: self
+                .filled
+                .iter()
+                .copied()
+                .filter(|id| view.filling().contains(id))
+                .collect(),
             fill: Vec::new(),
         };
         (!wish.remove.is_empty() || !wish.add.is_empty()).then_some(wish)
@@ -456,7 +472,8 @@ impl PrimaryDriver {
             return false;
         };
         let wanting: Vec<ServerId> = context
-            .backups(self.region)
+            .others(self.region)
+            .into_iter()
             .filter(|id| self.machine.takes_segments(*id) && !self.attachments.has_segment(*id))
             .collect();
         let mut made = false;

@@ -59,7 +59,7 @@ impl PrimaryDriver {
             return;
         };
         let outbox = Arc::clone(&self.outbox) as Arc<dyn Observer>;
-        let observer = context.is_replicated(self.region).then_some(outbox);
+        let observer = context.is_replicated().then_some(outbox);
         match copy.promote(context, observer) {
             Ok(Promotion {
                 engine,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use argosy_base::KeyRange;
+use argosy_base::{KeyRange, Outcome};
 use argosy_engine::Reach;
 use argosy_engine::batch::check_key;
 use argosy_engine::long::{self, check_users};
@@ -16,7 +16,7 @@ use super::many::ManyKeys;
 use super::region::Region;
 use super::serve::PAGE_BYTES_MAX;
 use super::snapshots::Leasing;
-use super::views::Part;
+use super::views::{Part, View};
 use super::write::Write;
 use crate::activity::Place;
 use crate::service::{Begun, Failure, Paging, ReplySink, ReplyTo, Request, Response};
@@ -158,6 +158,12 @@ impl Router<'_> {
         }
         context.world.ledger.at(Place::NONE);
         let map = context.views.map();
+        let of = &map.regions()[index];
+        if !View::of(of).is_led || of.primary == context.id {
+            let what = format!("{} has no primary at the moment; retry", of.id);
+            let outcome = Outcome::NotApplied;
+            return Begun::Answered(Response::Failed(Failure::Unavailable { what, outcome }));
+        }
         let requests = context.requests;
         let refused = requests.forward(&map.regions()[index], &request, reply, context);
         refused.map_or(Begun::Sent, Begun::Answered)

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use argosy_base::{Epoch, Instant, Position, ServerId, Standing};
 use argosy_coordinator::CopyStatus;
-use argosy_coordinator::reports::{CopyReport, ServerReport, Wish};
+use argosy_coordinator::reports::{CopyReport, ServerReport};
 
 use super::Node;
 use super::local::LocalRegion;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use argosy_base::{Epoch, Position, RegionId, ServerId, Standing};
-use argosy_coordinator::{ClusterMap, CopyStatus, PromotionClaim, Region as MapRegion, RegionState};
+use argosy_coordinator::{
+    ClusterMap, CopyStatus, PromotionClaim, Region as MapRegion, RegionState,
+};
 
 /// Who stores and who serves a region, under an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]

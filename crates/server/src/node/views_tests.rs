@@ -9,33 +9,43 @@ use argosy_coordinator::{
 use argosy_engine::Reach;
 use argosy_fabric::sim::SimSettings;
 
+use super::ViewError;
 use super::copies_tests::{Pair, REGIONS};
 use super::role::{Event, Role, next};
 use super::views::Part;
-use super::ViewError;
 use crate::service::{ReplyTo, Request, Response, Service};
 
 /// The table in the header of `role`, line by line: `-` where that does not happen.
 const TABLE: [(Role, [&str; 7]); 5] = [
     (
         Role::Opening,
-        ["Opening", "Backup", "Outside", "Opening", "Primary", "Failed", "Opening"],
+        [
+            "Opening", "Backup", "Outside", "Opening", "Primary", "Failed", "Opening",
+        ],
     ),
     (
         Role::Primary,
-        ["Primary", "Backup", "Outside", "Opening", "-", "Failed", "-"],
+        [
+            "Primary", "Backup", "Outside", "Opening", "-", "Failed", "-",
+        ],
     ),
     (
         Role::Backup,
-        ["Opening", "Backup", "Outside", "Opening", "Backup", "Failed", "Backup"],
+        [
+            "Opening", "Backup", "Outside", "Opening", "Backup", "Failed", "Backup",
+        ],
     ),
     (
         Role::Outside,
-        ["Opening", "Backup", "Outside", "Opening", "Outside", "Failed", "Outside"],
+        [
+            "Opening", "Backup", "Outside", "Opening", "Outside", "Failed", "Outside",
+        ],
     ),
     (
         Role::Failed,
-        ["Failed", "Failed", "Failed", "Failed", "Failed", "Failed", "by view"],
+        [
+            "Failed", "Failed", "Failed", "Failed", "Failed", "Failed", "by view",
+        ],
     ),
 ];
 
@@ -213,7 +223,9 @@ fn raise(pair: &mut Pair, epoch: u32, servers: &[usize]) -> Vec<CopyReport> {
 /// Moves the first region to `primary`, of `servers`, all of which are told.
 fn move_to(pair: &mut Pair, epoch: u32, primary: u32, servers: &[usize]) {
     let stood = raise(pair, epoch, servers);
-    let at = servers.iter().position(|server| *server == primary as usize);
+    let at = servers
+        .iter()
+        .position(|server| *server == primary as usize);
     let chosen = stood[at.expect("it is one of them")];
     assert_eq!(chosen.status, CopyStatus::Whole);
     pair.map = promoted(pair, epoch + 1, primary, &chosen);
@@ -275,7 +287,11 @@ fn a_region_whose_epoch_has_risen_shows_nothing() {
     }
     pair.run(300);
     let (acknowledged, answers) = pair.acknowledged();
-    assert_eq!((acknowledged, answers), (20, 40), "those of the other region");
+    assert_eq!(
+        (acknowledged, answers),
+        (20, 40),
+        "those of the other region"
+    );
     let stood = raise(&mut pair, 2, &[0]);
     assert_eq!(stood[0].status, CopyStatus::Whole);
     assert!(got(&pair, 0, 7).is_none_or(|answer| !matches!(answer, Response::Value { .. })));

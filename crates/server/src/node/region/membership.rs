@@ -38,7 +38,8 @@ impl Membership {
 
     /// Replaces that. Returns what this server is to the region now.
     pub(super) fn set_view(&self, view: View) -> Role {
-        let is_chosen = view.part_of(self.server) == Part::Primary && !self.view().goes_on_in(&view);
+        let is_chosen =
+            view.part_of(self.server) == Part::Primary && !self.view().goes_on_in(&view);
         self.view.store(Arc::new(view));
         self.turn(if is_chosen {
             role::Event::Chosen
