@@ -31,12 +31,16 @@ impl Node {
         report
     }
 
-    /// Servers that show no sign of life.
+    /// Servers that have shown no sign of life for long.
     #[must_use]
     pub fn unreachable(&self, now: Instant) -> BTreeSet<ServerId> {
+        // They may not have started yet.
+        if self.reports().has_just_started(now) {
+            return BTreeSet::new();
+        }
         let peers = self.links.peers();
         peers
-            .filter(|peer| self.link(*peer).is_silent(now))
+            .filter(|peer| self.link(*peer).is_missing(now))
             .collect()
     }
 }

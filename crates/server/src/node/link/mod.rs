@@ -281,6 +281,11 @@ impl Link {
         !self.is_open() || self.pulse.is_missing(now)
     }
 
+    /// Whether the peer has shown no sign of life for long, whether or not the link is open.
+    pub(crate) fn is_missing(&self, now: Instant) -> bool {
+        self.pulse.is_missing(now)
+    }
+
     /// Whether what is sent to the peer would arrive in its memory, and wait there for a sign of life.
     pub(crate) fn is_away(&self, now: Instant) -> bool {
         self.is_open() && self.pulse.is_missing(now)
