@@ -41,7 +41,11 @@ enum Command {
 impl Command {
     /// Whether it has a budget of memory, or starts others that have: they decide on huge pages themselves.
     const fn keeps_much(&self) -> bool {
-        matches!(self, Self::Server(_) | Self::Playground(_) | Self::Bench(_))
+        match self {
+            Self::Server(_) | Self::Bench(_) => true,
+            Self::Playground(playground) => !playground.is_command(),
+            _ => false,
+        }
     }
 }
 

@@ -1,4 +1,17 @@
 //! `argosy playground`: a cluster on this machine by one command, until Ctrl-C.
+//!
+//! 1. Start the servers as child processes, and wait until they are ready.
+//! 2. Listen on the socket of [`control`] for commands to single servers, which [`deeds`] carries out.
+//! 3. Wait for a signal, the end of a server or a command. A server that ends, however that came, ends nothing else:
+//!    the others go on, and it can be started again, also where all have ended.
+//! 4. At the first signal let stopped servers go on, and stop all.
+//!
+//! [`command`] is the other end of the socket: `argosy playground kill` and its like. [`protocol`] says what is spoken.
+
+mod command;
+mod control;
+mod deeds;
+mod protocol;
 
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,6 +32,8 @@ use crate::failure::CommandFailure;
 use crate::frugal;
 use crate::signals::Signals;
 use crate::units::Size;
+use command::PlaygroundCommand;
+use control::Control;
 
 /// The schema of the line that `-o json` prints.
 const SCHEMA: &str = "argosy.playground.v1";
@@ -34,10 +49,18 @@ const L0: Size = Size::mib(8);
 /// Starts region servers as separate processes, with an embedded coordinator, and stops them all on
 /// Ctrl-C. Without --data-dir everything is removed then; with it, the next start finds it again.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  argosy playground\n  \
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  argosy playground\n  \
     argosy playground --servers 5 --regions 10 --data-dir ./data\n\n\
-    Then: redis-cli -p 7379 set hello world")]
+    Then: redis-cli -p 7379 set hello world\n\n\
+    To one that runs:\n  argosy playground status\n  \
+    argosy playground kill 1\n  \
+    argosy playground restart 1"
+)]
 pub(crate) struct Playground {
+    #[command(subcommand)]
+    command: Option<PlaygroundCommand>,
     #[command(flatten)]
     shape: ShapeArgs,
     /// Keep the data here
@@ -120,17 +143,28 @@ struct ReadyServer<'a> {
 }
 
 impl Playground {
-    /// Runs until a signal comes.
-    pub(crate) fn run(self) -> Result<(), CommandFailure> {
-        let failed =
-            |error: std::io::Error| CommandFailure::Failed(format!("cannot wait: {error}"));
+    /// Whether it is about a playground that runs, and starts none.
+    pub(crate) const fn is_command(&self) -> bool {
+        self.command.is_some()
+    }
+
+    /// Does what was asked.
+    pub(crate) fn run(mut self) -> Result<(), CommandFailure> {
+        match self.command.take() {
+            Some(command) => command.run(),
+            None => self.start(),
+        }
+    }
+
+    /// Runs servers until a signal comes.
+    fn start(&self) -> Result<(), CommandFailure> {
         frugal::may_have_huge_pages();
         let began = SystemClock.now();
-        let signals = Signals::catch().map_err(failed)?;
+        let signals = Signals::catch().map_err(cannot_wait)?;
         let mut cluster = Cluster::start(&self.spec())?;
         let waited = cluster.wait_ready(|time| {
             let time = Timespec::try_from(time).ok();
-            signals.wait_or(&[], time).map_err(failed)
+            signals.wait_or(&[], time).map_err(cannot_wait)
         });
         if let Err(failure) = waited {
             eprintln!("{STOPPING}");
@@ -138,21 +172,13 @@ impl Playground {
             return Err(failure);
         }
         let took = SystemClock.now() - began;
+        let control = Control::listen(&cluster.layout.dir);
+        let control = control.inspect_err(|error| say_unheard(error)).ok();
         match self.output {
             OutputFormat::Json => print_json(&cluster),
             OutputFormat::Table => print_text(&cluster, took),
         }
-        loop {
-            let living = cluster.members.iter().filter(|member| !member.ended);
-            let ends: Vec<BorrowedFd<'_>> =
-                living.map(|member| member.child.ended.as_fd()).collect();
-            if signals.wait_or(&ends, None).map_err(failed)? {
-                break;
-            }
-            for text in cluster.take_ended() {
-                eprintln!("{text}");
-            }
-        }
+        watch(&mut cluster, control, &signals)?;
         eprintln!("{STOPPING}");
         if cluster.stop() {
             Ok(())
@@ -200,6 +226,41 @@ impl Playground {
             },
             compaction: self.compaction,
             ..default
+        }
+    }
+}
+
+fn cannot_wait(error: std::io::Error) -> CommandFailure {
+    CommandFailure::Failed(format!("cannot wait: {error}"))
+}
+
+fn say_unheard(error: &std::io::Error) {
+    eprintln!("argosy playground kill and its like are not heard: {error}; the servers go on");
+}
+
+/// Tells of servers that end, and does what commands ask, until a signal comes.
+fn watch(
+    cluster: &mut Cluster,
+    mut control: Option<Control>,
+    signals: &Signals,
+) -> Result<(), CommandFailure> {
+    loop {
+        let living = cluster.members.iter().filter(|member| !member.ended);
+        let mut fds: Vec<BorrowedFd<'_>> =
+            living.map(|member| member.child.ended.as_fd()).collect();
+        fds.extend(control.iter().flat_map(Control::fds));
+        if signals.wait_or(&fds, None).map_err(cannot_wait)? {
+            return Ok(());
+        }
+        for text in cluster.take_ended() {
+            eprintln!("{text}");
+        }
+        let stepped = control.as_mut().map_or(Ok(()), |control| {
+            control.step(|request| deeds::answer(cluster, request))
+        });
+        if let Err(error) = stepped {
+            say_unheard(&error);
+            control = None;
         }
     }
 }
@@ -262,6 +323,11 @@ fn print_text(cluster: &Cluster, took: Duration) {
          redis-cli -p {} get hello\n",
         port(0),
         port(last)
+    ));
+    say(&format!(
+        "Kill one of them, and start it again:\n  {}\n  {}\n",
+        cluster.command("kill", last),
+        cluster.command("restart", last)
     ));
     let dir = cluster.layout.dir.display();
     if cluster.is_scratch() {

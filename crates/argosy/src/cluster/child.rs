@@ -11,7 +11,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
+};
 
 use crate::failure::CommandFailure;
 
@@ -72,12 +74,23 @@ impl Child {
         self.process.try_wait().unwrap_or(None)
     }
 
-    /// Asks it to stop.
-    pub(crate) fn terminate(&mut self) {
+    /// Sends it a signal, unless it has ended.
+    pub(crate) fn signal(&mut self, signal: Signal) {
         if self.exited().is_none() {
             // It is ours and has not been waited for, so the id is still its own.
-            let _ = kill_process(pid_of(&self.process), Signal::TERM);
+            let _ = kill_process(pid_of(&self.process), signal);
         }
+    }
+
+    /// Whether all of it is halted (SIGSTOP), by whomever.
+    pub(crate) fn is_stopped(&mut self) -> bool {
+        // It is asked as often as one likes: what is not waited for stays.
+        let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.exited().is_none()
+            && matches!(
+                waitid(WaitId::Pid(pid_of(&self.process)), look),
+                Ok(Some(_))
+            )
     }
 
     /// Ends it at once, and waits for the end.

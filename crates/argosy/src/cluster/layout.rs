@@ -1,6 +1,7 @@
 //! Where everything of a cluster on one machine lies, and which server stores which keys.
 //!
 //! ```text
+//! DIR/control               the socket on which a running playground takes commands
 //! DIR/coordinator/          the region map
 //! DIR/server-N/argosy.toml  the configuration of server N
 //! DIR/server-N/log          what it says
@@ -29,7 +30,7 @@ use crate::failure::{CommandFailure, chain};
 pub(crate) use argosy_coordinator::Replication;
 
 /// Most servers of a cluster on one machine.
-const SERVERS_MAX: usize = 64;
+pub(crate) const SERVERS_MAX: usize = 64;
 
 /// How many of what a cluster has. What a user leaves open is taken from a cluster that is there
 /// already, or else has a default.

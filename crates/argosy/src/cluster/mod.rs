@@ -11,12 +11,14 @@
 //! 4. Ask each until it is ready ([`ready`]): then all its regions are open. Filling a copy may take
 //!    hours. So the user sees what the start waits for, and can end it with Ctrl-C.
 //!
-//! Stopping asks all to stop, waits, and kills what is left. A server that somebody restarted by
-//! hand (`argosy server --config`) is no child, and is found by its lock ([`lock`]).
+//! Stopping lets halted servers go on, asks all to stop, waits, and kills what is left. A server that somebody
+//! restarted by hand (`argosy server --config`) is no child, and is found by its lock ([`lock`]). What one server
+//! does is known to [`member`].
 
 pub(crate) mod child;
 pub(crate) mod layout;
 pub mod lock;
+pub(crate) mod member;
 pub(crate) mod memory;
 pub mod ports;
 pub mod ready;
@@ -39,6 +41,7 @@ use crate::failure::CommandFailure;
 use child::Child;
 use layout::{Layout, Shape, Split};
 use lock::DirLock;
+pub(crate) use member::Member;
 use memory::ClusterMemory;
 use ports::{Held, PortClaim, Ports};
 use ready::{Patience, Verdict};
@@ -72,20 +75,6 @@ pub(crate) struct Spec {
     pub(crate) new_devices: Vec<usize>,
     /// Whether a new cluster takes the place of one that is gone, but for windows with its records.
     pub(crate) discard_windows: bool,
-}
-
-/// A server of the cluster.
-pub(crate) struct Member {
-    /// Its number.
-    pub(crate) id: usize,
-    /// Its configuration.
-    pub(crate) config: PathBuf,
-    /// Where it listens.
-    pub(crate) ports: Ports,
-    /// Its process.
-    pub(crate) child: Child,
-    /// Its process has ended, and that has been told.
-    pub(crate) ended: bool,
 }
 
 /// A running cluster.
@@ -165,6 +154,11 @@ impl Cluster {
         matches!(self.places, Places::Scratch(_))
     }
 
+    /// The command line that has the running playground do `verb` to `server`.
+    pub(crate) fn command(&self, verb: &str, server: usize) -> String {
+        command_in(&self.layout, &self.places, verb, server)
+    }
+
     /// Tells of each server whose process has ended since the last call.
     pub(crate) fn take_ended(&mut self) -> Vec<String> {
         let mut told = Vec::new();
@@ -175,11 +169,12 @@ impl Cluster {
             if let Some(status) = member.child.exited() {
                 member.ended = true;
                 told.push(format!(
-                    "server {} (process {}) ended: {status}; the others go on.\n\
-                     Restart it: argosy server --config {}",
+                    "server {} (process {}) ended: {status}; the others go on. What it said: {}\n\
+                     Restart it: {}",
                     member.id,
                     member.child.pid(),
-                    member.config.display()
+                    member.log().display(),
+                    command_in(&self.layout, &self.places, "restart", member.id)
                 ));
             }
         }
@@ -190,7 +185,9 @@ impl Cluster {
     pub(crate) fn stop(mut self) -> bool {
         let began = SystemClock.now();
         for member in &mut self.members {
-            member.child.terminate();
+            // A halted process does not hear that it shall end.
+            member.child.signal(Signal::CONT);
+            member.child.signal(Signal::TERM);
         }
         let mut clean = true;
         for member in &mut self.members {
@@ -228,6 +225,7 @@ impl Cluster {
             let Some(pid) = lock::holder(&dir) else {
                 continue;
             };
+            let _ = kill_process(pid, Signal::CONT);
             let _ = kill_process(pid, Signal::TERM);
             let began = SystemClock.now();
             while lock::held(&dir) {
@@ -343,6 +341,14 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+}
+
+fn command_in(layout: &Layout, places: &Places, verb: &str, server: usize) -> String {
+    let command = format!("argosy playground {verb} {server}");
+    match places {
+        Places::Scratch(_) => command,
+        Places::Kept { .. } => format!("{command} --data-dir {}", layout.dir.display()),
     }
 }
 

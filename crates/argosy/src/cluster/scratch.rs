@@ -8,7 +8,7 @@
 //! The shared memory of a data directory that stays is no such directory; see `memory`.
 
 use std::fs::{DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, FlockOperation, access, flock};
@@ -70,6 +70,19 @@ impl Drop for ScratchDir {
             tracing::warn!("cannot remove {path}: {error}");
         }
     }
+}
+
+/// The directories in `root` that are this user's, of processes that live or have died, by name. Links are none.
+pub(crate) fn own_directories(root: &Path) -> Vec<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let is_own = |path: &PathBuf| {
+        std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == user)
+    };
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    let mut found: Vec<_> = named.map(|entry| entry.path()).filter(is_own).collect();
+    found.sort();
+    found
 }
 
 /// Removes the directories whose owners are dead. What cannot be removed stays.

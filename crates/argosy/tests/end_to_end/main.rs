@@ -28,6 +28,7 @@ mod native;
 mod native_calls;
 mod package_index;
 mod playground;
+mod playground_commands;
 mod put_back_command;
 mod redis_tools;
 mod repair_command;
