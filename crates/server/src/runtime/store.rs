@@ -132,8 +132,8 @@ fn record(options: &mut ServerOptions, device: DeviceId) -> Result<(), StartErro
     Ok(())
 }
 
-/// Whether the device holds only regions that the map gives to the server: data of a region that went elsewhere
-/// is never taken for free space.
+/// Whether the device holds only regions that the map knows: data of another one is never taken for free space. What it
+/// has of a region that went elsewhere is kept, for the time when the server is given a copy again.
 fn check_regions(store: &Store, options: &ServerOptions) -> Result<(), StartError> {
     for entry in store.regions() {
         // What is kept of a region belongs to it.
@@ -141,12 +141,10 @@ fn check_regions(store: &Store, options: &ServerOptions) -> Result<(), StartErro
             EntryKind::Cut(region, _) | EntryKind::SetAside(region) => region,
             EntryKind::Region | EntryKind::Pin => entry.region,
         };
-        let region = options.map.region(of);
-        if region.is_none_or(|region| !region.members.contains(&options.id)) {
+        if options.map.region(of).is_none() {
             let what = format!(
-                "it holds {of}, which the region map does not give to {}; \
-                 restore the region map that this device was written under",
-                options.id,
+                "it holds {of}, which the region map does not have; \
+                 restore the region map that this device was written under"
             );
             return Err(unusable(&options.device.path, what));
         }
