@@ -107,7 +107,14 @@ impl Control {
     /// # Errors
     /// No more connections can be taken.
     pub(crate) fn step(&mut self, mut answer: impl FnMut(&Request) -> Answer) -> io::Result<()> {
+        // Before others may take its place, whoever has sent a request is heard.
+        self.hear(&mut answer);
         self.accept()?;
+        self.hear(&mut answer);
+        Ok(())
+    }
+
+    fn hear(&mut self, answer: &mut impl FnMut(&Request) -> Answer) {
         for mut caller in std::mem::take(&mut self.callers) {
             match caller.hear() {
                 Heard::Part => self.callers.push_back(caller),
@@ -118,7 +125,6 @@ impl Control {
                 Heard::Nothing => {}
             }
         }
-        Ok(())
     }
 
     /// Takes the connections that wait. Each step takes a bounded number; the others stay readable.

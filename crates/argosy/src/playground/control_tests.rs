@@ -104,6 +104,15 @@ fn the_silent_keep_nobody_out() {
     control.step(echo).unwrap();
     assert_eq!(refused(&mut stream).words, "kill [2]");
     assert!(refused(&mut silent[0]).words.contains("others came"));
+    // Whoever has spoken is heard before it loses its place.
+    let last = silent.last_mut().unwrap();
+    last.write_all(&kill_2()).unwrap();
+    let mut others = Vec::new();
+    for _ in 0..CALLERS_MAX {
+        others.push(connect(dir.path()).unwrap());
+    }
+    control.step(echo).unwrap();
+    assert_eq!(refused(last).words, "kill [2]");
 }
 
 #[test]
