@@ -4,8 +4,8 @@
 //! what it had flushed, because its log ends earlier by then: it counts again only for what its
 //! report covers, and is asked again for the rest once it is live.
 //!
-//! A copy that is being filled is asked for the same flushes, and may lag behind: a flush does not wait for it. So while
-//! one is being filled, some of the flushes that are finished are remembered, and it is asked for those that it
+//! A copy that is being filled is asked for the same flushes, and may lag behind: a flush does not wait for it. So
+//! while one is being filled, some of the flushes that are finished are remembered, and it is asked for those that it
 //! lacks. No window of its may be written anew before what was in there is durable, finished or not
 //! ([`Primary::unflushed`](super::Primary::unflushed)).
 
@@ -132,9 +132,9 @@ impl Flushes {
         split
     }
 
-    /// Whether a copy at `at` lacks log bytes that every member had durable once, and cannot be asked to flush them: they
-    /// are remembered no more. A log ends where the other lacks a write, so that durable bytes behind it do not count
-    /// any more.
+    /// Whether a copy at `at` lacks log bytes that every member had durable once, and cannot be asked to flush them:
+    /// they are remembered no more. A log ends where the other lacks a write, so that durable bytes behind it do not
+    /// count any more.
     pub(super) fn are_lacked_at(&self, at: &Position) -> bool {
         at.logs.iter().any(|(log, at)| {
             let end = Flushed {

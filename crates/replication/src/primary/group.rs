@@ -1,21 +1,21 @@
 //! The group: how copies catch up, when the region serves, and how the group changes while the primary goes on.
 //!
-//! **Catching up.** A copy that stands at the last edit goes live at once. Any other is offered a checkpoint, and goes live
-//! when it says that it has caught up with that. Either way it then holds what its position says, and not before.
+//! **Catching up.** A copy that stands at the last edit goes live at once. Any other is offered a checkpoint, and goes
+//! live when it says that it has caught up with that. Either way it then holds what its position says, and not before.
 //!
 //! **Serving.** A primary that is open takes writes, and shows nothing. It *serves* once every member is live and holds
 //! all that the primary opened with. Otherwise a failure right after could lose what it has shown. A member whose
 //! copy is known to be partial is not waited for: nobody promotes it. What is committed waits for that one, too.
 //!
-//! **Filling.** A copy that is being filled is prepared once the region serves, not before, and caught up as a member is.
-//! It is sent everything, and counts for nothing: neither for what is committed, nor for what is flushed or applied
-//! everywhere. Once it holds all that was committed when it went live, the driver is told, which wishes that it
-//! becomes a member. It may lag behind again by then: under a steady load it always lacks what is on its way.
+//! **Filling.** A copy that is being filled is prepared once the region serves, not before, and caught up as a member
+//! is. It is sent everything, and counts for nothing: neither for what is committed, nor for what is flushed or applied
+//! everywhere. Once it holds all that was committed when it went live, the driver is told, which wishes that it becomes
+//! a member. It may lag behind again by then: under a steady load it always lacks what is on its way.
 //!
 //! **Changes.** A group has another epoch with each change, and the same promotion. A member that was removed counts
 //! for nothing any more. One that is added is prepared. Whoever stays, stays as it is. One that was filled and is live
-//! counts from what it holds, and is told that its copy is whole when it holds all that is committed. One that is filled
-//! from now on begins again: what its copy was told, that it is whole, holds no more.
+//! counts from what it holds, and is told that its copy is whole when it holds all that is committed. One that is
+//! filled from now on begins again: what its copy was told, that it is whole, holds no more.
 
 use alloc::vec::Vec;
 

@@ -3,8 +3,8 @@
 //! **Opening.** Every member reports where it stands (its last edit, its last LSN). The primary
 //! adopts what is higher than its own, edit first, then log, from the member that has it; then it
 //! is *promoted*: a cut edit ends the old log, and the region is open. All reports have to be of the same
-//! opening: a member whose link breaks reports anew, because it may have lost its memory. Writes are taken from then on.
-//! They wait, and nothing is shown, until the members are equal and the region *serves*.
+//! opening: a member whose link breaks reports anew, because it may have lost its memory. Writes are taken from then
+//! on. They wait, and nothing is shown, until the members are equal and the region *serves*.
 //!
 //! **Damaged copies.** A copy is *whole* while it is certain to hold everything that was acknowledged: it
 //! held it once, and its memory has survived since. A copy that is too damaged to be used is *refilled*, the
@@ -172,8 +172,8 @@ impl Primary {
         member.is_some_and(|member| member.owed.has_unsent())
     }
 
-    /// The first range of `log` that `member` was or will be asked to flush, and has not. Whoever writes to the windows of
-    /// a copy that is being filled writes no other window over one that this range is in, although it is durable
+    /// The first range of `log` that `member` was or will be asked to flush, and has not. Whoever writes to the windows
+    /// of a copy that is being filled writes no other window over one that this range is in, although it is durable
     /// everywhere by now: nobody waits for that copy.
     #[must_use]
     pub fn unflushed(&self, member: ServerId, log: LogId) -> Option<FlushRange> {
@@ -546,8 +546,8 @@ impl Primary {
         }
     }
 
-    /// What every backup has applied under this primary. What it reports says nothing: it may be of another history, and
-    /// the primary lets go of what a member needs that has not applied an edit.
+    /// What every backup has applied under this primary. What it reports says nothing: it may be of another history,
+    /// and the primary lets go of what a member needs that has not applied an edit.
     fn advance_applied(&mut self, actions: &mut Vec<Action>) {
         let members = self.members.counted();
         let applied = members.map(|(_, member)| member.holds.edit).min();

@@ -3,9 +3,9 @@
 //!
 //! **Comparing copies.** The number of an edit names the epoch of the last cut, so later edits are those of later cuts.
 //! LSNs compare only among copies with the same cut: those of an earlier cut may be of writes that were never
-//! acknowledged, and of another history from some point on. Such a copy is not adopted, however long its log is, and need
-//! not be refilled either: it is offered the checkpoint, and fetches the difference. Only a copy of the same or a later
-//! cut that is ahead is of another history altogether.
+//! acknowledged, and of another history from some point on. Such a copy is not adopted, however long its log is, and
+//! need not be refilled either: it is offered the checkpoint, and fetches the difference. Only a copy of the same or a
+//! later cut that is ahead is of another history altogether.
 
 use alloc::vec::Vec;
 
@@ -240,8 +240,8 @@ impl Primary {
     }
 
     /// Begins to catch a copy up that has reported. One with another history is refilled first: it was put back, or has
-    /// an edit of this or a later cut that was never committed here. Where the edits are those of an earlier cut, neither
-    /// their number nor the LSNs say anything.
+    /// an edit of this or a later cut that was never committed here. Where the edits are those of an earlier cut,
+    /// neither their number nor the LSNs say anything.
     pub(super) fn sync_or_refill(
         &mut self,
         id: ServerId,
@@ -301,8 +301,8 @@ impl Primary {
     }
 }
 
-/// The member with the latest version, if that is later than the own one (the first of `copies`), or else, of those with
-/// the same cut, with most of the log. `mistaken`: of all.
+/// The member with the latest version, if that is later than the own one (the first of `copies`), or else, of those
+/// with the same cut, with most of the log. `mistaken`: of all.
 fn furthest(copies: &[Copy], mistaken: bool) -> Option<ServerId> {
     let (own, others) = copies.split_first()?;
     let mut edit = *own;

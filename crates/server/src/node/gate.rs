@@ -4,8 +4,8 @@
 //! [`Gate::show`], which reads the commit LSN at that moment. No other file of the server reads it; reports, which show
 //! no data, get it from [`Gate::committed`]. A tidy test holds that.
 //!
-//! Nothing is shown before the region *serves*: the members have been equal since it was opened here. Otherwise a failure
-//! right after could lose what was shown.
+//! Nothing is shown before the region *serves*: the members have been equal since it was opened here. Otherwise a
+//! failure right after could lose what was shown.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

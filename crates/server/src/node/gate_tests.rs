@@ -14,7 +14,7 @@ use super::copies_tests::{Pair, REGIONS, settings};
 use super::gate::{Reveals, Verdict};
 use super::readers_tests::Answers;
 use super::region::engine_of;
-use super::{Mutants, Node};
+use super::{Mutants, Node, NodeSettings};
 use crate::service::{Lease, Paging, ReplySink, ReplyTo, Request, Response, Service};
 
 /// A key of the first region.
@@ -43,11 +43,11 @@ fn beside_a_write(replication: Replication, mutants: Mutants, ask: Ask) -> Optio
 /// What `ask` is answered by a primary that has just opened its regions again, and does not know yet that what it had
 /// acknowledged is committed.
 fn behind_a_restart(mutants: Mutants, ask: Ask) -> Option<Response> {
-    let mut pair = Pair::with(
-        Replication::SendIndex,
-        SimSettings::default(),
-        settings(mutants),
-    );
+    behind_a_restart_with(settings(mutants), ask)
+}
+
+fn behind_a_restart_with(settings: NodeSettings, ask: Ask) -> Option<Response> {
+    let mut pair = Pair::with(Replication::SendIndex, SimSettings::default(), settings);
     pair.open();
     pair.put(0, 1);
     pair.run(10);
@@ -90,6 +90,13 @@ fn get(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
         ReplyTo::new(sink, 1),
     )
     .answered()
+}
+
+/// There is no such key: no write is revealed.
+fn get_nothing(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+    let request = Request::Get { key: b"a kez" };
+    let reply = ReplyTo::new(sink, 1);
+    node.call(request, Reach::Device, reply).answered()
 }
 
 fn hit(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
@@ -241,4 +248,17 @@ fn a_snapshot_waits_for_what_was_acknowledged() {
     };
     let told = behind_a_restart(planted, lease);
     assert!(matches!(told, Some(Response::Snapshot(_))));
+}
+
+#[test]
+fn nothing_is_shown_before_all_members_are_equal() {
+    assert_eq!(behind_a_restart(Mutants::default(), get_nothing), None);
+    let planted = NodeSettings {
+        replication_mutants: argosy_replication::Mutants {
+            serve_before_equal: true,
+            ..Default::default()
+        },
+        ..settings(Mutants::default())
+    };
+    assert!(behind_a_restart_with(planted, get_nothing).is_some());
 }
