@@ -250,6 +250,7 @@ fn holds(survivor: Survivor, what: &str) {
     let last = copy.position().lsn;
     let service = Service {
         epoch: Epoch(9),
+        since: Epoch(9),
         ..Service::default()
     };
     let promoted = copy.promote(service);

@@ -11,7 +11,7 @@ use argosy_base::{EditSeq, Instant, Lsn, Position, SegmentNumber, SegmentPart};
 use argosy_device::Crash;
 
 use super::{Backup, Group, Recorder, Stage, promote};
-use crate::conformance::Machine;
+use crate::conformance::{Machine, STEPS_MAX};
 use crate::stored::StoredPart;
 use crate::{Follower, Store, Stored, WriteOptions};
 
@@ -123,6 +123,9 @@ impl Group {
         self.store = promoted.store;
         self.source = promoted.source.expect("a store that can be copied");
         self.flushes.clear();
+        // What it has is everywhere once all are caught up.
+        let last = self.store.last_lsn();
+        self.recorder.heard(|heard| heard.last = last);
     }
 
     /// The store that serves now, for a case that goes on with it when it does not.
@@ -135,8 +138,16 @@ impl Group {
     pub(in crate::conformance::group) fn keeps_nothing_else(&mut self) {
         for index in 0..self.backups.len() {
             let Backup {
-                mut machine, copy, ..
+                mut machine,
+                mut copy,
+                ..
             } = self.backups.remove(index);
+            for _ in 0..STEPS_MAX {
+                copy.step().expect("a device without faults");
+                if copy.is_idle() {
+                    break;
+                }
+            }
             let used = machine.used();
             machine.end(Crash::Kill);
             drop(copy);
