@@ -90,7 +90,7 @@ struct Pending {
 enum Work {
     /// Until something happens.
     Rest,
-    Reading(Round),
+    Reading(Box<Round>),
     Changing(Pending),
 }
 
@@ -397,7 +397,7 @@ impl Master {
 
     fn read(
         &mut self,
-        mut round: Round,
+        mut round: Box<Round>,
         id: RequestId,
         answer: Result<CoordinatorReply, CoordinatorError>,
         now: Instant,
@@ -487,7 +487,7 @@ impl Master {
             }
             Phase::Leading { .. } => {
                 self.hinted = false;
-                let mut round = Round::new();
+                let mut round = Box::new(Round::new());
                 round.ask(&mut *self.coordinator);
                 self.work_at(Work::Reading(round));
             }
