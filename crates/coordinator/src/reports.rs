@@ -21,14 +21,15 @@
 //!   "wishes": [{ "region": 5, "epoch": 6, "remove": [2], "add": [3], "fill": [1] }] }
 //! ```
 //!
-//! | | what it is |
-//! |---|---|
-//! | `map` | the version of the region map whose views it has taken; the rest is not older |
-//! | `copies` | its copies of regions that are recovering, each as it was when the server had obeyed `epoch`: it had revoked all grants before; and of regions whose group it is not in, at any epoch |
-//! | `opening` | regions of which it is the primary, and which it does not serve yet |
-//! | `refused` | regions of which it is the primary under `epoch`, and which it does not open: its copy is not what the claim says |
-//! | `failed` | regions whose store has failed here, and is no copy any more before a restart |
-//! | `wishes` | changes to groups that it leads under `epoch`: members that it cannot reach, copies that hold all that is committed, servers to fill |
+//! - `map`: the version of the region map whose views it has taken; the rest is not older.
+//! - `copies`: its copies of regions that are recovering, each as it was when the server had obeyed `epoch`: it had
+//!   revoked all grants before; and of regions whose group it is not in, at any epoch.
+//! - `opening`: regions of which it is the primary, and which it does not serve yet.
+//! - `refused`: regions of which it is the primary under `epoch`, and which it does not open: its copy is not what the
+//!   claim says.
+//! - `failed`: regions whose store has failed here, and is no copy any more before a restart.
+//! - `wishes`: changes to groups that it leads under `epoch`: members that it cannot reach, copies that hold all that
+//!   is committed, servers to fill.
 //!
 //! Each list is empty by default, and names a region at most once. Texts that are longer than their bound
 //! ([`PRESENCE_BYTES_MAX`], [`REPORT_BYTES_MAX`]), of another version, or of another form are refused. A report counts

@@ -84,9 +84,9 @@ impl GroupChange {
 
 /// How many regions each server stores, or is to store.
 #[derive(Clone, Debug, Default)]
-pub struct Stored(BTreeMap<ServerId, usize>);
+pub struct RegionCounts(BTreeMap<ServerId, usize>);
 
-impl Stored {
+impl RegionCounts {
     /// As `cluster` has it.
     #[must_use]
     pub fn of(cluster: &Cluster) -> Self {
@@ -134,7 +134,7 @@ pub enum Spares {
 pub fn spares(
     cluster: &Cluster,
     region: &Region,
-    stored: &Stored,
+    stored: &RegionCounts,
     which: Spares,
     is_well: impl Fn(ServerId) -> bool,
 ) -> Vec<ServerId> {

@@ -19,7 +19,7 @@ use argosy_base::{Epoch, Instant, RegionId, ServerId};
 use argosy_coordinator::{ClusterMap, CopyStatus, PromotionClaim, Region, RegionState};
 
 use crate::cluster::Cluster;
-use crate::groups::{GroupChange, Spares, Stored, lacking, spares};
+use crate::groups::{GroupChange, RegionCounts, Spares, lacking, spares};
 use crate::health::{Health, suspected};
 use crate::memory::RegionMemory;
 use crate::promotion::{CopyReports, Preference, promote, voters};
@@ -146,7 +146,7 @@ struct Pass<'a> {
     suspected: BTreeSet<ServerId>,
     /// How many regions each server leads.
     leads: BTreeMap<ServerId, usize>,
-    stored: Stored,
+    stored: RegionCounts,
     plan: MasterPlan,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Pass<'a> {
             awaited_until,
             suspected: suspected(&cluster.servers),
             leads,
-            stored: Stored::of(cluster),
+            stored: RegionCounts::of(cluster),
             plan: MasterPlan::default(),
         }
     }

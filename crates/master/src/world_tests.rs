@@ -1,8 +1,8 @@
 //! The model, run with planners in the place of its masters: one region, two to four servers, two masters that read
 //! when they like, and failures at random. Leases take no time, as with `Lease = 0` there.
 //!
-//! 1. An event is drawn from the seed: a server writes, ships, prepares, looks at the map and reports, asks for changes,
-//!    is killed, loses its power or its device, starts; a master reads, or takes a step; time passes.
+//! 1. An event is drawn from the seed: a server writes, ships, prepares, looks at the map and reports, asks for
+//!    changes, is killed, loses its power or its device, starts; a master reads, or takes a step; time passes.
 //! 2. After each event the invariants of the model are checked: `OnePrimary`, `NeverBack`, `WholeHolds`.
 //! 3. With each change of the map it is checked that it is the next one, that a promotion is for what the promoted
 //!    server has reported under that epoch, never for a partial copy, that members voted or were chosen, and that who
@@ -127,8 +127,8 @@ fn holds(claim: PromotionClaim, server: &Member) -> bool {
     server.status == claim.status && (whole || same)
 }
 
-const fn name(server: usize) -> ServerId {
-    ServerId(server as u32)
+fn name(server: usize) -> ServerId {
+    ServerId(u32::try_from(server).unwrap())
 }
 
 fn index(id: ServerId) -> usize {
