@@ -92,7 +92,7 @@ impl Routes {
         let regions = map.regions().iter().map(|region| MapRegion {
             id: region.id,
             range: region.range.clone(),
-            epoch: region.epoch,
+            epoch: region.since,
             primary: region.primary,
         });
         let places = map.regions().iter().enumerate();

@@ -71,7 +71,7 @@ impl LocalRegion<'_> {
         if matches!(&*region.driver(), Driver::Failed(_)) {
             region.turn(role::Event::Failed);
         }
-        region.seat(view.epoch);
+        region.seat(&view);
         region.active().raise();
         context.world.fabric.notify(context.id);
         context.wake(region.id());
@@ -159,7 +159,11 @@ impl LocalRegion<'_> {
     fn backup_adapted(&self, mut copy: Follower, part: Part, view: &View) -> Adapted {
         let Self { context, region } = *self;
         let id = region.id();
-        if copy.failed().is_some() {
+        let goes_on = view.is_led && copy.follows(view) && part == Part::Backup;
+        if goes_on && !view.has_member(context.id) {
+            copy.not_whole(context);
+        }
+        if copy.failed().is_some() || goes_on {
             return Adapted::Yes(Driver::Backup(Box::new(copy)));
         }
         match copy.sit(view, context) {

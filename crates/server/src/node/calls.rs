@@ -203,7 +203,7 @@ impl Requests {
         let mut header = Header {
             kind: CALL_KIND,
             region: region.id,
-            epoch: region.epoch,
+            epoch: region.since,
             request: 0,
         };
         if !self.calls().begin(asked, &mut header, &payload) {

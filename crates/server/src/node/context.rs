@@ -155,7 +155,7 @@ impl<'a> Context<'a> {
         Header {
             kind,
             region,
-            epoch: of.map_or_else(Epoch::default, |of| of.seated()),
+            epoch: of.map_or_else(Epoch::default, |of| of.seated_since()),
             request: 0,
         }
     }

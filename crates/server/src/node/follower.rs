@@ -136,6 +136,18 @@ impl Follower {
         Ok(Self::of(copy.region, view, replica, mark))
     }
 
+    /// Whether it follows the primary of `view`, chosen as there.
+    pub(super) fn follows(&self, view: &View) -> bool {
+        self.copy.is_under(view)
+    }
+
+    /// It is no longer certain to hold everything that is acknowledged: it is no member's.
+    pub(super) fn not_whole(&mut self, context: &Context<'_>) {
+        if let Err(error) = self.copy.not_whole(context.world) {
+            self.fail_by(&error.into(), context);
+        }
+    }
+
     /// Takes its place under `view`: nobody who wrote to it before can any more, and where the log ends is found. False
     /// where there is no memory for that now. Blocks.
     ///

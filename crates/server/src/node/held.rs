@@ -173,7 +173,7 @@ impl LocalRegion<'_> {
         if self.is_held(driver) {
             return false;
         }
-        let epoch = self.region.seated();
+        let epoch = self.region.seated_since();
         let Holding { held, .. } = std::mem::take(&mut *self.region.holding());
         let any = !held.is_empty();
         for held in held {

@@ -28,8 +28,7 @@ use crate::activity::Activity;
 /// The copy as it lies here, and whose copy it is.
 pub(super) struct LocalCopy {
     pub(super) region: RegionId,
-    epoch: Epoch,
-    /// The epoch in which the primary was chosen.
+    /// The epoch in which the primary was chosen: it writes in that.
     since: Epoch,
     pub(super) primary: ServerId,
     pub(super) replica: Box<dyn engine::Follower>,
@@ -58,7 +57,6 @@ impl LocalCopy {
     ) -> Self {
         Self {
             region,
-            epoch: view.epoch,
             since: view.since,
             primary: view.primary,
             replica,
@@ -78,7 +76,12 @@ impl LocalCopy {
 
     /// From now on it is a copy under `view`.
     pub(super) fn sit(&mut self, view: &View) {
-        (self.epoch, self.since, self.primary) = (view.epoch, view.since, view.primary);
+        (self.since, self.primary) = (view.since, view.primary);
+    }
+
+    /// Whether it is a copy under the primary of `view`, chosen as there.
+    pub(super) fn is_under(&self, view: &View) -> bool {
+        (self.since, self.primary) == (view.since, view.primary)
     }
 
     /// It is no longer certain to hold everything that is acknowledged.
@@ -186,7 +189,7 @@ impl LocalCopy {
             place,
             ..
         } = *shipped;
-        let mut shipment = Shipment::new(segment, self.epoch, bytes, checksum, place);
+        let mut shipment = Shipment::new(segment, self.since, bytes, checksum, place);
         if !context.settings.mutants.trust_shipments() {
             shipment.check(self.region)?;
         }
@@ -230,7 +233,7 @@ impl LocalCopy {
         let world = context.world;
         let marks = Arc::<Marks>::default();
         let service = Service {
-            epoch: self.epoch,
+            epoch: self.since,
             since: self.since,
             observer,
             clock: Some(Arc::clone(&world.clock)),

@@ -408,19 +408,24 @@ impl Node {
             if let Some(region) = self.region(of.id)
                 && region.view().epoch != of.epoch
             {
-                let before = Arc::clone(&region.view());
-                self.set_view(region, View::of(of));
-                let after = region.view();
-                others.extend(
-                    self.links
-                        .peers()
-                        .filter(|peer| before.concerns(*peer) || after.concerns(*peer)),
-                );
+                let (before, after) = (Arc::clone(&region.view()), View::of(of));
+                self.set_view(region, after.clone());
+                let peers = self.links.peers();
+                match before.goes_on_in(&after) {
+                    // What was said to it under the view before has not been heard.
+                    true if before.part_of(self.id) != after.part_of(self.id) => {
+                        others.insert(after.primary);
+                    }
+                    true => {}
+                    false => others.extend(
+                        peers.filter(|peer| before.concerns(*peer) || after.concerns(*peer)),
+                    ),
+                }
             }
         }
-        // What was said under the epoch before is not taken any more.
-        for peer in others {
-            self.link(peer).reset("a region has another epoch");
+        // What was said under another primary is not taken any more.
+        for peer in others.into_iter().filter(|peer| *peer != self.id) {
+            self.link(peer).reset("a region has another primary");
         }
         self.world.fabric.notify(self.id);
         Ok(())

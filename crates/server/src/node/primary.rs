@@ -139,7 +139,15 @@ impl PrimaryDriver {
     pub(super) fn regroup(&mut self, view: &View, context: &Context<'_>) {
         let group = group_of(view);
         self.filled.retain(|id| group.filling.contains(id));
+        let known: Vec<ServerId> = self.machine.members().map(|member| member.id).collect();
         self.machine.step(Event::Group { group }, &mut self.actions);
+        let now: Vec<ServerId> = self.machine.members().map(|member| member.id).collect();
+        for member in now.into_iter().filter(|id| !known.contains(id)) {
+            if context.link(member).is_open() {
+                self.machine
+                    .step(Event::LinkUp { member }, &mut self.actions);
+            }
+        }
         self.act(context);
     }
 

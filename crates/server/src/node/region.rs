@@ -228,25 +228,25 @@ impl Region {
         self.membership.view()
     }
 
-    /// Whether `server` is its primary under `epoch`.
-    pub(super) fn is_served_by(&self, server: ServerId, epoch: Epoch) -> bool {
+    /// Whether `server` is its primary, chosen in the epoch `since`.
+    pub(super) fn is_served_by(&self, server: ServerId, since: Epoch) -> bool {
         let view = self.view();
-        view.part_of(server) == Part::Primary && view.epoch == epoch
+        view.part_of(server) == Part::Primary && view.since == since
     }
 
     /// Whether the driver was made for the present view. Until it is, nothing goes to it or comes from it.
     pub(super) fn is_seated(&self) -> bool {
-        self.seated() == self.view().epoch
+        self.membership.is_seated()
     }
 
-    /// The epoch for which the driver was made.
-    pub(super) fn seated(&self) -> Epoch {
-        self.membership.seated()
+    /// The promotion under which the driver speaks and listens: the epoch in which its primary was chosen.
+    pub(super) fn seated_since(&self) -> Epoch {
+        self.membership.seated_since()
     }
 
-    /// The driver was made for `epoch`.
-    pub(super) fn seat(&self, epoch: Epoch) {
-        self.membership.seat(epoch);
+    /// The driver was made for `view`.
+    pub(super) fn seat(&self, view: &View) {
+        self.membership.seat(view);
     }
 
     /// The earliest time at which the driver adapts to another view.

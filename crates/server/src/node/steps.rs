@@ -246,16 +246,21 @@ impl Node {
         let Some(region) = self.regions.get(header.region) else {
             return;
         };
-        if region.view().epoch != header.epoch {
-            tracing::warn!(
+        let view = region.view();
+        if !view.is_led || view.since != header.epoch {
+            tracing::debug!(
                 peer = peer.0,
                 region = region.id().0,
                 epoch = header.epoch.0,
-                "old epoch"
+                "another epoch"
             );
             return;
         }
-        if !region.view().concerns(peer) {
+        if !view.concerns(peer) && header.epoch < view.epoch {
+            // It was one when it said that.
+            return;
+        }
+        if !view.concerns(peer) {
             return self
                 .link(peer)
                 .reset("it speaks of a region that it is no member of");

@@ -1,7 +1,7 @@
 //! What a server is to one region, by the region's view and by what has become of its copy.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use argosy_base::{Epoch, ServerId};
@@ -16,8 +16,8 @@ pub(super) struct Membership {
     /// Who stores the region and who serves it.
     view: ArcSwap<View>,
     role: Mutex<Role>,
-    /// The epoch for which the region's driver was made. Set with the driver's lock held.
-    seated: AtomicU32,
+    /// The view for which the region's driver was made: its epoch, and above it the one in which its primary was chosen.
+    seated: AtomicU64,
 }
 
 impl Membership {
@@ -26,7 +26,7 @@ impl Membership {
         Self {
             server,
             role: Mutex::new(Role::at_start(view.part_of(server), usable)),
-            seated: AtomicU32::new(view.epoch.0),
+            seated: AtomicU64::new(seat_of(&view)),
             view: ArcSwap::from_pointee(view),
         }
     }
@@ -48,14 +48,20 @@ impl Membership {
         })
     }
 
-    /// The epoch for which the region's driver was made.
-    pub(super) fn seated(&self) -> Epoch {
-        Epoch(self.seated.load(Ordering::Acquire))
+    /// Whether the region's driver was made for the present view.
+    pub(super) fn is_seated(&self) -> bool {
+        self.seated.load(Ordering::Acquire) == seat_of(&self.view())
     }
 
-    /// The region's driver was made for `epoch`. With its lock held.
-    pub(super) fn seat(&self, epoch: Epoch) {
-        self.seated.store(epoch.0, Ordering::Release);
+    /// The epoch in which the primary was chosen of the view for which the driver was made.
+    pub(super) fn seated_since(&self) -> Epoch {
+        let seat = self.seated.load(Ordering::Acquire);
+        Epoch(u32::try_from(seat >> 32).expect("32 bits"))
+    }
+
+    /// The region's driver was made for `view`.
+    pub(super) fn seat(&self, view: &View) {
+        self.seated.store(seat_of(view), Ordering::Release);
     }
 
     /// What this server is to the region.
@@ -71,4 +77,8 @@ impl Membership {
         *role = next.unwrap_or(*role);
         *role
     }
+}
+
+fn seat_of(view: &View) -> u64 {
+    u64::from(view.since.0) << 32 | u64::from(view.epoch.0)
 }
