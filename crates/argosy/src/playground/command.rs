@@ -88,7 +88,7 @@ pub(crate) struct NamedArgs {
 /// What all of them take.
 #[derive(Args, Debug)]
 struct Common {
-    /// That of the playground [default: the one playground that was started without it]
+    /// Data directory of the playground [default: that of the one that was started without --data-dir]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// How to print
@@ -300,6 +300,18 @@ mod tests {
         assert_eq!(code(), Ok(one));
         let _two = UnixListener::bind(dir("2-0").join(control::NAME)).unwrap();
         assert_eq!(code(), Err(2));
+    }
+
+    /// Whoever holds the lock and does not listen yet, or any more, is to be asked again.
+    #[test]
+    fn a_playground_that_starts_or_ends_is_told_from_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let failed = || connect(dir.path()).unwrap_err();
+        assert!(matches!(failed(), CommandFailure::NotFound(_)));
+        let lock = lock::DirLock::take(dir.path()).unwrap();
+        assert!(matches!(failed(), CommandFailure::Unreachable(_)));
+        drop(lock);
+        assert!(matches!(failed(), CommandFailure::NotFound(_)));
     }
 
     #[test]
