@@ -218,6 +218,7 @@ fn groups() {
     let others = group::Met {
         dropped: 0,
         branched: 0,
+        busy: 0,
         ..met
     };
     assert_eq!(others, group::Met::default());

@@ -16,7 +16,6 @@ use argosy_engine::{
 use super::bulk_load::{Taken, Ticket};
 use super::bulk_loader::{BulkLoadError, pair_bytes_max};
 use super::condition::Looked;
-use super::demote::demote;
 use super::passive::{Passive, slots_of};
 use super::write::{Appender, write};
 use super::{Lsm, count, stats};
@@ -293,7 +292,7 @@ impl Store for Lsm {
 
     fn demote(self: Arc<Self>, fresh: Windows) -> Result<Box<dyn Follower>, Box<NotDemoted>> {
         let cache = Arc::clone(&self.reading.cache);
-        let demoted = demote(&self, slots_of(fresh));
+        let demoted = self.become_replica(slots_of(fresh));
         demoted.map(|replica| -> Box<dyn Follower> { Box::new(Passive::new(replica, cache)) })
     }
 }

@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use argosy_base::{Clock, EditSeq, Epoch, Lsn, RegionId};
 use argosy_device::{Store, Waker};
-use argosy_engine::{EngineError, Marks, Observer, Service, WindowRoom};
+use argosy_engine::{EngineError, Marks, NotDemoted, Observer, Service, WindowRoom};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::{LogWindows, LogWriter};
 use argosy_memory::WindowStore;
@@ -66,7 +66,7 @@ use crate::cache::NodeCache;
 use crate::edit::LogSegment;
 use crate::names::logs::{LARGE_LOG, LOGS, Logs};
 use crate::read::{FilterCounts, Reading};
-use crate::replica::{Replica, ReplicaError};
+use crate::replica::{Replica, ReplicaError, Slots};
 use crate::settings::Settings;
 use crate::storage::{Committed, Storage};
 use crate::work::stats::Counts;
@@ -225,6 +225,15 @@ impl Lsm {
         service: Service,
     ) -> Result<Self, ReplicaError> {
         promote::promote(replica, cache, service)
+    }
+
+    /// Makes a replica of an engine that is to serve no more, the reverse of [`promote`](Self::promote). `fresh` is
+    /// zero memory. See [`Store::demote`](argosy_engine::Store::demote). Blocks.
+    ///
+    /// # Errors
+    /// The device's; damage to the logs. The engine has ended all the same.
+    pub fn become_replica(&self, fresh: Slots) -> Result<Replica, Box<NotDemoted>> {
+        demote::demote(self, fresh)
     }
 
     /// Opens a region for itself alone, or makes it where the store does not know it. Its windows

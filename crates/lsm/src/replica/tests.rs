@@ -1072,6 +1072,9 @@ mod closing;
 #[path = "crash_tests.rs"]
 mod crashes;
 
+#[path = "demote_tests.rs"]
+mod demotions;
+
 #[path = "early_tests.rs"]
 mod early;
 
