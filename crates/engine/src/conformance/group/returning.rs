@@ -19,6 +19,15 @@ use crate::{
 
 const FALLS: [Fall; 3] = [Fall::Demoted, Fall::Killed, Fall::PowerLost];
 
+/// One of them, as `seed` decides.
+const fn fall_of(seed: u64) -> Fall {
+    match seed % 3 {
+        0 => Fall::Demoted,
+        1 => Fall::Killed,
+        _ => Fall::PowerLost,
+    }
+}
+
 /// Runs the cases of this module.
 pub(super) fn run(settings: &dyn Settings, writes: u64, seed: u64) -> Met {
     let mut met = Met::default();
@@ -64,7 +73,7 @@ fn three(settings: &dyn Settings, seed: u64) -> Group {
 
 /// The primary gets more than the others have: edits and segments, then records, of which some come to one backup.
 fn branch_off(group: &mut Group, seed: u64, told: usize) {
-    group.work_alone(30 + 40 * (seed as usize % 3));
+    group.work_alone(30 + 40 * (seed % 3));
     if seed.is_multiple_of(2) {
         group.write_to_one(1 + seed % 3, told);
     }
@@ -102,7 +111,7 @@ fn primary_comes_back_and_leads(
     group.write_some(writes / 2);
     for (round, index) in (0..).zip([0, 1, 0, 0, 1]) {
         branch_off(&mut group, seed + round, 1 - index);
-        group.fail_over(index, FALLS[(seed + round) as usize % FALLS.len()]);
+        group.fail_over(index, fall_of(seed + round));
         group.write_some(writes / 4);
     }
     branch_off(&mut group, seed, 0);

@@ -163,7 +163,7 @@ impl Group {
     }
 
     /// The primary works on its own: what it makes durable, builds and commits comes to no backup.
-    pub(in crate::conformance::group) fn work_alone(&mut self, steps: usize) {
+    pub(in crate::conformance::group) fn work_alone(&mut self, steps: u64) {
         for _ in 0..steps {
             self.step_alone();
         }
