@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use argosy_base::{Epoch, Guard, KeyRange, RegionId, ServerId, WriteBatch, WriteOptions};
-use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
+use argosy_base::{
+    EditSeq, Epoch, Guard, KeyRange, Lsn, RegionId, ServerId, WriteBatch, WriteOptions,
+};
+use argosy_coordinator::{
+    ClusterId, ClusterMap, CopyStatus, PromotionClaim, Region, Replication, Server,
+};
 use argosy_memory::SharedMemory;
 use argosy_wire::api::{Lease, Request as Ask, SnapshotId};
 use argosy_wire::native::{
@@ -58,7 +62,15 @@ fn with_tasks(
 ) -> (Spinner, Arc<Front>) {
     let (range, id) = (argosy_base::KeyRange::all(), ServerId(0));
     let region = Region {
-        epoch: Epoch(3),
+        epoch: Epoch(4),
+        since: Epoch(3),
+        claim: Some(PromotionClaim {
+            status: CopyStatus::Whole,
+            cut: Epoch(1),
+            edit: EditSeq(1),
+            lsn: Lsn(1),
+            member: true,
+        }),
         ..Region::first(RegionId(1), range, id, vec![id])
     };
     let server = Server {
