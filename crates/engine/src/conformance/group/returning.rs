@@ -187,7 +187,10 @@ fn goes_on_after(
 ) -> Met {
     let mut group = three(settings, seed);
     group.write_some(writes / 2 + seed);
-    branch_off(&mut group, seed, 1);
+    if seed.is_multiple_of(2) {
+        branch_off(&mut group, seed, 1);
+    }
+    // Otherwise the last writes are in windows only: without power it has less than the others.
     group.fail_over_after(0, fall, between);
     group.write_some(writes / 2);
     group.levels_are_equal();

@@ -80,6 +80,9 @@ impl Group {
         assert!(cut > branched, "behind the cut {cut} is below {branched}");
         for backup in 0..self.backups.len() {
             self.attach(backup);
+            // All of it is durable where it was cut, and a checkpoint states it.
+            let at = self.backups[backup].copy.position().lsn;
+            assert!(at >= lsn, "{lsn} was found, and backup {backup} is at {at}");
         }
     }
 
