@@ -269,8 +269,7 @@ pub trait Store: Send + Sync {
     fn close(&self) -> Result<(), EngineError>;
 
     /// Becomes a passive copy, as [`Engine::open`](crate::Engine::open) would make it of the same device and windows,
-    /// without reading levels again. The caller has fenced writes; `fresh` is as for
-    /// [`Follower::detach`](crate::Follower::detach). Blocks.
+    /// without reading levels again. The caller has fenced writes; `fresh` is as for [`Follower::detach`]. Blocks.
     ///
     /// Work under way is waited for, or given up as a crash gives it up: nothing of it has been told to anybody.
     /// Records that only memtables and windows have stay in the log, up to where the next primary cuts it.

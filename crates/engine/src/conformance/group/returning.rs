@@ -337,8 +337,8 @@ impl WindowRoom for Room {
     }
 }
 
-/// A store without backups is demoted and promoted again and again, in the midst of its work. It loses nothing, nor does
-/// it keep what belongs to nobody.
+/// A store without backups is demoted and promoted again and again, in the midst of its work. It loses nothing, and
+/// keeps nothing that belongs to nobody.
 fn alone(settings: &dyn Settings, writes: u64) {
     let mut machine = Machine::new(settings, writes);
     let mut copy = machine.open();
