@@ -277,19 +277,11 @@ impl Replica {
     }
 
     /// The same with the range of numbers that begins at `first`.
-    fn build_levels_from(&mut self, first: SegmentNumber) -> Result<(), ReplicaError> {
+    pub(super) fn build_levels_from(&mut self, first: SegmentNumber) -> Result<(), ReplicaError> {
         self.storage.number_for_itself(first);
         self.builder = Some(Box::new(Builder::new(&self.storage, self.logs.lsn)));
         self.logs.feeds = true;
         self.refresh()
-    }
-
-    /// Builds levels of its own, if the copy that its storage had before did.
-    pub(super) fn build_levels_again(&mut self) -> Result<(), ReplicaError> {
-        match self.storage.own_range() {
-            Some(first) => self.build_levels_from(first),
-            None => Ok(()),
-        }
     }
 
     /// What of the region was found damaged here.

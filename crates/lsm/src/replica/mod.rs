@@ -170,7 +170,10 @@ impl Replica {
     ) -> Result<Self, ReplicaError> {
         storage.restart_numbers();
         let mut replica = Self::of(storage, windows, left)?;
-        replica.build_levels_again()?;
+        if let Some(first) = replica.storage.own_range() {
+            // The copy did so before it became an engine.
+            replica.build_levels_from(first)?;
+        }
         Ok(replica)
     }
 

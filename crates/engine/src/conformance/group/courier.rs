@@ -2,6 +2,7 @@
 
 mod adopting;
 mod building;
+mod ending;
 mod failover;
 mod resting;
 
@@ -11,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use argosy_base::{
     EditSeq, Epoch, FlushRange, Instant, KeyRange, LogId, Lsn, SegmentNumber, SegmentPart, ServerId,
 };
-use argosy_device::Crash;
 
+pub(super) use self::ending::Survivor;
 pub(super) use self::failover::{Between, Fall};
 use super::{Met, Pairs, value_of};
 use crate::conformance::{Choices, Machine, STEPS_MAX, collect};
@@ -552,84 +553,6 @@ impl Group {
             }
         }
     }
-
-    /// The primary is gone for good. Returns the copy of a backup, which was killed or has taken its windows back.
-    pub(super) fn lose_primary(mut self, index: usize, killed: bool) -> Survivor {
-        self.machine.end(Crash::Kill);
-        let last = self.store.committed_lsn();
-        if !killed {
-            self.detach(index);
-        }
-        let Backup {
-            mut machine, copy, ..
-        } = self.backups.swap_remove(index);
-        let copy = match killed {
-            true => {
-                machine.end(Crash::Kill);
-                drop(copy);
-                machine.open()
-            }
-            false => copy,
-        };
-        self.survivor(copy, last, "confirmed")
-    }
-
-    /// The primary is killed, and opened again.
-    pub(super) fn restart_primary(mut self) -> Survivor {
-        let last = self.store.committed_lsn();
-        let copy = self.reopen_primary(Crash::Kill);
-        self.survivor(copy, last, "confirmed")
-    }
-
-    /// All lose power. Returns the copy of a backup, or of the primary.
-    pub(super) fn lose_power(mut self, backup: Option<usize>) -> Survivor {
-        let last = self.store.durable_lsn();
-        let copy = match backup {
-            None => self.reopen_primary(Crash::PowerLoss),
-            Some(index) => {
-                let Backup {
-                    mut machine, copy, ..
-                } = self.backups.swap_remove(index);
-                machine.end(Crash::PowerLoss);
-                drop(copy);
-                machine.open()
-            }
-        };
-        self.survivor(copy, last, "durable everywhere")
-    }
-
-    /// The primary loses its power, and the backups are killed. It is opened and adopts what the backups have that have
-    /// more, one after the other in this `order`. Returns its copy.
-    pub(super) fn adopt(mut self, order: [usize; 2]) -> Survivor {
-        let last = self.store.committed_lsn();
-        let mut adopted = false;
-        let mut own = self.reopen_primary(Crash::PowerLoss);
-        for index in order {
-            let Backup { machine, copy, .. } = &mut self.backups[index];
-            machine.end(Crash::Kill);
-            *copy = machine.open();
-            if copy.position().lsn > own.position().lsn {
-                adopting::adopt_from(own.as_mut(), copy.as_ref());
-                adopted = true;
-            }
-        }
-        assert!(adopted, "what was not flushed is in windows");
-        self.survivor(own, last, "confirmed by a member that was adopted from")
-    }
-
-    fn reopen_primary(&mut self, crash: Crash) -> Box<dyn Follower> {
-        self.machine.end(crash);
-        self.machine.open()
-    }
-
-    /// `copy`, which has to have everything up to `least`.
-    fn survivor(&self, copy: Box<dyn Follower>, least: Lsn, what: &str) -> Survivor {
-        let found = copy.position().lsn;
-        assert!(found >= least, "{least} was {what}, and {found} is there");
-        let pairs = self.pairs_at(found);
-        let pairs = pairs.unwrap_or_else(|| panic!("{found} is in the middle of a write"));
-        Survivor { copy, pairs }
-    }
 }
 
 /// Promotes `copy`, in `epoch`, with a recorder where it has backups.
@@ -644,12 +567,6 @@ fn promote(copy: Box<dyn Follower>, epoch: Epoch, recorder: Option<&Arc<Recorder
     };
     let promoted = copy.promote(service);
     promoted.unwrap_or_else(|no| panic!("a whole copy is promoted: {}", no.error))
-}
-
-/// A copy that can be promoted, and what it has to hold.
-pub(super) struct Survivor {
-    pub(super) copy: Box<dyn Follower>,
-    pub(super) pairs: Pairs,
 }
 
 /// Writes one log to the windows of `backup`, up to `end`.
