@@ -173,7 +173,7 @@ impl Playground {
         }
         let took = SystemClock.now() - began;
         let control = Control::listen(&cluster.layout.dir);
-        let control = control.inspect_err(|error| say_unheard(error)).ok();
+        let control = control.inspect_err(say_unheard).ok();
         match self.output {
             OutputFormat::Json => print_json(&cluster),
             OutputFormat::Table => print_text(&cluster, took),

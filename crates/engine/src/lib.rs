@@ -8,8 +8,9 @@
 //! [`deciding`] (what a write comes to),
 //! [`Marks`] (its state, to be read without a call), [`Observer`], [`windows`], [`source`] and [`Checkpoint`] (for
 //! other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Engine`] and
-//! [`Follower`] (the passive copy), [`Service`] and [`Promoted`] (how it becomes a store, and a copy again), [`catalog`] and
-//! [`set_aside`] (what a device names beside regions), [`conformance`] (the tests that every engine passes).
+//! [`Follower`] (the passive copy), [`Service`] and [`Promoted`] (how it becomes a store, and a copy again),
+//! [`catalog`] and [`set_aside`] (what a device names beside regions), [`conformance`] (the tests that every engine
+//! passes).
 //!
 //! Plain data: [`stats`] and [`memory`](mod@memory) (what an engine reports), [`damage`], [`scrub`] and [`repair`]
 //! (what happens to damaged data), [`bulk_load`] (sorted pairs), [`shipment`] (a finished segment on its way), [`cut`]

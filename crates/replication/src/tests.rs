@@ -19,7 +19,7 @@ use datadriven::TestCase;
 
 use crate::backup::{self, Backup};
 use crate::mode::Mutants;
-use crate::primary::{self, Group, OwnCopy, Part, Primary};
+use crate::primary::{self, Group, MemberPart, OwnCopy, Primary};
 
 /// The value of argument `name` of a script line.
 fn arg<T: FromStr>(case: &mut TestCase, name: &str) -> T {
@@ -307,8 +307,8 @@ fn copies(primary: &Primary) -> String {
     let mut text = String::new();
     for copy in primary.members() {
         let part = match copy.part {
-            Part::Member => "",
-            Part::Filling => " filling",
+            MemberPart::Member => "",
+            MemberPart::Filling => " filling",
         };
         text += &format!(
             "{}{part}: {}, holds {}, has applied {}, lacks {}",

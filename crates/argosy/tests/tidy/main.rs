@@ -86,6 +86,7 @@ const EDGES: [(&str, &[&str]); 18] = [
             "embedded",
             "fabric",
             "coordinator",
+            "master",
             "server",
             "client",
             "bench",

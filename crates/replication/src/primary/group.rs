@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use argosy_base::{Position, ServerId};
 
 use super::flushing::Reached;
-use super::member::{Holds, Member, Part, Phase, Report, Told};
+use super::member::{Holds, Member, MemberPart, Phase, Report, Told};
 use super::members::Group;
 use super::{Action, Primary, State};
 
@@ -177,23 +177,23 @@ impl Primary {
     }
 
     /// From now on the copy of `id` has this part. Returns whether it has to be prepared.
-    fn give_part(&mut self, id: ServerId, part: Part, actions: &mut Vec<Action>) -> bool {
+    fn give_part(&mut self, id: ServerId, part: MemberPart, actions: &mut Vec<Action>) -> bool {
         let Some(member) = self.members.get_mut(id) else {
             self.members.add(id, part);
             return true;
         };
         match (member.part, part) {
-            (Part::Member, Part::Member) => false,
-            (Part::Filling, Part::Filling) => {
+            (MemberPart::Member, MemberPart::Member) => false,
+            (MemberPart::Filling, MemberPart::Filling) => {
                 // A wish is one of its epoch.
                 member.told = Told::Nothing;
                 false
             }
-            (Part::Filling, Part::Member) => {
+            (MemberPart::Filling, MemberPart::Member) => {
                 member.part = part;
                 member.phase == Phase::Down
             }
-            (Part::Member, Part::Filling) => {
+            (MemberPart::Member, MemberPart::Filling) => {
                 // While it is down, nothing opens without the members that are still to be added.
                 self.leave(id, Phase::Down, actions);
                 if let Some(member) = self.members.get_mut(id) {
@@ -205,10 +205,12 @@ impl Primary {
     }
 
     /// Whether a copy of this part may be prepared.
-    pub(super) fn prepares(&self, part: Part) -> bool {
+    pub(super) fn prepares(&self, part: MemberPart) -> bool {
         match part {
-            Part::Member => true,
-            Part::Filling => self.state == State::Serving || self.mutants.fill_before_serving(),
+            MemberPart::Member => true,
+            MemberPart::Filling => {
+                self.state == State::Serving || self.mutants.fill_before_serving()
+            }
         }
     }
 
@@ -259,17 +261,17 @@ impl Primary {
         let attempt = member.attempt;
         let (told, action) = match member.part {
             _ if self.state != State::Serving => return,
-            Part::Member if self.is_whole(member) => (
+            MemberPart::Member if self.is_whole(member) => (
                 Told::Whole,
                 Action::TellWhole {
                     member: id,
                     attempt,
                 },
             ),
-            Part::Filling if self.is_filled(member) => {
+            MemberPart::Filling if self.is_filled(member) => {
                 (Told::Filled, Action::Filled { member: id })
             }
-            Part::Member | Part::Filling => return,
+            MemberPart::Member | MemberPart::Filling => return,
         };
         if member.told == told {
             return;

@@ -24,7 +24,7 @@ pub(super) enum Phase {
 
 /// What a copy is to its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Part {
+pub enum MemberPart {
     /// That of a member: what it holds counts.
     #[default]
     Member,
@@ -42,7 +42,7 @@ pub(super) struct Report {
 /// What the primary knows of one other copy.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Member {
-    pub(super) part: Part,
+    pub(super) part: MemberPart,
     pub(super) phase: Phase,
     pub(super) attempt: u64,
     pub(super) holds: Holds,
@@ -108,7 +108,7 @@ pub struct MemberView {
     /// Whose.
     pub id: ServerId,
     /// What it is to the group.
-    pub part: Part,
+    pub part: MemberPart,
     /// `down`, `prepared`, `reported`, `syncing`, `live`, `failed` or `damaged`; see the module of the primary.
     pub state: &'static str,
     /// Its memory holds everything up to here; when it was last live, if it is not.
@@ -133,7 +133,7 @@ impl Ships {
 
 impl Member {
     /// Another copy of this part; attempts of its server count on from `attempt`.
-    pub(super) fn new(part: Part, attempt: u64) -> Self {
+    pub(super) fn new(part: MemberPart, attempt: u64) -> Self {
         Self {
             part,
             attempt,
@@ -146,7 +146,7 @@ impl Member {
     }
 
     pub(super) fn is_filling(&self) -> bool {
-        self.part == Part::Filling
+        self.part == MemberPart::Filling
     }
 
     /// Whether it is live and holds everything up to `lsn`.

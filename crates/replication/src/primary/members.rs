@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use argosy_base::ServerId;
 
-use super::member::{Member, Part};
+use super::member::{Member, MemberPart};
 
 /// Who stores a region beside its primary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,9 +31,9 @@ impl Group {
     }
 
     /// What each copy is to it.
-    pub(super) fn parts(&self) -> BTreeMap<ServerId, Part> {
-        let filling = self.filling.iter().map(|id| (*id, Part::Filling));
-        let members = self.members.iter().map(|id| (*id, Part::Member));
+    pub(super) fn parts(&self) -> BTreeMap<ServerId, MemberPart> {
+        let filling = self.filling.iter().map(|id| (*id, MemberPart::Filling));
+        let members = self.members.iter().map(|id| (*id, MemberPart::Member));
         filling.chain(members).collect()
     }
 }
@@ -95,7 +95,7 @@ impl Members {
     }
 
     /// Another one.
-    pub(super) fn add(&mut self, id: ServerId, part: Part) {
+    pub(super) fn add(&mut self, id: ServerId, part: MemberPart) {
         self.all.insert(id, Member::new(part, self.attempts));
     }
 

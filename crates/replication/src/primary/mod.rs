@@ -66,7 +66,7 @@ use alloc::vec::Vec;
 use argosy_base::{EditSeq, FlushRange, LogId, Lsn, Position, ServerId, Standing};
 
 pub use event::{Action, Event};
-pub use member::{MemberView, Part};
+pub use member::{MemberPart, MemberView};
 pub use members::Group;
 pub use opening::OwnCopy;
 

@@ -37,6 +37,8 @@ use super::windows::WindowsOf;
 
 /// Between two attempts to adapt, where there was no memory or no room.
 const AGAIN: Duration = Duration::from_millis(100);
+/// What a driver does meanwhile, for people.
+const WHAT: &str = "its group has changed";
 
 /// What became of an attempt to adapt.
 enum Adapted {
@@ -46,40 +48,45 @@ enum Adapted {
     Later(Driver),
 }
 
-impl LocalRegion<'_> {
-    /// Has the driver take the part that the view says, if it has another one. Returns whether it did anything. In the
-    /// background; blocks.
-    pub(super) fn adapt(&self, now: Instant) -> bool {
-        let Self { context, region } = *self;
-        let view = Arc::clone(&region.view());
-        if region.is_seated() || region.adapts_at() > now {
-            return false;
-        }
-        let adapted = self.at_device("its group has changed", |driver| {
-            let before = std::mem::replace(driver, Driver::AtDevice("its group has changed"));
-            let (after, done) = match self.adapted(before, &view) {
-                Adapted::Yes(driver) => (driver, true),
-                Adapted::Later(driver) => (driver, false),
-            };
-            *driver = after;
-            done
-        });
-        if !adapted {
-            region.adapt_again_at(now + AGAIN);
-            return false;
-        }
-        if matches!(&*region.driver(), Driver::Failed(_)) {
-            region.turn(role::Event::Failed);
-        }
-        region.seat(&view);
-        region.active().raise();
-        context.world.fabric.notify(context.id);
-        context.wake(region.id());
-        true
+/// Has the driver of a region take the part that the view says, if it has another one. Returns whether it did anything.
+/// In the background; blocks.
+pub(super) fn adapt(local: &LocalRegion<'_>, now: Instant) -> bool {
+    let LocalRegion { context, region } = *local;
+    let view = Arc::clone(&region.view());
+    if region.is_seated() || region.adapts_at() > now {
+        return false;
     }
+    let adapted = local.at_device(WHAT, |driver| {
+        let before = std::mem::replace(driver, Driver::AtDevice(WHAT));
+        let (after, done) = match (Adapter { local }).adapted(before, &view) {
+            Adapted::Yes(driver) => (driver, true),
+            Adapted::Later(driver) => (driver, false),
+        };
+        *driver = after;
+        done
+    });
+    if !adapted {
+        region.adapt_again_at(now + AGAIN);
+        return false;
+    }
+    if matches!(&*region.driver(), Driver::Failed(_)) {
+        region.turn(role::Event::Failed);
+    }
+    region.seat(&view);
+    region.active().raise();
+    context.world.fabric.notify(context.id);
+    context.wake(region.id());
+    true
+}
 
+/// Makes drivers of other parts.
+struct Adapter<'a> {
+    local: &'a LocalRegion<'a>,
+}
+
+impl Adapter<'_> {
     fn adapted(&self, driver: Driver, view: &View) -> Adapted {
-        let part = view.part_of(self.context.id);
+        let part = view.part_of(self.local.context.id);
         match driver {
             Driver::Primary(driver) => self.primary_adapted(*driver, part, view),
             Driver::Backup(copy) => self.backup_adapted(*copy, part, view),
@@ -91,20 +98,20 @@ impl LocalRegion<'_> {
     }
 
     fn primary_adapted(&self, mut driver: PrimaryDriver, part: Part, view: &View) -> Adapted {
-        if part == Part::Primary && driver.since() == view.since && driver.is_serving() {
-            driver.regroup(view, self.context);
+        if part == Part::Primary && driver.group.since() == view.since && driver.is_serving() {
+            driver.regroup(view, self.local.context);
             return Adapted::Yes(Driver::Primary(Box::new(driver)));
         }
         let copy = match self.demoted(driver, view) {
             Ok(copy) => copy,
-            Err(unusable) => return Adapted::Yes(Driver::Failed(Box::new(unusable))),
+            Err(unusable) => return Adapted::Yes(Driver::Failed(unusable)),
         };
         self.backup_adapted(copy, part, view)
     }
 
     /// The copy that the store of a primary was.
-    fn demoted(&self, driver: PrimaryDriver, view: &View) -> Result<Follower, Unusable> {
-        let Self { context, region } = *self;
+    fn demoted(&self, driver: PrimaryDriver, view: &View) -> Result<Follower, Box<Unusable>> {
+        let LocalRegion { context, region } = *self.local;
         region.end_serving();
         let mut due = Vec::new();
         region
@@ -117,8 +124,8 @@ impl LocalRegion<'_> {
         let (stage, mark) = driver.into_parts();
         match stage {
             Stage::Opening(copy) => Ok(*copy),
-            Stage::Damaged(unusable) => Err(*unusable),
-            Stage::Closed(why) => Err(Unusable::kept(why, None)),
+            Stage::Damaged(unusable) => Err(unusable),
+            Stage::Closed(why) => Err(Box::new(Unusable::kept(why, None))),
             Stage::Serving(engine) => self.demote(&engine, mark, view),
         }
     }
@@ -128,16 +135,16 @@ impl LocalRegion<'_> {
         engine: &Serving,
         mark: Option<WholeMark>,
         view: &View,
-    ) -> Result<Follower, Unusable> {
-        let Self { context, region } = *self;
+    ) -> Result<Follower, Box<Unusable>> {
+        let LocalRegion { context, region } = *self.local;
         let id = region.id();
         let failed = |error: &CopyError, left| {
             tracing::error!(region = id.0, %error, "this store cannot become a copy again");
             let why = format!("its store cannot become a copy again: {error}");
-            match error.is_damage() {
+            Box::new(match error.is_damage() {
                 true => Unusable::damaged(why, left),
                 false => Unusable::kept(why, left),
-            }
+            })
         };
         let of_region = WindowsOf {
             region: id,
@@ -157,7 +164,7 @@ impl LocalRegion<'_> {
     }
 
     fn backup_adapted(&self, mut copy: Follower, part: Part, view: &View) -> Adapted {
-        let Self { context, region } = *self;
+        let LocalRegion { context, region } = *self.local;
         let id = region.id();
         let goes_on = view.is_led && copy.follows(view) && part == Part::Backup;
         if goes_on && !view.has_member(context.id) {
@@ -188,7 +195,7 @@ impl LocalRegion<'_> {
 
     /// A copy of a region of which this server has none.
     fn made(&self, view: &View) -> Adapted {
-        let Self { context, region } = *self;
+        let LocalRegion { context, region } = *self.local;
         let id = region.id();
         let copy = CopyOf {
             store: &context.world.store,
@@ -208,8 +215,8 @@ impl LocalRegion<'_> {
 
     /// As which server a copy builds levels of its own, if it does.
     fn own_levels(&self, view: &View) -> Option<ServerId> {
-        let me = self.context.id;
-        let builds = self.context.views.map().replication() == Replication::BuildIndex;
+        let me = self.local.context.id;
+        let builds = self.local.context.views.map().replication() == Replication::BuildIndex;
         (builds && view.part_of(me) != Part::Primary).then_some(me)
     }
 }

@@ -30,7 +30,7 @@ impl PrimaryDriver {
                 .backups(self.region)
                 .filter(|id| context.is_silent(*id)),
         );
-        let named = |id: &ServerId| match self.failures.get(id) {
+        let named = |id: &ServerId| match self.group.failures().get(id) {
             Some(why) => format!("{id}, whose copy has failed ({why}),"),
             None => id.to_string(),
         };
@@ -50,7 +50,7 @@ impl PrimaryDriver {
             Stage::Damaged(copy) => Some(format!("this server's is damaged ({})", copy.why)),
             _ => None,
         };
-        let failures = self.failures.iter();
+        let failures = self.group.failures().iter();
         let backups = failures.map(|(id, why)| format!("that of {id} is damaged ({why})"));
         let in_doubt = self.machine.in_doubt().map(|(id, standing)| {
             let whose = id.map_or("this server's".into(), |id| format!("that of {id}"));
@@ -88,8 +88,7 @@ impl PrimaryDriver {
             return;
         }
         let why = failed.why.to_string();
-        let known = self.failures.insert(member, why.clone());
-        if known.as_ref() != Some(&why) {
+        if self.group.failed(member, &why) {
             tracing::warn!(
                 region = self.region.0,
                 member = member.0,

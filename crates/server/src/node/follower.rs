@@ -162,7 +162,8 @@ impl Follower {
             self.copy.not_whole(context.world)?;
         }
         if let Err(error) = detached {
-            tracing::warn!(region = self.copy.region.0, %error, "there is no memory for windows now: it is tried again");
+            let region = self.copy.region.0;
+            tracing::warn!(region, %error, "no memory for windows now: it is tried again");
             return Ok(false);
         }
         self.copy.sit(view);

@@ -16,6 +16,7 @@ use argosy_base::{Instant, ServerId};
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
+use super::adapting;
 use super::local::LocalRegion;
 use super::region::Driver;
 
@@ -84,7 +85,7 @@ impl LocalRegion<'_> {
     pub(super) fn work_at_device(&self, now: Instant) -> bool {
         let Self { context, region } = *self;
         if !region.is_seated() {
-            return self.adapt(now);
+            return adapting::adapt(self, now);
         }
         let what = match &*region.driver() {
             Driver::Primary(driver) if driver.has_work_at_device(now) => "it is being opened",

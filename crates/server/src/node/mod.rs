@@ -36,6 +36,7 @@ mod fetching;
 mod follower;
 mod gate;
 mod gather;
+mod group;
 mod held;
 mod holdings;
 mod inbox;
@@ -98,8 +99,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use argosy_base::{Clock, Incarnation, RegionId, ServerId};
-use argosy_coordinator::ClusterMap;
+use argosy_base::{Clock, Incarnation, Instant, RegionId, ServerId};
+use argosy_coordinator::{ClusterMap, ServerReport};
 use argosy_device::Store;
 use argosy_engine::long::SweepPace;
 use argosy_engine::scrub::Pace as ScrubPace;
@@ -429,6 +430,23 @@ impl Node {
         }
         self.world.fabric.notify(self.id);
         Ok(())
+    }
+
+    /// What the master has to know of this server's regions. What names the server's start and the map is the caller's
+    /// to fill in.
+    #[must_use]
+    pub fn report_to_master(&self, now: Instant) -> ServerReport {
+        to_master::report(&self.context(), now)
+    }
+
+    /// Servers that have shown no sign of life for long.
+    #[must_use]
+    pub fn unreachable(&self, now: Instant) -> BTreeSet<ServerId> {
+        // They may not have started yet.
+        match self.reports().has_just_started(now) {
+            true => BTreeSet::new(),
+            false => to_master::unreachable(&self.context(), now),
+        }
     }
 
     fn set_view(&self, region: &Region, view: View) {

@@ -10,22 +10,22 @@
 //! 3. completed ships raise the commit LSN; where the logs rest, the backups' windows do, too,
 //! 4. finished segments go into free landing slots, and edits behind them ([`offering`](super::offering)).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::{
-    Descriptor, EditSeq, Epoch, FlushRange, Instant, Lsn, Position, RegionId, SegmentPart, ServerId,
+    Descriptor, EditSeq, FlushRange, Lsn, Position, RegionId, SegmentPart, ServerId,
 };
-use argosy_coordinator::reports::Wish;
 use argosy_engine::Source;
 use argosy_replication::Primary;
-use argosy_replication::primary::{Action, Event, Group, OwnCopy};
+use argosy_replication::primary::{Action, Event, OwnCopy};
 use argosy_wire::message::Message;
 
 use super::attachments::Attachments;
 use super::context::Context;
 use super::counters::Counted;
 use super::follower::Follower;
+use super::group::{self, LedGroup};
 use super::offering::Offering;
 use super::outbox::Outbox;
 use super::promoting::Due;
@@ -63,10 +63,6 @@ impl Stage {
 /// See the module documentation.
 pub(crate) struct PrimaryDriver {
     pub(super) region: RegionId,
-    /// The epoch in which this server was chosen.
-    since: Epoch,
-    /// Its copy is not that for which it was chosen: it does not open.
-    is_refused: bool,
     pub(super) machine: Primary,
     pub(super) actions: Vec<Action>,
     pub(super) stage: Stage,
@@ -82,12 +78,8 @@ pub(crate) struct PrimaryDriver {
     pub(super) was_refilled: bool,
     /// What says that the own copy is whole, once the region is open.
     pub(super) mark: Option<WholeMark>,
-    /// Backups that are not live, and since when.
-    missing_since: BTreeMap<ServerId, Instant>,
-    /// Copies that are being filled, and hold all that is committed.
-    filled: BTreeSet<ServerId>,
-    /// Backups that have said that their copy has failed, and why, until they report again.
-    pub(super) failures: BTreeMap<ServerId, String>,
+    /// The group, and what is amiss with it.
+    pub(super) group: LedGroup,
 }
 
 impl PrimaryDriver {
@@ -114,11 +106,9 @@ impl PrimaryDriver {
             }
             Err(unusable) => (OwnCopy::Damaged, Stage::Damaged(Box::new(unusable))),
         };
-        let machine = Primary::new(&group_of(view), own, mutants, &mut actions);
+        let machine = Primary::new(&group::of(view), own, mutants, &mut actions);
         Self {
             region,
-            since: view.since,
-            is_refused,
             machine,
             actions,
             stage,
@@ -129,78 +119,11 @@ impl PrimaryDriver {
             due: Due::Nothing,
             was_refilled: false,
             mark: None,
-            missing_since: BTreeMap::new(),
-            filled: BTreeSet::new(),
-            failures: BTreeMap::new(),
+            group: LedGroup::new(view, is_refused),
         }
     }
 
-    /// Its group is another one, under the same promotion.
-    pub(super) fn regroup(&mut self, view: &View, context: &Context<'_>) {
-        let group = group_of(view);
-        self.filled.retain(|id| group.filling.contains(id));
-        let known: Vec<ServerId> = self.machine.members().map(|member| member.id).collect();
-        self.machine.step(Event::Group { group }, &mut self.actions);
-        let now: Vec<ServerId> = self.machine.members().map(|member| member.id).collect();
-        for member in now.into_iter().filter(|id| !known.contains(id)) {
-            if context.link(member).is_open() {
-                self.machine
-                    .step(Event::LinkUp { member }, &mut self.actions);
-            }
-        }
-        self.act(context);
-    }
-
-    /// What the group should be, where it should be another one.
-    pub(super) fn wish(
-        &mut self,
-        view: &View,
-        now: Instant,
-        context: &Context<'_>,
-    ) -> Option<Wish> {
-        let missing: BTreeSet<ServerId> = self
-            .machine
-            .members()
-            .filter(|member| member.state != "live" || context.is_silent(member.id))
-            .map(|member| member.id)
-            .collect();
-        self.missing_since.retain(|id, _| missing.contains(id));
-        for id in missing {
-            self.missing_since.entry(id).or_insert(now);
-        }
-        let is_over = |since: &Instant| now.since(*since) >= context.settings.remove_after;
-        let late = self
-            .missing_since
-            .iter()
-            .filter(|(_, since)| is_over(since));
-        let wish = Wish {
-            epoch: view.epoch,
-            remove: late
-                .map(|(id, _)| *id)
-                .filter(|id| view.has_member(*id))
-                .collect(),
-            add: self
-                .filled
-                .iter()
-                .copied()
-                .filter(|id| view.filling().contains(id))
-                .collect(),
-            fill: Vec::new(),
-        };
-        (!wish.remove.is_empty() || !wish.add.is_empty()).then_some(wish)
-    }
-
-    /// Whether this server's copy is not that for which it was chosen: another one has to be.
-    pub(super) const fn is_refused(&self) -> bool {
-        self.is_refused
-    }
-
-    /// The epoch in which this server was chosen.
-    pub(super) const fn since(&self) -> Epoch {
-        self.since
-    }
-
-    /// What is left where this server is not the primary any more: the own copy or store, and the mark that it is whole.
+    /// What is left where this server is the primary no more: the own copy or store, and the mark that it is whole.
     pub(super) fn into_parts(self) -> (Stage, Option<WholeMark>) {
         (self.stage, self.mark)
     }
@@ -253,7 +176,7 @@ impl PrimaryDriver {
 
     /// Something happened.
     pub(crate) fn handle(&mut self, event: Event, context: &Context<'_>) {
-        if self.is_refused {
+        if self.group.is_refused() {
             return;
         }
         if let Event::EditApplied {
@@ -276,7 +199,7 @@ impl PrimaryDriver {
             copy.source_failed(*member);
         }
         if let Event::Report { member, .. } = &event {
-            self.failures.remove(member);
+            self.group.reported(*member);
         }
         self.machine.step(event, &mut self.actions);
         self.act(context);
@@ -324,7 +247,7 @@ impl PrimaryDriver {
 
     /// Carries on: see the module documentation. Returns whether anything was done.
     pub(crate) fn pump(&mut self, context: &Context<'_>) -> bool {
-        if self.is_refused {
+        if self.group.is_refused() {
             return false;
         }
         let mut made = !self.actions.is_empty();
@@ -387,7 +310,7 @@ impl PrimaryDriver {
             Stage::Opening(_) | Stage::Damaged(_) => true,
             Stage::Serving(_) | Stage::Closed(_) => false,
         };
-        opens && !self.is_refused
+        opens && !self.group.is_refused()
             || !self.actions.is_empty()
             || self.offering.has_more()
             || self.attachments.is_under_way()
@@ -538,7 +461,7 @@ impl PrimaryDriver {
             Action::Adopt { from } => self.adopt(from, context),
             Action::Promote => self.do_at_device(Due::Promotion, context),
             Action::Serve => context.show(region),
-            Action::Filled { member, .. } => _ = self.filled.insert(member),
+            Action::Filled { member, .. } => self.group.filled(member),
             Action::Offer { member, attempt } => {
                 self.offering
                     .tell_places(member, attempt, self.stage.source(), context);
@@ -658,39 +581,5 @@ impl PrimaryDriver {
         for member in self.attachments.members() {
             context.send(member, self.region, &Message::Commit { commit });
         }
-    }
-
-    fn adopt(&mut self, from: ServerId, context: &Context<'_>) {
-        let Stage::Opening(copy) = &mut self.stage else {
-            // Its copy has failed.
-            return;
-        };
-        tracing::info!(
-            region = self.region.0,
-            from = from.0,
-            "adopting a longer history"
-        );
-        context.count(Counted::Adoptions);
-        copy.adopt(from, context);
-    }
-
-    /// Tells the machine once an adoption has ended.
-    fn adopt_on(&mut self, context: &Context<'_>) {
-        let Stage::Opening(copy) = &mut self.stage else {
-            return;
-        };
-        if let Some(position) = copy.take_adoption() {
-            self.machine
-                .step(Event::Adopted { position }, &mut self.actions);
-            self.act(context);
-        }
-    }
-}
-
-/// The group of `view`, as its primary sees it.
-fn group_of(view: &View) -> Group {
-    Group {
-        members: view.backups().collect(),
-        filling: view.filling().to_vec(),
     }
 }

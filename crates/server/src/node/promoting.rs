@@ -1,9 +1,10 @@
-//! What a primary's driver does in the background: to promote its copy, and to refill it.
+//! What a primary's driver does in the background: to promote its copy, and to refill it. How it adopts another's
+//! history before, and takes another group after.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Instant, Position};
+use argosy_base::{Instant, Position, ServerId};
 use argosy_engine::{NotPromoted, Observer};
 use argosy_replication::primary::Event;
 
@@ -13,6 +14,7 @@ use super::local_copy::Promotion;
 use super::primary::{PrimaryDriver, Stage};
 use super::refilling::Unusable;
 use super::role;
+use super::views::View;
 
 /// What is to be done in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +34,7 @@ impl PrimaryDriver {
 
     /// Whether there is something to do in the background.
     pub(crate) fn has_work_at_device(&self, now: Instant) -> bool {
-        if self.is_refused() {
+        if self.group.is_refused() {
             return false;
         }
         let later = self.refill_is_due_in(now);
@@ -173,5 +175,46 @@ impl PrimaryDriver {
                 self.fail(format!("its copy cannot be begun anew: {error}"), context);
             }
         }
+    }
+
+    pub(super) fn adopt(&mut self, from: ServerId, context: &Context<'_>) {
+        let Stage::Opening(copy) = &mut self.stage else {
+            // Its copy has failed.
+            return;
+        };
+        tracing::info!(
+            region = self.region.0,
+            from = from.0,
+            "adopting a longer history"
+        );
+        context.count(Counted::Adoptions);
+        copy.adopt(from, context);
+    }
+
+    /// Tells the machine once an adoption has ended.
+    pub(super) fn adopt_on(&mut self, context: &Context<'_>) {
+        let Stage::Opening(copy) = &mut self.stage else {
+            return;
+        };
+        if let Some(position) = copy.take_adoption() {
+            self.machine
+                .step(Event::Adopted { position }, &mut self.actions);
+            self.act(context);
+        }
+    }
+
+    /// Its group is another one, under the same promotion.
+    pub(super) fn regroup(&mut self, view: &View, context: &Context<'_>) {
+        let known: Vec<ServerId> = self.machine.members().map(|member| member.id).collect();
+        let group = self.group.regrouped(view);
+        self.machine.step(Event::Group { group }, &mut self.actions);
+        let now: Vec<ServerId> = self.machine.members().map(|member| member.id).collect();
+        for member in now.into_iter().filter(|id| !known.contains(id)) {
+            if context.link(member).is_open() {
+                self.machine
+                    .step(Event::LinkUp { member }, &mut self.actions);
+            }
+        }
+        self.act(context);
     }
 }

@@ -407,8 +407,8 @@ impl Waiting {
         }
     }
 
-    /// Gives up everything that waits, because of `why`: the region is served here no more. What a thread has in hand it
-    /// answers itself.
+    /// Gives up everything that waits, because of `why`: the region is served here no more. What a thread has in hand
+    /// it answers itself.
     pub(crate) fn give_up(&mut self, why: &str, due: &mut Vec<(ReplyTo, Response)>) {
         let failed = |outcome| {
             let what = why.to_owned();

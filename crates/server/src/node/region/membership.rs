@@ -16,7 +16,7 @@ pub(super) struct Membership {
     /// Who stores the region and who serves it.
     view: ArcSwap<View>,
     role: Mutex<Role>,
-    /// The view for which the region's driver was made: its epoch, and above it the one in which its primary was chosen.
+    /// The view for which the region's driver was made: its epoch, and above it that in which its primary was chosen.
     seated: AtomicU64,
 }
 

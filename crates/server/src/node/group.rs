@@ -1,0 +1,121 @@
+//! The group that a primary leads: under which promotion, who is missing from it, whose copies are filled or have
+//! failed, and what it should be instead.
+//!
+//! A member leaves that has not been live, or has been silent, for [`NodeSettings::remove_after`]. A copy becomes a
+//! member that is being filled and holds all that is committed. Both are wishes: until the map says so, writes wait.
+//!
+//! [`NodeSettings::remove_after`]: super::NodeSettings::remove_after
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use argosy_base::{Epoch, Instant, ServerId};
+use argosy_coordinator::reports::Wish;
+use argosy_replication::Primary;
+use argosy_replication::primary::Group;
+
+use super::context::Context;
+use super::views::View;
+
+/// See the module documentation.
+pub(super) struct LedGroup {
+    /// The epoch in which this server was chosen.
+    since: Epoch,
+    /// Its copy is not that for which it was chosen: it does not open.
+    is_refused: bool,
+    /// Backups that are not live, or silent, and since when.
+    missing_since: BTreeMap<ServerId, Instant>,
+    /// Copies that are being filled, and hold all that is committed.
+    filled: BTreeSet<ServerId>,
+    /// Backups that have said that their copy has failed, and why, until they report again.
+    failures: BTreeMap<ServerId, String>,
+}
+
+impl LedGroup {
+    /// That of `view`. The primary does not open it if it `is_refused`.
+    pub(super) const fn new(view: &View, is_refused: bool) -> Self {
+        Self {
+            since: view.since,
+            is_refused,
+            missing_since: BTreeMap::new(),
+            filled: BTreeSet::new(),
+            failures: BTreeMap::new(),
+        }
+    }
+
+    /// The epoch in which this server was chosen.
+    pub(super) const fn since(&self) -> Epoch {
+        self.since
+    }
+
+    /// Whether this server's copy is not that for which it was chosen: another one has to be.
+    pub(super) const fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// From now on it is that of `view`, under the same promotion.
+    pub(super) fn regrouped(&mut self, view: &View) -> Group {
+        let group = of(view);
+        self.filled.retain(|id| group.filling.contains(id));
+        group
+    }
+
+    /// The copy of `member`, which is being filled, holds all that is committed.
+    pub(super) fn filled(&mut self, member: ServerId) {
+        self.filled.insert(member);
+    }
+
+    /// The copy of `member` has failed because of `why`. Returns whether that is news.
+    pub(super) fn failed(&mut self, member: ServerId, why: &str) -> bool {
+        let known = self.failures.insert(member, why.to_owned());
+        known.as_deref() != Some(why)
+    }
+
+    /// `member` has reported: its copy can be used.
+    pub(super) fn reported(&mut self, member: ServerId) {
+        self.failures.remove(&member);
+    }
+
+    /// Backups that have said that their copy has failed, and why.
+    pub(super) const fn failures(&self) -> &BTreeMap<ServerId, String> {
+        &self.failures
+    }
+
+    /// What the group of `view`, as `machine` sees it, should be, where it should be another one.
+    pub(super) fn wish(
+        &mut self,
+        machine: &Primary,
+        view: &View,
+        now: Instant,
+        context: &Context<'_>,
+    ) -> Option<Wish> {
+        let members = machine.members();
+        let missing = members.filter(|of| of.state != "live" || context.is_silent(of.id));
+        let missing: BTreeSet<ServerId> = missing.map(|member| member.id).collect();
+        self.missing_since.retain(|id, _| missing.contains(id));
+        for id in missing {
+            self.missing_since.entry(id).or_insert(now);
+        }
+        let patience = context.settings.remove_after;
+        let late = |since: &Instant| now.since(*since) >= patience;
+        let late = self.missing_since.iter().filter(|(_, since)| late(since));
+        let filled = self.filled.iter().copied();
+        let wish = Wish {
+            epoch: view.epoch,
+            remove: late
+                .map(|(id, _)| *id)
+                .filter(|id| view.has_member(*id))
+                .collect(),
+            add: filled.filter(|id| view.filling().contains(id)).collect(),
+            fill: Vec::new(),
+        };
+        (!wish.remove.is_empty() || !wish.add.is_empty()).then_some(wish)
+    }
+}
+
+/// The group of `view`, as its primary sees it.
+pub(super) fn of(view: &View) -> Group {
+    Group {
+        members: view.backups().collect(),
+        filling: view.filling().to_vec(),
+    }
+}
