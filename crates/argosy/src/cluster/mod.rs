@@ -13,7 +13,7 @@
 //!
 //! Stopping lets halted servers go on, asks all to stop, waits, and kills what is left. A server that somebody
 //! restarted by hand (`argosy server --config`) is no child, and is found by its lock ([`lock`]). What one server
-//! does is known to [`member`].
+//! does is known to `member`.
 
 pub(crate) mod child;
 pub(crate) mod layout;
