@@ -16,6 +16,8 @@ pub struct LogSpec {
     pub slots: usize,
     /// Bytes of a window.
     pub window_bytes: usize,
+    /// Windows of a segment.
+    pub segment_windows: u64,
     /// Bytes of a slot: of a window and the header in front of it.
     pub slot_bytes: usize,
 }

@@ -88,6 +88,7 @@ impl Layout {
             name: log_name(id),
             slots: geometry.slots(),
             window_bytes: geometry.window_bytes() as usize,
+            segment_windows: geometry.windows_per_segment().into(),
             slot_bytes: geometry.slot_bytes(),
         })
     }

@@ -333,7 +333,11 @@ impl PrimaryDriver {
         };
         let last = self.written.last();
         let shipped = match self.machine.is_awake(member) {
-            true => attachment.ship(context.fabric(), source, self.written.ends()),
+            true => {
+                let machine = &self.machine;
+                let unflushed = |log| machine.unflushed(member, log);
+                attachment.ship(context.fabric(), source, self.written.ends(), &unflushed)
+            }
             // One that wakes is shipped to when it says that it did.
             false if !self.machine.is_asleep(member) => return,
             false => match attachment.lacks(source, self.written.ends()) {

@@ -10,6 +10,9 @@
 //! ended well. While the fabric takes no more writes, what is left waits, and is part of the next
 //! ship: no ship is counted before all that it is to cover has been taken.
 //!
+//! No window is written over one that the backup has not flushed. The engine sees to that for members, whose flushes
+//! it waits for; for a copy that is being filled, the driver tells what it has [not flushed](Unflushed).
+//!
 //! ```text
 //! own windows     ▓▓▓▓▓▓▓▓▓▓▓▓▒▒▒▒      ▓ written to the backup   ▒ this ship
 //! backup's        ▓▓▓▓▓▓▓▓▓▓▓▓
@@ -17,7 +20,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use argosy_base::{Descriptor, PerLog, Position, RegionId, ServerId};
+use argosy_base::{Descriptor, FlushRange, LogId, PerLog, Position, RegionId, ServerId};
 use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_engine::{LogEnd, LogSpec, SealedSegment, Source};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
@@ -27,6 +30,9 @@ use super::context::Context;
 use super::keys;
 use super::link::SendError;
 use crate::activity::Activity;
+
+/// The first range of a log that a backup has not flushed, and was or will be asked to.
+pub(crate) type Unflushed<'a> = &'a dyn Fn(LogId) -> Option<FlushRange>;
 
 /// Why a backup can no longer be written to: it has to report anew.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +94,8 @@ struct ShippedLog {
     windows: Vec<ShippedWindow>,
     /// Up to where the log has been written.
     at: LogPlace,
+    /// The first range that the backup has not flushed.
+    unflushed: Option<FlushRange>,
 }
 
 impl ShippedLog {
@@ -109,6 +117,31 @@ impl ShippedLog {
                 ordinal: at.ordinal,
                 offset: at.end,
             }),
+            unflushed: None,
+        }
+    }
+}
+
+impl ShippedLog {
+    /// Whether what is written next takes the slot of a window that the backup has not flushed.
+    fn would_lose_some(&self) -> bool {
+        let Some(range) = self.unflushed else {
+            return false;
+        };
+        let window = |ordinal: u64, offset: u32| {
+            let window_bytes = self.spec.window_bytes as u64;
+            ordinal * self.spec.segment_windows + u64::from(offset) / window_bytes
+        };
+        let slots = self.spec.slots as u64;
+        let next = window(self.at.ordinal, self.at.offset);
+        next >= window(range.ordinal, range.from) + slots
+    }
+
+    fn too_far_behind(&self) -> ShipError {
+        ShipError::TooFarBehind {
+            log: self.spec.name,
+            segment: self.at.ordinal,
+            end: self.at.offset,
         }
     }
 }
@@ -193,12 +226,14 @@ impl Attachment {
         fabric: &dyn Fabric,
         source: &dyn Source,
         ends: &PerLog<LogEnd>,
+        unflushed: Unflushed<'_>,
     ) -> Result<Option<u64>, ShipError> {
         (self.behind, self.has_room) = (false, false);
         for index in 0..self.logs.len() {
             let Some(end) = ends.get(self.logs[index].spec.id) else {
                 continue;
             };
+            self.logs[index].unflushed = unflushed(self.logs[index].spec.id);
             match self.ship_log(index, *end, fabric, source) {
                 Err(ShipError::Fabric(FabricError::Full)) => {
                     self.behind = true;
@@ -221,6 +256,10 @@ impl Attachment {
         source: &dyn Source,
     ) -> Result<(), ShipError> {
         while self.next_piece(index, end, source)? {
+            let log = &self.logs[index];
+            if log.would_lose_some() {
+                return Err(log.too_far_behind());
+            }
             self.write_piece(index, fabric)?;
             self.logs[index].at = self.piece.next;
         }
@@ -245,13 +284,7 @@ impl Attachment {
                 Next::End => return Ok(false),
                 Next::Skip(next) => log.at = next,
                 Next::Write => return Ok(true),
-                Next::Gone => {
-                    return Err(ShipError::TooFarBehind {
-                        log: log.spec.name,
-                        segment: from.ordinal,
-                        end: from.offset,
-                    });
-                }
+                Next::Gone => return Err(log.too_far_behind()),
             }
         }
     }

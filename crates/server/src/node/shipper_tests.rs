@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::{
-    EditSeq, Incarnation, LogId, PerLog, Position, RegionId, SegmentNumber, SegmentPart, ServerId,
+    EditSeq, FlushRange, Incarnation, LogId, PerLog, Position, RegionId, SegmentNumber,
+    SegmentPart, ServerId,
 };
 use argosy_device::Buffer;
 use argosy_engine::source::{LogPlace, Next, Piece};
@@ -24,6 +25,7 @@ const LOG: LogSpec = LogSpec {
     name: "log",
     slots: 2,
     window_bytes: 4096,
+    segment_windows: 1,
     slot_bytes: 8192,
 };
 const END: LogEnd = LogEnd {
@@ -122,7 +124,7 @@ fn pieces_are_written_where_they_belong() {
     ]);
     let fabric = world.fabric(IDS[0], Incarnation(1));
     let mut attachment = attach(&[granted]);
-    let shipped = attachment.ship(&*fabric, &source, &ends());
+    let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
     assert_eq!(shipped.expect("it is reached"), Some(1));
     world.settle();
     assert_eq!(attachment.poll().expect("it is reached"), Some(1));
@@ -140,7 +142,7 @@ fn a_backup_that_needs_what_is_gone_is_too_far_behind() {
     ]);
     let fabric = SimWorld::new(1).fabric(IDS[0], Incarnation(1));
     let mut attachment = attach(&[]);
-    let shipped = attachment.ship(&*fabric, &source, &ends());
+    let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
     assert!(matches!(
         shipped,
         Err(ShipError::TooFarBehind {
@@ -149,6 +151,41 @@ fn a_backup_that_needs_what_is_gone_is_too_far_behind() {
             ..
         })
     ));
+}
+
+/// Two windows: the fourth takes the slot of the second.
+#[test]
+fn no_window_is_written_over_one_that_is_not_flushed() {
+    let unflushed = |ordinal| FlushRange {
+        log: LOG.id,
+        ordinal,
+        segment: SegmentNumber(100 + ordinal),
+        from: 0,
+        to: 4096,
+    };
+    for (ordinal, is_lost) in [(0, true), (1, true), (2, false), (3, false)] {
+        let piece = Piece {
+            slot: 1,
+            header: vec![1; 64],
+            at: 4096,
+            bytes: vec![2; 300],
+            next: place(3, 500),
+        };
+        let source = Scripted::new([
+            (place(0, 0), Next::Skip(place(3, 0)), Piece::default()),
+            (place(3, 0), Next::Write, piece),
+            (place(3, 500), Next::End, Piece::default()),
+        ]);
+        let world = SimWorld::new(1);
+        let backup = world.fabric(IDS[1], Incarnation(1));
+        let theirs = Arc::new(SharedMemory::anonymous(LOG.slot_bytes));
+        let granted = backup.grant(keys::window(REGION, LOG.id, 1), theirs, IDS[0]);
+        let fabric = world.fabric(IDS[0], Incarnation(1));
+        let mut attachment = attach(&[granted.expect("it is fresh")]);
+        let kept = |_| Some(unflushed(ordinal));
+        let shipped = attachment.ship(&*fabric, &source, &ends(), &kept);
+        assert_eq!(shipped.is_err(), is_lost, "{ordinal}");
+    }
 }
 
 /// A backup has reported to another attempt since: its windows are granted anew, and this attachment connects to none
@@ -175,7 +212,7 @@ fn an_attachment_writes_to_no_window_of_a_later_grant() {
     let fabric = world.fabric(IDS[0], Incarnation(1));
     for windows in [&[earlier][..], &[]] {
         let source = Scripted::new([(place(0, 0), Next::Write, piece.clone())]);
-        let shipped = attach(windows).ship(&*fabric, &source, &ends());
+        let shipped = attach(windows).ship(&*fabric, &source, &ends(), &|_| None);
         assert!(matches!(
             shipped,
             Err(ShipError::Fabric(FabricError::Revoked))

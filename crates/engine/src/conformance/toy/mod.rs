@@ -87,6 +87,7 @@ impl crate::Settings for Settings {
             name: "log",
             slots: self.windows,
             window_bytes: self.window_bytes,
+            segment_windows: 1,
             slot_bytes: self.window_bytes,
         };
         Arc::new(Started {
