@@ -243,6 +243,12 @@ impl Backup {
         self.applied
     }
 
+    /// Whether an edit is being applied that cannot be taken back, although its attempt is over.
+    #[must_use]
+    pub const fn has_straggler(&self) -> bool {
+        self.straggler.is_some()
+    }
+
     /// Whether an edit is still waiting for something.
     #[must_use]
     pub fn is_behind(&self) -> bool {

@@ -35,8 +35,8 @@ use super::views::{Part, View};
 use super::whole::WholeMark;
 use super::windows::WindowsOf;
 
-/// Between two attempts to adapt, where there was no memory or no room.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Between two attempts to adapt, where an edit was being applied, or there was no memory or no room.
+const AGAIN: Duration = Duration::from_millis(10);
 /// What a driver does meanwhile, for people.
 const WHAT: &str = "its group has changed";
 
@@ -89,6 +89,9 @@ impl Adapter<'_> {
         let part = view.part_of(self.local.context.id);
         match driver {
             Driver::Primary(driver) => self.primary_adapted(*driver, part, view),
+            Driver::Backup(copy) if part == Part::Backup && copy.follows(view) => {
+                Adapted::Yes(Driver::Backup(Box::new(self.follows_on(*copy, view))))
+            }
             Driver::Backup(copy) => self.backup_adapted(*copy, part, view),
             Driver::Failed(unusable) => Adapted::Yes(Driver::Failed(unusable)),
             Driver::Absent if part == Part::Backup => self.made(view),
@@ -163,14 +166,20 @@ impl Adapter<'_> {
         Ok(Follower::of(id, view, replica, mark))
     }
 
+    /// A backup's copy whose group alone has changed.
+    fn follows_on(&self, mut copy: Follower, view: &View) -> Follower {
+        let context = self.local.context;
+        if !view.has_member(context.id) {
+            copy.not_whole(context);
+        }
+        copy
+    }
+
+    /// A copy that nobody has written to before under `view`.
     fn backup_adapted(&self, mut copy: Follower, part: Part, view: &View) -> Adapted {
         let LocalRegion { context, region } = *self.local;
         let id = region.id();
-        let goes_on = view.is_led && copy.follows(view) && part == Part::Backup;
-        if goes_on && !view.has_member(context.id) {
-            copy.not_whole(context);
-        }
-        if copy.failed().is_some() || goes_on {
+        if copy.failed().is_some() {
             return Adapted::Yes(Driver::Backup(Box::new(copy)));
         }
         match copy.sit(view, context) {

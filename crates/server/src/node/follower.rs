@@ -138,7 +138,7 @@ impl Follower {
 
     /// Whether it follows the primary of `view`, chosen as there.
     pub(super) fn follows(&self, view: &View) -> bool {
-        self.copy.is_under(view)
+        view.is_led && self.copy.is_under(view)
     }
 
     /// It is no longer certain to hold everything that is acknowledged: it is no member's.
@@ -149,13 +149,21 @@ impl Follower {
     }
 
     /// Takes its place under `view`: nobody who wrote to it before can any more, and where the log ends is found. False
-    /// where there is no memory for that now. Blocks.
+    /// where that has to be tried again: an edit is being applied, or there is no memory for windows. Blocks.
     ///
     /// # Errors
     /// What makes the copy fail.
     pub(super) fn sit(&mut self, view: &View, context: &Context<'_>) -> Result<bool, CopyError> {
         self.copy.revoke_windows(context);
+        self.step_machine(BackupEvent::LinkDown, context);
         self.begin_again(context);
+        self.step(context);
+        if self.health.has_failed() {
+            return Ok(true);
+        }
+        if self.machine.has_straggler() || self.applies_adopted() {
+            return Ok(false);
+        }
         self.forget_work();
         let detached = self.copy.detach(context)?;
         if !view.has_member(context.id) {
@@ -167,8 +175,6 @@ impl Follower {
             return Ok(false);
         }
         self.copy.sit(view);
-        self.machine = Backup::new(self.copy.replica.edit());
-        self.actions.clear();
         Ok(true)
     }
 

@@ -151,6 +151,9 @@ impl<'a> LocalRegion<'a> {
         }
         progress.made |= self.work_at_device(now);
         progress.idle_for = earlier(progress.idle_for, refill_is_due_in(region, now));
+        if !region.is_seated() {
+            progress.idle_for = earlier(progress.idle_for, Some(region.adapts_at().since(now)));
+        }
         if let Driver::Backup(copy) = &mut *region.driver() {
             progress.idle_for = earlier(progress.idle_for, copy.report_is_due_in(now));
             join(&mut progress, copy.build(now, context));

@@ -73,6 +73,11 @@ impl Follower {
         from == member
     }
 
+    /// Whether what was adopted is being applied, which cannot be taken back.
+    pub(super) const fn applies_adopted(&self) -> bool {
+        matches!(self.adoption, Some(Adoption::Applying))
+    }
+
     /// The copy of `member` has failed. What it was asked for may still come, and is of no use.
     pub(crate) fn source_failed(&mut self, member: ServerId) {
         if self.adopts_from(member) {
