@@ -1,32 +1,21 @@
-//! A backup takes over, and the member that was the primary comes back as a backup.
+//! Members fall. A backup takes over, and the member that was the primary comes back as a backup; or the group ends,
+//! and the copy of one member is left.
 //!
 //! The primary that was may have more than the others: records that were written and not confirmed, edits that nobody
 //! else has, segments that only these name. None of it is part of the history that goes on. The copy gets the
 //! checkpoint of the new primary, and of that only what it lacks.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, Instant, Lsn, Position, SegmentNumber, SegmentPart};
+use argosy_base::{Lsn, Position};
 use argosy_device::Crash;
 
-use super::{Backup, Group, Recorder, Stage, promote};
-use crate::conformance::{Machine, STEPS_MAX};
-use crate::stored::StoredPart;
-use crate::{Follower, Store, Stored, WriteOptions};
-
-/// How a primary comes to serve no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::conformance::group) enum Fall {
-    /// It lives, and becomes a backup at once.
-    Demoted,
-    /// Its process is killed. Its windows survive.
-    Killed,
-    /// It loses its power, and its windows.
-    PowerLost,
-    /// Its device fails at a write or sync after so many more while it is demoted, and its process ends.
-    DeviceFailed(u64),
-}
+use super::backup::Backup;
+use super::history::Draft;
+use super::primary::{self, Fall, Primary, Recorder};
+use super::{Group, Pairs, adopting};
+use crate::conformance::Machine;
+use crate::{Follower, Store, WriteOptions};
 
 /// What a primary that has fallen does before a backup takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +27,12 @@ pub(in crate::conformance::group) enum Between {
     /// It serves by itself for a while, in an epoch without backups, and gives out the numbers that the next primary
     /// gives out, too.
     Alone,
+}
+
+/// A copy that can be promoted, and what it has to hold.
+pub(in crate::conformance::group) struct Survivor {
+    pub(in crate::conformance::group) copy: Box<dyn Follower>,
+    pub(in crate::conformance::group) pairs: Pairs,
 }
 
 impl Group {
@@ -54,11 +49,12 @@ impl Group {
         fall: Fall,
         between: Between,
     ) {
-        let (committed, branched) = (self.store.committed_lsn(), self.store.edit());
-        for backup in 0..self.backups.len() {
-            self.detach(backup);
+        let store = &self.primary.store;
+        let (committed, branched) = (store.committed_lsn(), store.edit());
+        for backup in &mut self.backups {
+            backup.detach();
             // It may have what the one that is promoted has not.
-            self.backups[backup].stood = Lsn(0);
+            backup.allow_less();
         }
         let Backup { machine, copy, .. } = self.backups.remove(index);
         let Position { edit, lsn, .. } = copy.position();
@@ -67,16 +63,17 @@ impl Group {
             "{committed} was confirmed, {lsn} is there"
         );
         self.tally.met.branched += u64::from(branched > edit);
-        self.forget_behind(lsn);
-        let mut old = std::mem::replace(&mut self.machine, machine);
-        self.tally.met.busy += u64::from(self.store.background_pending() > 0);
-        let mut fallen = end(&mut old, &self.store, fall);
+        // What lies behind `lsn` was not confirmed, and is not part of the history.
+        let pairs = self.found_pairs(lsn);
+        self.tally.met.dropped += self.history.end_at(lsn, pairs);
+        self.tally.met.busy += u64::from(self.primary.store.background_pending() > 0);
+        let mut fallen = self.primary.fall(fall);
         if between != Between::Nothing {
-            fallen = self.lead_in_vain(&mut old, fallen, fall, between);
+            fallen = self.lead_in_vain(fallen, fall, between);
         }
+        let old = self.begin(machine, copy);
         self.backups.insert(index, Backup::new(old, fallen));
-        self.begin(copy);
-        let cut = self.store.edit();
+        let cut = self.primary.store.edit();
         assert!(cut > branched, "behind the cut {cut} is below {branched}");
         for backup in 0..self.backups.len() {
             self.attach(backup);
@@ -86,83 +83,41 @@ impl Group {
         }
     }
 
-    /// What lies behind `found` was not confirmed, and is not part of the history.
-    fn forget_behind(&mut self, found: Lsn) {
-        let pairs = self.pairs_at(found);
-        self.pairs = pairs.unwrap_or_else(|| panic!("{found} is in the middle of a write"));
-        let before = self.history.len();
-        self.history.retain(|write| write.lsn <= found);
-        self.tally.met.dropped += (before - self.history.len()) as u64;
-    }
-
-    /// `copy` is a primary once more, and falls again. Returns its copy.
+    /// The copy of the primary is a primary once more, and falls again. Returns its copy.
     fn lead_in_vain(
         &mut self,
-        machine: &mut Machine,
         copy: Box<dyn Follower>,
         fall: Fall,
         between: Between,
     ) -> Box<dyn Follower> {
-        self.epoch = self.epoch.next();
+        self.primary.epoch = self.primary.epoch.next();
         let is_alone = between == Between::Alone;
         let recorder = Arc::new(Recorder::default());
-        let store = promote(copy, self.epoch, Some(&recorder).filter(|_| !is_alone)).store;
+        let recorder = Some(&recorder).filter(|_| !is_alone);
+        let store = primary::promote(copy, self.primary.epoch, recorder).store;
         for _ in 0..100 {
-            let (batch, _) = self.some_write();
+            let draft = Draft::random(&mut self.choices);
             // Where nobody hears of it, it has no log to write to.
-            let _ = store.write(&batch, WriteOptions::default());
-            self.now += super::ROUND_NANOS;
-            let step = store.step(Instant::from_nanos(self.now));
+            let _ = store.write(&draft.batch, WriteOptions::default());
+            let step = store.step(self.tick());
             step.expect("a device without faults");
         }
-        end(machine, &store, fall)
+        primary::end(&mut self.primary.machine, &store, fall)
     }
 
-    /// `copy` is the primary from now on, in the next epoch.
-    fn begin(&mut self, copy: Box<dyn Follower>) {
-        self.epoch = self.epoch.next();
-        self.recorder = Arc::new(Recorder::default());
-        let promoted = promote(copy, self.epoch, Some(&self.recorder));
-        self.store = promoted.store;
-        self.source = promoted.source.expect("a store that can be copied");
-        self.flushes.clear();
+    /// `copy` is the primary from now on, in the next epoch. Returns the machine of the one that was.
+    fn begin(&mut self, machine: Machine, copy: Box<dyn Follower>) -> Machine {
+        let next = Primary::new(machine, copy, self.primary.epoch.next());
         // What it has is everywhere once all are caught up.
-        let last = self.store.last_lsn();
-        self.recorder.heard(|heard| heard.last = last);
+        let last = next.store.last_lsn();
+        next.recorder.heard(|heard| heard.last = last);
+        self.flushes.clear();
+        std::mem::replace(&mut self.primary, next).machine
     }
 
     /// The store that serves now, for a case that goes on with it when it does not.
     pub(in crate::conformance::group) fn store(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.store)
-    }
-
-    /// Backups have nothing in use but what belongs to them: as much as when they are opened anew. The group has come
-    /// to rest.
-    pub(in crate::conformance::group) fn keeps_nothing_else(&mut self) {
-        for index in 0..self.backups.len() {
-            let Backup {
-                mut machine,
-                mut copy,
-                ..
-            } = self.backups.remove(index);
-            for _ in 0..STEPS_MAX {
-                copy.step().expect("a device without faults");
-                if copy.is_idle() {
-                    break;
-                }
-            }
-            let used = machine.used();
-            machine.end(Crash::Kill);
-            drop(copy);
-            let copy = machine.open();
-            assert_eq!(
-                used,
-                machine.used(),
-                "segments that backup {index} has in use"
-            );
-            self.backups.insert(index, Backup::new(machine, copy));
-            self.attach(index);
-        }
+        Arc::clone(&self.primary.store)
     }
 
     /// The primary works on its own: what it makes durable, builds and commits comes to no backup.
@@ -172,102 +127,95 @@ impl Group {
         }
     }
 
-    /// The primary takes `count` writes of which no backup hears.
+    /// The primary takes `count` writes of which no backup hears, as long as it has room.
     pub(in crate::conformance::group) fn write_alone(&mut self, count: u64) {
         for _ in 0..count {
-            self.write_unheard();
-        }
-    }
-
-    /// The backup `index` is no member any more.
-    pub(in crate::conformance::group) fn take_away(&mut self, index: usize) {
-        let backup = self.backups.remove(index);
-        self.away.push(backup);
-        for (_, done) in &mut self.flushes {
-            // Those behind it count one less.
-            let moved = done.iter().filter(|member| **member != index);
-            *done = moved
-                .map(|member| member - usize::from(*member > index))
-                .collect();
-        }
-        self.tell();
-    }
-
-    /// All that are away come back, and are caught up.
-    pub(in crate::conformance::group) fn bring_back(&mut self) {
-        for backup in std::mem::take(&mut self.away) {
-            self.backups.push(backup);
-            let index = self.backups.len() - 1;
-            self.detach(index);
-            self.backups[index].stood = Lsn(0);
-            self.attach(index);
-        }
-    }
-}
-
-/// The store of `machine` serves no more. Returns its copy, which nobody has caught up.
-fn end(machine: &mut Machine, store: &Arc<dyn Store>, fall: Fall) -> Box<dyn Follower> {
-    let crash = match fall {
-        Fall::Demoted => {
-            let demoted = Arc::clone(store).demote(machine.renew_windows());
-            return demoted.unwrap_or_else(|no| panic!("it is not demoted: {}", no.error));
-        }
-        Fall::DeviceFailed(after) => {
-            machine.fail_after(after);
-            // What it was to make durable fails, or it had nothing.
-            match Arc::clone(store).demote(machine.renew_windows()) {
-                Ok(copy) => drop(copy),
-                Err(no) => assert!(!no.error.is_damage(), "{}", no.error),
+            let draft = Draft::random(&mut self.choices);
+            if let Some(lsns) = self.primary.write(&draft.batch) {
+                self.history.push(draft, lsns);
             }
-            Crash::PowerLoss
-        }
-        Fall::Killed => Crash::Kill,
-        Fall::PowerLost => Crash::PowerLoss,
-    };
-    machine.end(crash);
-    machine.open()
-}
-
-impl Backup {
-    /// `copy`, which nobody has caught up.
-    pub(super) fn new(machine: Machine, copy: Box<dyn Follower>) -> Self {
-        Self {
-            machine,
-            copy,
-            at: BTreeMap::new(),
-            edits: Default::default(),
-            applying: None,
-            applied: EditSeq(0),
-            stood: Lsn(0),
-            ahead: Default::default(),
-            stage: Stage::Detached,
-            rests: false,
         }
     }
-}
 
-/// Makes sure that nothing was `fetched` of the finished segments that a copy `had` and that the primary `has`, too.
-/// Returns how many these are.
-pub(super) fn check_fetched(fetched: &[SegmentPart], had: &dyn Stored, has: &dyn Stored) -> u64 {
-    let of_levels = |stored: &dyn Stored| -> BTreeMap<SegmentNumber, StoredPart> {
-        let parts = stored.parts().into_iter();
-        parts.map(|part| (part.number, part)).collect()
-    };
-    let (had, has) = (of_levels(had), of_levels(has));
-    let mut spared = 0;
-    for (number, part) in &has {
-        let Some(here) = had.get(number).filter(|here| here.log == part.log) else {
-            continue;
-        };
-        let is_whole = match part.log {
-            Some(_) => here.len >= part.len,
-            None => here.len == part.len,
-        };
-        if is_whole {
-            let again = fetched.iter().find(|fetched| fetched.number == *number);
-            assert!(again.is_none(), "{again:?} is here");
-            spared += u64::from(part.log.is_none());
+    /// The primary is gone for good. Returns the copy of a backup, which was killed or has taken its windows back.
+    pub(in crate::conformance::group) fn lose_primary(
+        mut self,
+        index: usize,
+        killed: bool,
+    ) -> Survivor {
+        self.primary.machine.end(Crash::Kill);
+        let last = self.primary.store.committed_lsn();
+        if !killed {
+            self.detach(index);
         }
+        let Backup {
+            mut machine, copy, ..
+        } = self.backups.swap_remove(index);
+        let copy = match killed {
+            true => {
+                machine.end(Crash::Kill);
+                drop(copy);
+                machine.open()
+            }
+            false => copy,
+        };
+        self.survivor(copy, last, "confirmed")
     }
-    spared
+
+    /// The primary is killed, and opened again.
+    pub(in crate::conformance::group) fn restart_primary(mut self) -> Survivor {
+        let last = self.primary.store.committed_lsn();
+        let copy = self.primary.reopen(Crash::Kill);
+        self.survivor(copy, last, "confirmed")
+    }
+
+    /// All lose power. Returns the copy of a backup, or of the primary.
+    pub(in crate::conformance::group) fn lose_power(mut self, backup: Option<usize>) -> Survivor {
+        let last = self.primary.store.durable_lsn();
+        let copy = match backup {
+            None => self.primary.reopen(Crash::PowerLoss),
+            Some(index) => {
+                let Backup {
+                    mut machine, copy, ..
+                } = self.backups.swap_remove(index);
+                machine.end(Crash::PowerLoss);
+                drop(copy);
+                machine.open()
+            }
+        };
+        self.survivor(copy, last, "durable everywhere")
+    }
+
+    /// The primary loses its power, and the backups are killed. It is opened and adopts what the backups have that have
+    /// more, one after the other in this `order`. Returns its copy.
+    pub(in crate::conformance::group) fn adopt(mut self, order: [usize; 2]) -> Survivor {
+        let last = self.primary.store.committed_lsn();
+        let mut adopted = false;
+        let mut own = self.primary.reopen(Crash::PowerLoss);
+        for index in order {
+            let Backup { machine, copy, .. } = &mut self.backups[index];
+            machine.end(Crash::Kill);
+            *copy = machine.open();
+            if copy.position().lsn > own.position().lsn {
+                adopting::adopt_from(own.as_mut(), copy.as_ref());
+                adopted = true;
+            }
+        }
+        assert!(adopted, "what was not flushed is in windows");
+        self.survivor(own, last, "confirmed by a member that was adopted from")
+    }
+
+    /// `copy`, which has to have everything up to `least`.
+    fn survivor(&self, copy: Box<dyn Follower>, least: Lsn, what: &str) -> Survivor {
+        let found = copy.position().lsn;
+        assert!(found >= least, "{least} was {what}, and {found} is there");
+        let pairs = self.found_pairs(found);
+        Survivor { copy, pairs }
+    }
+
+    /// What the region held at `found`, which a copy has.
+    fn found_pairs(&self, found: Lsn) -> Pairs {
+        let pairs = self.pairs_at(found);
+        pairs.unwrap_or_else(|| panic!("{found} is in the middle of a write"))
+    }
 }
