@@ -22,8 +22,9 @@ use std::time::Duration;
 
 use argosy_base::{Instant, ServerId};
 use argosy_coordinator::Replication;
-use argosy_engine::{CopyError, CopyOf};
+use argosy_engine::{CopyError, CopyOf, Survivors};
 
+use super::context::Context;
 use super::follower::Follower;
 use super::local::LocalRegion;
 use super::primary::{PrimaryDriver, Stage};
@@ -190,7 +191,7 @@ impl Adapter<'_> {
                 return Adapted::Yes(Driver::Backup(Box::new(copy)));
             }
         }
-        if part != Part::Primary {
+        if part != Part::Primary || copy.failed().is_some() {
             return Adapted::Yes(Driver::Backup(Box::new(copy)));
         }
         if !copy.replica().is_at_rest() {
@@ -211,7 +212,7 @@ impl Adapter<'_> {
             region: id,
             own_levels: self.own_levels(view),
         };
-        match Follower::make(&copy, view, context) {
+        match made(&copy, view, context) {
             Ok(copy) => Adapted::Yes(Driver::Backup(Box::new(copy))),
             Err(error) if error.is_full() => Adapted::Later(Driver::Absent),
             Err(error) => {
@@ -228,4 +229,18 @@ impl Adapter<'_> {
         let builds = self.local.context.views.map().replication() == Replication::BuildIndex;
         (builds && view.part_of(me) != Part::Primary).then_some(me)
     }
+}
+
+/// A new copy of a region of which this server has none. Blocks.
+fn made(copy: &CopyOf<'_>, view: &View, context: &Context<'_>) -> Result<Follower, CopyError> {
+    let (world, engine) = (context.world, context.memory.engine());
+    let of_region = WindowsOf {
+        region: copy.region,
+        logs: engine.logs(),
+    };
+    let mark = WholeMark::renew(copy.region, false, world)?;
+    let needed = engine.needs_memory(&Survivors::new());
+    let replica = engine.create(copy, of_region.fresh(needed, world)?)?;
+    of_region.keep(world)?;
+    Ok(Follower::of(copy.region, view, replica, mark))
 }

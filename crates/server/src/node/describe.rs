@@ -17,6 +17,7 @@ impl Reports<'_> {
             .context
             .regions
             .iter()
+            .filter(|region| region.has_copy())
             .map(|region| describe_region(region, &self.context))
             .collect();
         let mut sections = vec![

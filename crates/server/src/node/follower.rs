@@ -17,7 +17,6 @@ use argosy_base::{EditSeq, Instant, Position, RegionId, Remedy, SegmentPart, Ser
 use argosy_device::Buffer;
 use argosy_engine::{
     self as engine, CopyError, CopyEvent, CopyOf, Engine, NotPromoted, Observer, Progress,
-    Survivors,
 };
 use argosy_replication::backup::{Backup, BackupAction, BackupEvent};
 use argosy_wire::message::Message;
@@ -116,24 +115,6 @@ impl Follower {
             owed: OwedReport::default(),
             health: CopyHealth::default(),
         }
-    }
-
-    /// Makes a copy of a region of which this server has none. Blocks.
-    pub(super) fn make(
-        copy: &CopyOf<'_>,
-        view: &View,
-        context: &Context<'_>,
-    ) -> Result<Self, CopyError> {
-        let (world, engine) = (context.world, context.memory.engine());
-        let of_region = WindowsOf {
-            region: copy.region,
-            logs: engine.logs(),
-        };
-        let mark = WholeMark::renew(copy.region, false, world)?;
-        let needed = engine.needs_memory(&Survivors::new());
-        let replica = engine.create(copy, of_region.fresh(needed, world)?)?;
-        of_region.keep(world)?;
-        Ok(Self::of(copy.region, view, replica, mark))
     }
 
     /// Whether it follows the primary of `view`, chosen as there.

@@ -294,6 +294,11 @@ impl Region {
         self.membership.set_view(view)
     }
 
+    /// Whether this server has a copy of it, of whatever worth.
+    pub(super) fn has_copy(&self) -> bool {
+        !matches!(&*self.driver(), Driver::Absent)
+    }
+
     /// The driver. Taken before [`waiting`](Self::waiting) where both are needed.
     pub(crate) fn driver(&self) -> MutexGuard<'_, Driver> {
         self.driver.lock()

@@ -1,5 +1,7 @@
 //! Gathers the [status](crate::report::status) of a node.
 
+use std::sync::Arc;
+
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{EditSeq, Lsn};
 use argosy_engine::stats::{LevelStats, LogStats, Stats};
@@ -45,12 +47,7 @@ impl Reports<'_> {
     /// Everything but what front ends know.
     pub(crate) fn status(&self, process: ProcessStatus) -> Status {
         self.context.world.ledger.settle_now();
-        let regions: Vec<_> = self
-            .context
-            .regions
-            .iter()
-            .map(|r| self.region_status(r))
-            .collect();
+        let regions: Vec<_> = self.copies().map(|r| self.region_status(r)).collect();
         let ready = self.ready();
         Status {
             schema: SCHEMA,
@@ -110,7 +107,7 @@ impl Reports<'_> {
 
     fn work_status(&self, regions: &[RegionStatus]) -> Vec<WorkStatus> {
         let ledger = &self.context.world.ledger;
-        let of_regions = regions.iter().zip(self.context.regions.iter());
+        let of_regions = regions.iter().zip(self.copies());
         let places = of_regions
             .map(|(status, region)| (region.place(), Some(status.group.id), status.role.role));
         let everywhere = places.chain([(Place::NONE, None, "none")]);
@@ -254,6 +251,12 @@ impl Reports<'_> {
             adoptions_total: counts.adoptions,
             links_lost_total: counts.links_lost,
         }
+    }
+
+    /// The regions of which there is a copy here.
+    fn copies(&self) -> impl Iterator<Item = &Arc<Region>> {
+        let regions = self.context.regions.iter();
+        regions.filter(|region| region.has_copy())
     }
 
     fn region_status(&self, region: &Region) -> RegionStatus {
