@@ -1,6 +1,6 @@
 //! How a region's driver takes another part while the server runs.
 //!
-//! A [`View`] is replaced at once, and with it the [role](super::role): from then on nothing is shown by a server
+//! A [`View`] is replaced at once, and with it the [`role`]: from then on nothing is shown by a server
 //! that is not the primary any more. The driver follows in the background, since that waits for the device: until its
 //! *seat*, the epoch for which it was made, is that of the view, it neither takes nor sends anything, and what comes
 //! for it is [held](super::held).
