@@ -203,7 +203,11 @@ impl Load {
         let mut places = Vec::new();
         for (region, to) in by_region {
             places.push((region, self.orders.handed[region].len()));
-            let write = prefix::Write { to, condition };
+            let write = prefix::Write {
+                to,
+                condition,
+                taken: prefix::Taken::Certainly,
+            };
             self.orders.handed[region].push(HandedWrite {
                 write,
                 applied: None,

@@ -2,7 +2,8 @@
 //!
 //! One region may refuse its part while another takes it. The answer says only that the outcome of the whole is
 //! unknown, so what a later write proves of the writes before it (see [`order`](crate::check::order)) it does not
-//! prove of parts.
+//! prove of parts. Nor has a single copy that lost power to hold such a part because it holds a later write (see
+//! [`prefix`]).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use argosy_base::Instant;
 use super::Pending;
 use crate::asks::Target;
 use crate::check::order::Handed;
-use crate::check::prefix;
+use crate::check::prefix::{self, Taken};
 use crate::objects::Objects;
 
 /// A write, as the one copy of a region was handed it.
@@ -42,7 +43,7 @@ impl WriteOrders {
     }
 
     /// The outcome of `pending` is unknown, and stays so. If it has parts, it leaves the order of its process's
-    /// writes.
+    /// writes, and each of its regions may have refused its part.
     pub(super) fn forget(&mut self, pending: &Pending) {
         if !pending.several_regions {
             return;
@@ -51,6 +52,9 @@ impl WriteOrders {
             if *session == pending.asking.session {
                 handed.retain(|one| !pending.accesses.contains(&(one.object, one.access)));
             }
+        }
+        for (region, place) in &pending.handed {
+            self.handed[*region][*place].write.taken = Taken::Perhaps;
         }
     }
 
