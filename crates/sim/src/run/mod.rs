@@ -130,6 +130,8 @@ pub fn run(seed: u64, options: &RunOptions) -> RunReport {
     if run.harm.no_room_to_return {
         // That is so for ever: what was answered is all that there is to judge.
         run.cluster.coverage.add(coverage::NO_ROOM_TO_RETURN, 1);
+        let why = wrong.take().unwrap_or_default();
+        run.say(format_args!("the run ends early: {why}"));
         wrong = run.judge().err();
     }
     if let Some(wrong) = &wrong {
