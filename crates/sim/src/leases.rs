@@ -31,9 +31,6 @@ pub(crate) const SLOTS: usize = 2;
 /// Objects that are read together, at most.
 const OBJECTS_MAX: usize = 16;
 
-/// How long ago the last step of a server may be, by whose time it answers.
-const BETWEEN_STEPS: Duration = Duration::from_millis(5);
-
 /// What is to be asked of a server.
 pub(crate) enum Call {
     /// What is to become of a snapshot.
@@ -109,8 +106,6 @@ pub(crate) struct World<'a> {
     pub coverage: &'a mut Coverage,
     /// The time.
     pub now: Instant,
-    /// How long a step of a server may take: it knows the time when that began.
-    pub step: Duration,
 }
 
 impl Leases {
@@ -306,11 +301,11 @@ impl Held {
             (Step::Open, Response::Snapshot(Some(id))) => {
                 self.id = Some(id);
                 self.when.end = world.load.snapshot_moment().end;
-                self.lease(waits, world.now + world.step);
+                self.lease(waits, world.now);
                 Ok(true)
             }
             (Step::Renew, Response::Snapshot(Some(_))) => {
-                self.lease(waits, world.now + world.step);
+                self.lease(waits, world.now);
                 world.coverage.add("leases renewed", 1);
                 Ok(true)
             }
@@ -327,11 +322,7 @@ impl Held {
                 self.reading = None;
                 Ok(true)
             }
-            (Step::Keys | Step::Page, _)
-                if self
-                    .most
-                    .is_some_and(|most| most + BETWEEN_STEPS <= waits.asked) =>
-            {
+            (Step::Keys | Step::Page, _) if self.most.is_some_and(|most| most <= waits.asked) => {
                 Err("it is read, though its lease has ended or it was closed".to_owned())
             }
             (Step::Keys, Response::Values(values)) => {

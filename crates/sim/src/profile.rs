@@ -97,15 +97,6 @@ fn with_toy(mut plan: Plan, random: &mut Random) -> Plan {
 }
 
 impl Plan {
-    /// How late a server may be to notice that a moment has passed of which its threads do not know when they go to
-    /// sleep: they wake up for a sign of life.
-    pub(crate) fn asleep(&self) -> Duration {
-        match self.when_due {
-            true => Duration::from_millis(250),
-            false => Duration::ZERO,
-        }
-    }
-
     /// The plan of `seed` under `profile`.
     #[must_use]
     pub(crate) fn of(seed: u64, profile: Profile) -> Self {

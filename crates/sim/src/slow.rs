@@ -17,7 +17,7 @@ const COSTLY_PERCENT: usize = 25;
 /// Reads, at most, for which a request that nothing else hinders waits.
 const READS_MAX: u32 = 10_000;
 /// Reads of a step, at most.
-pub(crate) const STEP_READS: u32 = 500;
+const STEP_READS: u32 = 500;
 /// So many reads go by, at least, from one look for parts of long values to the next: four steps of each server.
 const SWEEP_READS: u32 = 12 * STEP_READS;
 /// Of 100 seeds, how many have slow devices; of 100 of their episodes, how many have one.

@@ -69,6 +69,13 @@ impl<'a> Context<'a> {
         Instant::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
+    /// The time by the clock, for what may not be too early or too late by a step: a server may have been stopped
+    /// since its last one.
+    pub(super) fn read_clock(&self) -> Instant {
+        self.set_now(self.world.clock.now());
+        self.now()
+    }
+
     /// It is `now` at least.
     pub(super) fn set_now(&self, now: Instant) {
         self.now.fetch_max(now.as_nanos(), Ordering::Relaxed);

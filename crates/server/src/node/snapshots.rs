@@ -6,7 +6,7 @@
 //!
 //! 1. Whoever opens one chooses its number and asks every region. Where one refuses, the others are closed.
 //! 2. A lease ends by itself, however much the snapshot is read: a client that is gone keeps nothing for
-//!    ever. It is looked at on every use, and a few times a second.
+//!    ever. It is looked at on every use, by the clock, and a few times a second.
 //! 3. They are bounded: in number, for each region; and in memory. The memtables that a snapshot sees stay
 //!    with it when the region has done with them, and where those of a server's snapshots come to more than
 //!    their bound, the oldest snapshots end before their time.
@@ -70,7 +70,7 @@ impl Snapshots {
         id: SnapshotId,
         open: &OpenRegion<'_>,
     ) -> Result<Arc<dyn Snapshot>, Response> {
-        let found = self.find(id, open.context.now());
+        let found = self.find(id, open.context.read_clock());
         let found = match open.context.settings.mutants.snapshot_of_now() {
             true => found.map(|_| Arc::from(open.engine.snapshot())),
             false => found,
@@ -163,9 +163,8 @@ impl Leasing {
         let context = open.context;
         // What was acknowledged by this thread's other requests is seen.
         context.pump_dirty();
-        // A lease begins now: the last step may be long past, and it would end too early by that.
-        context.set_now(context.world.clock.now());
-        match (Self { id, lease }).carry_out(open, context.now()) {
+        // A lease begins now.
+        match (Self { id, lease }).carry_out(open, context.read_clock()) {
             Ok(true) => Response::Snapshot(Some(id)),
             Ok(false) => Response::Snapshot(None),
             Err(error) => Response::Failed(error),

@@ -197,6 +197,28 @@ fn a_lease_does_not_end_before_what_was_asked_for() {
 }
 
 #[test]
+fn a_lease_ends_in_time_although_no_step_has_seen_it() {
+    let bench = Bench::new();
+    let paging = Paging {
+        direction: Direction::Up,
+        pairs_max: 9,
+        bytes_max: 1000,
+        keys_only: false,
+        at: Some(bench.open(1)),
+    };
+    let range = &KeyRange::all();
+    let end = 1_000_000_001;
+    for (now, there) in [(end - 1, true), (end, false)] {
+        // The server was stopped: its last step is as long ago.
+        set_clock(now);
+        assert_eq!(is_gone(&bench.get("a", paging.at)), !there, "{now}");
+        let page = bench.ask(Request::Scan { range, paging });
+        assert_eq!(is_gone(&page), !there, "{now}");
+    }
+    set_clock(1);
+}
+
+#[test]
 fn there_are_so_many_and_no_more() {
     let bench = Bench::new();
     let all: Vec<_> = (0..SNAPSHOTS_MAX).map(|_| bench.open(60)).collect();

@@ -24,7 +24,6 @@ use crate::long;
 use crate::many;
 use crate::objects::{ObjectKey, Objects};
 use crate::plan::{SERVERS, WorldKind};
-use crate::slow;
 
 /// The way to a server that is up.
 pub(super) struct Line {
@@ -396,7 +395,6 @@ impl Run {
             objects: &self.objects,
             coverage: &mut self.cluster.coverage,
             now,
-            step: slow::STEP_READS * self.plan.devices.read_cost + self.plan.asleep(),
         };
         (&mut self.clients.leases, world)
     }
