@@ -66,7 +66,7 @@ impl KeyRange {
     #[inline]
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
-        self.from.as_slice() <= key && self.to.as_ref().is_none_or(|to| key < to.as_slice())
+        !is_below(key, &self.from) && self.to.as_ref().is_none_or(|to| is_below(key, to))
     }
 
     /// Leaves what a scan in `direction` that goes on at `next` has not come to: up, the keys from
@@ -108,6 +108,19 @@ pub fn head(key: &[u8]) -> u64 {
     }
     // The first byte counts most, as it does when keys are compared.
     u64::from_le_bytes(bytes).swap_bytes()
+}
+
+/// Whether `a` sorts below `b`. Most keys differ in their first 8 bytes, which are compared as numbers: that takes
+/// fewer instructions than a call that compares bytes.
+#[inline]
+#[must_use]
+pub fn is_below(a: &[u8], b: &[u8]) -> bool {
+    match (a.first_chunk(), b.first_chunk()) {
+        (Some(first), Some(other)) if first != other => {
+            u64::from_le_bytes(*first).swap_bytes() < u64::from_le_bytes(*other).swap_bytes()
+        }
+        _ => a < b,
+    }
 }
 
 /// As [`head`], of 16 bytes.
@@ -158,10 +171,13 @@ impl Starts {
             return 0;
         }
         let (front, behind) = key.split_at(self.shared.min(key.len()));
-        match front.cmp(&from(1)[..self.shared]) {
-            Ordering::Less => return 0,
-            Ordering::Greater => return self.heads.len(),
-            Ordering::Equal => {}
+        // Nothing is asked of a range's beginning where nothing is shared.
+        if self.shared > 0 {
+            match front.cmp(&from(1)[..self.shared]) {
+                Ordering::Less => return 0,
+                Ordering::Greater => return self.heads.len(),
+                Ordering::Equal => {}
+            }
         }
         let target = head(behind);
         let low = self.heads.partition_point(|head| *head < target);
@@ -291,6 +307,25 @@ mod tests {
                 let index = found.index_of(&key, |at| starts[at]);
                 assert_eq!(index, expected.unwrap_or(0), "{}", Printable(&key));
             }
+        }
+    }
+
+    #[test]
+    fn a_key_is_below_another_as_bytes_are() {
+        let keys: [&[u8]; 10] = [
+            b"",
+            b"\0",
+            b"a",
+            b"a\0",
+            b"seven b",
+            b"eight by",
+            b"eight by\0",
+            b"eight bytes",
+            b"eight cytes",
+            b"\xff\0\0\0\0\0\0\0",
+        ];
+        for (a, b) in keys.iter().flat_map(|a| keys.map(|b| (a, b))) {
+            assert_eq!(is_below(a, b), *a < b, "{} {}", Printable(a), Printable(b));
         }
     }
 

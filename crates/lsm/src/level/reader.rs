@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use argosy_base::range::is_below;
 use argosy_base::{BLOCK_SIZE, KeyRange, Kind, SEGMENT_SIZE, SegmentNumber};
 use argosy_device::{BegunRead, Buffer};
 
@@ -176,7 +177,7 @@ impl SegmentReader {
     #[inline]
     #[must_use]
     pub(crate) fn spans(&self, key: &[u8]) -> bool {
-        key >= self.first_key() && key <= self.last_key()
+        !is_below(key, self.first_key()) && !is_below(self.last_key(), key)
     }
 
     /// Refuses a segment of a tree, which has to be read through the tree.
