@@ -19,6 +19,7 @@ use crate::version::{LevelEntry, RunTree};
 ///
 /// # Errors
 /// When index, filter or footer cannot be read; [`LevelError::NotInMemory`] as `fetch` says.
+#[inline]
 pub(crate) fn reader<'a>(
     entry: &'a LevelEntry,
     region: RegionId,

@@ -10,6 +10,7 @@ use super::nodes::{get_in_segment, get_in_tree};
 use super::sources::NO_TREE;
 use super::{ReadView, Reading, leaf_home, reader};
 use crate::filter::KeyHash;
+use crate::level::SegmentReader;
 use crate::level::tree::TreeSegments;
 use crate::names::{Form, LevelError, OwnedEntry, SegmentName, Tree};
 use crate::segments::fetch::{Fetch, Fetched};
@@ -20,6 +21,8 @@ use crate::version::{LevelEntry, Run, RunTree};
 struct Candidate<'v> {
     run: &'v Run,
     entry: &'v LevelEntry,
+    /// Its index and filter.
+    segment: &'v SegmentReader,
 }
 
 /// A key that is looked up.
@@ -58,18 +61,13 @@ impl<'k> Search<'k> {
         fetch: Fetch<'_>,
     ) -> Result<Option<OwnedEntry>, EngineError> {
         let hash = *self.hash.get_or_insert_with(|| KeyHash::of(self.key));
-        let runs = view.version.runs().enumerate().skip(self.run);
-        let mut found = None;
-        for (index, (_, run)) in runs {
-            if let Some(entry) = run.find(self.key) {
-                found = self.look_in(Candidate { run, entry }, hash, reading, fetch)?;
-            }
-            if found.is_some() {
-                break;
-            }
-            // If what comes next is not in memory, this one is not asked again.
-            self.run = index + 1;
-        }
+        let mut runs = view.version.runs().enumerate().skip(self.run);
+        let found = runs.find_map(|(index, (_, run))| {
+            // If what it takes is not in memory, the runs before this one are not asked again.
+            self.run = index;
+            self.look_in(run, hash, reading, fetch).transpose()
+        });
+        let mut found = found.transpose()?;
         reading.filters.count(self.spared, self.misled);
         if let Some((entry, segment)) = &mut found
             && let Some(at) = entry.pointer_mut()
@@ -82,30 +80,55 @@ impl<'k> Search<'k> {
         Ok(found.map(|(entry, _)| entry))
     }
 
-    /// The newest binding of the key in `candidate`, and the segment that has it.
+    /// The newest binding of the key in `run`, and the segment that has it.
+    ///
+    /// Little is done where the filter says no, so that the processor comes to the filters of the next runs while it
+    /// waits for this one's.
+    #[inline]
     fn look_in(
         &mut self,
-        candidate: Candidate<'_>,
+        run: &Run,
         hash: KeyHash,
         reading: &Reading,
         fetch: Fetch<'_>,
     ) -> Result<Option<(OwnedEntry, SegmentName)>, EngineError> {
-        let Candidate { run, entry } = candidate;
+        let Some(entry) = run.find(self.key) else {
+            return Ok(None);
+        };
         let segment = reader(entry, reading.region, &reading.cache, fetch)?;
         if !segment.may_contain(hash) {
             self.spared += 1;
             return Ok(None);
         }
-        let found = match entry.segment.form {
-            Form::Leaves => in_tree(run, entry, self.key, reading, fetch)?,
-            _ => {
-                let stored = &entry.stored;
-                let source = Fetched { stored, fetch };
-                get_in_segment(&segment, self.key, &source, Some(&reading.cache))?
-            }
+        let segment = &segment;
+        let candidate = Candidate {
+            run,
+            entry,
+            segment,
         };
+        let found = candidate.get(self.key, reading, fetch)?;
         self.misled += u64::from(found.is_none());
         Ok(found.map(|found| (found, segment.name())))
+    }
+}
+
+impl Candidate<'_> {
+    /// What `key` is bound to here. Out of the loop over runs, which stays short.
+    #[inline(never)]
+    fn get(
+        &self,
+        key: &[u8],
+        reading: &Reading,
+        fetch: Fetch<'_>,
+    ) -> Result<Option<OwnedEntry>, LevelError> {
+        match self.entry.segment.form {
+            Form::Leaves => in_tree(self.run, self.entry, key, reading, fetch),
+            _ => {
+                let stored = &self.entry.stored;
+                let source = Fetched { stored, fetch };
+                get_in_segment(self.segment, key, &source, Some(&reading.cache))
+            }
+        }
     }
 }
 

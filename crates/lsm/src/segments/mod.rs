@@ -282,15 +282,27 @@ impl StoredSegment {
     ///
     /// # Errors
     /// Those of `open`; the next call tries again.
+    #[inline]
     pub fn reader<E>(
         &self,
         key: CacheKey,
         cache: &Arc<NodeCache>,
         open: impl FnOnce(&Self) -> Result<SegmentReader, E>,
     ) -> Result<Cow<'_, Arc<SegmentReader>>, E> {
-        if let Some(pinned) = self.reader.get() {
-            return Ok(Cow::Borrowed(&pinned.reader));
+        match self.pinned_reader() {
+            Some(pinned) => Ok(Cow::Borrowed(pinned)),
+            None => self.pinned_now(key, cache, open),
         }
+    }
+
+    /// [`reader`](Self::reader), where none is pinned. Apart from it, since most are, and this has a large frame.
+    #[inline(never)]
+    fn pinned_now<E>(
+        &self,
+        key: CacheKey,
+        cache: &Arc<NodeCache>,
+        open: impl FnOnce(&Self) -> Result<SegmentReader, E>,
+    ) -> Result<Cow<'_, Arc<SegmentReader>>, E> {
         let (reader, is_new) = match cache.reader(key) {
             Some(reader) => (reader, false),
             None => (Arc::new(open(self)?), true),
@@ -321,6 +333,7 @@ impl StoredSegment {
     }
 
     /// The segment's reader, if it is pinned.
+    #[inline]
     #[must_use]
     pub(crate) fn pinned_reader(&self) -> Option<&Arc<SegmentReader>> {
         self.reader.get().map(|pinned| &pinned.reader)
