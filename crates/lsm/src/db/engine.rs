@@ -340,16 +340,17 @@ impl Lsm {
 
     /// Takes note of damage that a read within `reach` met. One that keeps to memory leaves that to the read that
     /// follows it: whatever is wrong there, it is [not in memory](EngineError::NotInMemory).
+    #[inline]
     fn noting_within<T>(
         &self,
         reach: Reach,
         read: Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        match (reach, read) {
-            (_, Ok(read)) => Ok(read),
-            (_, Err(EngineError::NotServing)) => Err(EngineError::NotServing),
-            (Reach::Memory, Err(_)) => Err(EngineError::NotInMemory),
-            (Reach::Device, failed) => {
+        match read {
+            Ok(read) => Ok(read),
+            Err(EngineError::NotServing) => Err(EngineError::NotServing),
+            Err(_) if reach == Reach::Memory => Err(EngineError::NotInMemory),
+            failed => {
                 let damages = &self.reading.damages;
                 damages.noting(&self.shown.view().version, failed)
             }

@@ -210,6 +210,7 @@ impl ReadView {
     ///
     /// # Errors
     /// As [`in_levels`](Self::in_levels).
+    #[inline]
     pub(crate) fn locate(
         &self,
         key: &[u8],
