@@ -20,6 +20,7 @@
 //! that would do is named.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use argosy_base::{SEGMENT_SIZE, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
@@ -117,6 +118,11 @@ pub(crate) fn node_settings(
         link,
         memory,
         deadline: config.replication.deadline.0,
+        // Nobody else becomes a primary otherwise: there is nothing to wait for.
+        failover_wait: match config.failover.enabled {
+            true => config.failover.wait.0,
+            false => Duration::ZERO,
+        },
         remove_after: config.failover.remove_after.0,
         sweep: Default::default(),
         scrub: ScrubPace {
