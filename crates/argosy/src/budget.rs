@@ -51,6 +51,14 @@ pub(crate) struct Divided {
     pub(crate) engine: Settings,
 }
 
+/// How long requests are kept for a region without a primary. Nobody else becomes one where that is not enabled.
+const fn failover_wait(config: &ServerConfig) -> Duration {
+    match config.failover.enabled {
+        true => config.failover.wait.0,
+        false => Duration::ZERO,
+    }
+}
+
 /// The settings of a server's node, with its memory divided. `threads` serve clients.
 pub(crate) fn node_settings(
     config: &ServerConfig,
@@ -118,11 +126,7 @@ pub(crate) fn node_settings(
         link,
         memory,
         deadline: config.replication.deadline.0,
-        // Nobody else becomes a primary otherwise: there is nothing to wait for.
-        failover_wait: match config.failover.enabled {
-            true => config.failover.wait.0,
-            false => Duration::ZERO,
-        },
+        failover_wait: failover_wait(config),
         remove_after: config.failover.remove_after.0,
         sweep: Default::default(),
         scrub: ScrubPace {

@@ -138,6 +138,7 @@ const FENCES: [Fence; 3] = [
         files: &[
             "addresses.rs",
             "contract.rs",
+            "db/passive.rs",
             "replica/places.rs",
             "settings/groups.rs",
             "shape.rs",

@@ -1,10 +1,10 @@
 //! How a request is sent, waited for, and tried again.
 //!
 //! A request goes to the server that the region map names. Where that cannot be met, says that the region is another
-//! server's, or does not answer for long, the map is fetched: from the server itself where it has answered, and otherwise
-//! from the others, one after the other, by one thread at a time. What is known is never replaced by an older map. Then
-//! the request is tried again, after a pause that grows, until its deadline: a read in any case, a write as long as it
-//! surely had no effect. A write that may have been applied is never sent again.
+//! server's, or does not answer for long, the map is fetched: from the server itself where it has answered, and
+//! otherwise from the others, one after the other, by one thread at a time. What is known is never replaced by an
+//! older map. Then the request is tried again, after a pause that grows, until its deadline: a read in any case, a
+//! write as long as it surely had no effect. A write that may have been applied is never sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -357,7 +357,7 @@ impl Caller {
         !known.link_of(key).has(channel) && !channel.is_lost()
     }
 
-    /// Asks the server of `channel` for the region map, and others where it knows of no other one than this client does.
+    /// Asks the server of `channel` for the region map, and others where it knows of no other than this client does.
     pub(super) fn relearn(&self, channel: &Arc<Channel>, deadline: Instant) {
         let before = self.shared.known.load().fingerprint();
         let until = deadline.min(self.now() + MAP_TIME);

@@ -156,6 +156,22 @@ impl Primary {
         self.state == State::Opening && self.reports() == Reports::WholeWanted
     }
 
+    /// Whether the region opens with all that was acknowledged, whoever else reports: it is open, or the own copy is
+    /// whole, or one that was reported.
+    #[must_use]
+    pub fn has_whole_copy(&self) -> bool {
+        let is_whole = |phase: Phase| match phase {
+            Phase::Reported(report) => report.standing == Standing::Whole,
+            _ => false,
+        };
+        self.is_open()
+            || self.own_standing == Some(Standing::Whole)
+            || self
+                .members
+                .counted()
+                .any(|(_, member)| is_whole(member.phase))
+    }
+
     /// Whether the own copy still has to be set aside and begun anew.
     #[must_use]
     pub fn refills_own(&self) -> bool {

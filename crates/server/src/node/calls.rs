@@ -2,9 +2,9 @@
 //! wait for a primary, in a [line](super::line) for each region. How they get there is said in
 //! [failover](super::failover).
 //!
-//! When a link breaks, all calls that travel on it are lost. The outcome of a lost write is unknown, so it fails. A lost
-//! read goes back to its line, and is sent again: the peer has forgotten the first request, which changed nothing. The
-//! second request may return a write that was sent after the first.
+//! When a link breaks, all calls that travel on it are lost. The outcome of a lost write is unknown, so it fails. A
+//! lost read goes back to its line, and is sent again: the peer has forgotten the first request, which changed
+//! nothing. The second request may return a write that was sent after the first.
 //!
 //! All of it is bounded: the number of calls, the bytes that are kept of those that are with a server, so that they can
 //! be sent again, and the bytes of those that wait.

@@ -19,9 +19,9 @@
 //! request counts from when it came, however long it has waited.
 //!
 //! What another server refuses without having done anything, since it is not the primary or has not opened the region,
-//! waits again, by the rules of the line. One rule is of the map: a write that was refused waits only if this server was
-//! not the primary in between. Requests that are carried out here have no number, so that none of them could be told
-//! from a later one.
+//! waits again, by the rules of the line. One rule is of the map: a write that was refused waits only if this server
+//! was not the primary in between. Requests that are carried out here have no number, so that none of them could be
+//! told from a later one.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,14 +1,15 @@
 //! The group that a primary leads: under which promotion, who is missing from it, whose copies are filled or have
 //! failed, and what it should be instead.
 //!
-//! A member leaves that has not been live, or has been silent, for [`NodeSettings::remove_after`]. A copy becomes a
+//! A member leaves that has not been live, or has been silent, for [`NodeSettings::remove_after`], but not while the
+//! region opens and may need that member's copy. A copy becomes a
 //! member that is being filled and holds all that is committed. Both are wishes: until the map says so, writes wait.
 //!
 //! [`NodeSettings::remove_after`]: super::NodeSettings::remove_after
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::{Epoch, Instant, ServerId};
+use argosy_base::{Epoch, Instant, Position, ServerId, Standing};
 use argosy_coordinator::reports::Wish;
 use argosy_replication::Primary;
 use argosy_replication::primary::Group;
@@ -16,12 +17,34 @@ use argosy_replication::primary::Group;
 use super::context::Context;
 use super::views::View;
 
+/// What the primary's own copy is, compared with the report for which it was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claimed {
+    /// Not that any more: the region is not opened.
+    Refused,
+    /// That, or it has opened the region since.
+    Holds,
+    /// That, and it was cut: it was chosen when all had reported, so nobody has more.
+    Cut,
+}
+
+impl Claimed {
+    /// What a copy is that stands like that, under `view`.
+    pub(super) fn of(view: &View, standing: Standing, at: &Position) -> Self {
+        match view.claim_holds(standing, at) {
+            false => Self::Refused,
+            true if view.is_claimed(at) => Self::Cut,
+            true => Self::Holds,
+        }
+    }
+}
+
 /// See the module documentation.
 pub(super) struct LedGroup {
     /// The epoch in which this server was chosen.
     since: Epoch,
-    /// Its copy is not that for which it was chosen: it does not open.
-    is_refused: bool,
+    /// What its copy was when it was to open the region.
+    claimed: Claimed,
     /// Backups that are not live, or silent, and since when.
     missing_since: BTreeMap<ServerId, Instant>,
     /// Copies that are being filled, and hold all that is committed.
@@ -31,11 +54,11 @@ pub(super) struct LedGroup {
 }
 
 impl LedGroup {
-    /// That of `view`. The primary does not open it if it `is_refused`.
-    pub(super) const fn new(view: &View, is_refused: bool) -> Self {
+    /// That of `view`, whose primary's copy is `claimed`.
+    pub(super) const fn new(view: &View, claimed: Claimed) -> Self {
         Self {
             since: view.since,
-            is_refused,
+            claimed,
             missing_since: BTreeMap::new(),
             filled: BTreeSet::new(),
             failures: BTreeMap::new(),
@@ -49,7 +72,7 @@ impl LedGroup {
 
     /// Whether this server's copy is not that for which it was chosen: another one has to be.
     pub(super) const fn is_refused(&self) -> bool {
-        self.is_refused
+        matches!(self.claimed, Claimed::Refused)
     }
 
     /// From now on it is that of `view`, under the same promotion.
@@ -99,11 +122,13 @@ impl LedGroup {
         let late = |since: &Instant| now.since(*since) >= patience;
         let late = self.missing_since.iter().filter(|(_, since)| late(since));
         let filled = self.filled.iter().copied();
+        // Who has not reported to a primary that opens may have the only copy that is whole.
+        let can_do_without = self.claimed == Claimed::Cut || machine.has_whole_copy();
         let wish = Wish {
             epoch: view.epoch,
             remove: late
                 .map(|(id, _)| *id)
-                .filter(|id| view.has_member(*id))
+                .filter(|id| can_do_without && view.has_member(*id))
                 .collect(),
             add: filled.filter(|id| view.filling().contains(id)).collect(),
             fill: Vec::new(),

@@ -8,9 +8,9 @@
 //! Reading order: this file, `context` (what its parts see of each other), `router` (requests find their region),
 //! `open` and `local` (what is done in a region that is open here, and in any of which there is a copy), `views` and
 //! `role` (what a server is to a region, and how that changes), `gate` (whether an answer may be given), `waiting`,
-//! `failover`, `calls`, `line` and `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch` (what
-//! is not as it should be, and what the log is told of it), `link` (messages), `primary` with `shipper`
-//! and `outbox`, and `follower` (the two sides of replication), `steps` (moves links and messages),
+//! `failover`, `calls`, `line` and `gather` (answers that come later), `refuse` and `room` (those that say no),
+//! `ready` and `watch` (what is not as it should be, and what the log is told of it), `link` (messages), `primary`
+//! with `shipper` and `outbox`, and `follower` (the two sides of replication), `steps` (moves links and messages),
 //! `background` with `schedule` (moves engines and copies).
 //!
 //! Locks, in the order in which they are taken: a region's driver, a link, what waits for a region,

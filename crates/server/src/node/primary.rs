@@ -25,7 +25,7 @@ use super::attachments::Attachments;
 use super::context::Context;
 use super::counters::Counted;
 use super::follower::Follower;
-use super::group::{self, LedGroup};
+use super::group::{self, Claimed, LedGroup};
 use super::offering::Offering;
 use super::outbox::Outbox;
 use super::promoting::Due;
@@ -94,10 +94,10 @@ impl PrimaryDriver {
         mutants: argosy_replication::Mutants,
     ) -> Self {
         let mut actions = Vec::new();
-        let mut is_refused = false;
+        let mut claimed = Claimed::Holds;
         let (own, stage) = match copy {
             Ok(copy) => {
-                is_refused = !view.claim_holds(copy.standing(), &copy.position());
+                claimed = Claimed::of(view, copy.standing(), &copy.position());
                 let own = OwnCopy::Opened {
                     position: copy.position(),
                     standing: copy.standing(),
@@ -119,7 +119,7 @@ impl PrimaryDriver {
             due: Due::Nothing,
             was_refilled: false,
             mark: None,
-            group: LedGroup::new(view, is_refused),
+            group: LedGroup::new(view, claimed),
         }
     }
 

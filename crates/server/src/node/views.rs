@@ -100,6 +100,15 @@ impl View {
         }
     }
 
+    /// Whether a copy that stands there is the cut one for which the primary was chosen, and has not opened the region
+    /// since.
+    pub(crate) fn is_claimed(&self, at: &Position) -> bool {
+        self.claim.is_some_and(|claim| {
+            let is_there = (at.edit, at.lsn) == (claim.edit, claim.lsn);
+            claim.status == CopyStatus::Cut && is_there
+        })
+    }
+
     /// Whether `next` follows with the primary of this one, chosen as before: it goes on where it is.
     pub(crate) fn goes_on_in(&self, next: &Self) -> bool {
         self.is_led && next.is_led && (self.primary, self.since) == (next.primary, next.since)
