@@ -20,7 +20,6 @@
 //! that would do is named.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use argosy_base::{SEGMENT_SIZE, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
@@ -49,14 +48,6 @@ pub(crate) struct Divided {
     pub(crate) node: NodeSettings,
     /// Those of its engine, which the node has, too.
     pub(crate) engine: Settings,
-}
-
-/// How long requests are kept for a region without a primary. Nobody else becomes one where that is not enabled.
-const fn failover_wait(config: &ServerConfig) -> Duration {
-    match config.failover.enabled {
-        true => config.failover.wait.0,
-        false => Duration::ZERO,
-    }
 }
 
 /// The settings of a server's node, with its memory divided. `threads` serve clients.
@@ -126,7 +117,6 @@ pub(crate) fn node_settings(
         link,
         memory,
         deadline: config.replication.deadline.0,
-        failover_wait: failover_wait(config),
         remove_after: config.failover.remove_after.0,
         sweep: Default::default(),
         scrub: ScrubPace {

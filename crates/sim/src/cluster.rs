@@ -204,7 +204,6 @@ impl Cluster {
                 ..MemoryParts::default()
             },
             deadline: plan.load.deadline,
-            failover_wait: plan.load.deadline / 4,
             remove_after: Duration::from_secs(1),
             scrub: plan.chores.scrub,
             sweep: plan.chores.sweep,

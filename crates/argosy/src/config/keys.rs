@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub(crate) const KEYS: [Key; 34] = [
+pub(crate) const KEYS: [Key; 33] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -163,11 +163,6 @@ pub(crate) const KEYS: [Key; 34] = [
         "failover",
         "min-copies",
         "No change leaves a group with fewer members.",
-    ),
-    key(
-        "failover",
-        "wait",
-        "How long, of that time, a request waits for a primary that answers; then it fails as not applied.",
     ),
     key(
         "log",

@@ -353,9 +353,6 @@ pub struct FailoverSection {
     pub replace_after: TimeSpan,
     /// No change leaves a group with fewer members.
     pub min_copies: usize,
-    /// How long, of the deadline of a request, it waits for a primary of its region that answers. Then it is answered
-    /// *not applied*.
-    pub wait: TimeSpan,
 }
 
 impl Default for FailoverSection {
@@ -366,7 +363,6 @@ impl Default for FailoverSection {
             remove_after: TimeSpan(Duration::from_secs(1)),
             replace_after: TimeSpan(Duration::from_secs(300)),
             min_copies: 1,
-            wait: TimeSpan(Duration::from_secs(5)),
         }
     }
 }

@@ -76,8 +76,6 @@ pub(super) struct Channel {
     bell: OwnedFd,
     socket: UnixStream,
     shape: Shape,
-    /// The name of the server's cluster.
-    cluster: u128,
     /// Something was laid since the bell was last looked at.
     unrung: Unrung,
     /// A write was laid since all of them were last found answered. Changed under the lock.
@@ -108,7 +106,6 @@ impl Channel {
             bell: met.bell,
             socket: met.socket,
             shape: met.shape,
-            cluster: met.cluster,
             unrung: Unrung::default(),
             wrote: AtomicBool::new(false),
             inner: Mutex::new(Inner {
@@ -128,11 +125,6 @@ impl Channel {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // A panic while it was held left at worst a request that nobody waits for.
         self.inner.lock()
-    }
-
-    /// The name of the server's cluster.
-    pub(super) const fn cluster(&self) -> u128 {
-        self.cluster
     }
 
     /// Longest reply that fits, whatever else is in flight.

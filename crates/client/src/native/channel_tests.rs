@@ -30,7 +30,6 @@ pub(in super::super) fn channel() -> (Arc<Channel>, SharedMemory, UnixStream) {
         socket,
         memory: SharedMemory::receive(passed).unwrap(),
         shape,
-        cluster: 1,
     });
     (channel, theirs, there)
 }

@@ -129,7 +129,6 @@ fn settings() -> NodeSettings {
             ..MemoryParts::default()
         },
         deadline: Duration::from_secs(2),
-        failover_wait: Duration::ZERO,
         remove_after: Duration::from_secs(1),
         mutants: Default::default(),
         replication_mutants: Default::default(),

@@ -8,9 +8,9 @@
 //! Reading order: this file, `context` (what its parts see of each other), `router` (requests find their region),
 //! `open` and `local` (what is done in a region that is open here, and in any of which there is a copy), `views` and
 //! `role` (what a server is to a region, and how that changes), `gate` (whether an answer may be given), `waiting`,
-//! `failover`, `calls`, `line` and `gather` (answers that come later), `refuse` and `room` (those that say no),
-//! `ready` and `watch` (what is not as it should be, and what the log is told of it), `link` (messages), `primary`
-//! with `shipper` and `outbox`, and `follower` (the two sides of replication), `steps` (moves links and messages),
+//! `calls` and `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch` (what
+//! is not as it should be, and what the log is told of it), `link` (messages), `primary` with `shipper`
+//! and `outbox`, and `follower` (the two sides of replication), `steps` (moves links and messages),
 //! `background` with `schedule` (moves engines and copies).
 //!
 //! Locks, in the order in which they are taken: a region's driver, a link, what waits for a region,
@@ -32,7 +32,6 @@ mod describe;
 mod device_care;
 mod edit_memory;
 mod failing;
-mod failover;
 mod fetching;
 mod follower;
 mod gate;
@@ -43,7 +42,6 @@ mod holdings;
 mod inbox;
 mod inspect;
 mod keys;
-mod line;
 mod link;
 mod links;
 mod local;
@@ -114,6 +112,7 @@ use parking_lot::MutexGuard;
 use crate::activity::Ledger;
 use crate::native;
 use crate::tasks::Tasks;
+use calls::Calls;
 use context::Context;
 use device_care::DeviceCare;
 use gate::Gate;
@@ -157,8 +156,6 @@ pub struct NodeSettings {
     pub memory: MemoryParts,
     /// How long a request may wait for a member, for room or for another server.
     pub deadline: Duration,
-    /// How long one may wait, of that time, for a primary of its region that answers.
-    pub failover_wait: Duration,
     /// How long a member may be away, or catch up, before its primary asks that the group goes on without it.
     pub remove_after: Duration,
     /// How often, and how fast, everything that is stored is read and checked.
@@ -322,11 +319,9 @@ impl Node {
         self.memory.lent_by_native()
     }
 
-    /// From now on tells of `front` in `INFO`, and `front` of the region map.
+    /// From now on tells of `front` in `INFO`.
     pub(crate) fn set_native(&self, front: Arc<native::Front>) {
-        self.telling.set_native(Arc::clone(&front));
-        // It may have been replaced since the front end was made.
-        front.set_map(&self.views.map());
+        self.telling.set_native(front);
     }
 
     /// From now on hands what other servers ask for and needs the device to the workers of `tasks`.
@@ -373,8 +368,7 @@ impl Node {
         self.links.to(peer)
     }
 
-    #[cfg(test)]
-    fn calls(&self) -> MutexGuard<'_, calls::Calls> {
+    fn calls(&self) -> MutexGuard<'_, Calls> {
         self.requests.calls()
     }
 
@@ -410,7 +404,6 @@ impl Node {
             return Ok(());
         }
         self.views.replace(map)?;
-        self.routes_changed();
         let mut others = BTreeSet::new();
         for of in self.views.map().regions() {
             if let Some(region) = self.region(of.id)
@@ -437,14 +430,6 @@ impl Node {
         }
         self.world.fabric.notify(self.id);
         Ok(())
-    }
-
-    /// Tells those who pass requests on that the region map is another one.
-    fn routes_changed(&self) {
-        self.requests.map_changed(&self.context());
-        if let Some(front) = self.native() {
-            front.set_map(&self.views.map());
-        }
     }
 
     /// What the master has to know of this server's regions. What names the server's start and the map is the caller's
@@ -494,8 +479,6 @@ mod copies_tests;
 mod damaged_tests;
 #[cfg(test)]
 mod deadline_tests;
-#[cfg(test)]
-mod failover_tests;
 #[cfg(test)]
 mod gate_tests;
 #[cfg(test)]

@@ -86,7 +86,6 @@ impl Pair {
                 ..MemoryParts::default()
             },
             deadline: Duration::from_secs(60),
-            failover_wait: Duration::ZERO,
             remove_after: Duration::from_secs(1),
             mutants: Default::default(),
             replication_mutants: Default::default(),

@@ -216,7 +216,6 @@ pub(super) fn alone_with(
             ..MemoryParts::default()
         },
         deadline: Duration::from_secs(5),
-        failover_wait: Duration::ZERO,
         remove_after: Duration::from_secs(1),
         mutants: Default::default(),
         replication_mutants: Default::default(),
