@@ -220,10 +220,11 @@ mod tests {
             "{wrong}"
         );
         // What was there before stays, and nothing else.
-        let wrong = ask_perhaps(&writes, 1, &[(2, 3)]).unwrap_err();
+        let writes = [&writes[..], &[write(4, 3)]].concat();
+        let wrong = ask_perhaps(&writes, 1, &[(2, 3), (3, 4)]).unwrap_err();
         let texts = "object 0 has nothing instead of the value of op 1 or the value of op 2";
         assert!(wrong.contains(texts), "{wrong}");
-        assert!(ask_perhaps(&writes, 0, &[(0, 1), (2, 3)]).is_err());
+        assert!(ask_perhaps(&writes, 0, &[(0, 1), (2, 3), (3, 4)]).is_err());
     }
 
     #[test]
