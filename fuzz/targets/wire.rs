@@ -1,6 +1,8 @@
 //! What clients and other servers send: requests of the Redis protocol, messages and calls, the beginning of a
 //! native client, its bodies, the region map.
 
+use std::time::Duration;
+
 use argosy_base::{
     Change, Changed, Condition, Descriptor, Direction, EditSeq, Epoch, Expiry, Incarnation,
     KeyList, KeyRange, LogId, LogPosition, Lsn, MemoryKey, Moment, Outcome, Position, RegionId,
@@ -9,7 +11,7 @@ use argosy_base::{
 use argosy_wire::api::{
     Failure, Lease, Maintenance, Paging, Request, Response, Scratch, Sender, SnapshotId,
 };
-use argosy_wire::message::Message;
+use argosy_wire::message::{HolderSession, LeaseAsked, LeaseMessage, Message, ObeyedEpoch};
 use argosy_wire::native::{
     Hello, Long, MapRegion, MapServer, PartOf, Refusal, RegionMap, Values, Welcome, put_failure,
     put_keys, put_long, put_pair, put_value, read_failure, read_keys, split_pair,
@@ -151,7 +153,8 @@ fn seeds() -> Vec<Vec<u8>> {
         input(4, &welcome()),
         input(4, &Refusal::NoRoom("later".to_owned()).encode()),
     ];
-    for message in messages() {
+    let leases = lease_messages().into_iter().map(Message::Lease);
+    for message in messages().into_iter().chain(leases) {
         let mut bytes = vec![message.kind()];
         message.encode(&mut bytes);
         seeds.push(input(1, &bytes));
@@ -249,6 +252,36 @@ fn messages() -> Vec<Message<'static>> {
         Message::Compacted { upto: Lsn(7) },
         Message::Call(b"\x01\x01k"),
         Message::Answer(b"\x04\x4d"),
+    ]
+}
+
+/// One of each kind of message about leases.
+fn lease_messages() -> Vec<LeaseMessage> {
+    let session = HolderSession {
+        incarnation: Incarnation(5),
+        number: 65_537,
+    };
+    let asked = LeaseAsked {
+        session,
+        number: 9,
+        term: Duration::from_secs(1),
+    };
+    vec![
+        LeaseMessage::Wanted(asked),
+        LeaseMessage::Granted { asked, rise: 2 },
+        LeaseMessage::HandedBack {
+            incarnation: Incarnation(5),
+            through: 9,
+        },
+        LeaseMessage::EpochsRisen {
+            rise: 1,
+            goes_on: false,
+            epochs: vec![ObeyedEpoch {
+                region: RegionId(1),
+                epoch: Epoch(2),
+            }],
+        },
+        LeaseMessage::ViewsTaken { session, rise: 1 },
     ]
 }
 

@@ -25,11 +25,11 @@ use argosy_base::{SEGMENT_SIZE, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
 use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_server::native::Settings as NativeSettings;
-use argosy_server::node::{Awake, LinkSettings, MemoryParts, NodeSettings};
+use argosy_server::node::{Awake, LeaseSettings, LinkSettings, MemoryParts, NodeSettings};
 use argosy_server::resp::Settings as RespSettings;
 use argosy_wire::ring::MESSAGE_BYTES_MAX;
 
-use crate::config::ServerConfig;
+use crate::config::{FailoverSection, ServerConfig};
 use crate::engines::{self, Settings};
 use crate::failure::CommandFailure;
 use crate::units::Size;
@@ -118,6 +118,7 @@ pub(crate) fn node_settings(
         memory,
         deadline: config.replication.deadline.0,
         remove_after: config.failover.remove_after.0,
+        leases: leases(&config.failover)?,
         sweep: Default::default(),
         scrub: ScrubPace {
             period: config.storage.scrub.period.0,
@@ -127,6 +128,15 @@ pub(crate) fn node_settings(
         replication_mutants: Default::default(),
     };
     Ok(Divided { node, engine })
+}
+
+/// The leases of a server whose regions may move.
+fn leases(of: &FailoverSection) -> Result<Option<LeaseSettings>, CommandFailure> {
+    let leases = LeaseSettings::new(of.lease.0, of.clock_drift_ppm).map_err(|error| {
+        let keys = "failover.lease, failover.clock-drift-ppm";
+        CommandFailure::Config(format!("{keys}: {error}"))
+    })?;
+    Ok(of.enabled.then_some(leases))
 }
 
 /// Threads that serve Redis clients, and those that serve native ones.
@@ -171,7 +181,42 @@ fn least(fixed: &MemoryParts, threads: Threads) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::units::TimeSpan;
+
+    /// Servers ask for leases where regions may move, and say what is wrong with a setting in any case.
+    #[test]
+    fn leases_are_as_they_are_set() {
+        let of = |enabled, millis, clock_drift_ppm| FailoverSection {
+            enabled,
+            lease: TimeSpan(Duration::from_millis(millis)),
+            clock_drift_ppm,
+            ..FailoverSection::default()
+        };
+        assert!(
+            leases(&of(false, 1000, 1000))
+                .expect("it is good")
+                .is_none()
+        );
+        let set = leases(&of(true, 250, 500)).expect("it is good");
+        let terms = set.expect("they are asked for").terms;
+        assert_eq!(
+            (terms.term(), terms.drift_ppm()),
+            (Duration::from_millis(250), 500)
+        );
+        for (millis, drift, words) in [
+            (0, 0, "a lease of 0ns"),
+            (3_600_001, 0, "a lease of"),
+            (1, 100_001, "a drift of"),
+        ] {
+            for enabled in [false, true] {
+                let refused = leases(&of(enabled, millis, drift)).expect_err("it is out of bounds");
+                assert!(format!("{refused:?}").contains(words), "{refused:?}");
+            }
+        }
+    }
 
     #[test]
     fn the_parts_add_up_and_the_least_limit_is_the_least() {

@@ -48,6 +48,8 @@ pub enum Kind {
     Medium = 15,
     /// The mark of a copy that is whole.
     Whole = 16,
+    /// The record that a server has stopped and owes nothing.
+    Stopped = 17,
 }
 
 /// What a checksummed range of bytes is, and where it belongs.

@@ -18,9 +18,11 @@ impl SystemClock {
 }
 
 impl Clock for SystemClock {
+    /// `CLOCK_BOOTTIME`: it goes on while the machine sleeps. A lease runs out meanwhile, as it does for whoever
+    /// granted it: on a clock that stops, a server that wakes up would still count on it.
     #[inline]
     fn now(&self) -> Instant {
-        let nanos = u64::try_from(read(ClockId::Monotonic).as_nanos());
+        let nanos = u64::try_from(read(ClockId::Boottime).as_nanos());
         Instant::from_nanos(nanos.expect("a machine does not run for 584 years"))
     }
 

@@ -176,6 +176,7 @@ fn primary_event(case: &mut TestCase, primary: &Primary) -> primary::Event {
             standing: standing(case),
         },
         "regroup" => Event::Group { group: group(case) },
+        "lease-over" => Event::LeaseOver,
         "appended" => Event::Appended {
             last: Lsn(arg(case, "last")),
         },
@@ -344,13 +345,18 @@ fn primary_scripts() {
                         standing: standing(case),
                     },
                 };
+                let waits = case.take_flag("waits-for-lease").expect("a flag");
                 let mut mutants = Mutants::default();
                 for name in Mutants::NAMES {
                     if case.take_flag(&name.replace('_', "-")).expect("a flag") {
                         assert!(mutants.plant(name));
                     }
                 }
-                primary = Some(Primary::new(&group, own, mutants, &mut actions));
+                let mut new = Primary::new(&group, own, mutants, &mut actions);
+                if waits {
+                    new.wait_for_lease();
+                }
+                primary = Some(new);
             } else {
                 let primary = primary.as_mut().expect("a group comes first");
                 if case.directive == "copies" {

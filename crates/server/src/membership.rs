@@ -264,6 +264,8 @@ impl Membership {
             }
         }
         self.keep_session();
+        // Its leases do not count before the node knows what others have told it of.
+        self.map.is_wanted |= self.node.take_map_wanted();
         if self.map.asked.is_none() && (self.map.is_wanted || now >= self.map.at) {
             let key = CLUSTER_KEY.to_owned();
             self.map.asked = Some(self.coordinator.submit(Request::Read { key }));

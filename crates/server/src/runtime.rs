@@ -47,6 +47,9 @@ use threads::Threading;
 mod store;
 mod threads;
 
+/// How long a server that stops waits for others to hand their leases back, as all do that stop at the same time.
+const HAND_BACK: Duration = Duration::from_millis(100);
+
 /// Puts the id of a server's device into the region map that all servers read.
 pub type RecordDevice = Box<dyn FnMut(DeviceId) -> Result<(), CoordinatorError> + Send>;
 
@@ -277,6 +280,16 @@ impl RunningServer {
         &self.node
     }
 
+    /// Hands the leases back, and waits a little for what others hold of this server: then its next start need not
+    /// wait.
+    fn end_leases(&self) {
+        let clock = &self.node.clock();
+        let until = clock.now() + HAND_BACK;
+        while !self.node.end_leases() && clock.now() < until {
+            std::thread::park_timeout(HAND_BACK / 20);
+        }
+    }
+
     /// Finishes what clients have sent, stops, and makes everything durable. False where a log
     /// could not be flushed: then its windows must be kept.
     pub fn stop(mut self) -> bool {
@@ -284,6 +297,7 @@ impl RunningServer {
         drop(self.native.take());
         drop(self.workers.take());
         drop(self.admin.take());
+        self.end_leases();
         self.threads.stop();
         self.node.close()
     }

@@ -205,6 +205,7 @@ impl Cluster {
             },
             deadline: plan.load.deadline,
             remove_after: Duration::from_secs(1),
+            leases: None,
             scrub: plan.chores.scrub,
             sweep: plan.chores.sweep,
             mutants: mutants.node,

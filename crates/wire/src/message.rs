@@ -4,7 +4,7 @@
 //! ```text
 //! kind  message            payload
 //!    1  Prepare            attempt addresses: u8 refill: flag
-//!    2  Report             attempt position standing: u8
+//!    2  Report             attempt position standing: u8 count (key: u64 grant: u64)[count]
 //!    3  CaughtUp           attempt position
 //!    4  Offer              attempt seq len bytes
 //!    5  Edit               attempt seq len bytes
@@ -31,6 +31,7 @@
 //!   26  Rest               attempt
 //!   27  Wake               attempt
 //!   28  Awake              attempt
+//!   29 to 33  Lease        (see `lease`)
 //!
 //! position := edit lsn count (log ordinal segment end flushed)[count]
 //! range    := log ordinal segment from to       flag := 0: u8 | 1: u8
@@ -38,35 +39,34 @@
 //! log      := id: u8
 //! ```
 //!
-//! The id of a log is 1 to [`LOGS_MAX`]. In a position the ids rise. Which logs a region
-//! has depends on the engine. A backup refuses to flush a log that it does not have, and a primary ignores it.
+//! The id of a log is 1 to [`LOGS_MAX`]. In a position the ids rise. Which logs a region has depends on the engine. A
+//! backup refuses to flush a log that it does not have, and a primary ignores it.
 //!
-//! Numbers are variable-length integers unless a width is given; byte strings are a length and
-//! bytes. `crc32c` (fixed, 4 bytes) covers bytes that were written one-sided into a landing slot
-//! before the message: of a shipped segment as its version edit states it, of fetched bytes with the
-//! identity (message, region, segment number, epoch 0, offset `from`).
+//! Numbers are variable-length integers unless a width is given; byte strings are a length and bytes. `crc32c` (fixed,
+//! 4 bytes) covers bytes that were written one-sided into a landing slot before the message: of a shipped segment as
+//! its version edit states it, of fetched bytes with the identity (message, region, segment number, epoch 0, offset
+//! `from`).
 //!
-//! `addresses` is what pointers inside level segments name: 0 segment numbers, 1 places. A *place* is
-//! the device segment in which the sender has a segment. Where pointers name places, a shipped
-//! segment's are the sender's: it says where the shipped segment itself lies, for pointers to it,
-//! and by Places where the segments of the large log lie: all of them when it begins to speak to a
-//! backup under an attempt, and ahead of each Edit those that the edit adds. In fetched bytes
-//! pointers hold segment numbers in any case.
+//! `addresses` is what pointers inside level segments name: 0 segment numbers, 1 places. A *place* is the device
+//! segment in which the sender has a segment. Where pointers name places, a shipped segment's are the sender's: it
+//! says where the shipped segment itself lies, for pointers to it, and by Places where the segments of the large log
+//! lie: all of them when it begins to speak to a backup under an attempt, and ahead of each Edit those that the edit
+//! adds. In fetched bytes pointers hold segment numbers in any case.
 //!
-//! Edits and checkpoints have no bound, and messages have one
-//! ([`MESSAGE_BYTES_MAX`](crate::ring::MESSAGE_BYTES_MAX)). Edit and Offer carry the first bytes, and `len`, the
-//! length of the whole. The receiver asks for what follows: MoreWanted allows
-//! bytes up to `to`, at most [`WINDOW_MESSAGES`] ahead of what it has, or says with 0 that it wants nothing of it. More
-//! carries bytes from `from` on, without a gap. Of one region a sender has one such transfer under way, and what
-//! comes behind it waits; a new Offer takes the place of a transfer that has not ended.
+//! Edits and checkpoints have no bound, and messages have one ([`MESSAGE_BYTES_MAX`](crate::ring::MESSAGE_BYTES_MAX)).
+//! Edit and Offer carry the first bytes, and `len`, the length of the whole. The receiver asks for what follows:
+//! MoreWanted allows bytes up to `to`, at most [`WINDOW_MESSAGES`] ahead of what it has, or says with 0 that it wants
+//! nothing of it. More carries bytes from `from` on, without a gap. Of one region a sender has one such transfer under
+//! way, and what comes behind it waits; a new Offer takes the place of a transfer that has not ended.
 //!
 //! Calls and answers are of bounded length ([`LONG_BYTES_MAX`]), and longer than a message may be. They go as several
-//! ring messages, one directly behind the other, with the same header but that the kind of all but the last has
-//! the bit [`CONTINUED`]. Their payloads together are the payload.
+//! ring messages, one directly behind the other, with the same header but that the kind of all but the last has the
+//! bit [`CONTINUED`]. Their payloads together are the payload.
 //!
 //! Unknown kinds, and payloads that end early or late, are refused, calls and answers when they are read. What
 //! messages may say is part of the ring's version: a server never gets to see one of another version.
 
+mod lease;
 mod read;
 mod write;
 
@@ -79,11 +79,14 @@ use argosy_base::{
     Standing,
 };
 
+pub use self::lease::{
+    EPOCH_BYTES_MAX, EPOCHS_MAX, HolderSession, LeaseAsked, LeaseMessage, ObeyedEpoch,
+};
 use self::read::{
     descriptors, failed, fetched, flag, offset, part_of_edit, places, position, range, room,
     segment, ship, state, up_to,
 };
-use self::write::{put_all, put_descriptors, put_position, put_range};
+use self::write::{put_all, put_range};
 
 /// Longest `why` of a [`Message::Failed`], in bytes.
 pub const WHY_BYTES_MAX: usize = 1024;
@@ -327,6 +330,8 @@ pub enum Message<'a> {
         /// Of the prepare.
         attempt: u64,
     },
+    /// About leases, between two servers.
+    Lease(LeaseMessage),
     /// A client's [`Request`](crate::api::Request), forwarded to the region's primary, as it travels.
     Call(&'a [u8]),
     /// Its [`Response`](crate::api::Response), as it travels.
@@ -366,6 +371,7 @@ impl<'a> Message<'a> {
             Self::Rest { .. } => 26,
             Self::Wake { .. } => 27,
             Self::Awake { .. } => 28,
+            Self::Lease(message) => message.kind(),
         }
     }
 
@@ -425,51 +431,8 @@ impl<'a> Message<'a> {
             Self::Commit { commit: lsn }
             | Self::Compact { upto: lsn }
             | Self::Compacted { upto: lsn } => put_varint(out, lsn.0),
+            Self::Lease(message) => message.encode(out),
             Self::Call(bytes) | Self::Answer(bytes) => out.extend_from_slice(bytes),
-        }
-    }
-
-    /// Appends the payload of a message about how far a member is.
-    fn encode_state(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Prepare {
-                attempt,
-                addresses,
-                refill,
-            } => {
-                put_varint(out, *attempt);
-                out.extend_from_slice(&[*addresses as u8, u8::from(*refill)]);
-            }
-            Self::CheckpointWanted { attempt }
-            | Self::Whole { attempt }
-            | Self::Rest { attempt }
-            | Self::Wake { attempt }
-            | Self::Awake { attempt } => put_varint(out, *attempt),
-            Self::Report {
-                attempt,
-                position,
-                standing,
-                windows,
-            } => {
-                put_varint(out, *attempt);
-                put_position(out, position);
-                out.push(*standing as u8);
-                put_descriptors(out, windows);
-            }
-            Self::CaughtUp { attempt, position } => {
-                put_varint(out, *attempt);
-                put_position(out, position);
-            }
-            Self::Failed {
-                attempt,
-                damaged,
-                why,
-            } => {
-                put_varint(out, *attempt);
-                out.push(u8::from(*damaged));
-                put_string(out, why.as_bytes());
-            }
-            _ => {}
         }
     }
 
@@ -588,6 +551,7 @@ impl<'a> Message<'a> {
             },
             24 => failed(r)?,
             25..=28 => state(kind, r.varint()?),
+            29..=33 => Self::Lease(LeaseMessage::read(kind, r)?),
             _ => return Err(r.malformed()),
         };
         reader.finish()?;

@@ -3,12 +3,17 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use core::time::Duration;
+
 use argosy_base::{
-    AddressMode, Descriptor, DeviceSegment, EditSeq, FlushRange, LogId, LogPosition, Lsn,
-    MemoryKey, Position, SegmentNumber, Standing,
+    AddressMode, Descriptor, DeviceSegment, EditSeq, Epoch, FlushRange, Incarnation, LogId,
+    LogPosition, Lsn, MemoryKey, Position, RegionId, SegmentNumber, Standing,
 };
 
-use crate::message::{FetchStatus, Message, PART_FRAME_BYTES, PLACE_BYTES_MAX, WINDOWS_MAX};
+use crate::message::{
+    EPOCH_BYTES_MAX, FetchStatus, HolderSession, LeaseAsked, LeaseMessage, Message, ObeyedEpoch,
+    PART_FRAME_BYTES, PLACE_BYTES_MAX, WINDOWS_MAX,
+};
 
 #[expect(clippy::too_many_lines, reason = "a list with one sample a line")]
 fn samples() -> Vec<Message<'static>> {
@@ -34,7 +39,37 @@ fn samples() -> Vec<Message<'static>> {
         from: 4096,
         to: 1 << 21,
     };
+    let session = HolderSession {
+        incarnation: Incarnation(u64::MAX),
+        number: 70_000,
+    };
+    let asked = LeaseAsked {
+        session,
+        number: 300,
+        term: Duration::from_secs(1),
+    };
     vec![
+        Message::Lease(LeaseMessage::Wanted(asked)),
+        Message::Lease(LeaseMessage::Granted { asked, rise: 200 }),
+        Message::Lease(LeaseMessage::HandedBack {
+            incarnation: Incarnation(1),
+            through: u64::MAX,
+        }),
+        Message::Lease(LeaseMessage::EpochsRisen {
+            rise: 3,
+            goes_on: true,
+            epochs: vec![
+                ObeyedEpoch {
+                    region: RegionId(u32::MAX),
+                    epoch: Epoch(2),
+                },
+                ObeyedEpoch {
+                    region: RegionId(1),
+                    epoch: Epoch(u32::MAX),
+                },
+            ],
+        }),
+        Message::Lease(LeaseMessage::ViewsTaken { session, rise: 0 }),
         Message::Prepare {
             attempt: 1,
             addresses: AddressMode::Rewrite,
@@ -237,6 +272,18 @@ fn what_frames_a_part_is_bounded() {
     let mut payload = Vec::new();
     Message::Places { attempt, places }.encode(&mut payload);
     assert!(payload.len() <= 10 * PLACE_BYTES_MAX + PART_FRAME_BYTES);
+    let risen = ObeyedEpoch {
+        region: RegionId(u32::MAX),
+        epoch: Epoch(u32::MAX),
+    };
+    payload.clear();
+    let message = Message::Lease(LeaseMessage::EpochsRisen {
+        rise: u64::MAX,
+        goes_on: true,
+        epochs: vec![risen; 10],
+    });
+    message.encode(&mut payload);
+    assert!(payload.len() <= 10 * EPOCH_BYTES_MAX + PART_FRAME_BYTES);
 }
 
 #[test]
@@ -252,6 +299,6 @@ fn no_bytes_make_the_decoder_panic() {
         let bytes: Vec<u8> = (0..random() % 40)
             .map(|_| (random() & 0xff) as u8)
             .collect();
-        let _ = Message::decode((random() % 24) as u8, &bytes);
+        let _ = Message::decode((random() % 36) as u8, &bytes);
     }
 }

@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub(crate) const KEYS: [Key; 33] = [
+pub(crate) const KEYS: [Key; 35] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -142,7 +142,7 @@ pub(crate) const KEYS: [Key; 33] = [
     key(
         "failover",
         "enabled",
-        "Whether regions move away from servers that fail. Leases are not there yet: reads may be stale meanwhile.",
+        "Whether regions move away from servers that fail. A primary then answers while it holds leases; equal on all.",
     ),
     key(
         "failover",
@@ -163,6 +163,16 @@ pub(crate) const KEYS: [Key; 33] = [
         "failover",
         "min-copies",
         "No change leaves a group with fewer members.",
+    ),
+    key(
+        "failover",
+        "lease",
+        "How long the leases last that servers grant each other; equal on all servers.",
+    ),
+    key(
+        "failover",
+        "clock-drift-ppm",
+        "By how much clocks drift at most, in millionths of the time that passes.",
     ),
     key(
         "log",

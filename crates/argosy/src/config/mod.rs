@@ -353,6 +353,10 @@ pub struct FailoverSection {
     pub replace_after: TimeSpan,
     /// No change leaves a group with fewer members.
     pub min_copies: usize,
+    /// How long the leases last that servers grant each other.
+    pub lease: TimeSpan,
+    /// By how much clocks drift at most, in millionths of the time that passes.
+    pub clock_drift_ppm: u32,
 }
 
 impl Default for FailoverSection {
@@ -363,6 +367,8 @@ impl Default for FailoverSection {
             remove_after: TimeSpan(Duration::from_secs(1)),
             replace_after: TimeSpan(Duration::from_secs(300)),
             min_copies: 1,
+            lease: TimeSpan(Duration::from_secs(1)),
+            clock_drift_ppm: 1000,
         }
     }
 }

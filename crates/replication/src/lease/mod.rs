@@ -33,8 +33,6 @@
 //! **What belongs to whom.** A lease belongs to one *session* of the link, with the incarnation of its holder, and
 //! to one term. What names another is nothing. A link that breaks ends the lease, not the promise.
 //!
-//! Primaries are fixed today, and the server asks for no leases yet: nothing can take a region over from another one.
-//!
 //! Reading order: [`terms`] (the arithmetic), [`holder`], [`granter`], [`leases`] (what the gate of a region asks).
 //! The names of the planted mistakes are those of the model of groups, in which `lease` and `ask` are the holder's,
 //! and `owe` the granter's.

@@ -13,6 +13,8 @@ pub enum Event {
         /// The group from now on.
         group: Group,
     },
+    /// No earlier primary holds a lease any more that this server has granted.
+    LeaseOver,
     /// A link to `member` was established; whatever was sent over an earlier one may be lost.
     LinkUp {
         /// The backup.

@@ -6,6 +6,7 @@
 //! **Serving.** A primary that is open takes writes, and shows nothing. It *serves* once every member is live and holds
 //! all that the primary opened with. Otherwise a failure right after could lose what it has shown. A member whose
 //! copy is known to be partial is not waited for: nobody promotes it. What is committed waits for that one, too.
+//! It does not serve either before the lease is over that this server may have granted to an earlier primary.
 //!
 //! **Filling.** A copy that is being filled is prepared once the region serves, not before, and caught up as a member
 //! is. It is sent everything, and counts for nothing: neither for what is committed, nor for what is flushed or applied
@@ -216,7 +217,7 @@ impl Primary {
 
     /// Serves, once all members are equal.
     pub(super) fn serve_if_equal(&mut self, actions: &mut Vec<Action>) {
-        if self.state != State::Open {
+        if self.state != State::Open || self.waits_for_lease {
             return;
         }
         let is_equal = |member: &Member| member.has(self.own.lsn) || member.is_partial();

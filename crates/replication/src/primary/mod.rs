@@ -4,7 +4,8 @@
 //! adopts what is higher than its own, edit first, then log, from the member that has it; then it
 //! is *promoted*: a cut edit ends the old log, and the region is open. All reports have to be of the same
 //! opening: a member whose link breaks reports anew, because it may have lost its memory. Writes are taken from then
-//! on. They wait, and nothing is shown, until the members are equal and the region *serves*.
+//! on. They wait, and nothing is shown, until the members are equal and the region *serves*. It does not serve either
+//! while an earlier primary may still answer ([`Primary::wait_for_lease`]).
 //!
 //! **Damaged copies.** A copy is *whole* while it is certain to hold everything that was acknowledged: it
 //! held it once, and its memory has survived since. A copy that is too damaged to be used is *refilled*, the
@@ -112,6 +113,8 @@ pub struct Primary {
     /// Up to here every backup has applied.
     applied: EditSeq,
     flushes: Flushes,
+    /// An earlier primary may still hold a lease.
+    waits_for_lease: bool,
     mutants: Mutants,
 }
 
@@ -132,10 +135,23 @@ impl Primary {
             committed: position.edit,
             applied: EditSeq(0),
             flushes: Flushes::default(),
+            waits_for_lease: false,
             mutants,
         };
         primary.open(actions);
         primary
+    }
+
+    /// The region does not serve before [`Event::LeaseOver`]: its earlier primary may hold a lease that this server has
+    /// granted. Told before the region is open.
+    pub const fn wait_for_lease(&mut self) {
+        self.waits_for_lease = true;
+    }
+
+    /// Whether it does not serve because of that.
+    #[must_use]
+    pub const fn waits_for_lease(&self) -> bool {
+        self.waits_for_lease
     }
 
     /// Whether all members were equal once since the region is open: what is committed may be shown.
@@ -220,6 +236,10 @@ impl Primary {
     pub fn step(&mut self, event: Event, actions: &mut Vec<Action>) {
         match event {
             Event::Group { group } => self.regroup(&group, actions),
+            Event::LeaseOver => {
+                self.waits_for_lease = false;
+                self.serve_if_equal(actions);
+            }
             Event::LinkUp { member } => self.link_up(member, actions),
             Event::LinkDown { member } => self.link_down(member, actions),
             Event::Report {

@@ -199,7 +199,10 @@ impl Adapter<'_> {
         }
         let builds = context.views.map().replication() == Replication::BuildIndex;
         let mutants = context.settings.replication_mutants;
-        let driver = PrimaryDriver::new(id, view, Ok(copy), builds, mutants);
+        let mut driver = PrimaryDriver::new(id, view, Ok(copy), builds, mutants);
+        if context.leases().binds(id) {
+            driver.wait_for_lease();
+        }
         Adapted::Yes(Driver::Primary(Box::new(driver)))
     }
 

@@ -242,18 +242,18 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// All members of the region are equal: what is committed is shown from now on.
-    pub(crate) fn show(&self, region: RegionId) {
+    /// All members of the region are equal: what is committed is shown from now on, under the promotion `since`.
+    pub(crate) fn show(&self, region: RegionId, since: Epoch) {
         if let Some(open) = self.region(region) {
-            open.gate().serve();
+            open.gate().serve(since);
         }
     }
 
-    /// The region is open here.
-    pub(crate) fn serve(&self, region: RegionId, engine: Arc<Serving>) {
+    /// The region is open here, as the primary of `since` has promoted it.
+    pub(crate) fn serve(&self, region: RegionId, engine: Arc<Serving>, since: Epoch) {
         self.device_care.set_room_of_members(region, &engine, self);
         if let Some(open) = self.region(region) {
-            open.serve(engine);
+            open.serve(engine, since);
         }
         self.wake_logs(region);
     }

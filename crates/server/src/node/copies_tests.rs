@@ -131,6 +131,7 @@ pub(super) fn settings(mutants: Mutants) -> NodeSettings {
         },
         deadline: Duration::from_millis(100),
         remove_after: Duration::from_secs(1),
+        leases: None,
         mutants,
         replication_mutants: Default::default(),
     }

@@ -38,10 +38,23 @@ impl PrimaryDriver {
         if absent.is_empty() && !self.is_serving() {
             return Some("it is being opened".into());
         }
+        if absent.is_empty() {
+            return self.lacks_lease(context);
+        }
         (!absent.is_empty()).then(|| {
             let all = absent.join(" and ");
             format!("waiting for {}", all.trim_end_matches(','))
         })
+    }
+
+    /// Whose lease keeps the region from being served, or answers from being given.
+    fn lacks_lease(&self, context: &Context<'_>) -> Option<String> {
+        if self.machine.waits_for_lease() {
+            return Some("waiting until no earlier primary can answer any more".into());
+        }
+        let missed = context.missed_leases(self.region);
+        let missed: Vec<String> = missed.iter().map(ToString::to_string).collect();
+        (!missed.is_empty()).then(|| format!("waiting for a lease from {}", missed.join(" and ")))
     }
 
     /// What the region waits for while copies are damaged, begun anew or put back, and none is known to be whole.

@@ -19,13 +19,13 @@ use super::{Mutants, Node, NodeSettings};
 use crate::service::{Lease, Paging, ReplySink, ReplyTo, Request, Response, Service};
 
 /// A key of the first region.
-const KEY: &[u8] = b"a key";
+pub(super) const KEY: &[u8] = b"a key";
 
 /// Asks a server for something, and returns what it answers at once.
-type Ask = fn(&Node, &Arc<dyn ReplySink>) -> Option<Response>;
+pub(super) type Ask = fn(&Node, &Arc<dyn ReplySink>) -> Option<Response>;
 
 /// What `ask` is answered at once, or before anything is stepped.
-fn answered(pair: &Pair, ask: Ask) -> Option<Response> {
+pub(super) fn answered(pair: &Pair, ask: Ask) -> Option<Response> {
     let told = Arc::<Answers>::default();
     let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&told);
     let now = ask(&pair.nodes[0], &sink);
@@ -69,7 +69,11 @@ fn behind_a_restart_with(settings: NodeSettings, ask: Ask) -> Option<Response> {
     panic!("the region does not open");
 }
 
-fn write(node: &Node, sink: &Arc<dyn ReplySink>, condition: Condition) -> Option<Response> {
+pub(super) fn write(
+    node: &Node,
+    sink: &Arc<dyn ReplySink>,
+    condition: Condition,
+) -> Option<Response> {
     let mut batch = WriteBatch::new();
     batch.put(KEY, b"value").expect("it is short");
     let options = WriteOptions {
@@ -84,7 +88,7 @@ fn write(node: &Node, sink: &Arc<dyn ReplySink>, condition: Condition) -> Option
         .answered()
 }
 
-fn get(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+pub(super) fn get(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     node.call(
         Request::Get { key: KEY },
         Reach::Device,
@@ -100,23 +104,23 @@ fn get_nothing(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     node.call(request, Reach::Device, reply).answered()
 }
 
-fn hit(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+pub(super) fn hit(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let reply = ReplyTo::new(sink, 1);
     node.call(Request::Get { key: KEY }, Reach::Memory, reply)
         .answered()
 }
 
-fn fail_condition(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+pub(super) fn fail_condition(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     write(node, sink, Condition::Absent)
 }
 
-fn count(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+pub(super) fn count(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     node.call(Request::Count, Reach::Device, ReplyTo::new(sink, 1))
         .answered()
 }
 
 /// As the other server passes a client's read on.
-fn forward(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+pub(super) fn forward(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let peer = ServerId(1);
     node.links.set_answerer(peer, Arc::clone(sink));
     let region = node.region(REGIONS[0]).expect("a member");
@@ -132,7 +136,7 @@ fn forward(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     None
 }
 
-fn bulk_load(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+pub(super) fn bulk_load(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let mut batch = WriteBatch::new();
     batch.put(KEY, b"value").expect("it is short");
     node.call(
@@ -144,7 +148,7 @@ fn bulk_load(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
 }
 
 /// The same, where the background looks whether a key is in the way.
-fn bulk_load_in_background(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+pub(super) fn bulk_load_in_background(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let answer = bulk_load(node, sink);
     for _ in 0..10 {
         node.step_background(node.context().now());
@@ -153,7 +157,7 @@ fn bulk_load_in_background(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Res
     answer
 }
 
-fn page(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+pub(super) fn page(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let range = KeyRange::new(b"a".to_vec(), Some(b"b".to_vec()));
     let paging = Paging {
         direction: Direction::Up,
@@ -171,7 +175,7 @@ fn page(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
 }
 
 /// Of the first region alone: the other one may not be open yet.
-fn lease(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
+pub(super) fn lease(node: &Node, sink: &Arc<dyn ReplySink>) -> Option<Response> {
     let lease = Lease::Open(Duration::from_secs(1));
     let id = Some(node.context().new_snapshot());
     let region = node.region(REGIONS[0]).expect("a member");

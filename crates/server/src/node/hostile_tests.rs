@@ -130,6 +130,7 @@ fn settings() -> NodeSettings {
         },
         deadline: Duration::from_secs(2),
         remove_after: Duration::from_secs(1),
+        leases: None,
         mutants: Default::default(),
         replication_mutants: Default::default(),
     }

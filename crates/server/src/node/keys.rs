@@ -17,6 +17,7 @@ use argosy_fabric::MemoryKey;
 const INBOX: u64 = 1;
 const LANDING: u64 = 2;
 const WINDOW: u64 = 3;
+const STOPPED: u64 = 4;
 /// Stands for the log in the name of the mark that says that a copy is whole.
 const WHOLE: u8 = 0xff;
 const _: () = assert!(LOGS_MAX < WHOLE as usize);
@@ -48,6 +49,11 @@ pub(crate) fn window(region: RegionId, log: LogId, slot: usize) -> MemoryKey {
 /// What says that this server's copy of a region is whole. It goes the way of the windows.
 pub(crate) const fn whole(region: RegionId) -> MemoryKey {
     key(WINDOW, region.0, WHOLE, 0)
+}
+
+/// What says that this server has stopped and owes nothing.
+pub(crate) const fn stopped() -> MemoryKey {
+    key(STOPPED, 0, 0, 0)
 }
 
 /// The names of all windows of a region, and of the mark beside them.
@@ -84,7 +90,7 @@ mod tests {
 
     #[test]
     fn no_two_memories_share_a_name() {
-        let mut names = vec![];
+        let mut names = vec![stopped().0];
         for server in [0, 1, 65_535] {
             names.push(inbox(ServerId(server)).0);
             names.push(landing(ServerId(server)).0);

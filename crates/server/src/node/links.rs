@@ -1,4 +1,4 @@
-//! The links to the other servers, and who takes the answers to the calls that came by them.
+//! The links to the other servers, who takes the answers to the calls that came by them, and the leases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use argosy_coordinator::ClusterMap;
 use argosy_memory::MemoryError;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::leases::Leases;
 use super::link::{Ends, Link};
 use super::{NodeSettings, World, start_number};
 use crate::service::ReplySink;
@@ -17,6 +18,7 @@ pub(crate) struct Links {
     of_peers: BTreeMap<ServerId, Mutex<Link>>,
     /// Where the answers to a peer's calls go, while its link lives.
     answerers: Mutex<BTreeMap<ServerId, Arc<dyn ReplySink>>>,
+    leases: Leases,
 }
 
 impl Links {
@@ -46,7 +48,13 @@ impl Links {
         Ok(Self {
             of_peers,
             answerers: Mutex::default(),
+            leases: Leases::new(id, settings.leases, world, map),
         })
+    }
+
+    /// Leases from the other servers, and to them.
+    pub(crate) const fn leases(&self) -> &Leases {
+        &self.leases
     }
 
     /// The other servers.

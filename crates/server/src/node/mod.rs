@@ -7,13 +7,14 @@
 //!
 //! Reading order: this file, `context` (what its parts see of each other), `router` (requests find their region),
 //! `open` and `local` (what is done in a region that is open here, and in any of which there is a copy), `views` and
-//! `role` (what a server is to a region, and how that changes), `gate` (whether an answer may be given), `waiting`,
+//! `role` (what a server is to a region, and how that changes), `leases` and `leasing` (what servers promise each
+//! other), `gate` (whether an answer may be given), `waiting`,
 //! `calls` and `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch` (what
 //! is not as it should be, and what the log is told of it), `link` (messages), `primary` with `shipper`
 //! and `outbox`, and `follower` (the two sides of replication), `steps` (moves links and messages),
 //! `background` with `schedule` (moves engines and copies).
 //!
-//! Locks, in the order in which they are taken: a region's driver, a link, what waits for a region,
+//! Locks, in the order in which they are taken: a region's driver, the leases, a link, what waits for a region,
 //! the calls under way. Answers are delivered outside all of them. The engine's own locks come
 //! last, and the engine calls nothing back but an `Outbox`, which calls nobody.
 
@@ -42,6 +43,8 @@ mod holdings;
 mod inbox;
 mod inspect;
 mod keys;
+mod leases;
+mod leasing;
 mod link;
 mod links;
 mod local;
@@ -82,6 +85,7 @@ mod serving;
 mod shipper;
 mod snapshots;
 mod steps;
+mod stopped;
 mod sweeping;
 mod telling;
 mod to_master;
@@ -107,6 +111,7 @@ use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_engine::{Lent, Settings};
 use argosy_fabric::Fabric;
 use argosy_memory::{MemoryError, WindowStore};
+use argosy_replication::lease::LastStop;
 use parking_lot::MutexGuard;
 
 use crate::activity::Ledger;
@@ -135,6 +140,7 @@ pub use counters::{NodeCounts, RewrittenCounts};
 pub use holdings::Holding;
 pub use inspect::{CopyState, Inspect, MADE_TO_FAIL};
 pub use keys::{checked_from, is_log_window};
+pub use leases::LeaseSettings;
 pub use link::{FETCH_SLOTS, LinkSettings, SHIP_SLOTS};
 pub use memory::MemoryParts;
 pub use mutants::Mutants;
@@ -158,6 +164,9 @@ pub struct NodeSettings {
     pub deadline: Duration,
     /// How long a member may be away, or catch up, before its primary asks that the group goes on without it.
     pub remove_after: Duration,
+    /// The leases that servers grant each other, which a primary needs to answer. `None`: primaries are fixed, and none
+    /// is asked for.
+    pub leases: Option<LeaseSettings>,
     /// How often, and how fast, everything that is stored is read and checked.
     pub scrub: ScrubPace,
     /// How parts of long values are looked for that no head names.
@@ -259,14 +268,15 @@ impl Node {
                 sweep: settings.sweep,
             };
             let region = map.region(region).expect("it is in the map");
-            let region = Region::new(region, driver, care, Gate::new(settings.mutants), &answers);
+            let gate = Gate::new(Arc::clone(&world.clock), settings.mutants);
+            let region = Region::new(region, driver, care, gate, &answers);
             region.active().raise();
             (region.id(), Arc::new(region))
         });
         let regions = Regions::new(regions.collect(), wanted);
         remove_orphans(&map, &world)?;
         let opened = world.clock.now();
-        Ok(Arc::new_cyclic(|me| Self {
+        let node = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             id,
             settings,
@@ -279,7 +289,9 @@ impl Node {
             memory,
             telling: Telling::new(opened),
             device_care: DeviceCare::new(set_aside),
-        }))
+        });
+        node.context().begin_leases();
+        Ok(node)
     }
 
     /// The server's name.
@@ -288,15 +300,35 @@ impl Node {
         self.id
     }
 
+    /// Time.
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.world.clock
+    }
+
     /// The number of this start of the server.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
         self.world.store.incarnation()
     }
 
-    /// Makes everything durable that was written here. The node takes no more writes. False where
-    /// a log could not be flushed: then only the windows have its end.
+    /// Gives up the leases that this server holds, and grants none any more. Returns whether it owes nothing: whoever
+    /// was promised a lease has given it up, or that has run out. It shows nothing of regions with several members from
+    /// now on.
+    #[must_use]
+    pub fn end_leases(&self) -> bool {
+        self.context().end_leases() == LastStop::Clean
+    }
+
+    /// Whether another server knows of a newer region map than this one, asked once: then it is to be read.
+    #[must_use]
+    pub fn take_map_wanted(&self) -> bool {
+        self.links.leases().take_map_wanted()
+    }
+
+    /// Makes everything durable that was written here. The node takes no more writes, and its leases have ended. False
+    /// where a log could not be flushed: then only the windows have its end.
     pub fn close(&self) -> bool {
+        self.context().record_stop();
         let mut durable = true;
         for region in self.regions.iter() {
             if let Some(engine) = engine_of(region)
@@ -403,7 +435,9 @@ impl Node {
         if self.settings.mutants.keep_view() {
             return Ok(());
         }
+        let before = self.views.to_map();
         self.views.replace(map)?;
+        self.context().obey(&before);
         let mut others = BTreeSet::new();
         for of in self.views.map().regions() {
             if let Some(region) = self.region(of.id)
@@ -424,6 +458,7 @@ impl Node {
                 }
             }
         }
+        self.context().views_taken();
         // What was said under another primary is not taken any more.
         for peer in others.into_iter().filter(|peer| *peer != self.id) {
             self.link(peer).reset("a region has another primary");
@@ -461,6 +496,7 @@ impl Node {
             };
             region.set_closed(Closed::Yet(why.into()));
         }
+        self.context().set_gate(region);
         self.context().wake(region.id());
     }
 
@@ -485,6 +521,8 @@ mod gate_tests;
 mod hostile_tests;
 #[cfg(test)]
 mod idle_tests;
+#[cfg(test)]
+mod leasing_tests;
 #[cfg(test)]
 mod parts_tests;
 #[cfg(test)]

@@ -56,6 +56,14 @@ argosy_base::mutants! {
         keep_view,
         /// The thread that moves links reads the device for what a peer passes on, and holds the links up.
         read_on_fabric,
+        /// An answer is given without a look at the clock, however long ago the leases have run out (breaks I4, I5).
+        bypass_lease,
+        /// The gate takes the time at which the last step began: a request may have come after it (breaks I5).
+        stale_clock,
+        /// A new primary does not wait for the lease that it has granted to the one before (breaks I5).
+        serve_before_lease,
+        /// What another server passes on under an epoch that is over is answered (breaks I5).
+        answer_old_epoch,
         /// A server opens whatever device it finds. Asked by whoever starts a node on a device.
         take_any_device,
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use argosy_base::KeyRange;
-use argosy_engine::{Reach, Snapshot, WaitFor};
+use argosy_engine::{EngineError, Reach, Snapshot, WaitFor};
 
 use super::context::Context;
 use super::gate::{Reveals, Verdict};
@@ -117,9 +117,10 @@ impl<'a> OpenRegion<'a> {
         };
         if region.gate().show_committed(engine, Reveals::Page) == Verdict::Now {
             let snapshot = engine.snapshot();
-            let shown = page(&*snapshot);
+            let found = page(&*snapshot);
             if !snapshot.shows_overdue() || !tells_time() {
-                return Some(shown.unwrap_or_else(|error| failed(&error)));
+                let wait = snapshot.wait();
+                return self.show_page(found, wait, reply);
             }
         }
         let mut snapshot = engine.snapshot_of_all();
@@ -128,11 +129,23 @@ impl<'a> OpenRegion<'a> {
             snapshot = engine.snapshot_of_all();
             shown = page(&*snapshot);
         }
-        match shown {
+        let wait = snapshot.wait();
+        self.show_page(shown, wait, reply)
+    }
+
+    /// Shows a page that was found, if it was: it waits for `wait`.
+    fn show_page(
+        &self,
+        found: Result<Response, EngineError>,
+        wait: WaitFor,
+        reply: ReplyTo,
+    ) -> Option<Response> {
+        let reveals = Reveals::Page;
+        match found {
             Ok(response) => {
                 let shown = Shown {
-                    reveals: Reveals::Page,
-                    wait: snapshot.wait(),
+                    reveals,
+                    wait,
                     response,
                 };
                 self.show(shown, reply)

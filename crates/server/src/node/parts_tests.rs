@@ -87,6 +87,7 @@ impl Pair {
             },
             deadline: Duration::from_secs(60),
             remove_after: Duration::from_secs(1),
+            leases: None,
             mutants: Default::default(),
             replication_mutants: Default::default(),
         };

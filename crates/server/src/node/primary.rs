@@ -123,6 +123,11 @@ impl PrimaryDriver {
         }
     }
 
+    /// An earlier primary may still answer: the region is not served before that is over.
+    pub(super) const fn wait_for_lease(&mut self) {
+        self.machine.wait_for_lease();
+    }
+
     /// What is left where this server is the primary no more: the own copy or store, and the mark that it is whole.
     pub(super) fn into_parts(self) -> (Stage, Option<WholeMark>) {
         (self.stage, self.mark)
@@ -251,6 +256,10 @@ impl PrimaryDriver {
             return false;
         }
         let mut made = !self.actions.is_empty();
+        if self.machine.waits_for_lease() && !context.leases().binds(self.region) {
+            self.machine.step(Event::LeaseOver, &mut self.actions);
+            made = true;
+        }
         self.act(context);
         if let Stage::Opening(copy) = &mut self.stage {
             made |= copy.step(context);
@@ -390,6 +399,7 @@ impl PrimaryDriver {
             match attachment.poll() {
                 Ok(Some(ship)) => {
                     made = true;
+                    context.lease_completion(member);
                     self.machine
                         .step(Event::Written { member, ship }, &mut self.actions);
                 }
@@ -464,7 +474,7 @@ impl PrimaryDriver {
             Action::RefillOwn => self.do_at_device(Due::Refill, context),
             Action::Adopt { from } => self.adopt(from, context),
             Action::Promote => self.do_at_device(Due::Promotion, context),
-            Action::Serve => context.show(region),
+            Action::Serve => context.show(region, self.group.since()),
             Action::Filled { member, .. } => self.group.filled(member),
             Action::Offer { member, attempt } => {
                 self.offering

@@ -90,7 +90,7 @@ impl PrimaryDriver {
                     tracing::warn!(region, records, kept = cut.kept, "{}; {kept}", cut.words);
                 }
                 self.stage = Stage::Serving(Arc::clone(&engine));
-                context.serve(self.region, engine);
+                context.serve(self.region, engine, self.group.since());
                 tracing::info!(region = self.region.0, lsn = position.lsn.0, "region open");
                 self.machine
                     .step(Event::Opened { position }, &mut self.actions);

@@ -217,6 +217,7 @@ pub(super) fn alone_with(
         },
         deadline: Duration::from_secs(5),
         remove_after: Duration::from_secs(1),
+        leases: None,
         mutants: Default::default(),
         replication_mutants: Default::default(),
     };

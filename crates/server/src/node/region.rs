@@ -333,19 +333,20 @@ impl Region {
         self.pending.waiting()
     }
 
-    /// The own copy was promoted: the region is open here, before its first write. Not where this server has another
-    /// part in it meanwhile.
-    pub(crate) fn serve(&self, engine: Arc<Serving>) {
-        if self.turn(role::Event::Opened) != Role::Primary {
+    /// The own copy was promoted, as that of the primary of `since`: the region is open here, before its first write.
+    /// Not where this server has another part in it meanwhile, or the same anew.
+    pub(crate) fn serve(&self, engine: Arc<Serving>, since: Epoch) {
+        if self.view().since != since || self.turn(role::Event::Opened) != Role::Primary {
             return;
         }
-        self.gate.open(engine.last_lsn());
+        self.gate.open(&engine, engine.last_lsn());
         self.sweeper().opened();
         self.engine.store(Some(engine));
     }
 
     /// The region is open here no more.
     pub(super) fn end_serving(&self) {
+        self.gate.close();
         self.engine.store(None);
     }
 
@@ -378,7 +379,8 @@ impl Region {
         self.health().failure()
     }
 
-    /// Sends the answers that were waiting for what is now committed. Returns whether requests wait for room.
+    /// Sends the answers that were waiting for what is now committed, as far as they pass the gate. Returns whether
+    /// requests wait for room.
     pub(crate) fn release(&self) -> bool {
         let Some(engine) = &*self.engine.load() else {
             return false;
@@ -386,8 +388,10 @@ impl Region {
         let mut due = Vec::new();
         let is_queueing = {
             let mut waiting = self.waiting();
-            if self.gate.serves() {
-                waiting.release(Gate::committed(engine), &mut due);
+            if waiting.has_answers()
+                && let Some(committed) = self.gate.show_up_to(engine)
+            {
+                waiting.release(committed, &mut due);
             }
             waiting.is_queueing()
         };

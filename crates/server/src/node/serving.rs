@@ -6,12 +6,16 @@ use std::sync::Arc;
 use argosy_base::Lsn;
 use argosy_engine::{Follower, Marks, NotDemoted, Promoted, Source, Store, Windows};
 
+use super::gate::Right;
+
 /// A store that serves a region. The methods of [`Store`] are called on it; those that are called all the time are
 /// answered from [`Marks`] instead.
 pub(crate) struct Serving {
     store: Arc<dyn Store>,
     source: Option<Arc<dyn Source>>,
     marks: Arc<Marks>,
+    /// Up to when what it has may be shown.
+    right: Arc<Right>,
 }
 
 impl Deref for Serving {
@@ -29,7 +33,13 @@ impl Serving {
             store: promoted.store,
             source: promoted.source,
             marks,
+            right: Arc::default(),
         }
+    }
+
+    /// Up to when what it has may be shown. For the gate.
+    pub(super) const fn right(&self) -> &Arc<Right> {
+        &self.right
     }
 
     /// Makes the store a copy again, with `fresh` windows: it serves no more. Blocks.

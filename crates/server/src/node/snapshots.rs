@@ -178,12 +178,18 @@ impl Leasing {
         region.snapshots().sweep(Some(now));
         match lease {
             Lease::Open(span) => {
-                if region.gate().show_committed(open.engine, Reveals::Snapshot) == Verdict::Later {
-                    let what = format!("{}: what it had is not committed yet; retry", region.id());
+                let may_show = || {
+                    let verdict = region.gate().show_committed(open.engine, Reveals::Snapshot);
+                    verdict == Verdict::Now
+                };
+                // Before it is taken, so that it has all that was acknowledged; and after, so that nobody else
+                // has shown more by then.
+                let view = may_show().then(|| Arc::from(open.engine.snapshot()));
+                let Some(view) = view.filter(|_| may_show()) else {
+                    let what = format!("{}: what it has cannot be shown yet; retry", region.id());
                     let outcome = Outcome::NotApplied;
                     return Err(Failure::Unavailable { what, outcome });
-                }
-                let view = Arc::from(open.engine.snapshot());
+                };
                 let mut open = region.snapshots().lock();
                 if open.len() >= SNAPSHOTS_MAX {
                     let what = format!(

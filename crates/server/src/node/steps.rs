@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use argosy_base::codec::Malformed;
-use argosy_base::{Instant, Outcome, RegionId, ServerId};
+use argosy_base::{Epoch, Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
 use argosy_engine::Progress;
 use argosy_wire::api::{BadRequest, Request, Scratch, Sender};
@@ -18,7 +18,7 @@ use super::link::{Admission, LinkEvent, SendError};
 use super::local::LocalRegion;
 use super::peers_calls::PeersCalls;
 use super::reading::Asked;
-use super::region::send_all;
+use super::region::{Region, send_all};
 use super::repairing;
 use super::requests::PeersTasks;
 use crate::activity::Activity;
@@ -36,6 +36,9 @@ impl Node {
         let context = &self.context();
         context.set_now(now);
         self.memory.trim_allocator(&self.world);
+        if self.settings.mutants.stale_clock() {
+            self.regions.iter().for_each(|of| of.gate().begin_step(now));
+        }
         let mut made = false;
         let mut payload = Vec::new();
         let workers = self.requests.workers();
@@ -52,6 +55,7 @@ impl Node {
                 self.receive(*peer, header, &payload);
             }
         }
+        let lease = context.step_leases(now);
         for region in self.regions.take_active() {
             context.await_device(region);
             let local = LocalRegion::new(context, region);
@@ -70,7 +74,8 @@ impl Node {
         context.sweep();
         self.links.flush();
         self.world.ledger.settle(now);
-        let next = peers.iter().map(|peer| self.link(*peer).next_step()).min();
+        let next = peers.iter().map(|peer| self.link(*peer).next_step());
+        let next = next.chain(lease).min();
         let idle_for = next.map_or(Duration::from_millis(100), |next| next.since(now));
         Progress {
             made,
@@ -106,6 +111,7 @@ impl Node {
                 }
             }
             send_all(due);
+            self.context().lease_link(peer, event == LinkEvent::Up);
             if event == LinkEvent::Up {
                 let context = &self.context();
                 self.requests.send_again(peer, context);
@@ -152,6 +158,7 @@ impl Node {
                 let room = Room { free, reserve };
                 self.device_care.heard_room(peer, room, &self.context());
             }
+            Message::Lease(message) => self.context().take_lease_message(peer, &message),
             message => self.receive_for_region(peer, header, &message, payload),
         }
     }
@@ -214,7 +221,7 @@ impl Node {
         };
         let reply = ReplyTo::new(&sink, header.request);
         let begun = match self.regions.get(header.region) {
-            Some(region) if region.is_served_by(self.id, header.epoch) => {
+            Some(region) if self.serves(region, header.epoch) => {
                 match self.settings.mutants.passes_early(region, request) {
                     Some(response) => Some(Begun::Answered(response)),
                     None => PeersCalls::of(self).call(region, request, reply.clone()),
@@ -227,6 +234,14 @@ impl Node {
             return true;
         }
         begun.is_some()
+    }
+
+    /// Whether a call of `epoch` is for this server.
+    fn serves(&self, region: &Region, epoch: Epoch) -> bool {
+        match self.settings.mutants.answer_old_epoch() {
+            true => true,
+            false => region.is_served_by(self.id, epoch),
+        }
     }
 
     fn wrong_region(&self, region: RegionId) -> Response {
@@ -313,7 +328,8 @@ const fn activity_of(message: &Message<'_>) -> Activity {
         | Message::Commit { .. }
         | Message::Failed { .. }
         | Message::Whole { .. }
-        | Message::Room { .. } => Activity::Other,
+        | Message::Room { .. }
+        | Message::Lease(_) => Activity::Other,
         Message::CaughtUp { .. }
         | Message::Offer { .. }
         | Message::Edit { .. }
@@ -366,7 +382,7 @@ impl ReplySink for Answerer {
         let header = Header {
             kind: ANSWER_KIND,
             region: RegionId(0),
-            epoch: argosy_base::Epoch(0),
+            epoch: Epoch(0),
             request: token,
         };
         let mut link = node.link(self.peer);

@@ -81,7 +81,7 @@ fn roles_move_by_the_table() {
 }
 
 /// The map of `pair`, with its regions as `change` leaves them.
-fn changed(pair: &Pair, change: impl Fn(&mut MapRegion)) -> ClusterMap {
+pub(super) fn changed(pair: &Pair, change: impl Fn(&mut MapRegion)) -> ClusterMap {
     let mut regions = pair.map.regions().to_vec();
     regions.iter_mut().for_each(change);
     let (name, replication) = (pair.map.cluster(), pair.map.replication());
@@ -89,7 +89,7 @@ fn changed(pair: &Pair, change: impl Fn(&mut MapRegion)) -> ClusterMap {
 }
 
 /// The map of `pair` with the first region at `epoch`, under `primary`.
-fn moved(pair: &Pair, epoch: u32, primary: u32) -> ClusterMap {
+pub(super) fn moved(pair: &Pair, epoch: u32, primary: u32) -> ClusterMap {
     changed(pair, |region| {
         if region.id == REGIONS[0] {
             (region.epoch, region.primary) = (Epoch(epoch), ServerId(primary));
@@ -98,7 +98,7 @@ fn moved(pair: &Pair, epoch: u32, primary: u32) -> ClusterMap {
 }
 
 /// What `server` answers to a get of the first pair that was put under `key` in the first region.
-fn got(pair: &Pair, server: usize, key: u64) -> Option<Response> {
+pub(super) fn got(pair: &Pair, server: usize, key: u64) -> Option<Response> {
     let sink = Arc::<super::readers_tests::Answers>::default();
     let sink: Arc<dyn crate::service::ReplySink> = sink;
     let key = format!("a{key:08}0");
@@ -175,7 +175,7 @@ fn a_region_goes_on_under_another_epoch() {
 }
 
 /// The map of `pair` with the first region at `epoch`, and without a primary.
-fn raised(pair: &Pair, epoch: u32) -> ClusterMap {
+pub(super) fn raised(pair: &Pair, epoch: u32) -> ClusterMap {
     changed(pair, |region| {
         if region.id == REGIONS[0] {
             (region.epoch, region.state) = (Epoch(epoch), RegionState::Recovering);
@@ -184,7 +184,7 @@ fn raised(pair: &Pair, epoch: u32) -> ClusterMap {
 }
 
 /// The map of `pair` with the first region at `epoch`, promoted to `primary`, which reported what `stood` is.
-fn promoted(pair: &Pair, epoch: u32, primary: u32, stood: &CopyReport) -> ClusterMap {
+pub(super) fn promoted(pair: &Pair, epoch: u32, primary: u32, stood: &CopyReport) -> ClusterMap {
     changed(pair, |region| {
         if region.id == REGIONS[0] {
             (region.epoch, region.since) = (Epoch(epoch), Epoch(epoch));
@@ -221,7 +221,7 @@ fn raise(pair: &mut Pair, epoch: u32, servers: &[usize]) -> Vec<CopyReport> {
 }
 
 /// Moves the first region to `primary`, of `servers`, all of which are told.
-fn move_to(pair: &mut Pair, epoch: u32, primary: u32, servers: &[usize]) {
+pub(super) fn move_to(pair: &mut Pair, epoch: u32, primary: u32, servers: &[usize]) {
     let stood = raise(pair, epoch, servers);
     let at = servers
         .iter()

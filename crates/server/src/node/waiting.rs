@@ -1,19 +1,18 @@
 //! Answers that wait for the commit LSN, and writes that wait for room.
 //!
-//! - An answer that depends on LSN n is given when n is committed (invariant I5: no reply reveals
-//!   anything above the commit LSN). At its deadline it is given up: a write's outcome is then
-//!   *unknown*, since it stands in the log; a read is *unavailable*.
-//! - A write for which there was no room was not appended. It is tried again, in the order of
-//!   arrival, and given up at its deadline as *not applied*. One that finds room waits for the commit
-//!   LSN up to the same deadline. While one waits, later writes of the region queue up behind it, and
-//!   so do reads of the keys that wait, so that each client sees its own writes in order. Deletes on
-//!   a full device are the exception (see `room`).
+//! - An answer that depends on LSN n is given when n is committed (invariant I5: no reply reveals anything above the
+//!   commit LSN). At its deadline it is given up: a write's outcome is then *unknown*, since it stands in the log; a
+//!   read is *unavailable*.
+//! - A write for which there was no room was not appended. It is tried again, in the order of arrival, and given up at
+//!   its deadline as *not applied*. One that finds room waits for the commit LSN up to the same deadline. While one
+//!   waits, later writes of the region queue up behind it, and so do reads of the keys that wait, so that each client
+//!   sees its own writes in order. Deletes on a full device are the exception (see `room`).
 //! - A write of another server that needs the device waits in the same queue for a worker, since the thread of the
-//!   fabric reads no device. What comes from other servers meanwhile waits behind it, but for reads of other keys. This
-//!   server's clients write past it, as long as they write other keys and none of their writes waits.
+//!   fabric reads no device. What comes from other servers meanwhile waits behind it, but for reads of other keys.
+//!   This server's clients write past it, as long as they write other keys and none of their writes waits.
 //!
-//! Both queues are bounded (I8): over the bound a request is refused at once. What answers hold is
-//! part of the server's memory budget (I9): those of all its regions share an [`Allowance`].
+//! Both queues are bounded (I8): over the bound a request is refused at once. What answers hold is part of the
+//! server's memory budget (I9): those of all its regions share an [`Allowance`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -349,14 +348,15 @@ impl Waiting {
         Some(entry)
     }
 
+    /// Whether answers wait.
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
     /// The answers that are due once everything up to `committed` is committed.
     pub(crate) fn release(&mut self, committed: Lsn, due: &mut Vec<(ReplyTo, Response)>) {
-        while self
-            .answers
-            .front()
-            .is_some_and(|answer| answer.wait.is_over(committed))
-        {
-            let answer = self.answers.pop_front().expect("there is a first one");
+        let is_over = |answer: &mut Answer| answer.wait.is_over(committed);
+        while let Some(answer) = self.answers.pop_front_if(is_over) {
             self.allowance.give_back(&answer.response);
             due.push((answer.reply, answer.response));
         }

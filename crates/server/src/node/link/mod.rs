@@ -275,6 +275,11 @@ impl Link {
         self.session
     }
 
+    /// The peer's session that the own memory was made for.
+    pub(crate) const fn peer_session(&self) -> u32 {
+        self.offered.accepted
+    }
+
     /// Whether the peer has shown no sign of life for long: it is stopped, killed, or out of reach.
     /// Its memory may take writes all the same.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
