@@ -32,6 +32,7 @@
 //!   27  Wake               attempt
 //!   28  Awake              attempt
 //!   29 to 33  Lease        (see `lease`)
+//!   34  Seated
 //!
 //! position := edit lsn count (log ordinal segment end flushed)[count]
 //! range    := log ordinal segment from to       flag := 0: u8 | 1: u8
@@ -330,6 +331,8 @@ pub enum Message<'a> {
         /// Of the prepare.
         attempt: u64,
     },
+    /// To the primary: my copy has taken its place under you. What you have said of it before was not heard: begin.
+    Seated,
     /// About leases, between two servers.
     Lease(LeaseMessage),
     /// A client's [`Request`](crate::api::Request), forwarded to the region's primary, as it travels.
@@ -372,6 +375,7 @@ impl<'a> Message<'a> {
             Self::Wake { .. } => 27,
             Self::Awake { .. } => 28,
             Self::Lease(message) => message.kind(),
+            Self::Seated => 34,
         }
     }
 
@@ -426,7 +430,7 @@ impl<'a> Message<'a> {
             Self::Ship { .. } | Self::Places { .. } => self.encode_shipping(out),
             Self::Fetch { .. } | Self::Fetched { .. } => self.encode_fetching(out),
             Self::Stored { slot } => out.push(*slot),
-            Self::Adopt => {}
+            Self::Adopt | Self::Seated => {}
             Self::Room { free, reserve } => put_all(out, &[(*free).into(), (*reserve).into()]),
             Self::Commit { commit: lsn }
             | Self::Compact { upto: lsn }
@@ -551,6 +555,7 @@ impl<'a> Message<'a> {
             },
             24 => failed(r)?,
             25..=28 => state(kind, r.varint()?),
+            34 => Self::Seated,
             29..=33 => Self::Lease(LeaseMessage::read(kind, r)?),
             _ => return Err(r.malformed()),
         };

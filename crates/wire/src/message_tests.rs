@@ -167,6 +167,7 @@ fn samples() -> Vec<Message<'static>> {
             checksum: 7,
         },
         Message::Adopt,
+        Message::Seated,
         Message::Room {
             free: u32::MAX,
             reserve: 8,

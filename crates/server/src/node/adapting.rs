@@ -14,6 +14,10 @@
 //! Absent           -                                   a copy is made, for a backup
 //! ```
 //!
+//! The primary and a copy may take their places in any order, and what is said to one that has not is not heard. So
+//! each begins when it has: the primary prepares whom it has a link to, and a copy says that it is *seated*, and is
+//! prepared again. Links, which all regions share, stay up.
+//!
 //! A copy that is detached has taken its windows back: whoever wrote to them cannot any more (invariant I6). Only then
 //! does the server [say](super::to_master) where the copy stands, so that what it says stays true until it is prepared.
 
@@ -23,6 +27,7 @@ use std::time::Duration;
 use argosy_base::{Instant, ServerId};
 use argosy_coordinator::Replication;
 use argosy_engine::{CopyError, CopyOf, Survivors};
+use argosy_wire::message::Message;
 
 use super::context::Context;
 use super::follower::Follower;
@@ -42,11 +47,37 @@ const AGAIN: Duration = Duration::from_millis(10);
 const WHAT: &str = "its group has changed";
 
 /// What became of an attempt to adapt.
-enum Adapted {
-    /// The driver is what the view says.
-    Yes(Driver),
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// The driver is what the view says, and nobody has heard of it.
+    Begins,
+    /// Its group alone has changed: whoever it speaks to goes on.
+    GoesOn,
     /// It is as before, and is tried again.
-    Later(Driver),
+    Later,
+}
+
+/// A driver behind an attempt to adapt it.
+struct Adapted {
+    driver: Driver,
+    how: How,
+}
+
+impl Adapted {
+    const fn begins(driver: Driver) -> Self {
+        let how = How::Begins;
+        Self { driver, how }
+    }
+
+    const fn goes_on(driver: Driver) -> Self {
+        let how = How::GoesOn;
+        Self { driver, how }
+    }
+
+    const fn later(driver: Driver) -> Self {
+        let how = How::Later;
+        Self { driver, how }
+    }
 }
 
 /// Has the driver of a region take the part that the view says, if it has another one. Returns whether it did anything.
@@ -57,16 +88,13 @@ pub(super) fn adapt(local: &LocalRegion<'_>, now: Instant) -> bool {
     if region.is_seated() || region.adapts_at() > now {
         return false;
     }
-    let adapted = local.at_device(WHAT, |driver| {
+    let how = local.at_device(WHAT, |driver| {
         let before = std::mem::replace(driver, Driver::AtDevice(WHAT));
-        let (after, done) = match (Adapter { local }).adapted(before, &view) {
-            Adapted::Yes(driver) => (driver, true),
-            Adapted::Later(driver) => (driver, false),
-        };
-        *driver = after;
-        done
+        let adapted = (Adapter { local }).adapted(before, &view);
+        *driver = adapted.driver;
+        adapted.how
     });
-    if !adapted {
+    if how == How::Later {
         region.adapt_again_at(now + AGAIN);
         return false;
     }
@@ -74,10 +102,33 @@ pub(super) fn adapt(local: &LocalRegion<'_>, now: Instant) -> bool {
         region.turn(role::Event::Failed);
     }
     region.seat(&view);
+    if how == How::Begins {
+        begin(local, &view);
+    }
     region.active().raise();
     context.world.fabric.notify(context.id);
     context.wake(region.id());
     true
+}
+
+/// The driver of a region has taken its place under `view`: speaks to whoever it has to do with.
+fn begin(local: &LocalRegion<'_>, view: &View) {
+    let LocalRegion { context, region } = *local;
+    match view.part_of(context.id) {
+        Part::Primary => {
+            let mut driver = region.driver();
+            for peer in context.others(region.id()) {
+                let is_open = context.link(peer).is_open();
+                if is_open {
+                    local.tell_driver(&mut driver, peer, true);
+                }
+            }
+        }
+        Part::Backup if view.is_led => {
+            context.send(view.primary, region.id(), &Message::Seated);
+        }
+        Part::Backup | Part::Nothing => {}
+    }
 }
 
 /// Makes drivers of other parts.
@@ -91,24 +142,24 @@ impl Adapter<'_> {
         match driver {
             Driver::Primary(driver) => self.primary_adapted(*driver, part, view),
             Driver::Backup(copy) if part == Part::Backup && copy.follows(view) => {
-                Adapted::Yes(Driver::Backup(Box::new(self.follows_on(*copy, view))))
+                Adapted::goes_on(Driver::Backup(Box::new(self.follows_on(*copy, view))))
             }
             Driver::Backup(copy) => self.backup_adapted(*copy, part, view),
-            Driver::Failed(unusable) => Adapted::Yes(Driver::Failed(unusable)),
+            Driver::Failed(unusable) => Adapted::begins(Driver::Failed(unusable)),
             Driver::Absent if part == Part::Backup => self.made(view),
-            Driver::Absent => Adapted::Yes(Driver::Absent),
-            Driver::AtDevice(what) => Adapted::Later(Driver::AtDevice(what)),
+            Driver::Absent => Adapted::goes_on(Driver::Absent),
+            Driver::AtDevice(what) => Adapted::later(Driver::AtDevice(what)),
         }
     }
 
     fn primary_adapted(&self, mut driver: PrimaryDriver, part: Part, view: &View) -> Adapted {
         if part == Part::Primary && driver.group.since() == view.since && driver.is_serving() {
             driver.regroup(view, self.local.context);
-            return Adapted::Yes(Driver::Primary(Box::new(driver)));
+            return Adapted::goes_on(Driver::Primary(Box::new(driver)));
         }
         let copy = match self.demoted(driver, view) {
             Ok(copy) => copy,
-            Err(unusable) => return Adapted::Yes(Driver::Failed(unusable)),
+            Err(unusable) => return Adapted::begins(Driver::Failed(unusable)),
         };
         self.backup_adapted(copy, part, view)
     }
@@ -181,18 +232,18 @@ impl Adapter<'_> {
         let LocalRegion { context, region } = *self.local;
         let id = region.id();
         if copy.failed().is_some() {
-            return Adapted::Yes(Driver::Backup(Box::new(copy)));
+            return Adapted::begins(Driver::Backup(Box::new(copy)));
         }
         match copy.sit(view, context) {
             Ok(true) => {}
-            Ok(false) => return Adapted::Later(Driver::Backup(Box::new(copy))),
+            Ok(false) => return Adapted::later(Driver::Backup(Box::new(copy))),
             Err(error) => {
                 copy.fail_by(&error, context);
-                return Adapted::Yes(Driver::Backup(Box::new(copy)));
+                return Adapted::begins(Driver::Backup(Box::new(copy)));
             }
         }
         if part != Part::Primary || copy.failed().is_some() {
-            return Adapted::Yes(Driver::Backup(Box::new(copy)));
+            return Adapted::begins(Driver::Backup(Box::new(copy)));
         }
         if !copy.replica().is_at_rest() {
             context.memory.permits().take_anyway(id);
@@ -203,7 +254,7 @@ impl Adapter<'_> {
         if context.leases().binds(id) {
             driver.wait_for_lease();
         }
-        Adapted::Yes(Driver::Primary(Box::new(driver)))
+        Adapted::begins(Driver::Primary(Box::new(driver)))
     }
 
     /// A copy of a region of which this server has none.
@@ -216,12 +267,12 @@ impl Adapter<'_> {
             own_levels: self.own_levels(view),
         };
         match made(&copy, view, context) {
-            Ok(copy) => Adapted::Yes(Driver::Backup(Box::new(copy))),
-            Err(error) if error.is_full() => Adapted::Later(Driver::Absent),
+            Ok(copy) => Adapted::begins(Driver::Backup(Box::new(copy))),
+            Err(error) if error.is_full() => Adapted::later(Driver::Absent),
             Err(error) => {
                 tracing::error!(region = id.0, %error, "a copy cannot be made");
                 let why = format!("a copy cannot be made: {error}");
-                Adapted::Yes(Driver::Failed(Box::new(Unusable::kept(why, None))))
+                Adapted::begins(Driver::Failed(Box::new(Unusable::kept(why, None))))
             }
         }
     }

@@ -458,7 +458,7 @@ fn message<'a>(random: &mut Random, attempt: u64, body: &'a [u8], key: &'a [u8])
         0 => body.len() as u64,
         _ => random.number(),
     };
-    match random.below(29) {
+    match random.below(30) {
         0 => Message::Prepare {
             attempt,
             addresses: random.pick(&AddressMode::ALL),
@@ -573,6 +573,7 @@ fn second_message<'a>(
             Response::Count(random.number()).encode(&mut answer);
             Message::Answer(answer.leak())
         }
+        28 => Message::Seated,
         _ => Message::Call(call(random, body, key).leak()),
     }
 }

@@ -244,6 +244,10 @@ impl<'a> LocalRegion<'a> {
     ) {
         let Self { context, region } = *self;
         match driver {
+            Driver::Primary(_) if *message == Message::Seated => {
+                self.tell_driver(driver, peer, false);
+                self.tell_driver(driver, peer, true);
+            }
             Driver::Primary(driver) if let Message::MoreWanted { attempt, seq, to } = *message => {
                 driver.more_wanted(peer, Wanted { attempt, seq, to }, context);
             }

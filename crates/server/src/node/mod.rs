@@ -162,7 +162,7 @@ pub struct NodeSettings {
     pub memory: MemoryParts,
     /// How long a request may wait for a member, for room or for another server.
     pub deadline: Duration,
-    /// How long a member may be away, or catch up, before its primary asks that the group goes on without it.
+    /// How long a member may be away before its primary asks that the group goes on without it.
     pub remove_after: Duration,
     /// The leases that servers grant each other, which a primary needs to answer. `None`: primaries are fixed, and none
     /// is asked for.
@@ -438,29 +438,22 @@ impl Node {
         let before = self.views.to_map();
         self.views.replace(map)?;
         self.context().obey(&before);
-        let mut others = BTreeSet::new();
+        let mut cut = BTreeSet::new();
         for of in self.views.map().regions() {
             if let Some(region) = self.region(of.id)
                 && region.view().epoch != of.epoch
             {
                 let (before, after) = (Arc::clone(&region.view()), View::of(of));
-                self.set_view(region, after.clone());
-                let peers = self.links.peers();
-                match before.goes_on_in(&after) {
-                    // What was said to it under the view before has not been heard.
-                    true if before.part_of(self.id) != after.part_of(self.id) => {
-                        others.insert(after.primary);
-                    }
-                    true => {}
-                    false => others.extend(
-                        peers.filter(|peer| before.concerns(*peer) || after.concerns(*peer)),
-                    ),
+                if !before.goes_on_in(&after) {
+                    let peers = self.links.peers();
+                    cut.extend(peers.filter(|peer| before.connects(self.id, *peer)));
                 }
+                self.set_view(region, after);
             }
         }
         self.context().views_taken();
-        // What was said under another primary is not taken any more.
-        for peer in others.into_iter().filter(|peer| *peer != self.id) {
+        // What is on its way between them, they do not take any more.
+        for peer in cut {
             self.link(peer).reset("a region has another primary");
         }
         self.world.fabric.notify(self.id);

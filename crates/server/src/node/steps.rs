@@ -271,8 +271,8 @@ impl Node {
             );
             return;
         }
-        if !view.concerns(peer) && header.epoch < view.epoch {
-            // It was one when it said that.
+        if !view.concerns(peer) && (header.epoch < view.epoch || *message == Message::Seated) {
+            // It was one when it said that, or knows already that it becomes one.
             return;
         }
         if !view.concerns(peer) {
@@ -325,6 +325,7 @@ const fn activity_of(message: &Message<'_>) -> Activity {
         Message::Prepare { .. }
         | Message::Report { .. }
         | Message::Adopt
+        | Message::Seated
         | Message::Commit { .. }
         | Message::Failed { .. }
         | Message::Whole { .. }

@@ -109,6 +109,12 @@ impl View {
         })
     }
 
+    /// Whether one of `one` and `other` is the primary, and the other one has a copy that follows it.
+    pub(crate) fn connects(&self, one: ServerId, other: ServerId) -> bool {
+        let leads = |primary, other| self.primary == primary && self.concerns(other);
+        self.is_led && (leads(one, other) || leads(other, one))
+    }
+
     /// Whether `next` follows with the primary of this one, chosen as before: it goes on where it is.
     pub(crate) fn goes_on_in(&self, next: &Self) -> bool {
         self.is_led && next.is_led && (self.primary, self.since) == (next.primary, next.since)

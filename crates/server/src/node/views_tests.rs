@@ -11,6 +11,7 @@ use argosy_fabric::sim::SimSettings;
 
 use super::ViewError;
 use super::copies_tests::{Pair, REGIONS};
+use super::region::Driver;
 use super::role::{Event, Role, next};
 use super::views::Part;
 use crate::service::{ReplyTo, Request, Response, Service};
@@ -265,6 +266,74 @@ fn a_region_moves_while_both_servers_run() {
         pair.run(300);
         let (acknowledged, answers) = pair.acknowledged();
         assert_eq!((acknowledged, answers), (200, 200), "after move {move_}");
+    }
+}
+
+/// The sessions of the links between both servers.
+fn sessions(pair: &Pair) -> [u32; 2] {
+    [0, 1].map(|of: u32| {
+        let node = &pair.nodes[of as usize];
+        node.link(ServerId(1 - of)).session()
+    })
+}
+
+/// Whoever takes its place first waits for the other one, and regions beside it go on.
+#[test]
+fn a_promotion_is_heard_in_any_order_and_breaks_no_link() {
+    for (first, second) in [(0, 1), (1, 0)] {
+        let mut pair = Pair::new(SimSettings::default(), Default::default());
+        pair.open();
+        pair.put(0, 1);
+        pair.run(50);
+        let stood = raise(&mut pair, 2, &[0, 1]);
+        pair.run(300);
+        let before = sessions(&pair);
+        pair.map = promoted(&pair, 3, 1, &stood[1]);
+        for server in [first, second] {
+            let map = pair.map.clone();
+            pair.nodes[server].set_map(map).expect("newer");
+            pair.run(50);
+        }
+        pair.put(0, 2);
+        pair.run(50);
+        assert_eq!(pair.acknowledged(), (2, 2), "server {first} first");
+        assert_eq!(sessions(&pair), before);
+    }
+}
+
+/// A member leaves, is filled and returns, and no link breaks.
+#[test]
+fn a_group_changes_and_breaks_no_link() {
+    for (first, second) in [(0, 1), (1, 0)] {
+        let mut pair = Pair::new(SimSettings::default(), Default::default());
+        pair.open();
+        let before = sessions(&pair);
+        let groups = [(vec![], vec![]), (vec![], vec![1]), (vec![1], vec![])];
+        for (epoch, (backups, filling)) in (2..).zip(groups) {
+            pair.map = changed(&pair, |region| {
+                if region.id == REGIONS[0] {
+                    region.epoch = Epoch(epoch);
+                    region.members = [0].iter().chain(&backups).map(|id| ServerId(*id)).collect();
+                    region.filling = filling.iter().map(|id| ServerId(*id)).collect();
+                }
+            });
+            for server in [first, second] {
+                let map = pair.map.clone();
+                pair.nodes[server].set_map(map).expect("newer");
+                pair.run(50);
+            }
+            pair.put(0, u64::from(epoch));
+            pair.run(50);
+        }
+        assert_eq!(pair.acknowledged(), (3, 3), "server {first} first");
+        assert_eq!(sessions(&pair), before);
+        // What it missed has reached it.
+        let backup = pair.nodes[0].region(REGIONS[0]).expect("a member");
+        let Driver::Primary(driver) = &*backup.driver() else {
+            panic!("server 0 serves it");
+        };
+        let member = driver.machine().members().next().expect("it is back");
+        assert_eq!((member.state, member.lag), ("live", 0));
     }
 }
 
