@@ -152,7 +152,7 @@ pub(crate) const KEYS: [Key; 35] = [
     key(
         "failover",
         "remove-after",
-        "How long a member may be away, or catch up, before its group goes on without it.",
+        "How long a member may be away before its group goes on without it.",
     ),
     key(
         "failover",

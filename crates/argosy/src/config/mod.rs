@@ -347,7 +347,7 @@ pub struct FailoverSection {
     pub enabled: bool,
     /// How long nothing may be heard of a server before others take it for lost.
     pub session_timeout: TimeSpan,
-    /// How long a member may be away, or catch up, before its group goes on without it.
+    /// How long a member may be away before its group goes on without it.
     pub remove_after: TimeSpan,
     /// How long a group has had too few members before another server is given a copy.
     pub replace_after: TimeSpan,
@@ -362,9 +362,9 @@ pub struct FailoverSection {
 impl Default for FailoverSection {
     fn default() -> Self {
         Self {
-            enabled: false,
-            session_timeout: TimeSpan(Duration::from_secs(2)),
-            remove_after: TimeSpan(Duration::from_secs(1)),
+            enabled: true,
+            session_timeout: TimeSpan(Duration::from_millis(1500)),
+            remove_after: TimeSpan(Duration::from_millis(500)),
             replace_after: TimeSpan(Duration::from_secs(300)),
             min_copies: 1,
             lease: TimeSpan(Duration::from_secs(1)),

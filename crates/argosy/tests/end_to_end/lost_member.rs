@@ -1,4 +1,5 @@
-//! A member is lost and comes back: what clients are told meanwhile, and what it costs.
+//! A member is lost and comes back while regions stay where they are: what clients are told meanwhile, and what it
+//! costs.
 
 use argosy_base::info;
 use argosy_bench::resp::{Connection, Reply};
@@ -10,9 +11,9 @@ use crate::support::{
     signal, until, until_ready, warnings,
 };
 
-/// A cluster of one region, whose primary is server 0.
+/// A cluster of one region, whose primary is server 0 and stays that.
 fn one_region() -> Playground {
-    Playground::start(&["--regions", "1"])
+    Playground::start_fixed(&["--regions", "1"])
 }
 
 fn kill(server: &Server) {
@@ -84,7 +85,7 @@ fn without_a_backup_writes_go_on_until_its_windows_are_full() {
     let mut other = connect(servers[1].resp);
     assert_eq!(call(&mut other, &[b"GET", b"old"]), bulk("1"));
 
-    let _back = ByHand::start(&servers[2].config);
+    let _back = ByHand::start_fixed(&servers[2].config);
     until_ready(servers[2].admin);
     drop(ports);
     until_ready(servers[0].admin);
@@ -143,7 +144,7 @@ fn without_its_primary_a_region_is_not_available() {
         Reply::Simple("PONG".to_owned())
     );
 
-    let _back = ByHand::start(&servers[0].config);
+    let _back = ByHand::start_fixed(&servers[0].config);
     until_ready(servers[0].admin);
     drop(ports);
     until("the region answers", || {
@@ -163,7 +164,7 @@ fn a_returning_server_fetches_the_difference() {
     });
     let ports = keep_ports();
     kill(&servers[2]);
-    let _back = ByHand::start(&servers[2].config);
+    let _back = ByHand::start_fixed(&servers[2].config);
     until_ready(servers[2].admin);
     drop(ports);
     until_ready(servers[0].admin);

@@ -14,6 +14,7 @@ mod bench_command;
 mod config_command;
 mod cut_command;
 mod damaged;
+mod failover;
 mod first_minutes;
 mod full;
 mod inspect_command;

@@ -38,7 +38,7 @@ fn run(dir: &Path, words: &[&str]) -> Ended {
 }
 
 /// The same, which has to succeed.
-fn done(dir: &Path, words: &[&str]) -> String {
+pub(crate) fn done(dir: &Path, words: &[&str]) -> String {
     let ended = run(dir, words);
     assert_eq!(ended.code, Some(0), "{words:?}: {}", ended.said);
     ended.out

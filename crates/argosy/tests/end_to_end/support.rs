@@ -42,14 +42,26 @@ pub(crate) struct Server {
     pub(crate) admin: SocketAddr,
 }
 
+/// The environment of servers whose regions stay where they are.
+const FIXED: (&str, &str) = ("ARGOSY_FAILOVER__ENABLED", "false");
+
 impl Playground {
     /// Starts `argosy playground -o json` with `args`, and waits until it is ready.
     pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_by(&mut argosy(), args)
+    }
+
+    /// The same, of servers whose regions stay where they are, whoever is lost.
+    pub(crate) fn start_fixed(args: &[&str]) -> Self {
+        Self::start_by(argosy().env(FIXED.0, FIXED.1), args)
+    }
+
+    fn start_by(argosy: &mut Command, args: &[&str]) -> Self {
         let memory: &[&str] = match args.contains(&"--memory") {
             true => &[],
             false => &["--memory", "128MiB"],
         };
-        let mut process = argosy()
+        let mut process = argosy
             .args(["playground", "-o", "json", "--l0-bytes", "1MiB"])
             .args(memory)
             .args(args)
@@ -128,14 +140,23 @@ impl ByHand {
         Self::start_with(config, &[])
     }
 
-    /// The same, with more options.
+    /// The same, of a cluster whose regions stay where they are.
+    pub(crate) fn start_fixed(config: &Path) -> Self {
+        Self::start_by(argosy().env(FIXED.0, FIXED.1), config, &[])
+    }
+
+    /// The same as [`start`](Self::start), with more options.
     pub(crate) fn start_with(config: &Path, options: &[&str]) -> Self {
+        Self::start_by(&mut argosy(), config, options)
+    }
+
+    fn start_by(argosy: &mut Command, config: &Path, options: &[&str]) -> Self {
         let log = std::fs::File::options()
             .append(true)
             .create(true)
             .open(config.with_file_name("log"))
             .expect("the log can be written");
-        let process = argosy()
+        let process = argosy
             .arg("server")
             .arg("--config")
             .arg(config)

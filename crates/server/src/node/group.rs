@@ -1,13 +1,15 @@
 //! The group that a primary leads: under which promotion, who is missing from it, whose copies are filled or have
 //! failed, and what it should be instead.
 //!
-//! A member leaves that has not been live, or has been silent, for [`NodeSettings::remove_after`], but not while the
-//! region opens and may need that member's copy. A copy becomes a
-//! member that is being filled and holds all that is committed. Both are wishes: until the map says so, writes wait.
+//! A member leaves that has been away, or whose copy has failed, for [`NodeSettings::remove_after`]; one that is there
+//! and catches up has [`CATCH_UP`] times as long. None leaves while the region opens and may need that member's copy. A
+//! copy becomes a member that is being filled and holds all that is committed. Both are wishes: until the map says so,
+//! writes wait.
 //!
 //! [`NodeSettings::remove_after`]: super::NodeSettings::remove_after
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use argosy_base::{Epoch, Instant, Position, ServerId, Standing};
 use argosy_coordinator::reports::Wish;
@@ -16,6 +18,9 @@ use argosy_replication::primary::Group;
 
 use super::context::Context;
 use super::views::View;
+
+/// How many times longer than one that is away a member may take that catches up.
+const CATCH_UP: u32 = 8;
 
 /// What the primary's own copy is, compared with the report for which it was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +51,7 @@ pub(super) struct LedGroup {
     /// What its copy was when it was to open the region.
     claimed: Claimed,
     /// Backups that are not live, or silent, and since when.
-    missing_since: BTreeMap<ServerId, Instant>,
+    missing: BTreeMap<ServerId, Missing>,
     /// Copies that are being filled, and hold all that is committed.
     filled: BTreeSet<ServerId>,
     /// Backups that have said that their copy has failed, and why, until they report again.
@@ -59,7 +64,7 @@ impl LedGroup {
         Self {
             since: view.since,
             claimed,
-            missing_since: BTreeMap::new(),
+            missing: BTreeMap::new(),
             filled: BTreeSet::new(),
             failures: BTreeMap::new(),
         }
@@ -103,6 +108,24 @@ impl LedGroup {
         &self.failures
     }
 
+    fn note_missing(&mut self, machine: &Primary, now: Instant, context: &Context<'_>) {
+        let before = std::mem::take(&mut self.missing);
+        for member in machine.members() {
+            let is_away = context.is_silent(member.id)
+                || matches!(member.state, "down" | "failed" | "damaged");
+            if !is_away && member.state == "live" {
+                continue;
+            }
+            let known = before.get(&member.id);
+            let away_since = known.and_then(|known| known.away_since).unwrap_or(now);
+            let missing = Missing {
+                since: known.map_or(now, |known| known.since),
+                away_since: is_away.then_some(away_since),
+            };
+            self.missing.insert(member.id, missing);
+        }
+    }
+
     /// What the group of `view`, as `machine` sees it, should be, where it should be another one.
     pub(super) fn wish(
         &mut self,
@@ -111,16 +134,12 @@ impl LedGroup {
         now: Instant,
         context: &Context<'_>,
     ) -> Option<Wish> {
-        let members = machine.members();
-        let missing = members.filter(|of| of.state != "live" || context.is_silent(of.id));
-        let missing: BTreeSet<ServerId> = missing.map(|member| member.id).collect();
-        self.missing_since.retain(|id, _| missing.contains(id));
-        for id in missing {
-            self.missing_since.entry(id).or_insert(now);
-        }
+        self.note_missing(machine, now, context);
         let patience = context.settings.remove_after;
-        let late = |since: &Instant| now.since(*since) >= patience;
-        let late = self.missing_since.iter().filter(|(_, since)| late(since));
+        let late = self
+            .missing
+            .iter()
+            .filter(|(_, missing)| missing.is_late(now, patience));
         let filled = self.filled.iter().copied();
         // Who has not reported to a primary that opens may have the only copy that is whole.
         let can_do_without = self.claimed == Claimed::Cut || machine.has_whole_copy();
@@ -134,6 +153,21 @@ impl LedGroup {
             fill: Vec::new(),
         };
         (!wish.remove.is_empty() || !wish.add.is_empty()).then_some(wish)
+    }
+}
+
+/// A backup that is missing: its primary waits for it.
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    since: Instant,
+    /// Since when it has been away, or its copy has failed; `None` while it catches up.
+    away_since: Option<Instant>,
+}
+
+impl Missing {
+    fn is_late(&self, now: Instant, patience: Duration) -> bool {
+        let is_away_long = |since| now.since(since) >= patience;
+        self.away_since.is_some_and(is_away_long) || now.since(self.since) >= patience * CATCH_UP
     }
 }
 
