@@ -1,5 +1,5 @@
 //! What all threads of the native front end share: its settings, the region map as clients are told
-//! it, and counters. No I/O, no locks.
+//! it, which may be replaced while they serve, and counters. No I/O.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use argosy_base::range::Starts;
 use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId, info};
 use argosy_coordinator::ClusterMap;
@@ -114,6 +115,25 @@ impl Routes {
         }
     }
 
+    /// The same of another `map`, of the same servers.
+    #[must_use]
+    pub fn replaced_by(&self, map: &ClusterMap) -> Self {
+        let servers = &self.map.servers;
+        Self::new(self.me, map, |id| {
+            let known = servers.iter().find(|server| server.id == id);
+            known.map_or_else(PathBuf::new, |server| PathBuf::from(&server.native))
+        })
+    }
+
+    /// The region that `request` names, if it is served here.
+    #[inline]
+    pub(super) fn here(&self, request: &Request) -> Result<Here<'_>, Refused> {
+        let region = self.region(request.region, request.epoch);
+        let region = region.ok_or(Refused::WrongServer)?;
+        let routes = self;
+        Ok(Here { routes, region })
+    }
+
     /// The map as bytes.
     #[must_use]
     pub fn encoded(&self) -> &[u8] {
@@ -159,8 +179,8 @@ impl Routes {
 pub struct Front {
     /// The settings.
     pub settings: Settings,
-    /// The region map.
-    pub routes: Routes,
+    /// The region map; replaced as a whole. Threads keep the one that they looked at last, and look again at each step.
+    routes: ArcSwap<Routes>,
     /// Where clients meet the server.
     socket: PathBuf,
     /// Versions of values in parts.
@@ -189,21 +209,12 @@ impl fmt::Debug for Front {
 }
 
 impl Front {
-    /// The region that `request` names, if it is served here.
-    #[inline]
-    pub(super) fn here(&self, request: &Request) -> Result<Here<'_>, Refused> {
-        let routes = &self.routes;
-        let region = routes.region(request.region, request.epoch);
-        let region = region.ok_or(Refused::WrongServer)?;
-        Ok(Here { routes, region })
-    }
-
     /// A front end without clients.
     #[must_use]
     pub fn new(settings: Settings, routes: Routes, socket: &Path) -> Self {
         Self {
             settings,
-            routes,
+            routes: ArcSwap::from_pointee(routes),
             socket: socket.to_path_buf(),
             versions: Versions::new(settings.random),
             shares: Shares::default(),
@@ -214,6 +225,28 @@ impl Front {
             lines: Mutex::default(),
             tasks: OnceLock::new(),
             meter: tally::meter(),
+        }
+    }
+
+    /// The region map as it is now.
+    #[must_use]
+    pub fn routes(&self) -> Arc<Routes> {
+        self.routes.load_full()
+    }
+
+    /// Whether `routes` are those of now.
+    #[inline]
+    pub(super) fn has(&self, routes: &Arc<Routes>) -> bool {
+        Arc::ptr_eq(&self.routes.load(), routes)
+    }
+
+    /// Replaces the region map by `map`, of the same servers. Requests for a region that is not served here under the
+    /// epoch that they name are answered by *another server*, with the fingerprint of the new map, which whoever is
+    /// told so fetches. Called by one thread at a time.
+    pub fn set_map(&self, map: &ClusterMap) {
+        let routes = self.routes().replaced_by(map);
+        if routes.fingerprint() != self.routes.load().fingerprint() {
+            self.routes.store(Arc::new(routes));
         }
     }
 

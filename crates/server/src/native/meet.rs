@@ -118,10 +118,10 @@ impl Guest {
             version: VERSION,
             server: settings.server,
             incarnation: settings.incarnation,
-            cluster: front.routes.cluster(),
+            cluster: front.routes().cluster(),
             requests: narrow(shape.requests()),
             replies: narrow(shape.replies()),
-            map: front.routes.fingerprint(),
+            map: front.routes().fingerprint(),
         };
         pass(&self.socket, &welcome.encode(), [memory.descriptor(), bell])?;
         front.count_guest(true);

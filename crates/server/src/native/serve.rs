@@ -12,7 +12,7 @@ use argosy_wire::native::{
 };
 
 use super::client::{Client, End};
-use super::front::Front;
+use super::front::{Front, Routes};
 use super::long::{begin_long, in_short, long_of, read_part, read_put_part};
 use super::read::{Refused, read_batch, read_multi_get, read_of_all, read_scan, read_write};
 use super::tally::Tally;
@@ -28,6 +28,8 @@ pub(super) struct Desk {
     pub(super) service: Arc<dyn Service>,
     pub(super) sink: Arc<dyn ReplySink>,
     pub(super) front: Arc<Front>,
+    /// The region map, as it was when the present step began.
+    routes: Arc<Routes>,
     /// The payload that was taken last.
     pub(super) payload: Vec<u8>,
     pub(super) tally: Tally,
@@ -51,6 +53,7 @@ impl Desk {
             thread: tasks
                 .as_ref()
                 .map_or(0, |tasks| tasks.join(Arc::clone(&sink))),
+            routes: front.routes(),
             service,
             sink,
             front,
@@ -59,6 +62,14 @@ impl Desk {
             tasks,
             stalled: VecDeque::new(),
             scratch: Scratch::default(),
+        }
+    }
+
+    /// A step begins: from now on the region map counts that there is now.
+    #[inline]
+    pub(super) fn look_at_map(&mut self) {
+        if !self.front.has(&self.routes) {
+            self.routes = self.front.routes();
         }
     }
 
@@ -72,7 +83,7 @@ impl Desk {
                 Ok(false)
             }
             Op::Map => {
-                let encoded = self.front.routes.encoded();
+                let encoded = self.routes.encoded();
                 client.answer(&request, End::of(Status::Map), self.map(), &[encoded]);
                 self.tally.count(request.op, meter::MeteredOutcome::Ok);
                 Ok(false)
@@ -102,7 +113,7 @@ impl Desk {
         request: &Request,
         payload: &[u8],
     ) -> Result<(), Refused> {
-        let here = self.front.here(request)?;
+        let here = self.routes.here(request)?;
         let long = begin_long(here, payload, &self.front.versions)?;
         client.answer(
             request,
@@ -122,7 +133,7 @@ impl Desk {
         request: Request,
         payload: &[u8],
     ) -> Result<bool, Refused> {
-        let here = || self.front.here(&request);
+        let here = || self.routes.here(&request);
         let scratch = &mut self.scratch;
         let ask = match request.op {
             Op::Get => Ask::Get {
@@ -138,7 +149,7 @@ impl Desk {
             Op::GetPart => read_part(here()?, payload, scratch)?,
             Op::PutPart => read_put_part(here()?, payload, scratch)?,
             Op::Snapshot | Op::Maintain => read_of_all(&request, payload, scratch)?,
-            Op::MultiGet => read_multi_get(&self.front.routes, &request, payload, scratch)?,
+            Op::MultiGet => read_multi_get(&self.routes, &request, payload, scratch)?,
             Op::Scan => read_scan(here()?, &request, payload, scratch)?,
             _ => read_batch(here()?, &request, payload, scratch)?,
         };
@@ -257,7 +268,7 @@ impl Desk {
     }
 
     fn map(&self) -> u32 {
-        self.front.routes.fingerprint()
+        self.routes.fingerprint()
     }
 
     /// Answers without a payload.

@@ -96,6 +96,7 @@ impl Spinner {
     pub fn step(&mut self, now: Instant) -> bool {
         self.now = now;
         self.desk.tally.begin(now);
+        self.desk.look_at_map();
         let mut any = self.retry_stalled();
         let mut called = false;
         for number in 0..self.clients.len() {

@@ -60,26 +60,7 @@ fn with_tasks(
     sink: &Arc<Sink>,
     tasks: Option<Arc<Tasks>>,
 ) -> (Spinner, Arc<Front>) {
-    let (range, id) = (argosy_base::KeyRange::all(), ServerId(0));
-    let region = Region {
-        epoch: Epoch(4),
-        since: Epoch(3),
-        claim: Some(PromotionClaim {
-            status: CopyStatus::Whole,
-            cut: Epoch(1),
-            edit: EditSeq(1),
-            lsn: Lsn(1),
-            member: true,
-        }),
-        ..Region::first(RegionId(1), range, id, vec![id])
-    };
-    let server = Server {
-        id: ServerId(0),
-        resp: "127.0.0.1:1".into(),
-        admin: "127.0.0.1:2".into(),
-    };
-    let map = ClusterMap::new(ClusterId(1), Replication::None, vec![server], vec![region]).unwrap();
-    let routes = Routes::new(ServerId(0), &map, |_| "socket".into());
+    let routes = Routes::new(ServerId(0), &map(3, 0), |_| "socket".into());
     let settings = Settings {
         in_flight_max: 4,
         ..Settings::default()
@@ -95,6 +76,30 @@ fn with_tasks(
         ),
         front,
     )
+}
+
+/// Two servers and one region, which server `primary` serves at this epoch.
+fn map(epoch: u32, primary: u32) -> ClusterMap {
+    let servers = [0, 1].map(|id| Server {
+        id: ServerId(id),
+        resp: format!("127.0.0.1:1{id}"),
+        admin: format!("127.0.0.1:2{id}"),
+    });
+    let (range, id) = (argosy_base::KeyRange::all(), ServerId(primary));
+    let region = Region {
+        epoch: Epoch(epoch + 1),
+        since: Epoch(epoch),
+        claim: Some(PromotionClaim {
+            status: CopyStatus::Whole,
+            cut: Epoch(1),
+            edit: EditSeq(1),
+            lsn: Lsn(1),
+            member: true,
+        }),
+        ..Region::first(RegionId(1), range, id, vec![id])
+    };
+    let servers = servers.to_vec();
+    ClusterMap::new(ClusterId(1), Replication::None, servers, vec![region]).unwrap()
 }
 
 /// A client by hand.
@@ -230,8 +235,43 @@ fn a_request_by_an_old_map_is_told_so_and_not_carried_out() {
     spinner.step(Instant::default());
     let reply = client.reply(0).unwrap();
     assert_eq!(reply.status, Status::WrongServer);
-    assert_eq!(reply.map, front.routes.fingerprint());
+    assert_eq!(reply.map, front.routes().fingerprint());
     assert_eq!(fake.counts(), (0, 0));
+}
+
+#[test]
+fn a_map_that_is_replaced_counts_from_the_next_step() {
+    let fake = Arc::new(Fake::new());
+    let (mut spinner, front) = spinner(&fake);
+    let mut client = join(&mut spinner);
+    let before = front.routes();
+    front.set_map(&map(3, 0));
+    assert!(Arc::ptr_eq(&before, &front.routes()), "it is the same map");
+    // Under a new epoch, then at another server, then here again.
+    let maps = [(4, 0), (5, 1), (6, 0)];
+    for (id, (epoch, primary)) in (0..).zip(maps) {
+        front.set_map(&map(epoch, primary));
+        for (id, named) in [(2 * id, epoch - 1), (2 * id + 1, epoch)] {
+            client.put(id, named);
+            spinner.step(Instant::default());
+            let reply = client.reply(id).unwrap();
+            let is_served = (named, primary) == (epoch, 0);
+            let status = if is_served {
+                Status::Done
+            } else {
+                Status::WrongServer
+            };
+            assert_eq!(reply.status, status, "epoch {named} at {epoch}");
+            assert_eq!(reply.map, front.routes().fingerprint());
+        }
+    }
+    assert_eq!(fake.counts().0, 2);
+    assert_eq!(front.routes().cluster(), before.cluster());
+    let told = String::from_utf8_lossy(front.routes().encoded()).into_owned();
+    assert!(
+        told.contains("socket"),
+        "clients still know where servers are met"
+    );
 }
 
 #[test]
