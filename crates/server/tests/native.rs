@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use argosy_base::{Clock, KeyRange, Outcome, RegionId, ServerId, info};
+use argosy_base::{Clock, EditSeq, Epoch, KeyRange, Lsn, Outcome, RegionId, ServerId, info};
 use argosy_client::native::{
     Ask, Client, Completion, Options, Terms, Told, Until, ValueChange, WriteCondition,
 };
 use argosy_client::{ClientError, PutOnly, Span};
-use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
+use argosy_coordinator::{
+    ClusterId, ClusterMap, CopyStatus, PromotionClaim, Region, Replication, Server,
+};
 use argosy_device::SystemClock;
 use argosy_engine::Reach;
 use argosy_server::native::{Front, NativeListener, Place, Routes, Settings, Start};
@@ -40,6 +42,20 @@ fn temp() -> TempDir {
 
 /// Two servers; keys from "m" on are the second's.
 fn map(primaries: [u32; 2]) -> ClusterMap {
+    map_at(1, primaries)
+}
+
+/// Why a primary was chosen, whatever is told of it.
+const CLAIM: PromotionClaim = PromotionClaim {
+    status: CopyStatus::Whole,
+    cut: Epoch(1),
+    edit: EditSeq(1),
+    lsn: Lsn(1),
+    member: true,
+};
+
+/// The same at an epoch.
+fn map_at(epoch: u32, primaries: [u32; 2]) -> ClusterMap {
     let server = |id| Server {
         id: ServerId(id),
         resp: format!("127.0.0.1:{}", 7000 + id),
@@ -48,7 +64,12 @@ fn map(primaries: [u32; 2]) -> ClusterMap {
     let region = |id: u32, from: &str, to: Option<&str>| {
         let range = KeyRange::new(from, to.map(Into::into));
         let primary = ServerId(primaries[id as usize - 1]);
-        Region::first(RegionId(id), range, primary, vec![primary])
+        Region {
+            epoch: Epoch(epoch),
+            since: Epoch(epoch),
+            claim: (epoch > 1).then_some(CLAIM),
+            ..Region::first(RegionId(id), range, primary, vec![primary])
+        }
     };
     let regions = vec![region(1, "", Some("m")), region(2, "m", None)];
     ClusterMap::new(
@@ -492,6 +513,87 @@ fn a_map_that_is_old_is_replaced() {
     assert_eq!(client.get(b"zeus").unwrap().unwrap(), b"on the second");
     assert_eq!(servers[1].front.clients(), 1);
     assert_eq!(fakes[1].counts().0, 2);
+}
+
+/// The first region moves to the second server while both go on.
+#[test]
+fn a_region_that_moves_is_found_by_whoever_asks_its_old_primary() {
+    let dir = temp();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    client.put(b"argo", b"1").unwrap();
+    client.put(b"zeus", b"1").unwrap();
+    let before = servers[0].fake.counts().0;
+    for server in &servers {
+        server.front.set_map(&map_at(2, [1, 1]));
+    }
+    client.put(b"argo", b"2").unwrap();
+    assert_eq!(client.get(b"argo").unwrap().unwrap(), b"2");
+    let keys: [&[u8]; 2] = [b"argo", b"zeus"];
+    let values = client.multi_get(&keys).unwrap();
+    assert_eq!(values, [Some(b"2".to_vec()), Some(b"1".to_vec())]);
+    assert_eq!(servers[0].fake.counts().0, before, "it has seen none of it");
+}
+
+/// Keys that were with one server are with two by now.
+#[test]
+fn keys_that_part_are_read_from_both_servers() {
+    let dir = temp();
+    let fakes = [Arc::new(Fake::new()), Arc::new(Fake::new())];
+    let servers = [0, 1].map(|id| start(dir.path(), id, &map([0, 0]), &fakes[id as usize], 1));
+    let client = client_of(&servers[0]);
+    client.put(b"argo", b"1").unwrap();
+    for server in &servers {
+        server.front.set_map(&map_at(2, [0, 1]));
+    }
+    let keys: [&[u8]; 2] = [b"argo", b"zeus"];
+    assert_eq!(
+        client.multi_get(&keys).unwrap(),
+        [Some(b"1".to_vec()), None]
+    );
+}
+
+/// The primary of the first region is gone, and nobody tells the client but the other server, later.
+#[test]
+fn whoever_cannot_reach_a_primary_asks_other_servers_for_the_map() {
+    let dir = temp();
+    let mut servers = both(&dir);
+    let client = client_of(&servers[0]);
+    client.put(b"argo", b"1").unwrap();
+    drop(servers[0].listener.take());
+    std::thread::scope(|scope| {
+        let asks = [0, 1, 2].map(|_| {
+            scope.spawn(|| {
+                client.put(b"argo", b"2").unwrap();
+                client.get(b"argo").unwrap().unwrap()
+            })
+        });
+        std::thread::park_timeout(Duration::from_millis(50));
+        servers[1].front.set_map(&map_at(2, [1, 1]));
+        for ask in asks {
+            assert_eq!(ask.join().unwrap(), b"2");
+        }
+    });
+}
+
+/// A server that has not heard of a change is asked, too: what it tells is not believed.
+#[test]
+fn an_older_map_replaces_no_newer_one() {
+    let dir = temp();
+    let servers = both(&dir);
+    let client = client_of(&servers[0]);
+    servers[0].front.set_map(&map_at(3, [1, 1]));
+    let late = client.with_deadline(Duration::from_millis(300));
+    // The second server is the primary by the new map, and does not know it: it says so.
+    let error = late.put(b"argo", b"1").unwrap_err();
+    assert_eq!(error.outcome(), Outcome::NotApplied);
+    assert_eq!(
+        servers.each_ref().map(|server| server.fake.counts().0),
+        [0, 0]
+    );
+    servers[1].front.set_map(&map_at(3, [1, 1]));
+    client.put(b"argo", b"1").unwrap();
+    assert_eq!(servers[1].fake.counts().0, 1);
 }
 
 #[test]

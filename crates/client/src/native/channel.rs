@@ -76,6 +76,8 @@ pub(super) struct Channel {
     bell: OwnedFd,
     socket: UnixStream,
     shape: Shape,
+    /// The name of the server's cluster.
+    cluster: u128,
     /// Something was laid since the bell was last looked at.
     unrung: Unrung,
     /// A write was laid since all of them were last found answered. Changed under the lock.
@@ -106,6 +108,7 @@ impl Channel {
             bell: met.bell,
             socket: met.socket,
             shape: met.shape,
+            cluster: met.cluster,
             unrung: Unrung::default(),
             wrote: AtomicBool::new(false),
             inner: Mutex::new(Inner {
@@ -125,6 +128,11 @@ impl Channel {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // A panic while it was held left at worst a request that nobody waits for.
         self.inner.lock()
+    }
+
+    /// The name of the server's cluster.
+    pub(super) const fn cluster(&self) -> u128 {
+        self.cluster
     }
 
     /// Longest reply that fits, whatever else is in flight.

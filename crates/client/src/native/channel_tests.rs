@@ -30,6 +30,7 @@ pub(in super::super) fn channel() -> (Arc<Channel>, SharedMemory, UnixStream) {
         socket,
         memory: SharedMemory::receive(passed).unwrap(),
         shape,
+        cluster: 1,
     });
     (channel, theirs, there)
 }

@@ -331,7 +331,7 @@ impl Client {
             (Some(_), Verdict::Larger(_) | Verdict::Elsewhere | Verdict::Again(_)) => {
                 if reply.status == Status::WrongServer {
                     self.caller
-                        .learn(ticket.flight.channel(), ticket.deadline)?;
+                        .relearn(ticket.flight.channel(), ticket.deadline);
                 }
                 self.caller.shared.guess.learn(reply.needed);
                 let grown = self.caller.shared.guess.bytes().max(reply.needed);
@@ -339,7 +339,7 @@ impl Client {
             }
             (None, Verdict::Elsewhere) => {
                 self.caller
-                    .learn(ticket.flight.channel(), ticket.deadline)?;
+                    .relearn(ticket.flight.channel(), ticket.deadline);
                 Err(ClientError::Unavailable {
                     what: "the region has moved to another server; try again".to_owned(),
                     outcome: Outcome::NotApplied,

@@ -17,6 +17,8 @@ pub(super) struct Known {
     pub(super) map: RegionMap,
     starts: Starts,
     fingerprint: u32,
+    /// The cluster's name.
+    cluster: u128,
     pub(super) links: BTreeMap<ServerId, Arc<Link>>,
 }
 
@@ -29,8 +31,21 @@ impl Known {
         }
     }
 
+    /// Whether what is known of `cluster` is newer than `map`, which a server has told that has not heard of a change:
+    /// epochs only rise. A cluster that was made anew has another name.
+    pub(super) fn is_newer_than(&self, map: &RegionMap, cluster: u128) -> bool {
+        let mut both = self.map.regions.iter().zip(&map.regions);
+        cluster == self.cluster
+            && both.any(|(known, told)| known.id == told.id && told.epoch < known.epoch)
+    }
+
     /// The same with another map; the way to a server that is met where it was is kept.
-    pub(super) fn replaced_by(&self, map: &RegionMap, fingerprint: u32) -> Arc<Self> {
+    pub(super) fn replaced_by(
+        &self,
+        map: &RegionMap,
+        fingerprint: u32,
+        cluster: u128,
+    ) -> Arc<Self> {
         let links = map.servers.iter().map(|server| {
             let socket = PathBuf::from(&server.native);
             let mut old = self.links.values();
@@ -43,7 +58,13 @@ impl Known {
             starts: map.starts(),
             map: map.clone(),
             fingerprint,
+            cluster,
         })
+    }
+
+    /// The way to the server that is believed to serve `key`.
+    pub(super) fn link_of(&self, key: &[u8]) -> &Arc<Link> {
+        &self.links[&self.region_of(key).primary]
     }
 
     /// The region that `key` lies in.

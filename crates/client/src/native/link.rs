@@ -90,6 +90,13 @@ impl Link {
         &self.socket
     }
 
+    /// Whether `channel` is one of those to this server.
+    pub(super) fn has(&self, channel: &Arc<Channel>) -> bool {
+        let state = self.lock();
+        let mut channels = [&state.usual, &state.large].into_iter().flatten();
+        channels.any(|of| Arc::ptr_eq(of, channel))
+    }
+
     /// Wakes the server if it sleeps over requests.
     pub(super) fn ring(&self) {
         let state = self.lock();

@@ -11,7 +11,7 @@ use argosy_wire::native::{Flags, MULTI_KEYS_MAX, OneValue, Op, Values, put_keys}
 use super::change::read;
 use super::client::{Client, odd};
 use super::long::long_in;
-use super::run::{Failed, Sending};
+use super::run::{Failed, Sending, Sent};
 use super::ticket::Flight;
 use crate::error::ClientError;
 use crate::kv::{Kv, Page, PutOnly, Span, Write};
@@ -79,19 +79,20 @@ impl Client {
             };
             let parts: [&[u8]; 1] = [&asked.body];
             let mut sending = asked.sending(keys, &parts);
-            if let Err(failed) = caller.finish(&mut sending, flight, deadline, &mut payload) {
+            let alone = asked.places.len() == 1;
+            let ended = caller.finish(&mut sending, Sent { flight, alone }, deadline, &mut payload);
+            let parted = matches!(ended, Err(Failed::Parted(_)));
+            if let Err(failed) = ended
+                && !parted
+            {
                 asked.reply_bytes = sending.reply_bytes;
                 asked.halve(keys, failed, &mut asks)?;
                 continue;
             }
-            if keys.keys.len() > 1
-                && known.fingerprint() != caller.shared.known.load().fingerprint()
-            {
+            let moved = known.fingerprint() != caller.shared.known.load().fingerprint();
+            if parted || keys.keys.len() > 1 && moved {
                 // Keys may have parted.
-                let each = keys.keys.iter();
-                let each =
-                    each.map(|key| self.multi_get_at(&[*key], at).map(|mut one| one.remove(0)));
-                return each.collect();
+                return self.get_each(keys.keys, at);
             }
             let mut found = Values::of(&payload);
             let mut told = 0;
@@ -116,6 +117,19 @@ impl Client {
                 asks.push_front(KeysOf::new(left, keys, reply_bytes.min(PAGE_BYTES_MAX)));
             }
         }
+    }
+
+    /// The same, each by itself.
+    fn get_each(
+        &self,
+        keys: &[&[u8]],
+        at: Option<SnapshotId>,
+    ) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        let one = |key: &&[u8]| {
+            let mut values = self.multi_get_at(&[*key], at)?;
+            Ok(values.pop().flatten())
+        };
+        keys.iter().map(one).collect()
     }
 
     /// Does all of `writes`; see [`Kv::write_many`].
@@ -224,8 +238,12 @@ impl Client {
         let (mut applied, mut failed) = (false, None);
         for (at, flight) in flights.into_iter().enumerate() {
             let ended = flight.and_then(|flight| {
+                let sent = Sent {
+                    flight,
+                    alone: true,
+                };
                 self.caller
-                    .finish(&mut sending(at), flight, deadline, &mut Vec::new())
+                    .finish(&mut sending(at), sent, deadline, &mut Vec::new())
             });
             match ended {
                 Ok(_) => applied = true,

@@ -36,6 +36,8 @@ pub(super) struct Met {
     pub(super) memory: SharedMemory,
     pub(super) bell: OwnedFd,
     pub(super) shape: Shape,
+    /// The cluster's name.
+    pub(super) cluster: u128,
 }
 
 /// The socket of the server that is called `address`: `host:port` of its Redis protocol, or a path.
@@ -98,6 +100,7 @@ pub(super) fn meet(path: &Path, wished: Shape, limit: Duration) -> Result<Met, C
             memory,
             bell,
             shape,
+            cluster: welcome.cluster,
         }),
         _ => Err(ClientError::Protocol {
             what: format!("the server at {} shares no memory", path.display()),

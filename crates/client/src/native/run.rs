@@ -1,4 +1,10 @@
 //! How a request is sent, waited for, and tried again.
+//!
+//! A request goes to the server that the region map names. Where that cannot be met, says that the region is another
+//! server's, or does not answer for long, the map is fetched: from the server itself where it has answered, and
+//! otherwise from the others, one after the other, by one thread at a time. What is known is never replaced by an
+//! older map. Then the request is tried again, after a pause that grows, until its deadline: a read in any case, a
+//! write as long as it surely had no effect. A write that may have been applied is never sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -8,6 +14,7 @@ use arc_swap::ArcSwap;
 use argosy_base::{Epoch, Instant, Outcome, RegionId};
 use argosy_wire::api::Failure;
 use argosy_wire::native::{Flags, Op, RegionMap, ReplyHeader, Status, message_bytes, read_failure};
+use parking_lot::Mutex;
 
 use super::channel::{Channel, IN_FLIGHT_MAX, Lay, Refused};
 use super::client::{Options, odd};
@@ -24,6 +31,12 @@ const RETRY_PAUSE_MIN: Duration = Duration::from_millis(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// How long room in a ring is waited for before it is looked for again: it is not told of.
 const ROOM_PAUSE: Duration = Duration::from_micros(200);
+/// Longest that a server has to welcome this client, before the map is asked for elsewhere.
+const MEET_TIME: Duration = Duration::from_secs(1);
+/// Longest that a server has to tell the region map.
+const MAP_TIME: Duration = Duration::from_millis(250);
+/// How long an answer is waited for before it is looked whether another server serves the region by now.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of slot for the region map, at first.
 const MAP_BYTES: usize = 16 << 10;
 
@@ -35,6 +48,13 @@ pub(super) struct Sending<'a> {
     pub(super) key: &'a [u8],
     pub(super) parts: &'a [&'a [u8]],
     pub(super) reply_bytes: usize,
+}
+
+/// A request that was sent.
+pub(super) struct Sent {
+    pub(super) flight: Flight,
+    /// It is about one region; otherwise it fails where regions have moved, so that it is split anew.
+    pub(super) alone: bool,
 }
 
 /// What sends the requests of a client and waits for their answers. Clones have the same connections.
@@ -53,6 +73,8 @@ pub(super) struct Inner {
     pub(super) guess: Guess,
     /// The same for a pair of a scan.
     pub(super) pair_bytes: AtomicUsize,
+    /// Whose turn it is to be asked for the map, among the servers. Held while one is asked.
+    turn: Mutex<usize>,
 }
 
 impl Caller {
@@ -65,6 +87,7 @@ impl Caller {
                 known: ArcSwap::from_pointee(Known::at_first(link)),
                 guess: Guess::default(),
                 pair_bytes: AtomicUsize::new(256),
+                turn: Mutex::default(),
             }),
         }
     }
@@ -109,14 +132,15 @@ impl Caller {
         payload: &mut Vec<u8>,
     ) -> Result<ReplyHeader, ClientError> {
         let flight = self.send(sending, deadline)?;
-        Ok(self.finish(sending, flight, deadline, payload)?)
+        let alone = true;
+        Ok(self.finish(sending, Sent { flight, alone }, deadline, payload)?)
     }
 
     /// [`run`](Self::run), for a request that was sent already.
     pub(super) fn finish(
         &self,
         sending: &mut Sending<'_>,
-        flight: Flight,
+        Sent { flight, alone }: Sent,
         deadline: Instant,
         payload: &mut Vec<u8>,
     ) -> Result<ReplyHeader, Failed> {
@@ -128,8 +152,16 @@ impl Caller {
                 Some(flight) => flight,
                 None => self.send(sending, deadline)?,
             };
-            let reply = match self.await_reply(&mut flight, deadline, payload) {
+            let until = deadline.min(self.now() + PATIENCE);
+            let reply = match self.await_reply(&mut flight, until, payload) {
                 Ok(reply) => reply,
+                Err(NoReply::Late) if until < deadline => {
+                    // What was laid may be carried out yet: a write waits on, whoever the primary is.
+                    if write || !self.has_moved(sending.key, flight.channel(), deadline) {
+                        sent = Some(flight);
+                    }
+                    continue;
+                }
                 Err(NoReply::NotTaken) => continue,
                 Err(NoReply::Lost) if !write => continue,
                 Err(NoReply::Lost) => return Err(self.lost(true).into()),
@@ -144,10 +176,16 @@ impl Caller {
                 Verdict::Larger(bytes) => sending.reply_bytes = bytes,
                 Verdict::Failed(error) => return Err(error.into()),
                 Verdict::Elsewhere => {
-                    self.learn(flight.channel(), deadline)?;
-                    self.pause(&mut pause, deadline, || odd("no server serves the region"))?;
+                    self.relearn(flight.channel(), deadline);
+                    self.pause(&mut pause, deadline, unserved)?;
+                    if !alone {
+                        return Err(Failed::Parted(unserved()));
+                    }
                 }
-                Verdict::Again(error) => self.pause(&mut pause, deadline, || error)?,
+                Verdict::Again(error) => {
+                    self.pause(&mut pause, deadline, || error)?;
+                    self.relearn(flight.channel(), deadline);
+                }
             }
         }
     }
@@ -173,8 +211,9 @@ impl Caller {
         loop {
             let known = self.shared.known.load();
             let region = known.region_of(sending.key);
-            let link = &known.links[&region.primary];
-            let open = link.channel(size, &*self.shared.options.clock, deadline);
+            let link = known.link_of(sending.key);
+            let until = deadline.min(self.now() + MEET_TIME);
+            let open = link.channel(size, &*self.shared.options.clock, until);
             let Open { channel, behind } = match open {
                 Ok(open) => open,
                 Err(NoChannel::Refused(error)) => return Err(error.into()),
@@ -183,7 +222,9 @@ impl Caller {
                     if until >= deadline || now >= deadline {
                         return Err(error.into());
                     }
-                    std::thread::park_timeout(until.since(now));
+                    if !self.look_elsewhere(|other| Arc::ptr_eq(other, link), deadline) {
+                        std::thread::park_timeout(until.since(self.now()));
+                    }
                     continue;
                 }
             };
@@ -309,6 +350,49 @@ impl Caller {
         }
     }
 
+    /// Whether another server than that of `channel` serves `key` by now, as others say.
+    fn has_moved(&self, key: &[u8], channel: &Arc<Channel>, deadline: Instant) -> bool {
+        self.look_elsewhere(|link| link.has(channel), deadline);
+        let known = self.shared.known.load();
+        !known.link_of(key).has(channel) && !channel.is_lost()
+    }
+
+    /// Asks the server of `channel` for the region map, and others where it knows no other one than this client.
+    pub(super) fn relearn(&self, channel: &Arc<Channel>, deadline: Instant) {
+        let before = self.shared.known.load().fingerprint();
+        let until = deadline.min(self.now() + MAP_TIME);
+        let told = self.learn(channel, until);
+        if told.is_err() || self.shared.known.load().fingerprint() == before {
+            self.look_elsewhere(|link| link.has(channel), deadline);
+        }
+    }
+
+    /// Asks the next server, of those but `that`, which answers for the region map. Returns whether it is another one
+    /// than was known. Nothing is asked while another thread asks.
+    fn look_elsewhere(&self, that: impl Fn(&Arc<Link>) -> bool, deadline: Instant) -> bool {
+        let Some(mut turn) = self.shared.turn.try_lock() else {
+            return false;
+        };
+        let known = self.shared.known.load_full();
+        let links: Vec<_> = known.links.values().filter(|link| !that(link)).collect();
+        for _ in 0..links.len() {
+            let now = self.now();
+            if now >= deadline {
+                break;
+            }
+            *turn = turn.wrapping_add(1);
+            let until = deadline.min(now + MAP_TIME);
+            let link = links[*turn % links.len()];
+            let open = link.channel(Size::Usual, &*self.shared.options.clock, until);
+            if let Ok(open) = open
+                && self.learn(&open.channel, until).is_ok()
+            {
+                break;
+            }
+        }
+        self.shared.known.load().fingerprint() != known.fingerprint()
+    }
+
     /// Fetches the region map over `channel`.
     pub(super) fn learn(
         &self,
@@ -349,9 +433,13 @@ impl Caller {
         }
         let map = RegionMap::decode(&payload).map_err(|error| odd(&error.to_string()))?;
         let fingerprint = RegionMap::fingerprint(&payload);
-        self.shared
-            .known
-            .rcu(|old| old.replaced_by(&map, fingerprint));
+        let cluster = channel.cluster();
+        self.shared.known.rcu(|old| {
+            if old.is_newer_than(&map, cluster) {
+                return Arc::clone(old);
+            }
+            old.replaced_by(&map, fingerprint, cluster)
+        });
         Ok(())
     }
 }
@@ -370,6 +458,8 @@ const fn outcome_of(write: bool) -> Outcome {
 pub(super) enum Failed {
     /// It or its reply fits no connection. What asks for less may do.
     TooLarge(ClientError),
+    /// Regions have moved: what was asked for together may be with several servers.
+    Parted(ClientError),
     /// Something else.
     Other(ClientError),
 }
@@ -383,7 +473,7 @@ impl From<ClientError> for Failed {
 impl From<Failed> for ClientError {
     fn from(failed: Failed) -> Self {
         match failed {
-            Failed::TooLarge(error) | Failed::Other(error) => error,
+            Failed::TooLarge(error) | Failed::Parted(error) | Failed::Other(error) => error,
         }
     }
 }
@@ -405,7 +495,7 @@ pub(super) enum Verdict {
     Final,
     /// A slot of so many bytes.
     Larger(usize),
-    /// A newer map.
+    /// A newer map, and another attempt.
     Elsewhere,
     /// Another attempt, which is harmless; or this error where there is no time.
     Again(ClientError),
@@ -430,6 +520,13 @@ fn verdict_of(failure: Failure, write: bool) -> Verdict {
             let outcome = of(outcome);
             Verdict::Failed(ClientError::Unavailable { what, outcome })
         }
+    }
+}
+
+fn unserved() -> ClientError {
+    ClientError::Unavailable {
+        what: "no server serves the region at present; try again".to_owned(),
+        outcome: Outcome::NotApplied,
     }
 }
 
