@@ -20,6 +20,7 @@
 //! that would do is named.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use argosy_base::{SEGMENT_SIZE, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
@@ -117,6 +118,7 @@ pub(crate) fn node_settings(
         link,
         memory,
         deadline: config.replication.deadline.0,
+        failover_wait: Duration::ZERO,
         remove_after: config.failover.remove_after.0,
         leases: leases(&config.failover)?,
         sweep: Default::default(),
@@ -181,8 +183,6 @@ fn least(fixed: &MemoryParts, threads: Threads) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::units::TimeSpan;
 

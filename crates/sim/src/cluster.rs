@@ -204,6 +204,7 @@ impl Cluster {
                 ..MemoryParts::default()
             },
             deadline: plan.load.deadline,
+            failover_wait: Duration::ZERO,
             remove_after: Duration::from_secs(1),
             leases: None,
             scrub: plan.chores.scrub,

@@ -1,57 +1,57 @@
-//! Calls that were forwarded to other servers and wait for their answers.
+//! The requests of this server's clients that other servers carry out: those that are with a server, and those that
+//! wait for a primary, in a [line](super::line) for each region. How they get there is said in
+//! [failover](super::failover).
 //!
-//! When a link breaks, all calls that travel on it are lost. The outcome of a lost write is unknown, so it fails.
-//! A lost read is sent again when the link opens, if its deadline has not passed: the peer has forgotten the first
-//! request, which changed nothing. The second request may return a write that was sent after the first.
+//! When a link breaks, all calls that travel on it are lost. The outcome of a lost write is unknown: it fails. A lost
+//! read goes back to its line, and is sent again: the peer has forgotten the first request, which changed nothing. The
+//! second request may return a write that was sent after the first.
+//!
+//! All of it is bounded: the number of calls, the bytes that are kept of those that are with a server, so that they can
+//! be sent again, and the bytes of those that wait.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use argosy_base::{Instant, Outcome, ServerId};
-use argosy_coordinator::Region;
-use argosy_wire::message::Message;
-use argosy_wire::ring::Header;
+use argosy_base::{Epoch, Instant, Outcome, ServerId};
 
-use super::context::Context;
-use super::link::SendError;
-use super::requests::Requests;
-use crate::service::{Failure, ReplyTo, Request, Response};
+use super::line::{Call, Line};
+use crate::service::{Failure, ReplyTo, Response};
 
-/// The kind of a forwarded request.
-const CALL_KIND: u8 = Message::Call(&[]).kind();
-/// Calls under way to other servers, at most.
+/// Calls at most, with other servers or waiting.
 pub(super) const CALLS_MAX: usize = 1 << 16;
-/// Bytes of reads that are kept to be sent again, at most. Reads beyond it are lost with their link.
+/// Bytes of calls that are with other servers and are kept to be sent again, at most. What comes beyond it is lost with
+/// its link, and is not sent again when it is refused.
 pub(super) const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Bytes of calls that wait for a primary, at most.
+pub(super) const WAITING_BYTES_MAX: usize = 8 << 20;
+/// Characters that are kept of why a call was refused, at most.
+const REFUSAL_CHARS_MAX: usize = 200;
 
-/// A call, and who waits for its answer.
-struct Asked {
-    /// The server that it goes to.
-    peer: ServerId,
-    /// Where the answer goes.
-    reply: ReplyTo,
-    /// When it is given up.
-    deadline: Instant,
-    /// Whether it may change something.
-    write: bool,
-}
-
-/// A call as it travels.
-#[derive(Clone)]
-struct Kept {
-    header: Header,
-    payload: Box<[u8]>,
-}
-
+/// A call that is with a server.
 struct PendingCall {
-    asked: Asked,
-    /// A copy of the call, which is sent again if the link breaks.
-    kept: Option<Kept>,
+    /// The server that it went to.
+    peer: ServerId,
+    /// The epoch under which it was sent.
+    epoch: Epoch,
+    call: Call,
 }
 
-impl PendingCall {
-    fn kept_bytes(&self) -> usize {
-        self.kept.as_ref().map_or(0, |kept| kept.payload.len())
-    }
+/// What became of a call that another server has answered.
+pub(super) enum Ended {
+    /// Nobody waits for it.
+    Unknown,
+    /// It was refused, and waits in the line of its region again.
+    Returned(Returned),
+    /// It is answered.
+    Answered,
+}
+
+/// A call that waits again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Returned {
+    pub(super) number: u64,
+    pub(super) place: usize,
+    pub(super) write: bool,
 }
 
 /// See the module documentation.
@@ -60,211 +60,347 @@ pub(crate) struct Calls {
     pending: BTreeMap<u64, PendingCall>,
     last: u64,
     kept_bytes: usize,
+    /// By the place of the region. Those alone of which something is to be remembered.
+    lines: BTreeMap<usize, Line>,
+    /// Calls in lines, and their bytes.
+    waiting: usize,
+    waiting_bytes: usize,
 }
 
 impl Calls {
-    /// How many are under way.
+    /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.pending.len()
+        self.pending.len() + self.waiting
     }
 
-    /// Bytes of those that are kept to be sent again.
+    /// Bytes of those that are with other servers and are kept.
     pub(super) const fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// Registers a call, and gives `header` the number that its answer will repeat. Returns whether
-    /// there was room.
-    fn begin(&mut self, asked: Asked, header: &mut Header, payload: &[u8]) -> bool {
-        if self.pending.len() >= CALLS_MAX {
-            return false;
-        }
+    /// Bytes of those that wait.
+    pub(super) const fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    /// Regions with calls that wait, or that are being sent after they did.
+    pub(super) fn queueing(&self) -> usize {
+        self.lines
+            .values()
+            .filter(|line| line.is_queueing())
+            .count()
+    }
+
+    /// Their places.
+    pub(super) fn queueing_places(&self) -> Vec<usize> {
+        let lines = self.lines.iter();
+        let queueing = lines.filter(|(_, line)| line.is_queueing());
+        queueing.map(|(place, _)| *place).collect()
+    }
+
+    /// Whether what comes for the region in `place` has to wait behind others.
+    pub(super) fn is_queueing(&self, place: usize) -> bool {
+        self.lines.get(&place).is_some_and(Line::is_queueing)
+    }
+
+    /// The number of the next call.
+    pub(super) const fn next_number(&mut self) -> u64 {
         self.last += 1;
-        header.request = self.last;
-        let keeps = !asked.write && self.kept_bytes + payload.len() <= KEPT_BYTES_MAX;
-        let pending = PendingCall {
-            asked,
-            kept: keeps.then(|| Kept {
-                header: *header,
-                payload: payload.into(),
-            }),
-        };
-        self.kept_bytes += pending.kept_bytes();
-        self.pending.insert(self.last, pending);
-        true
+        self.last
     }
 
-    /// Whether call `number` is sent again when the link to its peer opens.
-    fn keeps(&self, number: u64) -> bool {
-        let call = self.pending.get(&number);
-        call.is_some_and(|call| call.kept.is_some())
+    /// Has `call` wait at its place in the line of its region. Gives it back where too much waits.
+    pub(super) fn put(&mut self, call: Call) -> Result<(), Box<Call>> {
+        if self.len() >= CALLS_MAX || self.waiting_bytes + call.bytes() > WAITING_BYTES_MAX {
+            return Err(Box::new(call));
+        }
+        self.waiting += 1;
+        self.waiting_bytes += call.bytes();
+        self.line(call.place).put(call);
+        Ok(())
     }
 
-    /// Where the answer to call `number` of `peer` goes; `None` where nobody waits for it any more.
-    pub(crate) fn end(&mut self, peer: ServerId, number: u64) -> Option<ReplyTo> {
-        match self.pending.get(&number) {
-            Some(call) if call.asked.peer == peer => {
-                self.kept_bytes -= call.kept_bytes();
-                self.pending.remove(&number).map(|call| call.asked.reply)
-            }
-            _ => None,
+    /// Notes that `call` is about to be sent to `peer` under `epoch`. Gives it back where there are too many.
+    pub(super) fn begin(
+        &mut self,
+        peer: ServerId,
+        epoch: Epoch,
+        call: Call,
+    ) -> Result<(), Box<Call>> {
+        if self.len() >= CALLS_MAX {
+            return Err(Box::new(call));
+        }
+        self.line(call.place).goes(call.number);
+        self.keep(peer, epoch, call);
+        Ok(())
+    }
+
+    /// The next call of the region in `place`, to be sent under `epoch`: [`sent`](Self::sent),
+    /// [`put_back`](Self::put_back) or [`carried_out`](Self::carried_out) follows.
+    pub(super) fn take(&mut self, place: usize, epoch: Epoch, now: Instant) -> Option<Call> {
+        let call = self.lines.get_mut(&place)?.take(epoch, now)?;
+        self.waiting -= 1;
+        self.waiting_bytes -= call.bytes();
+        Some(call)
+    }
+
+    /// What was taken is about to be sent to `peer` under `epoch`.
+    pub(super) fn sent(&mut self, peer: ServerId, epoch: Epoch, call: Call) {
+        self.keep(peer, epoch, call);
+    }
+
+    /// Call `number` of the region in `place`, which was taken, has been sent: the next one may follow.
+    pub(super) fn follows(&mut self, place: usize, number: u64) {
+        if let Some(line) = self.lines.get_mut(&place) {
+            line.sent(number);
+        }
+        self.forget_line(place);
+    }
+
+    /// What was taken waits again.
+    pub(super) fn put_back(&mut self, call: Call) {
+        self.waiting += 1;
+        self.waiting_bytes += call.bytes();
+        self.line(call.place).put_back(call);
+    }
+
+    /// Call `number` of the region in `place` was done, or may have been. Refused writes that came before it go to
+    /// `due`, as not applied.
+    fn done(&mut self, place: usize, number: u64, due: &mut Vec<(ReplyTo, Response)>) {
+        let mut late = Vec::new();
+        self.line(place).done(number, &mut late);
+        self.forget_line(place);
+        for call in late {
+            self.left_line(&call);
+            due.push(refusal_of(call));
         }
     }
 
-    /// Fails every call for which `lost` holds. The error says `what` happened to the server.
-    fn give_up(
+    /// Call `number` was carried out here, under `epoch`.
+    pub(super) fn carried_out(
         &mut self,
-        what: &str,
-        lost: impl Fn(&PendingCall) -> bool,
+        place: usize,
+        number: u64,
+        epoch: Epoch,
         due: &mut Vec<(ReplyTo, Response)>,
     ) {
-        for (_, call) in self.pending.extract_if(.., |_, call| lost(call)) {
-            self.kept_bytes -= call.kept_bytes();
-            let asked = call.asked;
-            let outcome = if asked.write {
-                Outcome::Unknown
-            } else {
-                Outcome::NotApplied
-            };
-            let what = format!("{}, the region's primary, {what}; retry", asked.peer);
-            let error = Failure::Unavailable { what, outcome };
-            due.push((asked.reply, Response::Failed(error)));
+        self.line(place).prove(epoch);
+        self.done(place, number, due);
+    }
+
+    /// Nobody waits for call `number` any more.
+    fn forget(&mut self, place: usize, number: u64) {
+        self.line(place).forget(number);
+        self.forget_line(place);
+    }
+
+    /// Takes call `number` back, which was not sent after all. `None` where nobody waits for it any more.
+    pub(super) fn take_back(&mut self, number: u64) -> Option<Call> {
+        let call = self.unkeep(number)?.call;
+        self.forget(call.place, number);
+        Some(call)
+    }
+
+    /// The answer to call `number` of `peer` has come: `why` it was refused, if it was. The call goes back to its line,
+    /// where that is right; otherwise who waited for it goes to `due` with `response`.
+    pub(super) fn end(
+        &mut self,
+        answer: Answer,
+        now: Instant,
+        due: &mut Vec<(ReplyTo, Response)>,
+    ) -> Ended {
+        let Answer {
+            peer,
+            number,
+            response,
+            any_order,
+        } = answer;
+        if self.pending.get(&number).is_none_or(|of| of.peer != peer) {
+            return Ended::Unknown;
+        }
+        let PendingCall { epoch, call, .. } = self.unkeep(number).expect("it is there");
+        let place = call.place;
+        let Some(why) = refused(&response) else {
+            self.line(place).prove(epoch);
+            self.done(place, number, due);
+            due.push((call.reply, response));
+            return Ended::Answered;
+        };
+        let line = self.line(place);
+        line.refused(number, epoch, now);
+        let overtaken = call.write && line.was_overtaken(number) && !any_order;
+        let returns = !call.payload.is_empty() && now < call.until && !overtaken;
+        let (reply, write) = (call.reply.clone(), call.write);
+        let returned = returns
+            && self
+                .put(Call {
+                    refused: Some(why.chars().take(REFUSAL_CHARS_MAX).collect()),
+                    ..call
+                })
+                .is_ok();
+        self.forget_line(place);
+        if !returned {
+            due.push((reply, response));
+            return Ended::Answered;
+        }
+        Ended::Returned(Returned {
+            number,
+            place,
+            write,
+        })
+    }
+
+    /// The link to `peer` is down. Reads that are kept wait again. All else fails; the outcome of a write is unknown.
+    /// Planted by `again`: a write waits again, too.
+    pub(super) fn link_down(
+        &mut self,
+        peer: ServerId,
+        again: bool,
+        due: &mut Vec<(ReplyTo, Response)>,
+    ) {
+        let why = "was lost while it worked on this";
+        for number in self.numbers(|of| of.peer == peer) {
+            self.lose(number, why, again, due);
         }
     }
 
-    /// Fails the calls to `peer` that are not kept, because its link is down.
-    pub(crate) fn link_down(&mut self, peer: ServerId, due: &mut Vec<(ReplyTo, Response)>) {
-        self.give_up(
-            "was lost while it worked on this",
-            |call| call.asked.peer == peer && call.kept.is_none(),
-            due,
-        );
+    /// The region map is another one; `primary_of` says whom it names, by the place of the region. Reads that are with
+    /// another server than that wait again. Writes to a region of which this server, `me`, is the primary now are sent
+    /// no more if they are refused.
+    pub(super) fn map_changed(
+        &mut self,
+        me: ServerId,
+        primary_of: impl Fn(usize) -> ServerId,
+        due: &mut Vec<(ReplyTo, Response)>,
+    ) {
+        let reads = |of: &PendingCall| !of.call.write && !of.call.payload.is_empty();
+        for number in self.numbers(|of| reads(of) && primary_of(of.call.place) != of.peer) {
+            self.lose(number, "is its primary no more", false, due);
+        }
+        for number in self.numbers(|of| of.call.write && primary_of(of.call.place) == me) {
+            if let Some(mut pending) = self.unkeep(number) {
+                pending.call.payload = Arc::default();
+                self.pending.insert(number, pending);
+            }
+        }
     }
 
-    /// The calls that are kept for `peer`, oldest first.
-    fn kept_for(&self, peer: ServerId) -> Vec<Kept> {
-        let calls = self.pending.values();
-        calls
-            .filter(|call| call.asked.peer == peer)
-            .filter_map(|call| call.kept.clone())
-            .collect()
+    /// Fails the calls that are with servers and whose deadline has passed.
+    pub(super) fn expire(&mut self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
+        for number in self.numbers(|of| of.call.deadline <= now) {
+            let pending = self.unkeep(number).expect("it is there");
+            self.fail(pending, "did not answer in time", due);
+        }
     }
 
-    /// Fails all calls to `peer`, whose link stays down.
-    fn cannot_be_reached(&mut self, peer: ServerId, due: &mut Vec<(ReplyTo, Response)>) {
-        self.give_up("cannot be reached", |call| call.asked.peer == peer, due);
+    /// Gives up calls of the region in `place` that wait, and for which `over` holds.
+    pub(super) fn give_up(
+        &mut self,
+        place: usize,
+        over: impl Fn(&Call) -> bool,
+        given_up: &mut Vec<Call>,
+    ) {
+        let before = given_up.len();
+        if let Some(line) = self.lines.get_mut(&place) {
+            line.give_up(over, given_up);
+        }
+        for call in &given_up[before..] {
+            self.left_line(call);
+        }
+        self.forget_line(place);
     }
 
-    /// Fails the calls whose deadline has passed.
-    pub(crate) fn expire(&mut self, now: Instant, due: &mut Vec<(ReplyTo, Response)>) {
-        self.give_up(
-            "did not answer in time",
-            |call| call.asked.deadline <= now,
-            due,
-        );
+    fn numbers(&self, which: impl Fn(&PendingCall) -> bool) -> Vec<u64> {
+        let calls = self.pending.iter();
+        let those = calls.filter(|(_, call)| which(call));
+        those.map(|(number, _)| *number).collect()
+    }
+
+    /// Call `number` will get no answer from its server.
+    fn lose(&mut self, number: u64, why: &str, again: bool, due: &mut Vec<(ReplyTo, Response)>) {
+        let pending = self.unkeep(number).expect("it is there");
+        if pending.call.write && !again || pending.call.payload.is_empty() {
+            return self.fail(pending, why, due);
+        }
+        let PendingCall { peer, epoch, call } = pending;
+        self.line(call.place).forget(number);
+        if let Err(call) = self.put(call) {
+            let call = *call;
+            self.fail(PendingCall { peer, epoch, call }, why, due);
+        }
+    }
+
+    fn fail(&mut self, pending: PendingCall, why: &str, due: &mut Vec<(ReplyTo, Response)>) {
+        let PendingCall { peer, call, .. } = pending;
+        let outcome = match call.write {
+            true => Outcome::Unknown,
+            false => Outcome::NotApplied,
+        };
+        match call.write {
+            true => self.done(call.place, call.number, due),
+            false => self.forget(call.place, call.number),
+        }
+        let what = format!("{peer}, the region's primary, {why}; retry");
+        let error = Failure::Unavailable { what, outcome };
+        due.push((call.reply, Response::Failed(error)));
+    }
+
+    fn keep(&mut self, peer: ServerId, epoch: Epoch, mut call: Call) {
+        match self.kept_bytes + call.payload.len() <= KEPT_BYTES_MAX {
+            true => self.kept_bytes += call.payload.len(),
+            false => call.payload = Arc::default(),
+        }
+        let number = call.number;
+        let pending = PendingCall { peer, epoch, call };
+        self.pending.insert(number, pending);
+    }
+
+    fn unkeep(&mut self, number: u64) -> Option<PendingCall> {
+        let pending = self.pending.remove(&number)?;
+        self.kept_bytes -= pending.call.payload.len();
+        Some(pending)
+    }
+
+    fn line(&mut self, place: usize) -> &mut Line {
+        self.lines.entry(place).or_default()
+    }
+
+    fn forget_line(&mut self, place: usize) {
+        if self.lines.get(&place).is_some_and(Line::is_over) {
+            self.lines.remove(&place);
+        }
+    }
+
+    fn left_line(&mut self, call: &Call) {
+        self.waiting -= 1;
+        self.waiting_bytes -= call.bytes();
     }
 }
 
-impl Requests {
-    /// Sends a request to the primary of a region, which is another server.
-    pub(super) fn forward(
-        &self,
-        region: &Region,
-        request: &Request<'_>,
-        reply: ReplyTo,
-        context: &Context<'_>,
-    ) -> Option<Response> {
-        let primary = region.primary;
-        let refuse = |what: String| {
-            let outcome = Outcome::NotApplied;
-            Some(Response::Failed(Failure::Unavailable { what, outcome }))
-        };
-        let away = context.link(primary).is_away(context.now());
-        // Planted: it is sent all the same, so what is told of it need not be true.
-        let sends = context.settings.mutants.refuse_what_was_sent();
-        let refusal = || {
-            refuse(format!(
-                "{primary}, the primary of {}, shows no sign of life; retry when it is back",
-                region.id
-            ))
-        };
-        if away && !sends {
-            return refusal();
-        }
-        let asked = Asked {
-            peer: primary,
-            reply,
-            // The primary gives the request up first, and knows better what became of it.
-            deadline: context.deadline() + context.settings.deadline / 4,
-            write: request.writes(),
-        };
-        let mut payload = Vec::new();
-        request.encode(&mut payload);
-        let mut header = Header {
-            kind: CALL_KIND,
-            region: region.id,
-            epoch: region.since,
-            request: 0,
-        };
-        if !self.calls().begin(asked, &mut header, &payload) {
-            return refuse("too many requests are being forwarded; retry".into());
-        }
-        let number = header.request;
-        let sent = context.link(primary).send(header, &payload);
-        match sent {
-            Ok(()) if away => {
-                self.calls().end(primary, number);
-                refusal()
-            }
-            Ok(()) => None,
-            Err(SendError::Down) if self.waits_for_link(primary, number, context) => None,
-            Err(error) => {
-                // Where the answer was given up meanwhile, it has been delivered.
-                self.calls().end(primary, number)?;
-                refuse(match error {
-                    SendError::Down => format!(
-                        "{primary}, the primary of {}, cannot be reached; retry when it is back",
-                        region.id
-                    ),
-                    SendError::Full => format!("{primary} does not keep up; retry"),
-                    SendError::TooLong { .. } => format!(
-                        "it cannot be forwarded to {primary}, the primary of {}: {error}; send less at a time",
-                        region.id
-                    ),
-                })
-            }
-        }
-    }
+/// What a server has answered.
+pub(super) struct Answer {
+    pub(super) peer: ServerId,
+    /// The number of the call.
+    pub(super) number: u64,
+    pub(super) response: Response,
+    /// Planted: a write that was refused is sent again whatever was done meanwhile.
+    pub(super) any_order: bool,
+}
 
-    /// Whether call `number` is kept for `peer`, whose link may open again soon.
-    fn waits_for_link(&self, peer: ServerId, number: u64, context: &Context<'_>) -> bool {
-        let gone = context.link(peer).is_gone(context.now());
-        !gone && self.calls().keeps(number)
-    }
-
-    /// Sends the calls that are kept for `peer` again, because its link has opened.
-    pub(super) fn send_again(&self, peer: ServerId, context: &Context<'_>) {
-        let kept = self.calls().kept_for(peer);
-        for Kept { header, payload } in kept {
-            if let Err(error) = context.link(peer).send(header, &payload) {
-                tracing::debug!(peer = peer.0, %error, "a read cannot be sent again");
-            }
+/// Why nothing was done, where that may be otherwise at another time, or at another server.
+fn refused(response: &Response) -> Option<&str> {
+    match response {
+        Response::Failed(Failure::Unavailable { what, outcome }) => {
+            (*outcome == Outcome::NotApplied).then_some(&**what)
         }
+        _ => None,
     }
+}
 
-    /// Fails the calls whose deadline has passed, and those to a peer that has been gone for long.
-    pub(super) fn expire_calls(
-        &self,
-        now: Instant,
-        due: &mut Vec<(ReplyTo, Response)>,
-        context: &Context<'_>,
-    ) {
-        let gone = |peer: &ServerId| context.link(*peer).is_gone(now);
-        let gone: Vec<ServerId> = context.links.peers().filter(gone).collect();
-        let mut calls = self.calls();
-        for peer in gone {
-            calls.cannot_be_reached(peer, due);
-        }
-        calls.expire(now, due);
-    }
+/// Who waits for `call`, and what it was refused for.
+pub(super) fn refusal_of(call: Call) -> (ReplyTo, Response) {
+    let what = call.refused.map_or_else(String::new, String::from);
+    let outcome = Outcome::NotApplied;
+    let error = Failure::Unavailable { what, outcome };
+    (call.reply, Response::Failed(error))
 }

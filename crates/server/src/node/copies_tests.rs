@@ -130,6 +130,7 @@ pub(super) fn settings(mutants: Mutants) -> NodeSettings {
             ..MemoryParts::default()
         },
         deadline: Duration::from_millis(100),
+        failover_wait: Duration::ZERO,
         remove_after: Duration::from_secs(1),
         leases: None,
         mutants,

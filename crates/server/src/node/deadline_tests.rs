@@ -58,10 +58,7 @@ fn who_has_waited_for_room_has_no_new_deadline() {
     node.context().sweep();
     let outcome = |(token, answer): &(u64, Response)| match answer {
         Response::Failed(Failure::Unavailable { what, outcome }) => {
-            assert!(
-                what.ends_with("(the request had waited for room before)"),
-                "{what}"
-            );
+            assert!(what.ends_with("(the request had waited before)"), "{what}");
             (*token, *outcome)
         }
         other => panic!("{token}: {other:?}"),

@@ -5,7 +5,7 @@
 
 use argosy_base::ServerId;
 
-use super::calls::{CALLS_MAX, KEPT_BYTES_MAX};
+use super::calls::{CALLS_MAX, KEPT_BYTES_MAX, WAITING_BYTES_MAX};
 use super::context::Context;
 use super::edit_memory::EDIT_BYTES_MAX;
 use super::held::HELD_BYTES_MAX;
@@ -48,9 +48,9 @@ impl Holding {
 pub(super) fn holdings(context: &Context<'_>) -> Vec<Holding> {
     let peers: Vec<ServerId> = context.links.peers().collect();
     let (links, regions) = (peers.len(), context.regions.len());
-    let (calls, kept_bytes) = {
+    let (calls, kept_bytes, waiting_bytes) = {
         let calls = context.calls();
-        (calls.len(), calls.kept_bytes())
+        (calls.len(), calls.kept_bytes(), calls.waiting_bytes())
     };
     let mut all = vec![
         Holding::passing(
@@ -60,9 +60,14 @@ pub(super) fn holdings(context: &Context<'_>) -> Vec<Holding> {
         ),
         Holding::passing("calls under way", calls, CALLS_MAX),
         Holding::passing(
-            "bytes of calls that are sent again if their link breaks",
+            "bytes of calls that may be sent again",
             kept_bytes,
             KEPT_BYTES_MAX,
+        ),
+        Holding::passing(
+            "bytes of calls that wait for a primary",
+            waiting_bytes,
+            WAITING_BYTES_MAX,
         ),
         Holding::passing(
             "bytes of edits that arrive",

@@ -129,6 +129,7 @@ fn settings() -> NodeSettings {
             ..MemoryParts::default()
         },
         deadline: Duration::from_secs(2),
+        failover_wait: Duration::ZERO,
         remove_after: Duration::from_secs(1),
         leases: None,
         mutants: Default::default(),

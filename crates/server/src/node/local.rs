@@ -47,11 +47,22 @@ impl<'a> LocalRegion<'a> {
 
     /// Carries out a request for the region, whose primary this server is.
     pub(super) fn call(&self, request: Request<'_>, reach: Reach, reply: ReplyTo) -> Begun {
+        let begun = self.call_if_open(request, reach, reply);
+        begun.unwrap_or_else(|_| Begun::Answered(self.not_open()))
+    }
+
+    /// The same, where the region is open; otherwise `reply` comes back.
+    pub(super) fn call_if_open(
+        &self,
+        request: Request<'_>,
+        reach: Reach,
+        reply: ReplyTo,
+    ) -> Result<Begun, ReplyTo> {
         self.context.world.ledger.at(self.region.place());
         let guard = self.region.engine();
         match &*guard {
-            Some(engine) => self.open(engine).call(request, reach, reply),
-            None => Begun::Answered(self.not_open()),
+            Some(engine) => Ok(self.open(engine).call(request, reach, reply)),
+            None => Err(reply),
         }
     }
 
@@ -159,6 +170,7 @@ impl<'a> LocalRegion<'a> {
             join(&mut progress, copy.build(now, context));
         }
         progress.made |= self.pump();
+        progress.made |= context.requests.serve_line(self);
         if region.waiting().is_queueing() && self.retry_queued(Reach::Device).made {
             progress.made |= self.pump();
         }

@@ -151,7 +151,7 @@ impl Router<'_> {
         let is_valid = |key| check_key(key).and_then(|()| check_users(key)).is_ok();
         let Some(region) = self
             .served_here(place)
-            .filter(|_| keys.iter().all(is_valid))
+            .filter(|_| keys.iter().all(is_valid) && !self.context.requests.is_queueing(place))
         else {
             return 0;
         };

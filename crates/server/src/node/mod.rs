@@ -8,11 +8,10 @@
 //! Reading order: this file, `context` (what its parts see of each other), `router` (requests find their region),
 //! `open` and `local` (what is done in a region that is open here, and in any of which there is a copy), `views` and
 //! `role` (what a server is to a region, and how that changes), `leases` and `leasing` (what servers promise each
-//! other), `gate` (whether an answer may be given), `waiting`,
-//! `calls` and `gather` (answers that come later), `refuse` and `room` (those that say no), `ready` and `watch` (what
-//! is not as it should be, and what the log is told of it), `link` (messages), `primary` with `shipper`
-//! and `outbox`, and `follower` (the two sides of replication), `steps` (moves links and messages),
-//! `background` with `schedule` (moves engines and copies).
+//! other), `gate` (whether an answer may be given), `waiting`, `failover`, `calls`, `line` and `gather` (answers that
+//! come later), `refuse` and `room` (those that say no), `ready` and `watch` (what is not as it should be, and what the
+//! log is told of it), `link` (messages), `primary` with `shipper` and `outbox`, and `follower` (the two sides of
+//! replication), `steps` (moves links and messages), `background` with `schedule` (moves engines and copies).
 //!
 //! Locks, in the order in which they are taken: a region's driver, the leases, a link, what waits for a region,
 //! the calls under way. Answers are delivered outside all of them. The engine's own locks come
@@ -33,6 +32,7 @@ mod describe;
 mod device_care;
 mod edit_memory;
 mod failing;
+mod failover;
 mod fetching;
 mod follower;
 mod gate;
@@ -45,6 +45,7 @@ mod inspect;
 mod keys;
 mod leases;
 mod leasing;
+mod line;
 mod link;
 mod links;
 mod local;
@@ -117,7 +118,6 @@ use parking_lot::MutexGuard;
 use crate::activity::Ledger;
 use crate::native;
 use crate::tasks::Tasks;
-use calls::Calls;
 use context::Context;
 use device_care::DeviceCare;
 use gate::Gate;
@@ -162,6 +162,8 @@ pub struct NodeSettings {
     pub memory: MemoryParts,
     /// How long a request may wait for a member, for room or for another server.
     pub deadline: Duration,
+    /// How long one may wait, of that time, for a primary of its region that answers.
+    pub failover_wait: Duration,
     /// How long a member may be away before its primary asks that the group goes on without it.
     pub remove_after: Duration,
     /// The leases that servers grant each other, which a primary needs to answer. `None`: primaries are fixed, and none
@@ -351,9 +353,17 @@ impl Node {
         self.memory.lent_by_native()
     }
 
-    /// From now on tells of `front` in `INFO`.
+    /// From now on tells of `front` in `INFO`, and `front` of the region map.
     pub(crate) fn set_native(&self, front: Arc<native::Front>) {
-        self.telling.set_native(front);
+        self.telling.set_native(Arc::clone(&front));
+        // It may have been replaced since the front end was made, and may be once more just now.
+        loop {
+            let map = self.views.to_map();
+            front.set_map(&map);
+            if Arc::ptr_eq(&map, &self.views.to_map()) {
+                break;
+            }
+        }
     }
 
     /// From now on hands what other servers ask for and needs the device to the workers of `tasks`.
@@ -400,7 +410,8 @@ impl Node {
         self.links.to(peer)
     }
 
-    fn calls(&self) -> MutexGuard<'_, Calls> {
+    #[cfg(test)]
+    fn calls(&self) -> MutexGuard<'_, calls::Calls> {
         self.requests.calls()
     }
 
@@ -438,6 +449,7 @@ impl Node {
         let before = self.views.to_map();
         self.views.replace(map)?;
         self.context().obey(&before);
+        self.routes_changed();
         let mut cut = BTreeSet::new();
         for of in self.views.map().regions() {
             if let Some(region) = self.region(of.id)
@@ -458,6 +470,14 @@ impl Node {
         }
         self.world.fabric.notify(self.id);
         Ok(())
+    }
+
+    /// Tells those who pass requests on that the region map is another one.
+    fn routes_changed(&self) {
+        self.requests.map_changed(&self.context());
+        if let Some(front) = self.native() {
+            front.set_map(&self.views.map());
+        }
     }
 
     /// What the master has to know of this server's regions. What names the server's start and the map is the caller's
@@ -508,6 +528,8 @@ mod copies_tests;
 mod damaged_tests;
 #[cfg(test)]
 mod deadline_tests;
+#[cfg(test)]
+mod failover_tests;
 #[cfg(test)]
 mod gate_tests;
 #[cfg(test)]

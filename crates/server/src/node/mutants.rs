@@ -44,6 +44,10 @@ argosy_base::mutants! {
         unbounded_backlog,
         /// A request is sent to a server that shows no sign of life, and it is told that nothing was applied.
         refuse_what_was_sent,
+        /// A write whose link breaks is sent again, though it may have been applied.
+        send_lost_again,
+        /// A write that was refused is sent again, though a later one was done meanwhile.
+        send_after_later,
         /// A damaged segment counts as repaired once bytes of it have come, which are not written (breaks I2).
         claim_repair,
         /// The memory of an edit that arrives is not given back when its link breaks (breaks I9).

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::KeyRange;
+use argosy_base::{Instant, KeyRange};
 use argosy_engine::{EngineError, Reach, Snapshot, WaitFor};
 
 use super::context::Context;
@@ -32,6 +32,12 @@ impl<'a> OpenRegion<'a> {
     /// The region, open or not.
     pub(super) const fn local(&self) -> LocalRegion<'a> {
         LocalRegion::new(self.context, self.region)
+    }
+
+    /// Until when a request may wait whose answer goes to `reply`.
+    pub(super) fn deadline_of(&self, reply: &ReplyTo) -> Instant {
+        let waited = reply.deadline;
+        waited.unwrap_or_else(|| self.context.deadline())
     }
 
     /// Carries out a request.
@@ -89,7 +95,7 @@ impl<'a> OpenRegion<'a> {
         let entry = Entry {
             request: queued(),
             reply: reply.clone(),
-            deadline: self.context.deadline(),
+            deadline: self.deadline_of(reply),
         };
         Some(waiting.queue(entry).err().map(|_| overloaded(self.region)))
     }
@@ -171,7 +177,7 @@ impl<'a> OpenRegion<'a> {
         let (reveals, wait) = (shown.reveals, shown.wait);
         let is_over = || region.gate().show(engine, reveals, wait) == Verdict::Now;
         let keep = |shown: Shown, reply: ReplyTo| {
-            let deadline = reply.deadline.unwrap_or_else(|| self.context.deadline());
+            let deadline = self.deadline_of(&reply);
             region.waiting().answer_once(shown, reply, deadline)
         };
         if let Err(unkept) = keep(shown, reply) {

@@ -86,6 +86,7 @@ impl Pair {
                 ..MemoryParts::default()
             },
             deadline: Duration::from_secs(60),
+            failover_wait: Duration::ZERO,
             remove_after: Duration::from_secs(1),
             leases: None,
             mutants: Default::default(),

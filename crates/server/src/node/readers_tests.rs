@@ -216,6 +216,7 @@ pub(super) fn alone_with(
             ..MemoryParts::default()
         },
         deadline: Duration::from_secs(5),
+        failover_wait: Duration::ZERO,
         remove_after: Duration::from_secs(1),
         leases: None,
         mutants: Default::default(),

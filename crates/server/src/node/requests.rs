@@ -1,4 +1,4 @@
-//! What a node keeps of requests that belongs to no region: those that are with other servers, what answers hold, the
+//! What a node keeps of requests that belongs to no region: those for other servers' regions, what answers hold, the
 //! numbers of snapshots, and the queue of those that need the device.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,6 +19,8 @@ pub(super) struct Requests {
     /// What answers that wait for their commit hold.
     answers: Arc<Allowance>,
     calls: Mutex<Calls>,
+    /// Whether calls wait for a primary. Set with the calls locked.
+    queueing: AtomicBool,
     /// When deadlines were last looked at, in nanoseconds.
     swept: AtomicU64,
     snapshots: AtomicU32,
@@ -82,6 +84,7 @@ impl Requests {
         Self {
             answers,
             calls: Mutex::default(),
+            queueing: AtomicBool::new(false),
             swept: AtomicU64::new(0),
             snapshots: AtomicU32::new(0),
             workers: OnceLock::new(),
@@ -96,6 +99,21 @@ impl Requests {
     /// Those that are with other servers.
     pub(super) fn calls(&self) -> MutexGuard<'_, Calls> {
         self.calls.lock()
+    }
+
+    /// Whether any call waits for a primary, or is being sent after it has. Asked behind a look at the region map.
+    #[inline]
+    pub(super) fn any_queueing(&self) -> bool {
+        // SeqCst, as below: who finds none has seen no later map than whoever has a refused write wait after that
+        // (`failover::may_return`).
+        self.queueing.load(Ordering::SeqCst)
+    }
+
+    /// Whether any does, from now on. With the calls locked.
+    pub(super) fn set_queueing(&self, any: bool) {
+        if self.queueing.load(Ordering::Relaxed) != any {
+            self.queueing.store(any, Ordering::SeqCst);
+        }
     }
 
     /// Whether deadlines are to be looked at, for the first time in the span `every`.

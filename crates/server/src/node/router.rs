@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use argosy_base::{KeyRange, Outcome};
+use argosy_base::KeyRange;
 use argosy_engine::Reach;
 use argosy_engine::batch::check_key;
 use argosy_engine::long::{self, check_users};
@@ -16,7 +16,7 @@ use super::many::ManyKeys;
 use super::region::Region;
 use super::serve::PAGE_BYTES_MAX;
 use super::snapshots::Leasing;
-use super::views::{Part, View};
+use super::views::Part;
 use super::write::Write;
 use crate::activity::Place;
 use crate::service::{Begun, Failure, Paging, ReplySink, ReplyTo, Request, Response};
@@ -144,7 +144,8 @@ impl Router<'_> {
         Begun::Sent
     }
 
-    /// Carries a request for the region in place `index` of the map out here, or sends it to its primary.
+    /// Carries a request for the region in place `index` of the map out here, or sends it to its primary, or has it
+    /// wait for one.
     pub(super) fn call_region(
         &self,
         index: usize,
@@ -152,20 +153,22 @@ impl Router<'_> {
         reach: Reach,
         reply: ReplyTo,
     ) -> Begun {
-        let context = &self.context;
-        if let Some(region) = self.served_here(index) {
-            return LocalRegion::new(context, region).call(request, reach, reply);
+        let (context, requests) = (&self.context, self.context.requests);
+        let here = self.served_here(index);
+        let mut reply = reply;
+        if let Some(region) = here
+            && !requests.is_queueing(index)
+        {
+            let local = LocalRegion::new(context, region);
+            match local.call_if_open(request, reach, reply) {
+                Ok(begun) => return begun,
+                Err(closed) => reply = closed,
+            }
         }
-        context.world.ledger.at(Place::NONE);
-        let map = context.views.map();
-        let of = &map.regions()[index];
-        if !View::of(of).is_led || of.primary == context.id {
-            let what = format!("{} has no primary at the moment; retry", of.id);
-            let outcome = Outcome::NotApplied;
-            return Begun::Answered(Response::Failed(Failure::Unavailable { what, outcome }));
+        if here.is_none() {
+            context.world.ledger.at(Place::NONE);
         }
-        let requests = context.requests;
-        let refused = requests.forward(&map.regions()[index], &request, reply, context);
+        let refused = requests.pass_on(index, &request, reply, context);
         refused.map_or(Begun::Sent, Begun::Answered)
     }
 

@@ -14,11 +14,12 @@ use argosy_wire::ring::Header;
 
 use super::Node;
 use super::counters::Counted;
+use super::failover::LOOK_AGAIN;
 use super::link::{Admission, LinkEvent, SendError};
 use super::local::LocalRegion;
 use super::peers_calls::PeersCalls;
 use super::reading::Asked;
-use super::region::{Region, send_all};
+use super::region::Region;
 use super::repairing;
 use super::requests::PeersTasks;
 use crate::activity::Activity;
@@ -72,11 +73,15 @@ impl Node {
         }
         made |= context.pump_dirty();
         context.sweep();
+        made |= self.requests.step_lines(context);
         self.links.flush();
         self.world.ledger.settle(now);
         let next = peers.iter().map(|peer| self.link(*peer).next_step());
         let next = next.chain(lease).min();
-        let idle_for = next.map_or(Duration::from_millis(100), |next| next.since(now));
+        let mut idle_for = next.map_or(Duration::from_millis(100), |next| next.since(now));
+        if self.requests.any_queueing() {
+            idle_for = idle_for.min(LOOK_AGAIN);
+        }
         Progress {
             made,
             idle_for: Some(idle_for.max(Duration::from_micros(100))),
@@ -91,7 +96,6 @@ impl Node {
             (link.step(now, &mut events), link.session())
         };
         for event in events {
-            let mut due = Vec::new();
             match event {
                 LinkEvent::Up => {
                     let node = Weak::clone(&self.me);
@@ -107,14 +111,12 @@ impl Node {
                 LinkEvent::Down => {
                     self.telling.counters().count(Counted::LinksLost);
                     self.links.forget_answerer(peer);
-                    self.calls().link_down(peer, &mut due);
+                    self.requests.link_down(peer, &self.context());
                 }
             }
-            send_all(due);
             self.context().lease_link(peer, event == LinkEvent::Up);
             if event == LinkEvent::Up {
                 let context = &self.context();
-                self.requests.send_again(peer, context);
                 self.device_care.tell_room_again(peer, context);
             }
             self.tell_regions(peer, &event);
@@ -140,10 +142,9 @@ impl Node {
         match message {
             Message::Answer(answer) => match Response::decode(answer) {
                 Ok(response) => {
-                    let reply = self.calls().end(peer, header.request);
-                    if let Some(reply) = reply {
-                        reply.send(response);
-                    }
+                    let context = &self.context();
+                    self.requests
+                        .answered(peer, header.request, response, context);
                 }
                 Err(error) => self.bad_message(peer, header, &error),
             },

@@ -381,7 +381,7 @@ impl Waiting {
                     };
                     // One that has waited for room had less time than others.
                     let what = match answer.reply.deadline {
-                        Some(_) => format!("{why} (the request had waited for room before)"),
+                        Some(_) => format!("{why} (the request had waited before)"),
                         None => why.to_owned(),
                     };
                     let error = Failure::Unavailable { what, outcome };

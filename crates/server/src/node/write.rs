@@ -49,9 +49,9 @@ impl OpenRegion<'_> {
                     options,
                 };
                 let entry = Entry {
+                    deadline: self.deadline_of(&reply),
                     request,
                     reply,
-                    deadline: self.context.deadline(),
                 };
                 let queued = region.waiting().queue_write(entry);
                 self.context.wake(region.id());

@@ -25,9 +25,7 @@ pub(crate) fn no_space(what: &str) -> bool {
 
 /// Whether a request that was given up is told that it had found room late.
 pub(crate) fn had_waited_for_room(error: &Failure) -> bool {
-    error
-        .to_string()
-        .contains("the request had waited for room before")
+    error.to_string().contains("the request had waited before")
 }
 
 /// Whether a request is told that a device has failed, and not that something is damaged.

@@ -291,14 +291,9 @@ impl Link {
         self.pulse.is_missing(now)
     }
 
-    /// Whether what is sent to the peer would arrive in its memory, and wait there for a sign of life.
-    pub(crate) fn is_away(&self, now: Instant) -> bool {
-        self.is_open() && self.pulse.is_missing(now)
-    }
-
-    /// Whether the link is down, and the peer has shown no sign of life for long.
-    pub(crate) fn is_gone(&self, now: Instant) -> bool {
-        !self.is_open() && self.pulse.is_missing(now)
+    /// Whether the link is to break at the next step: what is sent now is lost.
+    pub(crate) const fn is_about_to_break(&self) -> bool {
+        self.reset_wanted.is_some()
     }
 
     /// Has the link break, and open anew, at the next step, because of `why`.
