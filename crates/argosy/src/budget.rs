@@ -118,7 +118,7 @@ pub(crate) fn node_settings(
         link,
         memory,
         deadline: config.replication.deadline.0,
-        failover_wait: Duration::ZERO,
+        failover_wait: failover_wait(&config.failover),
         remove_after: config.failover.remove_after.0,
         leases: leases(&config.failover)?,
         sweep: Default::default(),
@@ -130,6 +130,14 @@ pub(crate) fn node_settings(
         replication_mutants: Default::default(),
     };
     Ok(Divided { node, engine })
+}
+
+/// How long requests wait for a primary. Where regions stay nobody else becomes one, and there is nothing to wait for.
+fn failover_wait(of: &FailoverSection) -> Duration {
+    match of.enabled {
+        true => of.wait.0,
+        false => Duration::ZERO,
+    }
 }
 
 /// The leases of a server whose regions may move.
@@ -185,6 +193,17 @@ fn least(fixed: &MemoryParts, threads: Threads) -> usize {
 mod tests {
     use super::*;
     use crate::units::TimeSpan;
+
+    #[test]
+    fn requests_wait_where_regions_move() {
+        let of = |enabled| FailoverSection {
+            enabled,
+            wait: TimeSpan(Duration::from_secs(7)),
+            ..FailoverSection::default()
+        };
+        assert_eq!(failover_wait(&of(true)), Duration::from_secs(7));
+        assert_eq!(failover_wait(&of(false)), Duration::ZERO);
+    }
 
     /// Servers ask for leases where regions may move, and say what is wrong with a setting in any case.
     #[test]

@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub(crate) const KEYS: [Key; 35] = [
+pub(crate) const KEYS: [Key; 36] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -173,6 +173,11 @@ pub(crate) const KEYS: [Key; 35] = [
         "failover",
         "clock-drift-ppm",
         "By how much clocks drift at most, in millionths of the time that passes.",
+    ),
+    key(
+        "failover",
+        "wait",
+        "How long, of replication.deadline, a request waits for a primary; then it fails as not applied.",
     ),
     key(
         "log",

@@ -357,6 +357,9 @@ pub struct FailoverSection {
     pub lease: TimeSpan,
     /// By how much clocks drift at most, in millionths of the time that passes.
     pub clock_drift_ppm: u32,
+    /// How long, of the deadline of a request, it waits for a primary of its region that answers. Then it is answered
+    /// *not applied*.
+    pub wait: TimeSpan,
 }
 
 impl Default for FailoverSection {
@@ -369,6 +372,7 @@ impl Default for FailoverSection {
             min_copies: 1,
             lease: TimeSpan(Duration::from_secs(1)),
             clock_drift_ppm: 1000,
+            wait: TimeSpan(Duration::from_secs(5)),
         }
     }
 }
