@@ -204,7 +204,7 @@ impl Cluster {
                 ..MemoryParts::default()
             },
             deadline: plan.load.deadline,
-            failover_wait: Duration::ZERO,
+            failover_wait: plan.load.failover_wait,
             remove_after: Duration::from_secs(1),
             leases: None,
             scrub: plan.chores.scrub,

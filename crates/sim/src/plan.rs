@@ -159,6 +159,8 @@ pub(crate) struct LoadPlan {
     pub mix: Mix,
     /// How long a request may wait.
     pub deadline: Duration,
+    /// How long, of that time, one may wait for a primary that answers.
+    pub failover_wait: Duration,
     /// Operations under way, at most.
     pub in_flight_max: usize,
     /// Of 100 operations, how many go straight to the primary; all, where the world is
@@ -260,6 +262,7 @@ impl Plan {
             load: LoadPlan {
                 mix: Mix::drawn(&mut random),
                 deadline,
+                failover_wait: failover_wait(deadline, &mut Random::new(seed, 71)),
                 in_flight_max: random.between(4, 64),
                 direct_percent: if kind == WorldKind::Powerless {
                     100
@@ -290,6 +293,15 @@ impl Plan {
         let plan = lone::with_lone_members(plan, &mut Random::new(seed, 50));
         let plan = wire::with_bad_wires(plan, &mut Random::new(seed, 51));
         slow::with_slow_devices(plan, &mut Random::new(seed, 54))
+    }
+}
+
+/// Groups are fixed: nobody else becomes a primary. In half of the seeds nothing waits for one, as where failover is
+/// off; in the others requests wait until their primary is back, for less or more than the pauses between probes.
+fn failover_wait(deadline: Duration, random: &mut Random) -> Duration {
+    match random.chance(50) {
+        true => deadline / 4,
+        false => Duration::ZERO,
     }
 }
 
