@@ -47,6 +47,19 @@ impl PrimaryDriver {
         })
     }
 
+    /// How many copies the region has, where it is to have more: nothing waits for those.
+    pub(crate) fn lacks_copies(&self, context: &Context<'_>) -> Option<String> {
+        let view = context.view(self.region);
+        let (members, copies) = (view.members().len(), context.views.map().copies());
+        let is_short = usize::try_from(copies).is_ok_and(|copies| members < copies);
+        let filling: Vec<String> = view.filling().iter().map(ToString::to_string).collect();
+        let filled = match filling.is_empty() {
+            true => String::new(),
+            false => format!("; one is being filled at {}", filling.join(" and ")),
+        };
+        is_short.then(|| format!("it has {members} of {copies} copies{filled}"))
+    }
+
     /// Whose lease keeps the region from being served, or answers from being given.
     fn lacks_lease(&self, context: &Context<'_>) -> Option<String> {
         if self.machine.waits_for_lease() {

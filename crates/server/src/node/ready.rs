@@ -42,7 +42,7 @@ pub(super) enum Kind {
     Stalled,
     /// Something that is stored is not what was written.
     Damaged,
-    /// A member of a region is not attached, or silent.
+    /// A member of a region is not attached, or silent; or the region has too few.
     Missing,
 }
 
@@ -90,7 +90,9 @@ impl Reports<'_> {
     fn lacks(&self) -> Option<String> {
         self.context.regions.iter().find_map(|region| {
             let lacks = match &*region.driver() {
-                Driver::Primary(driver) => driver.lacks(&self.context),
+                Driver::Primary(driver) => driver
+                    .lacks(&self.context)
+                    .or_else(|| driver.lacks_copies(&self.context)),
                 Driver::Backup(_) => None,
                 Driver::AtDevice(what) => self.is_primary_of(region).then(|| (*what).into()),
                 Driver::Failed(copy) => Some(copy.why.clone()),
@@ -241,6 +243,8 @@ impl Reports<'_> {
                 None => Stops::Nothing,
             };
             add(Kind::Missing, stops, lacks);
+        } else if let Some(lacks) = driver.lacks_copies(context) {
+            add(Kind::Missing, Stops::Nothing, lacks);
         }
     }
 }

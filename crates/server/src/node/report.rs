@@ -332,6 +332,7 @@ pub(super) fn primary_state(
     context: &Context<'_>,
 ) -> (&'static str, Option<String>) {
     let lacks = driver.lacks(context);
+    let lacks = lacks.or_else(|| driver.lacks_copies(context));
     let state = match &lacks {
         _ if driver.failed().is_some() || region.failure().is_some() => "failed",
         None => "serving",

@@ -308,6 +308,7 @@ fn a_group_changes_and_breaks_no_link() {
         let mut pair = Pair::new(SimSettings::default(), Default::default());
         pair.open();
         let before = sessions(&pair);
+        let mut told = Vec::new();
         let groups = [(vec![], vec![]), (vec![], vec![1]), (vec![1], vec![])];
         for (epoch, (backups, filling)) in (2..).zip(groups) {
             pair.map = changed(&pair, |region| {
@@ -324,9 +325,18 @@ fn a_group_changes_and_breaks_no_link() {
             }
             pair.put(0, u64::from(epoch));
             pair.run(50);
+            told.push(pair.nodes[0].ready().degraded);
         }
         assert_eq!(pair.acknowledged(), (3, 3), "server {first} first");
         assert_eq!(sessions(&pair), before);
+        assert_eq!(
+            told,
+            [
+                vec!["region 1: it has 1 of 2 copies"],
+                vec!["region 1: it has 1 of 2 copies; one is being filled at server 1"],
+                vec![],
+            ]
+        );
         // What it missed has reached it.
         let backup = pair.nodes[0].region(REGIONS[0]).expect("a member");
         let Driver::Primary(driver) = &*backup.driver() else {
