@@ -11,8 +11,9 @@
 //! this server, which opens the region       waits                  waits
 //! not there: another one is looked for      waits                  waits
 //! this server, whose copy has failed        refused                refused
+//! silent for half a second                  waits for a sign       waits for a sign
 //! behind a link that is down                waits for the link     waits, or refused in a group of one
-//! silent, whatever its link                 waits, or refused in a group of one
+//! silent for long, whatever its link        waits, or refused in a group of one
 //! ```
 //!
 //! A read that waits for a link does so up to its deadline, as one does that was lost with its link. The deadline of a
@@ -62,6 +63,9 @@ pub(super) enum Way {
     Failed,
     /// At the other end of a link that is open.
     Over(ServerId),
+    /// There; its link is open, but it has shown no sign of life for a while. What is sent may be lost, and then nobody
+    /// knows what became of it.
+    Quiet(ServerId),
     /// At the other end of one that is down or about to break, and may open soon.
     Down(ServerId),
     /// There; its link is open, but it has shown no sign of life for long.
@@ -90,6 +94,11 @@ impl Way {
         let link = context.link(peer);
         match (link.is_open(), link.is_missing(now)) {
             (true, false) if link.is_about_to_break() => Self::Down(peer),
+            (true, false)
+                if link.is_quiet(now) && context.settings.failover_wait > Duration::ZERO =>
+            {
+                Self::Quiet(peer)
+            }
             (true, false) => Self::Over(peer),
             (true, true) => Self::Away(peer),
             (false, false) => Self::Down(peer),
@@ -105,7 +114,7 @@ impl Way {
             && match self {
                 // Its turn comes soon. One that was refused there has had it.
                 Self::Here | Self::Over(_) => in_time || call.refused.is_none(),
-                Self::Opening | Self::Nowhere => in_time,
+                Self::Opening | Self::Nowhere | Self::Quiet(_) => in_time,
                 Self::Failed => false,
                 Self::Down(_) if !call.write => true,
                 Self::Down(_) | Self::Away(_) | Self::Gone(_) => in_time && others,
@@ -482,7 +491,7 @@ fn refusal(way: Way, of: &MapRegion, context: &Context<'_>) -> Response {
         Way::Down(peer) | Way::Gone(peer) => not_applied(format!(
             "{peer}, the primary of {region}, cannot be reached; retry when it is back"
         )),
-        Way::Away(peer) => not_applied(format!(
+        Way::Away(peer) | Way::Quiet(peer) => not_applied(format!(
             "{peer}, the primary of {region}, shows no sign of life; retry when it is back"
         )),
     }

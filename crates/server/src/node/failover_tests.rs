@@ -15,7 +15,7 @@ use super::line::Call;
 use super::planted_tests::write_of;
 use super::readers_tests::Answers;
 use super::region::engine_of;
-use super::{Mutants, NodeSettings};
+use super::{Mutants, NodeSettings, leasing_tests};
 use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request, Response, Service};
 
 const PRIMARY: ServerId = ServerId(0);
@@ -122,6 +122,23 @@ fn what_waits_for_a_link_is_carried_out_in_order_when_it_opens() {
     assert_eq!(*read, Response::Value(Some(vec![99])));
     assert!(answers[..100].iter().all(|(_, told)| is_written(told)));
     nothing_is_left(&pair);
+}
+
+/// What is sent to a server that has just been lost has an unknown outcome: so nothing is, once it is quiet.
+#[test]
+fn nothing_is_sent_to_a_server_that_is_quiet() {
+    for millis in [300, 700] {
+        let mut pair = patient(Mutants::default());
+        leasing_tests::run(&mut pair, &[1], millis);
+        assert!(pair.nodes[1].link(PRIMARY).is_open());
+        let mut asker = Asker::default();
+        asker.put(&pair, 1, b"a", b"1");
+        let waits = pair.nodes[1].calls().waiting_bytes() > 0;
+        assert_eq!(waits, millis == 700);
+        pair.run(100);
+        assert!(is_written(&asker.answers()[0].1), "it is heard again");
+        nothing_is_left(&pair);
+    }
 }
 
 #[test]
@@ -378,6 +395,7 @@ fn who_waits_is_a_table() {
     let table = [
         (Way::Here, [true; 4], [true; 2]),
         (Way::Over(OTHER), [true; 4], [true; 2]),
+        (Way::Quiet(OTHER), [true; 4], [false; 2]),
         (Way::Opening, [true; 4], [false; 2]),
         (Way::Nowhere, [true; 4], [false; 2]),
         (Way::Failed, [false; 4], [false; 2]),

@@ -75,7 +75,7 @@ fn step(pair: &mut Pair, servers: &[usize]) {
     }
 }
 
-fn run(pair: &mut Pair, servers: &[usize], millis: u64) {
+pub(super) fn run(pair: &mut Pair, servers: &[usize], millis: u64) {
     for _ in 0..millis * 4 {
         step(pair, servers);
     }

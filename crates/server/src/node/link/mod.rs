@@ -70,6 +70,8 @@ pub const FETCH_SLOTS: u8 = 2;
 const ARRIVAL_MAX: Duration = Duration::from_secs(2);
 /// A peer that shows no sign of life for this long is said to be silent: many missed beats.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
+/// A peer that has shown no sign of life for so long is given no requests, which might be lost with it.
+const QUIET_AFTER: Duration = Duration::from_millis(500);
 /// How often a peer is looked for that offers no inbox, and an idle link is tried.
 const BEAT_EVERY: Duration = Duration::from_millis(100);
 
@@ -284,6 +286,11 @@ impl Link {
     /// Its memory may take writes all the same.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
         !self.is_open() || self.pulse.is_missing(now)
+    }
+
+    /// Whether the peer has shown no sign of life for a while: it may be gone, or just slow.
+    pub(crate) fn is_quiet(&self, now: Instant) -> bool {
+        self.pulse.is_quiet(now)
     }
 
     /// Whether the peer has shown no sign of life for long, whether or not the link is open.

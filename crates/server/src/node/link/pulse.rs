@@ -2,7 +2,7 @@
 
 use argosy_base::Instant;
 
-use super::{BEAT_EVERY, SILENT_AFTER};
+use super::{BEAT_EVERY, QUIET_AFTER, SILENT_AFTER};
 
 /// When this side beats next, and when the peer was heard last.
 #[derive(Debug, Default)]
@@ -27,6 +27,11 @@ impl Pulse {
             (self.head, self.beat) = (head, beat);
             self.heard_at = now;
         }
+    }
+
+    /// Whether the peer has missed several beats.
+    pub(super) fn is_quiet(&self, now: Instant) -> bool {
+        now.since(self.heard_at) > QUIET_AFTER
     }
 
     /// Whether the peer has shown no sign of life for long.
