@@ -93,21 +93,8 @@ pub(crate) fn node_settings(
     };
     let limit = config.memory.limit.bytes();
     let threads = (threads, config.native.threads);
-    let memory = divide(&fixed, limit, threads).ok_or_else(|| {
-        let least = Size(least(&fixed, threads) as u64);
-        CommandFailure::Config(format!(
-            "memory.limit = {} is too small for the regions of this server: memtables take {}, log \
-             windows {} ({} of {} regions may be awake), links to other servers {}, and clients and the cache \
-             need some, too; raise it to {least} or more, or lower storage.l0-bytes, or memory.awake-regions on all \
-             servers",
-            config.memory.limit,
-            Size(fixed.memtables as u64),
-            Size(fixed.windows as u64),
-            awake.awake,
-            awake.members,
-            Size(fixed.links as u64),
-        ))
-    })?;
+    let memory = divide(&fixed, limit, threads)
+        .ok_or_else(|| too_small(config.memory.limit, &fixed, threads, awake))?;
     engine.cache_bytes = memory.cache + memory.lent();
     engine.cache_lent = memory.lent();
     engine
@@ -130,6 +117,22 @@ pub(crate) fn node_settings(
         replication_mutants: Default::default(),
     };
     Ok(Divided { node, engine })
+}
+
+/// That `limit` is too small.
+fn too_small(limit: Size, fixed: &MemoryParts, threads: Threads, awake: Awake) -> CommandFailure {
+    let least = Size(least(fixed, threads) as u64);
+    CommandFailure::Config(format!(
+        "memory.limit = {limit} is too small for the regions of this server: memtables take {}, log \
+         windows {} ({} of {} regions may be awake), links to other servers {}, and clients and the cache \
+         need some, too; raise it to {least} or more, or lower storage.l0-bytes, or memory.awake-regions on all \
+         servers",
+        Size(fixed.memtables as u64),
+        Size(fixed.windows as u64),
+        awake.awake,
+        awake.members,
+        Size(fixed.links as u64),
+    ))
 }
 
 /// How long requests wait for a primary. Where regions stay nobody else becomes one, and there is nothing to wait for.
