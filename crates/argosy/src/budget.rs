@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! memtables   up to 3 of each region that the server is primary of; under build-index, of each region
-//!             that it is a member of
+//!             that it is a member of. Where it comes to be primary of more, all of them are smaller
 //! windows     4 MiB for each region that may be awake: for each server, at most `memory.awake-regions` of the regions
 //!             that it is primary of and that are stored here. And 36 KiB for each region that is stored here: the
 //!             control blocks of its windows, and the mark that its copy is whole
@@ -67,6 +67,8 @@ pub(crate) fn node_settings(
         Replication::BuildIndex => members,
         _ => primaries,
     };
+    // A server that leads nothing at first may come to lead something.
+    let planned = builders.max(usize::from(config.failover.enabled));
     let sharing = if config.storage.l0_per_replica {
         primaries
     } else {
@@ -75,6 +77,8 @@ pub(crate) fn node_settings(
     let mut engine = engines::of_storage(&config.storage).with(|of| {
         // All memtables of this server share what it was given.
         of.memtables.bytes = (config.storage.l0_bytes.bytes() / sharing.max(1)).max(L0_BYTES_MIN);
+        // Where it comes to serve more regions than now, they share that.
+        of.memtables.regions = Some(planned);
         of.layout.addresses = map.addresses();
     });
     let link = LinkSettings {
@@ -84,7 +88,7 @@ pub(crate) fn node_settings(
     };
     let awake = Awake::of(map, id, config.memory.awake_regions.get());
     let fixed = MemoryParts {
-        memtables: builders * engine.memtables.bytes * engine.memtables.count_max,
+        memtables: planned * engine.memtables.bytes * engine.memtables.count_max,
         windows: MemoryParts::windows_of(awake, &engine.layout.logs()),
         links: (map.servers().len() - 1) * link.memory_bytes(),
         buffers: engine.layout.work_bytes(),

@@ -11,6 +11,7 @@ use argosy_engine::{Cache, CopyError, CopyOf, Engine, Follower, LogSpec, Windows
 use crate::cache::NodeCache;
 use crate::db::passive::{Passive, slots_of};
 use crate::db::process_memory;
+use crate::db::server_memory::ServerMemory;
 use crate::names::logs::LOGS;
 use crate::replica::{Replica, ReplicaSurvivors, holds_a_window};
 use crate::set_aside;
@@ -19,7 +20,10 @@ use crate::settings::Settings;
 impl argosy_engine::Settings for Settings {
     fn start(&self) -> Arc<dyn Engine> {
         Arc::new(Started {
-            cache: Arc::new(NodeCache::with_lent(self.cache_bytes, self.cache_lent)),
+            memory: ServerMemory::new(Arc::new(NodeCache::with_lent(
+                self.cache_bytes,
+                self.cache_lent,
+            ))),
             logs: self.layout.logs(),
             settings: self.clone(),
         })
@@ -31,7 +35,7 @@ struct Started {
     settings: Settings,
     logs: [LogSpec; LOGS.len()],
     /// Of all regions of the server.
-    cache: Arc<NodeCache>,
+    memory: Arc<ServerMemory>,
 }
 
 impl Started {
@@ -43,8 +47,8 @@ impl Started {
         if let Some(server) = copy.own_levels {
             replica.build_levels(server)?;
         }
-        replica.charge_to(&self.cache);
-        Ok(Box::new(Passive::new(replica, Arc::clone(&self.cache))))
+        replica.charge_to(self.memory.cache());
+        Ok(Box::new(Passive::new(replica, Arc::clone(&self.memory))))
     }
 }
 
@@ -58,11 +62,11 @@ impl Engine for Started {
     }
 
     fn cache(&self) -> Arc<dyn Cache> {
-        Arc::<NodeCache>::clone(&self.cache)
+        Arc::<NodeCache>::clone(self.memory.cache())
     }
 
     fn memory(&self) -> Memory {
-        process_memory(&self.cache)
+        process_memory(self.memory.cache())
     }
 
     fn needs_memory(&self, left: &argosy_engine::Survivors) -> bool {

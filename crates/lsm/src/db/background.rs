@@ -156,6 +156,7 @@ impl Background {
         }
         made |= self.step_upkeep(lsm)?;
         made |= self.pay(lsm);
+        lsm.freeze_beyond_memory();
         lsm.shown.settle_pinned();
         let pending = self.pending() + usize::from(lsm.bulk_loads.waits());
         lsm.steps.set_pending(pending);

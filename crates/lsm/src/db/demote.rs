@@ -61,7 +61,7 @@ fn let_go(lsm: &Lsm) {
     let nothing = Arc::new(Version::empty(lsm.region(), addresses));
     let before = {
         let mut writer = lsm.lock();
-        let tables = writer.end(nothing, &lsm.settings);
+        let tables = writer.end(nothing);
         // Snapshots may see them.
         tables
             .newest_first()

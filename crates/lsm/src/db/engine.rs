@@ -291,9 +291,9 @@ impl Store for Lsm {
     }
 
     fn demote(self: Arc<Self>, fresh: Windows) -> Result<Box<dyn Follower>, Box<NotDemoted>> {
-        let cache = Arc::clone(&self.reading.cache);
+        let memory = Arc::clone(self.shown.memory().server());
         let demoted = self.become_replica(slots_of(fresh));
-        demoted.map(|replica| -> Box<dyn Follower> { Box::new(Passive::new(replica, cache)) })
+        demoted.map(|replica| -> Box<dyn Follower> { Box::new(Passive::new(replica, memory)) })
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::memtable::Memtable;
-use crate::settings::Settings;
 use crate::work::frozen::Frozen;
 
 /// How far the logs were when a memtable was begun.
@@ -26,11 +25,11 @@ pub(super) struct Memtables {
 }
 
 impl Memtables {
-    /// `frozen`, oldest first, and an active one that is empty.
-    pub(super) fn new(frozen: VecDeque<Frozen>, settings: &Settings) -> Self {
+    /// `frozen`, oldest first, and an active one that is empty, for `capacity` bytes.
+    pub(super) fn new(frozen: VecDeque<Frozen>, capacity: usize) -> Self {
         let shared = frozen.back().map_or(&[][..], |last| last.table.shared());
         Self {
-            active: new_table(settings, 0, shared),
+            active: new_table(capacity, shared),
             active_from: LogsFrom::default(),
             frozen,
         }
@@ -68,21 +67,20 @@ impl Memtables {
         self.active_from.tail.is_some() && tail > self.active_from.tail
     }
 
-    /// Puts one that takes `needed` bytes in the place of the active one, which is empty.
-    pub(super) fn replace_active(&mut self, needed: usize, settings: &Settings) {
-        self.active = new_table(settings, needed, self.active.shared());
+    /// Puts one for `capacity` bytes in the place of the active one, which is empty.
+    pub(super) fn replace_active(&mut self, capacity: usize) {
+        self.active = new_table(capacity, self.active.shared());
     }
 
-    /// Freezes the active one and begins one that takes `needed` bytes, where the logs are at `from`. `frozen` says
+    /// Freezes the active one and begins one for `capacity` bytes, where the logs are at `from`. `frozen` says
     /// what the former stands for.
     pub(super) fn freeze(
         &mut self,
-        needed: usize,
-        settings: &Settings,
+        capacity: usize,
         from: LogsFrom,
         frozen: impl FnOnce(Arc<Memtable>) -> Frozen,
     ) {
-        let table = new_table(settings, needed, self.active.shared());
+        let table = new_table(capacity, self.active.shared());
         let active = std::mem::replace(&mut self.active, table);
         self.frozen.push_back(frozen(active));
         self.active_from = from;
@@ -118,6 +116,12 @@ impl Memtables {
         self.sum(Memtable::memory_bytes)
     }
 
+    /// Bytes that the largest of them may hold.
+    pub(super) fn capacity_max(&self) -> usize {
+        let capacities = self.newest_first().map(|table| table.capacity());
+        capacities.max().unwrap_or(0)
+    }
+
     /// Bytes of that which are used.
     pub(super) fn used_bytes(&self) -> usize {
         self.sum(Memtable::used_bytes)
@@ -129,7 +133,6 @@ impl Memtables {
 }
 
 /// A memtable for keys like those of the one before it, which begin with `shared`.
-fn new_table(settings: &Settings, needed: usize, shared: &[u8]) -> Arc<Memtable> {
-    let capacity = settings.memtables.bytes.max(needed);
+fn new_table(capacity: usize, shared: &[u8]) -> Arc<Memtable> {
     Arc::new(Memtable::with_shared(capacity, shared))
 }

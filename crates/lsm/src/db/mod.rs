@@ -39,6 +39,7 @@ mod pinned;
 pub mod promote;
 pub(crate) mod replay;
 mod resting;
+pub(crate) mod server_memory;
 mod serving;
 mod shown;
 mod source;
@@ -76,6 +77,7 @@ use edits::EditProgress;
 use history::History;
 use installed::Installed;
 use resting::Windows;
+use server_memory::{RegionMemory, ServerMemory};
 use serving::Serving;
 use shown::Shown;
 use space::RegionSpace;
@@ -109,8 +111,8 @@ pub struct Parts {
     pub tails: Vec<(EditSeq, LogSegment)>,
     /// Edits that are durable here and of which the observer has to hear.
     pub edits: Vec<Committed>,
-    /// Leaves and values; shared by all regions of a server.
-    pub cache: Arc<NodeCache>,
+    /// What it has of the memory that all regions of a server share.
+    pub(crate) memory: Arc<RegionMemory>,
     /// Where the engine shows its state.
     pub marks: Arc<Marks>,
     /// Who keeps the other copies, if there are any.
@@ -149,7 +151,9 @@ impl Lsm {
     /// When the settings are not valid ([`Settings::validate`]).
     #[must_use]
     pub fn start(mut parts: Parts) -> Self {
-        parts.storage.charge_to(&parts.cache);
+        let memory = parts.memory;
+        let cache = Arc::clone(memory.server().cache());
+        parts.storage.charge_to(&cache);
         let mut settings = parts.storage.settings().clone();
         assert_eq!(settings.validate(), Ok(()), "settings are validated before");
         settings.fit_device(parts.storage.store().total());
@@ -158,12 +162,10 @@ impl Lsm {
             room,
         } = parts.windows;
         let large = Arc::clone(&windows[LARGE_LOG.index()]);
-        let all = settings.memtables.count_max * settings.memtables.bytes;
-        let share = settings.memtables.share_bytes.unwrap_or(all);
-        let pinned = pinned::PinnedTables::new(&parts.cache, share);
+        let pinned = pinned::PinnedTables::new(Arc::clone(&memory));
         let reading = Arc::new(Reading {
             region: parts.storage.region(),
-            cache: parts.cache,
+            cache,
             windows: large,
             filters: FilterCounts::default(),
             damages: Arc::clone(parts.storage.damages()),
@@ -178,7 +180,14 @@ impl Lsm {
         let frozen: VecDeque<_> = parts.tables.into_frozen();
         let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
         let installed = Installed::new(version, Arc::clone(parts.storage.damages()));
-        let mut writer = Writer::new(logs, installed, frozen, parts.last, &settings);
+        let mut writer = Writer::new(
+            logs,
+            installed,
+            frozen,
+            parts.last,
+            memory,
+            settings.mutants,
+        );
         writer.set_time(told);
         for (seq, tail) in parts.tails {
             writer.add_spare(seq, tail);
@@ -198,7 +207,7 @@ impl Lsm {
             notices.for_each(|notice| observer.edit_committed(notice));
         }
         let edits = EditProgress::new(known, parts.storage.witnessed());
-        Self {
+        let lsm = Self {
             settings,
             serving: Serving::new(parts.epoch, parts.observer),
             history: History::new(parts.cut, edits, time),
@@ -211,10 +220,14 @@ impl Lsm {
             bulk_loads: bulk_load::BulkLoadQueue::default(),
             space: RegionSpace::default(),
             counts: Counts::default(),
-        }
+        };
+        // What was rebuilt from the logs may take more than its share.
+        lsm.shown.settle_pinned();
+        lsm
     }
 
-    /// Makes an engine of a replica. Leaves and values are in `cache`, which all regions of a server share. Blocks.
+    /// Makes an engine of a replica. Leaves and values are in `cache`, which no other region shares the memory of
+    /// memtables with. Blocks.
     ///
     /// # Errors
     /// The device's; [`ReplicaError::CorruptLog`] where durable records are damaged, or others that the replica had
@@ -224,7 +237,7 @@ impl Lsm {
         cache: &Arc<NodeCache>,
         service: Service,
     ) -> Result<Self, ReplicaError> {
-        promote::promote(replica, cache, service)
+        promote::promote(replica, &ServerMemory::new(Arc::clone(cache)), service)
     }
 
     /// Makes a replica of an engine that is to serve no more, the reverse of [`promote`](Self::promote). `fresh` is
@@ -271,6 +284,7 @@ impl Lsm {
     pub fn set_waker(&self, waker: Waker) {
         self.reading.filters.rouser.set_waker(Arc::clone(&waker));
         self.reading.damages.set_waker(Arc::clone(&waker));
+        self.shown.memory().set_waker(Arc::clone(&waker));
         self.steps.set_waker(waker);
     }
 
@@ -323,6 +337,13 @@ impl Lsm {
             self.wake();
         }
         frozen
+    }
+
+    /// Has the active memtable flushed where it takes more than it may since more regions are served.
+    fn freeze_beyond_memory(&self) {
+        if self.lock().is_beyond_memory() {
+            self.freeze_now();
+        }
     }
 
     /// Device segments that the region has: its version's, its manifest's, and those of work that

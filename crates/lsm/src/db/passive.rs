@@ -16,22 +16,22 @@ use argosy_engine::{
     Service, Snapshot, Stored, Windows,
 };
 
-use super::Lsm;
-use crate::cache::NodeCache;
+use super::server_memory::ServerMemory;
+use super::{Lsm, promote};
 use crate::names::logs::LOGS;
 use crate::replica::{Replica, Slots};
 use crate::set_aside;
 
-/// A passive copy, and the cache that it will have as a store.
+/// A passive copy, and the memory of which it will have a part as a store.
 pub(crate) struct Passive {
     replica: Replica,
-    cache: Arc<NodeCache>,
+    memory: Arc<ServerMemory>,
 }
 
 impl Passive {
-    /// `replica`, whose leaves and values will be in `cache`.
-    pub(crate) const fn new(replica: Replica, cache: Arc<NodeCache>) -> Self {
-        Self { replica, cache }
+    /// `replica`, as a server with this `memory` has it.
+    pub(crate) const fn new(replica: Replica, memory: Arc<ServerMemory>) -> Self {
+        Self { replica, memory }
     }
 }
 
@@ -146,10 +146,10 @@ impl Follower for Passive {
     }
 
     fn promote(self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>> {
-        let Self { replica, cache } = *self;
+        let Self { replica, memory } = *self;
         let version = Arc::clone(replica.version());
         let store = Arc::clone(replica.store());
-        match Lsm::promote(replica, &cache, service) {
+        match promote::promote(replica, &memory, service) {
             Ok(lsm) => {
                 let lsm = Arc::new(lsm);
                 Ok(Promoted {
@@ -246,7 +246,7 @@ impl Follower for Passive {
     }
 
     fn snapshot(&self) -> Option<Box<dyn Snapshot>> {
-        self.replica.snapshot(&self.cache)
+        self.replica.snapshot(self.memory.cache())
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use argosy_engine::Charge;
 use parking_lot::Mutex;
 
-use crate::cache::NodeCache;
+use super::server_memory::RegionMemory;
 use crate::memtable::Memtable;
 
 /// See the module documentation.
@@ -19,19 +19,24 @@ pub(super) struct PinnedTables {
     /// How many there are, for who looks often.
     count: AtomicUsize,
     charge: Charge,
-    /// Bytes that all memtables of the region may take without a charge.
-    share: usize,
+    /// Says what all memtables of the region may take without a charge.
+    memory: Arc<RegionMemory>,
 }
 
 impl PinnedTables {
-    /// None yet. Memtables may take `share` bytes; what is more is charged to `cache`.
-    pub(super) fn new(cache: &Arc<NodeCache>, share: usize) -> Self {
+    /// None yet. What memtables take beyond their share of `memory` is charged to its cache.
+    pub(super) fn new(memory: Arc<RegionMemory>) -> Self {
         Self {
             tables: Mutex::default(),
             count: AtomicUsize::new(0),
-            charge: cache.new_charge(),
-            share,
+            charge: memory.server().cache().new_charge(),
+            memory,
         }
+    }
+
+    /// What the region has of its server's memory.
+    pub(super) const fn memory(&self) -> &Arc<RegionMemory> {
+        &self.memory
     }
 
     /// The region has done with `table`.
@@ -63,8 +68,8 @@ impl PinnedTables {
             tables.iter().map(|table| table.memory_bytes()).sum()
         };
         let pinned = sum(&left);
-        self.charge
-            .set((sum(own) + pinned).saturating_sub(self.share));
+        let beyond = (sum(own) + pinned).saturating_sub(self.memory.share_bytes());
+        self.charge.set(beyond);
         pinned
     }
 }

@@ -23,6 +23,7 @@ use argosy_log::{Geometry, LogTail, LogWindows, Recovery, Replayed, recover};
 use argosy_memory::{MemoryError, SharedMemory, WindowStore};
 
 use super::replay::Tables;
+use super::server_memory::ServerMemory;
 use super::upkeep::tail_purpose;
 use super::{GivenWindows, Lsm, Parts};
 use crate::cache::NodeCache;
@@ -39,7 +40,7 @@ pub use argosy_engine::cut::Cut;
 /// See [`Lsm::promote`].
 pub(super) fn promote(
     replica: Replica,
-    cache: &Arc<NodeCache>,
+    server: &Arc<ServerMemory>,
     service: Service,
 ) -> Result<Lsm, ReplicaError> {
     let replica::ReplicaParts {
@@ -47,7 +48,9 @@ pub(super) fn promote(
         windows,
         position,
     } = replica.into_parts()?;
-    let settings = storage.settings().clone();
+    let mut settings = storage.settings().clone();
+    let memory = server.join(&settings.memtables);
+    settings.memtables.bytes = memory.table_bytes();
     let mut tables = Tables::new(&settings);
     let recovered = replay(&storage, &windows, &mut tables)?;
     refuse_less(&position, &recovered)?;
@@ -86,7 +89,7 @@ pub(super) fn promote(
         }),
         tails,
         edits,
-        cache: Arc::clone(cache),
+        memory,
         marks: service.marks,
         observer: service.observer,
     });
@@ -130,7 +133,7 @@ pub(super) fn open(
         ..Service::default()
     };
     let cache = Arc::new(NodeCache::new(settings.cache_bytes));
-    let lsm = promote(replica, &cache, service)?;
+    let lsm = promote(replica, &ServerMemory::new(cache), service)?;
     // Everything that survived is durable now, and new windows were begun.
     for log in LOGS {
         for slot in 0..settings.layout.window_slots {

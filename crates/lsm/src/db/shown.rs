@@ -7,6 +7,7 @@ use argosy_base::Lsn;
 use argosy_engine::Marks;
 
 use super::pinned::PinnedTables;
+use super::server_memory::RegionMemory;
 use super::writer::Writer;
 use crate::memtable::Memtable;
 use crate::read::ReadView;
@@ -90,6 +91,11 @@ impl Shown {
     /// The region has done with `table`, which readers may still see.
     pub(super) fn keep(&self, table: &Arc<Memtable>) {
         self.pinned.add(table);
+    }
+
+    /// What the region has of its server's memory.
+    pub(super) const fn memory(&self) -> &Arc<RegionMemory> {
+        self.pinned.memory()
     }
 
     /// Whether readers pin memtables, as of the last count.

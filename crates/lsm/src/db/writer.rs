@@ -24,6 +24,7 @@ use argosy_log::{Appended, GroupOp};
 
 use super::installed::Installed;
 use super::memtables::{LogsFrom, Memtables};
+use super::server_memory::RegionMemory;
 use super::spares::Spares;
 use super::time::ToldTime;
 use crate::edit::{LogPoint, LogSegment};
@@ -49,6 +50,8 @@ pub(super) struct Ended {
 pub(super) struct Writer {
     pub(super) logs: Logs,
     tables: Memtables,
+    /// How large they may be.
+    memory: Arc<RegionMemory>,
     installed: Installed,
     mutants: Mutants,
     /// Writes into it wait.
@@ -82,13 +85,15 @@ impl Writer {
         installed: Installed,
         frozen: VecDeque<Frozen>,
         last: Lsn,
-        settings: &Settings,
+        memory: Arc<RegionMemory>,
+        mutants: Mutants,
     ) -> Self {
         Self {
             logs,
-            tables: Memtables::new(frozen, settings),
+            tables: Memtables::new(frozen, memory.table_bytes()),
+            memory,
             installed,
-            mutants: settings.mutants,
+            mutants,
             held: None,
             last,
             found: last,
@@ -162,14 +167,16 @@ impl Writer {
         let ranges = batch.ops().filter_map(|op| op.range());
         let range_bytes = ranges.map(|range| bound_bytes(&range)).sum();
         let active = self.tables.active();
-        let fits = active.fits(needed) && active.takes_ranges(batch.ranges_len(), range_bytes);
+        let fits = active.fits(needed)
+            && active.takes_ranges(batch.ranges_len(), range_bytes)
+            && !self.outgrows_memory(needed);
         if fits && self.active_log_bytes() < settings.memtables.log_bytes {
             return Ok(false);
         }
         // A memtable that is empty and full stands for records of time.
         if active.is_empty() && self.active_log_bytes() < settings.memtables.log_bytes {
             // A group that is larger than a whole memtable gets one of its own size.
-            self.tables.replace_active(needed, settings);
+            self.tables.replace_active(self.table_bytes(needed));
             return Ok(true);
         }
         self.freeze(needed, settings)?;
@@ -198,8 +205,31 @@ impl Writer {
             bytes: self.logs.bytes(),
             tail: self.recovery_tail(),
         };
-        self.tables.freeze(needed, settings, from, frozen);
+        let capacity = self.table_bytes(needed);
+        self.tables.freeze(capacity, from, frozen);
         Ok(())
+    }
+
+    /// Bytes for which a memtable is begun that has to take `needed`.
+    fn table_bytes(&self, needed: usize) -> usize {
+        self.memory.table_bytes().max(needed)
+    }
+
+    /// Whether the active memtable was begun when memtables might be larger, and would take more with `needed` bytes
+    /// than it may by now.
+    fn outgrows_memory(&self, needed: usize) -> bool {
+        let active = self.tables.active();
+        self.memory
+            .limit()
+            .is_some_and(|limit| match active.is_empty() {
+                true => active.capacity() > limit.max(needed),
+                false => active.outgrows(limit, needed),
+            })
+    }
+
+    /// Whether the active memtable takes more than it may by now.
+    pub(super) fn is_beyond_memory(&self) -> bool {
+        !self.tables.active().is_empty() && self.outgrows_memory(0)
     }
 
     /// The tail segment of the recovery log, by its place in the chain.
@@ -228,7 +258,10 @@ impl Writer {
     /// What the background owes, where `space` is for the space that the region takes.
     pub(super) fn owed(&self, space: Share, settings: &Settings) -> Owed {
         let memtables = self.tables.used_bytes() as u64;
-        let l0 = settings.memtables.bytes as u64;
+        let l0 = match self.memory.limit() {
+            None => settings.memtables.bytes,
+            Some(limit) => self.tables.capacity_max().max(limit),
+        } as u64;
         let most = settings.memtables.count_max as u64 * l0;
         let runs = |count: usize| count as u64;
         Owed {
@@ -405,10 +438,11 @@ impl Writer {
 
     /// Lets go of memtables and version, since the engine has ended; `nothing` is what readers are shown. Returns the
     /// memtables.
-    pub(super) fn end(&mut self, nothing: Arc<Version>, settings: &Settings) -> Memtables {
+    pub(super) fn end(&mut self, nothing: Arc<Version>) -> Memtables {
+        self.memory.leave();
         self.installed.end(nothing);
         self.spares = Spares::default();
-        let none = Memtables::new(VecDeque::new(), settings);
+        let none = Memtables::new(VecDeque::new(), 0);
         std::mem::replace(&mut self.tables, none)
     }
 

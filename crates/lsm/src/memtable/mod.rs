@@ -110,6 +110,18 @@ impl Memtable {
         (within || self.has_no_entries()) && self.core.arena.fits(bytes, entry_max)
     }
 
+    /// Most bytes that entries and nodes may take.
+    #[must_use]
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether it was begun for more than `limit` bytes, and `bytes` more would make it take more than these.
+    #[must_use]
+    pub(crate) fn outgrows(&self, limit: usize, bytes: usize) -> bool {
+        self.capacity > limit && self.memory_bytes().max(self.used_bytes() + bytes) > limit
+    }
+
     /// Adds an entry. One thread at a time: whoever holds the region's writer lock. A second one
     /// would wait.
     ///

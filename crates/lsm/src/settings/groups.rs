@@ -121,6 +121,9 @@ pub struct MemtableSettings {
     /// Bytes that memtables may take before the cache gives way to them. All that there may be unless it is
     /// said; those that only snapshots see come on top.
     pub share_bytes: Option<usize>,
+    /// Regions of one server whose memtables may be as large as that. Where it serves more, all of them have smaller
+    /// ones, so that they take no more together. `None`: however many it serves.
+    pub regions: Option<usize>,
 }
 
 impl Default for MemtableSettings {
@@ -130,6 +133,7 @@ impl Default for MemtableSettings {
             log_bytes: 256 << 20,
             count_max: 3,
             share_bytes: None,
+            regions: None,
         }
     }
 }
