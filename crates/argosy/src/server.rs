@@ -1,22 +1,25 @@
 //! `argosy server`: one region server, until a signal comes.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{Clock, ServerId};
 use argosy_coordinator::{ClusterMap, Coordinator};
 use argosy_device::{SystemClock, random};
-use argosy_master::{Master, MasterTimes, PlanSettings};
+use argosy_master::{Master, MasterRole, MasterTimes, PlanSettings};
 use argosy_memory::make_directory;
-use argosy_server::membership::{Membership, MembershipTimes};
+use argosy_server::membership::{Leaver, Membership, MembershipTimes};
 use argosy_server::runtime::{
     ClusterStep, DeviceOptions, RunningServer, ServerOptions, Sockets, StartError, ThreadOptions,
 };
 use clap::Args;
+use rustix::event::Timespec;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::budget::{Divided, node_settings};
@@ -32,6 +35,13 @@ use crate::units::Size;
 
 /// Threads that serve Redis clients.
 pub(crate) const RESP_THREADS: NonZeroUsize = NonZeroUsize::MIN;
+/// How long a server that stops waits for others to lead its regions.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// How often it looks whether they do.
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 5_000_000,
+};
 /// How long the fabric's thread looks for work before it parks.
 const SPIN: Duration = Duration::from_micros(20);
 
@@ -95,10 +105,30 @@ impl ServerArgs {
 }
 
 /// What of the cluster moves on this server: its part in it, and a master that waits to be elected.
-fn cluster_steps(
+struct ClusterParts {
+    steps: Vec<ClusterStep>,
+    way_out: WayOut,
+}
+
+/// How a server leaves its cluster when it stops.
+#[derive(Clone)]
+struct WayOut {
+    leaver: Leaver,
+    /// The master of this server has given its office up, or will never have it.
+    has_resigned: Arc<AtomicBool>,
+}
+
+impl WayOut {
+    fn is_done(&self) -> bool {
+        self.leaver.has_left() && self.has_resigned.load(Ordering::Acquire)
+    }
+}
+
+/// What of the cluster is to move on `server`.
+fn cluster_parts(
     config: &ServerConfig,
     server: &RunningServer,
-) -> Result<Vec<ClusterStep>, CommandFailure> {
+) -> Result<ClusterParts, CommandFailure> {
     let of = &config.failover;
     let node = server.node();
     let open = || -> Result<Box<dyn Coordinator>, CommandFailure> {
@@ -111,6 +141,11 @@ fn cluster_steps(
     let refused = |error| CommandFailure::Failed(format!("cannot watch the region map: {error}"));
     let mut membership =
         Membership::new(open()?, Arc::clone(node), node.incarnation(), times).map_err(refused)?;
+    let way_out = WayOut {
+        leaver: membership.leaver(),
+        has_resigned: Arc::default(),
+    };
+    let of_master = way_out.clone();
     let plan = PlanSettings {
         min_copies: of.min_copies,
         replace_after: of.replace_after.0,
@@ -122,16 +157,39 @@ fn cluster_steps(
     };
     let now = SystemClock.now();
     let mut master = Master::new(open()?, node.id(), plan, times, now);
-    Ok(vec![
+    let steps: Vec<ClusterStep> = vec![
         Box::new(move |now| membership.step(now)),
         Box::new(move |now| {
+            // It may be needed until others lead this server's regions, and then another is to be elected at once.
+            if of_master.leaver.has_left() {
+                master.resign();
+            }
             let next = master.step(now);
+            let resigned = master.role() == MasterRole::Resigned && next.is_none();
+            of_master.has_resigned.store(resigned, Ordering::Release);
             for step in master.take_steps() {
                 tracing::info!(?step, "master");
             }
             next.unwrap_or(now + Duration::from_millis(25))
         }),
-    ])
+    ];
+    Ok(ClusterParts { steps, way_out })
+}
+
+/// Says that the server is about to stop, and waits until others lead its regions, or until it has waited for long
+/// enough.
+fn leave(way_out: &WayOut, clock: &dyn Clock, signals: &Signals) -> io::Result<()> {
+    way_out.leaver.leave();
+    let until = clock.now() + LEAVE_WITHIN;
+    while !way_out.is_done() && clock.now() < until {
+        // A second signal ends the process.
+        signals.wait_or(&[], Some(LOOK_EVERY))?;
+    }
+    match way_out.leaver.has_left() {
+        true => tracing::info!("server: others lead its regions"),
+        false => tracing::warn!("server: it leads regions still, and stops all the same"),
+    }
+    Ok(())
 }
 
 /// Serves until a signal comes.
@@ -180,16 +238,20 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         map,
     };
     let mut server = RunningServer::start(options).map_err(refused)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let mut way_out = None;
     if config.failover.enabled {
-        let steps = cluster_steps(config, &server)?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        server.start_cluster(&clock, steps).map_err(refused)?;
+        let parts = cluster_parts(config, &server)?;
+        server.start_cluster(&clock, parts.steps).map_err(refused)?;
+        way_out = Some(parts.way_out);
     }
     tracing::info!(resp = %config.resp.addr, admin = %config.admin.addr, "server: started");
-    signals
-        .wait()
-        .map_err(|error| CommandFailure::Failed(format!("cannot wait for signals: {error}")))?;
+    let unheard = |error| CommandFailure::Failed(format!("cannot wait for signals: {error}"));
+    signals.wait().map_err(unheard)?;
     tracing::info!("server: stopping");
+    if let Some(way_out) = way_out {
+        leave(&way_out, &*clock, signals).map_err(unheard)?;
+    }
     if server.stop() {
         Ok(())
     } else {

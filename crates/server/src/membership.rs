@@ -10,18 +10,22 @@
 //! Both values are ephemeral: they vanish with the server's session, which ends when the server does. One that starts
 //! again before that takes the place of what it said before.
 //!
+//! A server that is about to stop says so ([`Leaver`]), and the master has others lead its regions. It goes on until they
+//! do. Where nobody else stays, which it looks for then, there is nothing to wait for.
+//!
 //! It is moved by steps, and never waits: requests to the coordinator are begun, and their answers come with a later
 //! step. Without a coordinator nothing changes: the node goes on with the views that it has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant, ServerId};
 use argosy_coordinator::reports::{Presence, ServerReport, presence_key, report_key};
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp,
-    CoordinatorReply, Entry, EntryVersion, Request, RequestId, SessionId, SessionState,
+    CoordinatorReply, Entry, EntryVersion, Region, Request, RequestId, SessionId, SessionState,
 };
 
 use crate::node::Node;
@@ -181,6 +185,51 @@ struct Watched {
     at: Instant,
 }
 
+/// Has a server say that it is about to stop, from any thread.
+#[derive(Clone, Debug)]
+pub struct Leaver {
+    node: Arc<Node>,
+    shared: Arc<Leaving>,
+}
+
+/// What a membership and its leavers share.
+#[derive(Debug, Default)]
+struct Leaving {
+    /// The server is about to stop.
+    is_asked: AtomicBool,
+    /// No other server of the map is there that does not stop, too.
+    is_last: AtomicBool,
+}
+
+impl Leaver {
+    /// The server is about to stop: others are to lead its regions.
+    pub fn leave(&self) {
+        self.shared.is_asked.store(true, Ordering::Release);
+    }
+
+    /// Whether it leaves, and there is nothing to wait for any more: it leads no region that another member could lead,
+    /// by the map that it has, or nobody stays who could.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        if !self.shared.is_asked.load(Ordering::Acquire) {
+            return false;
+        }
+        let id = self.node.id();
+        let map = self.node.map();
+        let leads = |region: &Region| region.primary == id && region.members.len() > 1;
+        self.shared.is_last.load(Ordering::Acquire) || !map.regions().iter().any(leads)
+    }
+}
+
+/// The other servers, as a server that leaves sees them.
+#[derive(Debug, Default)]
+struct Others {
+    /// Of whom it is asked whether they are there.
+    asked: BTreeMap<RequestId, ServerId>,
+    /// Whether they stay, as far as that is known.
+    stay: BTreeMap<ServerId, bool>,
+}
+
 /// See the module documentation.
 pub struct Membership {
     coordinator: Box<dyn Coordinator>,
@@ -193,7 +242,8 @@ pub struct Membership {
     map: Watched,
     /// When what there is to say is looked at again.
     look_at: Instant,
-    is_leaving: bool,
+    leaving: Arc<Leaving>,
+    others: Others,
 }
 
 impl std::fmt::Debug for Membership {
@@ -232,14 +282,18 @@ impl Membership {
                 ..Watched::default()
             },
             look_at: Instant::default(),
-            is_leaving: false,
+            leaving: Arc::default(),
+            others: Others::default(),
         })
     }
 
-    /// The server is about to stop: others are to serve its regions.
-    pub fn leave(&mut self) {
-        self.is_leaving = true;
-        self.look_at = Instant::default();
+    /// Whoever has the server leave.
+    #[must_use]
+    pub fn leaver(&self) -> Leaver {
+        Leaver {
+            node: Arc::clone(&self.node),
+            shared: Arc::clone(&self.leaving),
+        }
     }
 
     /// The version of the region map whose views the node has.
@@ -274,8 +328,10 @@ impl Membership {
         if now >= self.look_at {
             self.look_at = now + self.times.look_every;
             self.say(now);
+            self.ask_who_stays();
         }
         let waits = self.map.asked.is_some()
+            || !self.others.asked.is_empty()
             || self.presence.asked.is_some()
             || self.report.asked.is_some()
             || matches!(self.session, Session::Opening(_));
@@ -322,6 +378,12 @@ impl Membership {
             }
             return;
         }
+        if let Some(other) = self.others.asked.remove(&id) {
+            if let Ok(CoordinatorReply::Entry(entry)) = answer {
+                self.hear_of(other, &entry);
+            }
+            return;
+        }
         let (session, coordinator) = (self.session, &mut *self.coordinator);
         if !self.presence.take(id, &answer, session, coordinator) {
             self.report.take(id, &answer, session, coordinator);
@@ -358,7 +420,7 @@ impl Membership {
         };
         let presence = Presence {
             incarnation: self.incarnation,
-            leaving: self.is_leaving,
+            leaving: self.is_leaving(),
             unreachable: self.unreachable(now),
         };
         let coordinator = &mut *self.coordinator;
@@ -373,6 +435,40 @@ impl Membership {
             ..self.node.report_to_master(now)
         };
         self.report.say(report.to_json(), session, coordinator);
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.leaving.is_asked.load(Ordering::Acquire)
+    }
+
+    /// Asks who of the others stays, if the server leaves and no answer is outstanding.
+    fn ask_who_stays(&mut self) {
+        if !self.is_leaving() || !self.others.asked.is_empty() {
+            return;
+        }
+        let (own, map) = (self.node.id(), self.node.map());
+        let ids = map.servers().iter().map(|server| server.id);
+        let others: Vec<_> = ids.filter(|id| *id != own).collect();
+        self.others.stay.retain(|id, _| others.contains(id));
+        for other in others {
+            let key = presence_key(other);
+            let id = self.coordinator.submit(Request::Read { key });
+            self.others.asked.insert(id, other);
+        }
+        if self.others.asked.is_empty() {
+            self.leaving.is_last.store(true, Ordering::Release);
+        }
+    }
+
+    /// What `other` says of itself.
+    fn hear_of(&mut self, other: ServerId, entry: &Entry) {
+        let presence = (entry.version > EntryVersion(0)).then(|| Presence::parse(&entry.value));
+        let stays = presence.is_some_and(|said| !said.is_ok_and(|said| said.leaving));
+        self.others.stay.insert(other, stays);
+        if self.others.asked.is_empty() {
+            let is_last = !self.others.stay.values().any(|stays| *stays);
+            self.leaving.is_last.store(is_last, Ordering::Release);
+        }
     }
 
     fn unreachable(&self, now: Instant) -> BTreeSet<ServerId> {

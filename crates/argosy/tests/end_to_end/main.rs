@@ -19,6 +19,7 @@ mod first_minutes;
 mod full;
 mod inspect_command;
 mod kill;
+mod leaving;
 mod long_values;
 mod lost_member;
 mod maintenance;

@@ -291,10 +291,15 @@ pub(crate) fn configure(server: &Server, key: &str, value: &str) {
 
 /// How many warnings of a server's log hold `what`.
 pub(crate) fn warnings(server: &Server, what: &str) -> usize {
+    lines_with(server, &["WARN", what])
+}
+
+/// How many lines of a server's log hold all of `words`.
+pub(crate) fn lines_with(server: &Server, words: &[&str]) -> usize {
     let log = std::fs::read_to_string(server.config.with_file_name("log")).expect("a log");
     let lines = log.lines();
     lines
-        .filter(|line| line.contains("WARN") && line.contains(what))
+        .filter(|line| words.iter().all(|word| line.contains(word)))
         .count()
 }
 

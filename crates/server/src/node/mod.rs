@@ -539,6 +539,8 @@ mod idle_tests;
 #[cfg(test)]
 mod leasing_tests;
 #[cfg(test)]
+mod leaving_tests;
+#[cfg(test)]
 mod parts_tests;
 #[cfg(test)]
 mod peers_calls_tests;
