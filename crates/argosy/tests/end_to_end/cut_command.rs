@@ -175,6 +175,11 @@ fn a_server_warns_once_of_what_it_cut_off() {
         until_ready(server.admin);
         let page = metrics(server.admin, "/metrics");
         assert_eq!(page["argosy_recovery_cut_records"], f64::from(cut));
+        assert_eq!(page["argosy_cut_records_total"], f64::from(cut));
+        assert_eq!(
+            page["argosy_cut_promotions_total"], 0.0,
+            "nobody was chosen"
+        );
         assert_eq!(warnings(&server, told), 1, "once, whoever starts it again");
         let left = call(&mut connect(server.resp), &[b"DBSIZE"]);
         assert_eq!(left, Reply::Integer(i64::try_from(HURT).unwrap()));

@@ -25,6 +25,10 @@ pub struct NodeCounts {
     pub rests: u64,
     /// Regions that were opened here.
     pub promotions: u64,
+    /// Regions that were opened here from a copy that was cut: it may lack what was acknowledged last.
+    pub cut_promotions: u64,
+    /// Whole records behind the end of the history, and so LSNs, that were given up when regions were opened here.
+    pub cut_records: u64,
     /// Links that went down.
     pub links_lost: u64,
     /// Level segments whose pointers were rewritten.
@@ -55,6 +59,8 @@ pub(crate) enum Counted {
     Adoptions,
     Rests,
     Promotions,
+    CutPromotions,
+    CutRecords,
     LinksLost,
     RewrittenSegments,
     RewrittenBytes,
@@ -93,6 +99,8 @@ impl Counters {
             adoptions: of(Counted::Adoptions),
             rests: of(Counted::Rests),
             promotions: of(Counted::Promotions),
+            cut_promotions: of(Counted::CutPromotions),
+            cut_records: of(Counted::CutRecords),
             links_lost: of(Counted::LinksLost),
             rewritten: RewrittenCounts {
                 segments: of(Counted::RewrittenSegments),

@@ -80,6 +80,11 @@ impl LedGroup {
         matches!(self.claimed, Claimed::Refused)
     }
 
+    /// Whether this server's copy was cut when it was chosen: it may lack what was acknowledged last.
+    pub(super) const fn opens_cut(&self) -> bool {
+        matches!(self.claimed, Claimed::Cut)
+    }
+
     /// From now on it is that of `view`, under the same promotion.
     pub(super) fn regrouped(&mut self, view: &View) -> Group {
         let group = of(view);

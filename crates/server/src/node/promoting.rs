@@ -78,7 +78,12 @@ impl PrimaryDriver {
                 };
                 self.written.opened_at(lsn);
                 context.count(Counted::Promotions);
+                if self.group.opens_cut() {
+                    context.count(Counted::CutPromotions);
+                }
                 if let Some(cut) = cut {
+                    let counters = context.telling.counters();
+                    counters.add(Counted::CutRecords, cut.records);
                     let kept = match cut.kept {
                         0 => "there was no room to keep them",
                         _ => {

@@ -479,6 +479,16 @@ fn replication(page: &mut Families, status: &Status) {
             done.segments_shipped_total,
         ),
         (
+            "argosy_cut_promotions_total",
+            "Regions opened here from a copy that was cut: it may lack what was acknowledged last.",
+            done.cut_promotions_total,
+        ),
+        (
+            "argosy_cut_records_total",
+            "Whole records behind the end of the history, one LSN each, given up when regions were opened here.",
+            done.cut_records_total,
+        ),
+        (
             "argosy_catch_up_bytes_total",
             "Bytes fetched or received in catching up.",
             done.catch_up_bytes_total,

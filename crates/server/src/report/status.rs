@@ -371,6 +371,10 @@ pub struct ReplicationStatus {
     pub offers_total: u64,
     /// Histories adopted from another member.
     pub adoptions_total: u64,
+    /// Regions that were opened here from a copy that was cut.
+    pub cut_promotions_total: u64,
+    /// Whole records behind the end of the history that were given up when regions were opened here.
+    pub cut_records_total: u64,
     /// Links that went down.
     pub links_lost_total: u64,
 }
