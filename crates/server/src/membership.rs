@@ -186,10 +186,19 @@ struct Watched {
 }
 
 /// Has a server say that it is about to stop, from any thread.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Leaver {
     node: Arc<Node>,
     shared: Arc<Leaving>,
+}
+
+impl std::fmt::Debug for Leaver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leaver")
+            .field("server", &self.node.id())
+            .field("shared", &self.shared)
+            .finish()
+    }
 }
 
 /// What a membership and its leavers share.
