@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::server_memory::RegionMemory;
 use crate::memtable::Memtable;
 use crate::work::frozen::Frozen;
 
@@ -22,17 +23,32 @@ pub(super) struct Memtables {
     active_from: LogsFrom,
     /// Oldest first.
     frozen: VecDeque<Frozen>,
+    /// What they may take.
+    memory: Arc<RegionMemory>,
 }
 
 impl Memtables {
-    /// `frozen`, oldest first, and an active one that is empty, for `capacity` bytes.
-    pub(super) fn new(frozen: VecDeque<Frozen>, capacity: usize) -> Self {
+    /// `frozen`, oldest first, and an active one that is empty, of a region that has this `memory`.
+    pub(super) fn new(frozen: VecDeque<Frozen>, memory: Arc<RegionMemory>) -> Self {
         let shared = frozen.back().map_or(&[][..], |last| last.table.shared());
         Self {
-            active: new_table(capacity, shared),
+            active: new_table(memory.table_bytes(), shared),
             active_from: LogsFrom::default(),
             frozen,
+            memory,
         }
+    }
+
+    /// Lets go of all of them, since the region is served no more. Returns them.
+    pub(super) fn end(&mut self) -> Self {
+        self.memory.leave();
+        let none = Self {
+            active: new_table(0, &[]),
+            active_from: LogsFrom::default(),
+            frozen: VecDeque::new(),
+            memory: Arc::clone(&self.memory),
+        };
+        std::mem::replace(self, none)
     }
 
     /// The active one.
@@ -67,20 +83,50 @@ impl Memtables {
         self.active_from.tail.is_some() && tail > self.active_from.tail
     }
 
-    /// Puts one for `capacity` bytes in the place of the active one, which is empty.
-    pub(super) fn replace_active(&mut self, capacity: usize) {
-        self.active = new_table(capacity, self.active.shared());
+    /// Puts one that takes `needed` bytes in the place of the active one, which is empty.
+    pub(super) fn replace_active(&mut self, needed: usize) {
+        self.active = new_table(self.table_bytes(needed), self.active.shared());
     }
 
-    /// Freezes the active one and begins one for `capacity` bytes, where the logs are at `from`. `frozen` says
+    /// Bytes for which a memtable is begun that has to take `needed`.
+    fn table_bytes(&self, needed: usize) -> usize {
+        self.memory.table_bytes().max(needed)
+    }
+
+    /// Whether the active one was begun when memtables might be larger, and would take more with `needed` bytes than
+    /// it may by now.
+    pub(super) fn outgrows_memory(&self, needed: usize) -> bool {
+        self.memory
+            .limit()
+            .is_some_and(|limit| match self.active.is_empty() {
+                true => self.active.capacity() > limit.max(needed),
+                false => self.active.outgrows(limit, needed),
+            })
+    }
+
+    /// Whether the active one takes more than it may by now.
+    pub(super) fn is_beyond_memory(&self) -> bool {
+        !self.active.is_empty() && self.outgrows_memory(0)
+    }
+
+    /// Bytes that each of them may take, where `set` bytes are set.
+    pub(super) fn bytes_each(&self, set: usize) -> usize {
+        let largest = || self.newest_first().map(|table| table.capacity()).max();
+        match self.memory.limit() {
+            None => set,
+            Some(limit) => largest().unwrap_or(0).max(limit),
+        }
+    }
+
+    /// Freezes the active one and begins one that takes `needed` bytes, where the logs are at `from`. `frozen` says
     /// what the former stands for.
     pub(super) fn freeze(
         &mut self,
-        capacity: usize,
+        needed: usize,
         from: LogsFrom,
         frozen: impl FnOnce(Arc<Memtable>) -> Frozen,
     ) {
-        let table = new_table(capacity, self.active.shared());
+        let table = new_table(self.table_bytes(needed), self.active.shared());
         let active = std::mem::replace(&mut self.active, table);
         self.frozen.push_back(frozen(active));
         self.active_from = from;
@@ -114,12 +160,6 @@ impl Memtables {
     /// Bytes of their memory.
     pub(super) fn memory_bytes(&self) -> usize {
         self.sum(Memtable::memory_bytes)
-    }
-
-    /// Bytes that the largest of them may hold.
-    pub(super) fn capacity_max(&self) -> usize {
-        let capacities = self.newest_first().map(|table| table.capacity());
-        capacities.max().unwrap_or(0)
     }
 
     /// Bytes of that which are used.

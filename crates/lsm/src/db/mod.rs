@@ -52,7 +52,6 @@ mod upkeep;
 mod write;
 mod writer;
 
-use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -83,7 +82,7 @@ use shown::Shown;
 use space::RegionSpace;
 use steps::Steps;
 use time::RegionTime;
-use writer::Writer;
+use writer::{Rebuilt, Writer};
 
 pub use crate::work::stats::{LevelStats, LogStats, Stats, level_stats, log_stats};
 pub use promote::Cut;
@@ -177,17 +176,13 @@ impl Lsm {
         let version = Arc::clone(parts.storage.current());
         let told = time::told_at_opening(version.time(), parts.tables.time(), parts.last);
         let time = RegionTime::new(version.time(), told);
-        let frozen: VecDeque<_> = parts.tables.into_frozen();
+        let rebuilt = Rebuilt {
+            tables: parts.tables.into_frozen(),
+            last: parts.last,
+        };
         let levels_lsn = Lsn(version.replay_from().0.saturating_sub(1));
         let installed = Installed::new(version, Arc::clone(parts.storage.damages()));
-        let mut writer = Writer::new(
-            logs,
-            installed,
-            frozen,
-            parts.last,
-            memory,
-            settings.mutants,
-        );
+        let mut writer = Writer::new(logs, installed, rebuilt, memory, settings.mutants);
         writer.set_time(told);
         for (seq, tail) in parts.tails {
             writer.add_spare(seq, tail);

@@ -1,8 +1,8 @@
 //! The memory that the regions of a server share: one cache, and what their memtables may take together (I9).
 //!
 //! How large memtables are is set for as many regions as the server serves when it starts
-//! ([`MemtableSettings::regions`]). It may come to serve more, when others fail. Then all memtables are smaller, so that
-//! they take no more together:
+//! ([`MemtableSettings::regions`]). It may come to serve more, when others fail. Then all memtables are smaller, so
+//! that they take no more together:
 //!
 //! ```text
 //! bytes of a memtable = bytes that are set x regions that they are set for / regions that are served

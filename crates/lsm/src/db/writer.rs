@@ -50,8 +50,6 @@ pub(super) struct Ended {
 pub(super) struct Writer {
     pub(super) logs: Logs,
     tables: Memtables,
-    /// How large they may be.
-    memory: Arc<RegionMemory>,
     installed: Installed,
     mutants: Mutants,
     /// Writes into it wait.
@@ -78,20 +76,27 @@ pub(super) struct Touched {
     pub(super) logs: [bool; LOGS.len()],
 }
 
+/// What was rebuilt from the logs.
+pub(super) struct Rebuilt {
+    /// The memtables, oldest first.
+    pub(super) tables: VecDeque<Frozen>,
+    /// The last LSN in them, or in the levels.
+    pub(super) last: Lsn,
+}
+
 impl Writer {
-    /// A writer that goes on behind `last`, with the memtables that were rebuilt from the logs.
+    /// A writer that goes on behind what was `rebuilt`.
     pub(super) fn new(
         logs: Logs,
         installed: Installed,
-        frozen: VecDeque<Frozen>,
-        last: Lsn,
+        rebuilt: Rebuilt,
         memory: Arc<RegionMemory>,
         mutants: Mutants,
     ) -> Self {
+        let Rebuilt { tables, last } = rebuilt;
         Self {
             logs,
-            tables: Memtables::new(frozen, memory.table_bytes()),
-            memory,
+            tables: Memtables::new(tables, memory),
             installed,
             mutants,
             held: None,
@@ -169,14 +174,14 @@ impl Writer {
         let active = self.tables.active();
         let fits = active.fits(needed)
             && active.takes_ranges(batch.ranges_len(), range_bytes)
-            && !self.outgrows_memory(needed);
+            && !self.tables.outgrows_memory(needed);
         if fits && self.active_log_bytes() < settings.memtables.log_bytes {
             return Ok(false);
         }
         // A memtable that is empty and full stands for records of time.
         if active.is_empty() && self.active_log_bytes() < settings.memtables.log_bytes {
             // A group that is larger than a whole memtable gets one of its own size.
-            self.tables.replace_active(self.table_bytes(needed));
+            self.tables.replace_active(needed);
             return Ok(true);
         }
         self.freeze(needed, settings)?;
@@ -205,31 +210,13 @@ impl Writer {
             bytes: self.logs.bytes(),
             tail: self.recovery_tail(),
         };
-        let capacity = self.table_bytes(needed);
-        self.tables.freeze(capacity, from, frozen);
+        self.tables.freeze(needed, from, frozen);
         Ok(())
-    }
-
-    /// Bytes for which a memtable is begun that has to take `needed`.
-    fn table_bytes(&self, needed: usize) -> usize {
-        self.memory.table_bytes().max(needed)
-    }
-
-    /// Whether the active memtable was begun when memtables might be larger, and would take more with `needed` bytes
-    /// than it may by now.
-    fn outgrows_memory(&self, needed: usize) -> bool {
-        let active = self.tables.active();
-        self.memory
-            .limit()
-            .is_some_and(|limit| match active.is_empty() {
-                true => active.capacity() > limit.max(needed),
-                false => active.outgrows(limit, needed),
-            })
     }
 
     /// Whether the active memtable takes more than it may by now.
     pub(super) fn is_beyond_memory(&self) -> bool {
-        !self.tables.active().is_empty() && self.outgrows_memory(0)
+        self.tables.is_beyond_memory()
     }
 
     /// The tail segment of the recovery log, by its place in the chain.
@@ -258,10 +245,7 @@ impl Writer {
     /// What the background owes, where `space` is for the space that the region takes.
     pub(super) fn owed(&self, space: Share, settings: &Settings) -> Owed {
         let memtables = self.tables.used_bytes() as u64;
-        let l0 = match self.memory.limit() {
-            None => settings.memtables.bytes,
-            Some(limit) => self.tables.capacity_max().max(limit),
-        } as u64;
+        let l0 = self.tables.bytes_each(settings.memtables.bytes) as u64;
         let most = settings.memtables.count_max as u64 * l0;
         let runs = |count: usize| count as u64;
         Owed {
@@ -439,11 +423,9 @@ impl Writer {
     /// Lets go of memtables and version, since the engine has ended; `nothing` is what readers are shown. Returns the
     /// memtables.
     pub(super) fn end(&mut self, nothing: Arc<Version>) -> Memtables {
-        self.memory.leave();
         self.installed.end(nothing);
         self.spares = Spares::default();
-        let none = Memtables::new(VecDeque::new(), 0);
-        std::mem::replace(&mut self.tables, none)
+        self.tables.end()
     }
 
     /// An edit brought pairs into the levels that no memtable had.

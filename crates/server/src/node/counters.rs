@@ -23,12 +23,8 @@ pub struct NodeCounts {
     pub adoptions: u64,
     /// How often a backup's windows were let rest.
     pub rests: u64,
-    /// Regions that were opened here.
-    pub promotions: u64,
-    /// Regions that were opened here from a copy that was cut: it may lack what was acknowledged last.
-    pub cut_promotions: u64,
-    /// Whole records behind the end of the history, and so LSNs, that were given up when regions were opened here.
-    pub cut_records: u64,
+    /// Regions that were opened here, and what that cost.
+    pub promotions: PromotionCounts,
     /// Links that went down.
     pub links_lost: u64,
     /// Level segments whose pointers were rewritten.
@@ -67,6 +63,17 @@ pub(crate) enum Counted {
     RewrittenPointers,
 }
 
+/// Regions that were opened on a server, since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PromotionCounts {
+    /// All of them.
+    pub all: u64,
+    /// Those from a copy that was cut: it may lack what was acknowledged last.
+    pub of_cut_copies: u64,
+    /// Whole records behind the end of the history, and so LSNs, that were given up.
+    pub cut_records: u64,
+}
+
 /// How many there are of [`Counted`].
 const COUNTED: usize = Counted::RewrittenPointers as usize + 1;
 
@@ -98,9 +105,11 @@ impl Counters {
             parts: of(Counted::Parts),
             adoptions: of(Counted::Adoptions),
             rests: of(Counted::Rests),
-            promotions: of(Counted::Promotions),
-            cut_promotions: of(Counted::CutPromotions),
-            cut_records: of(Counted::CutRecords),
+            promotions: PromotionCounts {
+                all: of(Counted::Promotions),
+                of_cut_copies: of(Counted::CutPromotions),
+                cut_records: of(Counted::CutRecords),
+            },
             links_lost: of(Counted::LinksLost),
             rewritten: RewrittenCounts {
                 segments: of(Counted::RewrittenSegments),

@@ -136,7 +136,7 @@ use views::{View, Views};
 use waiting::Allowance;
 
 pub use awake::Awake;
-pub use counters::{NodeCounts, RewrittenCounts};
+pub use counters::{NodeCounts, PromotionCounts, RewrittenCounts};
 pub use holdings::Holding;
 pub use inspect::{CopyState, Inspect, MADE_TO_FAIL};
 pub use keys::{checked_from, is_log_window};

@@ -249,8 +249,8 @@ impl Reports<'_> {
             rewritten_pointers_total: counts.rewritten.pointers,
             offers_total: counts.offers,
             adoptions_total: counts.adoptions,
-            cut_promotions_total: counts.cut_promotions,
-            cut_records_total: counts.cut_records,
+            cut_promotions_total: counts.promotions.of_cut_copies,
+            cut_records_total: counts.promotions.cut_records,
             links_lost_total: counts.links_lost,
         }
     }

@@ -48,7 +48,7 @@ impl Cluster {
         coverage.add("copies filled anew", counts.refilled_copies);
         coverage.add("adoptions", counts.adoptions);
         coverage.add("backups that rested", counts.rests);
-        coverage.add("promotions", counts.promotions);
+        coverage.add("promotions", counts.promotions.all);
         coverage.add("pointers rewritten", counts.rewritten.pointers);
         for region in node.map().regions() {
             if let Some(stats) = node.inspect().builder_stats(region.id) {
