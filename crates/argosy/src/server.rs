@@ -186,8 +186,8 @@ fn leave(way_out: &WayOut, clock: &dyn Clock, signals: &Signals) -> io::Result<(
         signals.wait_or(&[], Some(LOOK_EVERY))?;
     }
     match way_out.leaver.has_left() {
-        true => tracing::info!("server: others lead its regions"),
-        false => tracing::warn!("server: it leads regions still, and stops all the same"),
+        true => tracing::info!("server: others have its regions"),
+        false => tracing::warn!("server: it is a member of groups still, and stops all the same"),
     }
     Ok(())
 }

@@ -4,7 +4,8 @@
 //!    than `min-copies` are left; it adds copies of which it knows that they hold all that is committed; it names
 //!    servers to fill. Each is a step of the model. In one change they are one epoch: nobody could have taken a view
 //!    between them.
-//! 2. Where members and copies that are being filled are fewer than the map's `copies`, servers are filled, once the
+//! 2. A member that says that it is about to stop is removed while the primary serves, and does not stop, too.
+//! 3. Where members and copies that are being filled are fewer than the map's `copies`, servers are filled, once the
 //!    primary serves the region under its present epoch. First and at once those that have a copy already, since they
 //!    take only the difference: they were members, and have returned. After `replace-after` others, those that store
 //!    the fewest regions.
@@ -60,6 +61,21 @@ impl GroupChange {
         change.add = distinct(add.chain(change.add));
         change.fill = distinct(wish.fill.iter().copied().filter(may_fill));
         change
+    }
+
+    /// Members that are `leaving` go, too, as long as `min_copies` are left: their primary need not miss them first.
+    pub fn let_go(
+        &mut self,
+        region: &Region,
+        min_copies: usize,
+        leaving: impl Fn(ServerId) -> bool,
+    ) {
+        let room = region.members.len().saturating_sub(min_copies);
+        let is_new = |id: &ServerId| *id != region.primary && !self.remove.contains(id);
+        let members = region.members.iter().copied();
+        let leaving: Vec<_> = members.filter(|id| is_new(id) && leaving(*id)).collect();
+        self.remove.extend(leaving);
+        self.remove.truncate(room);
     }
 
     /// Whether nothing changes.

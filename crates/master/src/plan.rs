@@ -252,6 +252,11 @@ impl<'a> Pass<'a> {
         let min_copies = self.settings.min_copies;
         let mut change =
             GroupChange::asked(self.cluster, region, min_copies, is_well, self.mutants);
+        let is_served = memory.has_opened() && memory.has_view(self.cluster, region);
+        let leaves = |id: ServerId| self.health(id, region, memory) == Health::Leaving;
+        if is_served && !leaves(region.primary) {
+            change.let_go(region, min_copies, leaves);
+        }
         let after = change.apply(region)?;
         let is_free = |id| is_well(id) && !change.remove.contains(&id);
         let spares_of = |which| spares(self.cluster, &after, &self.stored, which, is_free);
@@ -260,7 +265,7 @@ impl<'a> Pass<'a> {
         let from = memory.note_short(is_short, self.now);
         let until = from.map(|from| from + self.settings.replace_after);
         let is_due = until.is_some_and(|until| until <= self.now);
-        if memory.has_opened() && memory.has_view(self.cluster, region) {
+        if is_served {
             change.fill.extend(if is_due { others } else { returning });
         }
         until.into_iter().for_each(|until| self.wake_at(until));

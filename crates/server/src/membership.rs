@@ -10,8 +10,8 @@
 //! Both values are ephemeral: they vanish with the server's session, which ends when the server does. One that starts
 //! again before that takes the place of what it said before.
 //!
-//! A server that is about to stop says so ([`Leaver`]), and the master has others lead its regions. It goes on until
-//! they do. Where nobody else stays, which it looks for then, there is nothing to wait for.
+//! A server that is about to stop says so ([`Leaver`]), and the master has others lead its regions, and groups go on
+//! without it. It goes on until they do. Where nobody else stays, which it looks for then, there is nothing to wait for.
 //!
 //! It is moved by steps, and never waits: requests to the coordinator are begun, and their answers come with a later
 //! step. Without a coordinator nothing changes: the node goes on with the views that it has.
@@ -216,8 +216,8 @@ impl Leaver {
         self.shared.is_asked.store(true, Ordering::Release);
     }
 
-    /// Whether it leaves, and there is nothing to wait for any more: it leads no region that another member could lead,
-    /// by the map that it has, or nobody stays who could.
+    /// Whether it leaves, and there is nothing to wait for any more: it is a member of no group that has others, by the
+    /// map that it has, or nobody stays.
     #[must_use]
     pub fn has_left(&self) -> bool {
         if !self.shared.is_asked.load(Ordering::Acquire) {
@@ -225,8 +225,8 @@ impl Leaver {
         }
         let id = self.node.id();
         let map = self.node.map();
-        let leads = |region: &Region| region.primary == id && region.members.len() > 1;
-        self.shared.is_last.load(Ordering::Acquire) || !map.regions().iter().any(leads)
+        let counts = |region: &Region| region.members.len() > 1 && region.members.contains(&id);
+        self.shared.is_last.load(Ordering::Acquire) || !map.regions().iter().any(counts)
     }
 }
 

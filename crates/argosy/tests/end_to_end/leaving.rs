@@ -39,7 +39,7 @@ fn others_lead_the_regions_of_a_server_that_is_stopped() {
 
     signal(servers[0].pid, Signal::TERM);
     until("it has ended", || !lives(servers[0].pid));
-    assert_eq!(lines_with(&servers[0], &["others lead its regions"]), 1);
+    assert_eq!(lines_with(&servers[0], &["others have its regions"]), 1);
     let others = || [led(servers[1].admin), led(servers[2].admin)].concat();
     until("others serve its region", || others().len() == 3);
     assert!(others().contains(&before[0]));
