@@ -1,7 +1,7 @@
 //! What tests and the simulator may see of a node beyond its answers: snapshots of its regions,
 //! the versions that its copies stand at, their bytes, and what it has counted.
 
-use argosy_base::{DeviceSegment, Lsn, RegionId, SegmentNumber, SegmentPart, ServerId};
+use argosy_base::{DeviceSegment, Lsn, RegionId, SegmentNumber, SegmentPart, ServerId, Standing};
 use argosy_engine::damage::{Damage, Miscount};
 use argosy_engine::long::SweepStats;
 use argosy_engine::scrub::Pass;
@@ -11,7 +11,9 @@ use argosy_engine::{Checkpoint, Snapshot};
 use super::context::Context;
 use super::counters::NodeCounts;
 use super::gate::{Gate, Reveals, Verdict};
+use super::primary::Stage;
 use super::region::{Driver, copy_of, engine_of};
+use super::whole::WholeMark;
 
 /// Why a copy has failed that was [made to](Inspect::fail_copy).
 pub const MADE_TO_FAIL: &str = "it was made to fail";
@@ -169,6 +171,21 @@ impl<'a> Inspect<'a> {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// What this server's copy of a region is certain to hold; `None` where it has none that can be used, or nothing
+    /// says.
+    #[must_use]
+    pub fn standing(&self, region: RegionId) -> Option<Standing> {
+        match &*self.context.region(region)?.driver() {
+            Driver::Backup(copy) if copy.failed().is_none() => Some(copy.standing()),
+            Driver::Primary(driver) => match &driver.stage {
+                Stage::Opening(copy) => Some(copy.standing()),
+                Stage::Serving(_) => driver.mark.as_ref().map(WholeMark::standing),
+                Stage::Damaged(_) | Stage::Closed(_) => None,
+            },
+            _ => None,
         }
     }
 

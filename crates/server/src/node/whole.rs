@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Epoch, Identity, Kind, RegionId, SegmentNumber};
+use argosy_base::{Epoch, Identity, Kind, RegionId, SegmentNumber, Standing};
 use argosy_device::Store;
 use argosy_engine::{Survivors, catalog};
 use argosy_memory::{MemoryError, SharedMemory};
@@ -77,6 +77,14 @@ impl WholeMark {
 
     pub(super) const fn is_set(&self) -> bool {
         self.is_set
+    }
+
+    /// What the copy of a primary that serves is certain to hold.
+    pub(super) const fn standing(&self) -> Standing {
+        match self.is_set {
+            true => Standing::Whole,
+            false => Standing::Ordinary,
+        }
     }
 
     /// The copy is whole.
