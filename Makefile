@@ -5,7 +5,7 @@
 #   make test                    everything that is checked by tests
 #   make simulate SEED=7         one whole cluster from one seed, with a log in words
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
-#   make simulate-named          seeds of profiles: very many segments; steps when they are due; damaged windows
+#   make simulate-named          seeds of profiles: very many segments; steps when due; damaged windows; groups
 #   make model                   the model of group reconfiguration, and the mistakes planted in it, with TLC
 #   make races                   tests of shared memory under ThreadSanitizer
 #   make memory                  an hour within a memory budget (MIX=s MIB=64 OPS=1000000)
@@ -81,6 +81,7 @@ simulate-named:
 	$(CARGO) run --release --locked -p argosy-sim -- --profile when-due --seeds 60
 	$(CARGO) run --release --locked -p argosy-sim -- --profile damaged-windows --seeds 20
 	$(CARGO) run --release --locked -p argosy-sim -- --profile toy --seeds 40
+	$(CARGO) run --release --locked -p argosy-sim -- --profile failover --seeds 60
 
 mutants:
 	@scripts/setup.sh rust

@@ -10,7 +10,6 @@
 use crate::cluster::Cluster;
 use crate::engine::{memtable_bytes, pairs_bytes, version_bytes};
 use crate::load::Wrong;
-use crate::plan::SERVERS;
 
 /// Ticks between two looks.
 const TICKS: u64 = 256;
@@ -30,7 +29,7 @@ pub(crate) fn look(cluster: &mut Cluster, ticks: u64) -> Result<(), Wrong> {
 
 /// Looks at what all servers hold; `at_rest`: nothing is under way.
 pub(crate) fn judge(cluster: &mut Cluster, at_rest: bool) -> Result<(), Wrong> {
-    for server in 0..SERVERS {
+    for server in cluster.indices() {
         let Some(up) = cluster.up(server) else {
             continue;
         };
@@ -75,7 +74,7 @@ fn judge_charges(cluster: &Cluster) -> Result<(), Wrong> {
         ));
     }
     let mut all = 0;
-    for server in 0..SERVERS {
+    for server in cluster.indices() {
         let Some(up) = cluster.up(server) else {
             continue;
         };

@@ -98,7 +98,7 @@ impl BulkLoads {
         let mut random = Random::new(seed, 16);
         let permille = random.pick(&[0, 10, 60]);
         // What goes through the log has to fit its windows.
-        let part_bytes = match plan.builds || plan.toy.is_some() {
+        let part_bytes = match plan.groups.builds || plan.toy.is_some() {
             true => plan.engine.layout.window_bytes / 2,
             false => 36 << 10,
         };

@@ -28,12 +28,15 @@ impl Clock for SimClock {
     }
 }
 
-/// The clock of one server. What it shows on the wall is wrong by so much.
+/// The clock of one server. What it shows on the wall is wrong by so much; where groups change, it drifts.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     common: Arc<SimClock>,
     /// Milliseconds since 1970 at the run's beginning, as it takes them to be.
     began: AtomicU64,
+    /// How far ahead it is, in nanoseconds, and how many millionths it gains.
+    ahead: u64,
+    gains: i32,
 }
 
 /// When runs begin.
@@ -46,6 +49,18 @@ impl ServerClock {
         Self {
             common,
             began: AtomicU64::new(BEGAN.0),
+            ahead: 0,
+            gains: 0,
+        }
+    }
+
+    /// The same, ahead by so much, and gaining so many millionths.
+    #[must_use]
+    pub(crate) fn drifting(self, ahead: Duration, gains: i32) -> Self {
+        Self {
+            ahead: u64::try_from(ahead.as_nanos()).expect("a span of a run"),
+            gains,
+            ..self
         }
     }
 
@@ -57,12 +72,19 @@ impl ServerClock {
 
 impl Clock for ServerClock {
     fn now(&self) -> Instant {
-        self.common.now()
+        let common = self.common.now().as_nanos();
+        let gained = u128::from(common) * u128::from(self.gains.unsigned_abs()) / 1_000_000;
+        let gained = u64::try_from(gained).expect("less than the time itself");
+        let own = match self.gains < 0 {
+            true => common - gained,
+            false => common + gained,
+        };
+        Instant::from_nanos(self.ahead + own)
     }
 
     fn wall(&self) -> Moment {
         let began = Moment(self.began.load(Ordering::Relaxed));
-        began.after(self.now().as_nanos() / 1_000_000)
+        began.after(self.common.now().as_nanos() / 1_000_000)
     }
 
     fn thread_cpu(&self) -> Duration {

@@ -5,17 +5,18 @@
 //! and decides what becomes of device writes under way; a power loss takes the windows, and with
 //! them what the device had not made durable.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use argosy_base::{Clock, Instant, Moment, RegionId, ServerId};
-use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
+use argosy_coordinator::ClusterMap;
 use argosy_device::{Crash, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::toy;
 use argosy_fabric::SimWorld;
 use argosy_server::activity::Ledger;
-use argosy_server::node::{LinkSettings, MemoryParts, Node, NodeSettings, Wakers, World};
+use argosy_server::node::{Node, Wakers, World};
 use argosy_server::service::{ReplySink, Response};
 use argosy_server::tasks::Tasks;
 use parking_lot::Mutex;
@@ -24,19 +25,23 @@ use crate::clock::{BEGAN, ServerClock, SimClock};
 use crate::coverage::{Coverage, Mode};
 use crate::crash_point::{CrashPoint, CrashingDevice, CrashingFabric, CrashingWindows};
 use crate::engine::{Chosen, Reader};
-use crate::many;
 use crate::objects::Objects;
-use crate::plan::{Plan, SERVERS, WorldKind};
+use crate::plan::Plan;
 use crate::planted::Mutants;
 use crate::random::Random;
 use crate::windows::MachineWindows;
 use crate::wire::Wire;
+use coordination::{Attending, Coordination};
+use counting::{count_device, count_fabric, count_node, segments};
 use harm::Spoilt;
 use parked::{Alarm, Parked};
+use setup::{StartSettings, machines, map, node_settings};
 
+pub(crate) mod coordination;
 mod counting;
 mod harm;
 pub(crate) mod parked;
+mod setup;
 
 pub(crate) use harm::REFUSED;
 
@@ -45,9 +50,6 @@ const SEGMENTS: u64 = 4096;
 
 /// Requests that wait for a server's worker, at most: few, so that there are more now and then.
 const TASKS_MAX: usize = 4;
-
-/// Memory for memtables: more than a run can fill.
-const MEMTABLE_BYTES: usize = 256 << 20;
 
 /// Where a process's late answers arrive, until it dies.
 pub(crate) struct Mailbox {
@@ -91,6 +93,8 @@ pub(crate) struct Up {
     pub since: Instant,
     /// When its threads go on that wait.
     parked: Parked,
+    /// What it does in a cluster whose groups change.
+    attending: Option<Attending>,
 }
 
 /// A machine.
@@ -106,6 +110,8 @@ struct Server {
     /// In how many of 100 moments the device goes on.
     pace: usize,
     up: Option<Up>,
+    /// Regions of which the process that ended last had whole copies, which memory keeps.
+    whole: BTreeSet<RegionId>,
 }
 
 /// An open node and the store that it runs on.
@@ -147,33 +153,12 @@ pub(crate) struct Cluster {
     powerless: Random,
     servers: Vec<Server>,
     sessions: u32,
-}
-
-/// How processes are started, and stepped.
-struct StartSettings {
-    node: NodeSettings,
-    /// What a read costs whoever waits for it.
-    read_cost: Duration,
-    /// Segments that each server keeps from writers.
-    reserves: [u32; SERVERS],
-    /// Threads that wait are stepped when they would be woken, and at no other time.
-    when_due: bool,
-}
-
-impl StartSettings {
-    fn new(node: NodeSettings, plan: &Plan) -> Self {
-        let small = plan.devices.small.as_ref();
-        Self {
-            node,
-            read_cost: plan.devices.read_cost,
-            reserves: small.map_or([0; SERVERS], |small| small.reserves),
-            when_due: plan.when_due,
-        }
-    }
+    /// What changes groups, where they change.
+    coordination: Option<Coordination>,
 }
 
 impl Cluster {
-    /// Three machines with formatted devices, all down.
+    /// Machines with formatted devices, all down.
     pub(crate) fn new(
         plan: &Plan,
         objects: &Objects,
@@ -181,68 +166,26 @@ impl Cluster {
         random: &mut Random,
     ) -> Self {
         let lsm = plan.engine.clone().with(|of| of.mutants = mutants.engine);
-        let slot_bytes = lsm.layout.segment_bytes;
         let toy = plan.toy.map(|toy| toy::Settings {
             mutants: mutants.toy,
             ..toy
         });
         let engine = Chosen { lsm, toy };
         let reader = engine.reader();
-        let link = LinkSettings {
-            ring_bytes: plan.links.ring_bytes,
-            slot_bytes,
-            part_bytes: plan.links.part_bytes,
-        };
-        let settings = NodeSettings {
-            engine: engine.settings(),
-            link,
-            memory: MemoryParts {
-                answers: MemoryParts::answers_of(0),
-                // No snapshot has to end for want of memory.
-                memtables: MEMTABLE_BYTES,
-                awake: plan.devices.awake,
-                ..MemoryParts::default()
-            },
-            deadline: plan.load.deadline,
-            failover_wait: plan.load.failover_wait,
-            remove_after: Duration::from_secs(1),
-            leases: None,
-            scrub: plan.chores.scrub,
-            sweep: plan.chores.sweep,
-            mutants: mutants.node,
-            replication_mutants: mutants.replication,
-        };
+        let settings = node_settings(plan, mutants, engine);
         let clock = Arc::<SimClock>::default();
-        let servers = (0..SERVERS).map(|server| {
-            let segment = argosy_base::limits::SEGMENT_SIZE as u64;
-            let small = plan.devices.small.as_ref();
-            let segments = small.and_then(|small| small.segments[server]);
-            let usual = plan
-                .devices
-                .many
-                .map_or(SEGMENTS, |_| many::DEVICE_SEGMENTS);
-            let bytes = segments.unwrap_or(usual) * segment;
-            Server {
-                device: Arc::new(harm::empty(bytes, random)),
-                windows: MachineWindows::new(
-                    plan.devices.window_files,
-                    mutants.world.believe_every_boot(),
-                ),
-                clock: Arc::new(ServerClock::new(Arc::clone(&clock))),
-                new_device: false,
-                spoilt: Vec::new(),
-                stalled: false,
-                pace: 100,
-                up: None,
-            }
-        });
+        let servers = machines(plan, mutants, &clock, random);
+        let map = map(plan, objects);
+        let failover = plan.groups.changes.as_ref();
+        let coordination = failover.map(|of| Coordination::new(of, mutants.master, &map, &clock));
         Self {
-            servers: servers.collect(),
+            servers,
+            coordination,
             world: SimWorld::with_settings(random.next(), plan.links.fabric.clone()),
             wire: Arc::new(Wire::new(random.clone())),
             clock,
-            map: map(plan, objects),
-            coverage: Coverage::of(Mode::of(plan.kind, plan.builds, &plan.engine)),
+            map,
+            coverage: Coverage::of(Mode::of(plan.kind, plan.groups.builds, &plan.engine)),
             reader,
             starts: StartSettings::new(settings, plan),
             powerless: random.clone(),
@@ -254,6 +197,18 @@ impl Cluster {
     #[must_use]
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    /// The same by the clock of a server.
+    #[must_use]
+    pub(crate) fn server_now(&self, server: usize) -> Instant {
+        self.servers[server].clock.now()
+    }
+
+    /// The indices of all servers.
+    #[must_use]
+    pub(crate) fn indices(&self) -> Range<usize> {
+        0..self.servers.len()
     }
 
     /// The process of a server, if there is one.
@@ -278,21 +233,23 @@ impl Cluster {
     #[must_use]
     pub(crate) fn lacks(&self) -> Option<String> {
         use argosy_server::service::Service;
-        (0..SERVERS).find_map(|server| match self.active(server) {
-            None => Some(format!("server {server} is not up")),
-            Some(up) => match (up.node.ready().lacks, up.node.inspect().peer_apart()) {
-                (Some(why), _) => Some(format!("server {server}: {why}")),
-                (None, Some(peer)) => Some(format!("server {server} has no link to {peer}")),
-                (None, None) => None,
-            },
-        })
+        self.indices()
+            .find_map(|server| match self.active(server) {
+                None => Some(format!("server {server} is not up")),
+                Some(up) => match (up.node.ready().lacks, up.node.inspect().peer_apart()) {
+                    (Some(why), _) => Some(format!("server {server}: {why}")),
+                    (None, Some(peer)) => Some(format!("server {server} has no link to {peer}")),
+                    (None, None) => None,
+                },
+            })
+            .or_else(|| self.lacks_of_groups())
     }
 
     /// Copies that cannot be used, and why, for a report.
     #[must_use]
     pub(crate) fn failed_copies(&self) -> String {
         let mut failed = String::new();
-        for server in 0..SERVERS {
+        for server in self.indices() {
             for region in self.map.regions() {
                 let state = self
                     .up(server)
@@ -303,6 +260,23 @@ impl Cluster {
             }
         }
         failed
+    }
+
+    // --- Counting ---
+
+    /// Segments of the levels and of the logs that the copies on a server consist of.
+    #[must_use]
+    pub(crate) fn segments_of(&self, server: usize) -> (usize, usize) {
+        let up = self.up(server);
+        up.map_or((0, 0), |up| segments(&up.node, &*self.reader))
+    }
+
+    /// Counts what devices and fabric have done. Once, at the end.
+    pub(crate) fn count_faults(&mut self) {
+        for server in &self.servers {
+            count_device(&server.device, &mut self.coverage);
+        }
+        count_fabric(&self.world, &self.wire, &mut self.coverage);
     }
 
     // --- Beginnings and ends ---
@@ -335,7 +309,12 @@ impl Cluster {
                     crash_point: Arc::clone(&crash_point),
                     answers: Mutex::default(),
                 };
+                let attending = self.coordination.as_ref().map(|of| {
+                    let now = self.servers[server].clock.now();
+                    of.attend(server, &opened.node, &crash_point, now)
+                });
                 self.servers[server].up = Some(Up {
+                    attending,
                     node: opened.node,
                     store: opened.store,
                     tasks: opened.tasks,
@@ -412,7 +391,7 @@ impl Cluster {
         let up = self.take_down(server)?;
         self.coverage.add("kills", 1);
         self.crash(server, Crash::Kill);
-        if (0..SERVERS).all(|server| self.up(server).is_none()) {
+        if self.indices().all(|server| self.up(server).is_none()) {
             self.coverage.add("kills of all", 1);
         }
         Some(up.session)
@@ -450,12 +429,16 @@ impl Cluster {
     fn take_down(&mut self, server: usize) -> Option<Up> {
         let up = self.servers[server].up.take()?;
         up.crash_point.kill();
-        self.count(&up.node);
+        self.note_whole(server, &up.node);
+        count_node(&up.node, &mut self.coverage);
         Some(up)
     }
 
     fn crash(&mut self, server: usize, kind: Crash) {
         let machine = &mut self.servers[server];
+        if kind == Crash::PowerLoss {
+            machine.whole.clear();
+        }
         machine.device = Arc::new(machine.device.crash(kind));
     }
 
@@ -472,7 +455,7 @@ impl Cluster {
 
     /// A step of the thread that moves links and messages, if it would do one. Returns whether anything was made.
     pub(crate) fn step_fabric(&mut self, server: usize) -> bool {
-        let now = self.now();
+        let now = self.server_now(server);
         let always = !self.starts.when_due;
         let Some(up) = self.servers[server].up.as_mut().filter(|up| !up.stopped) else {
             return false;
@@ -494,7 +477,7 @@ impl Cluster {
 
     /// A step of the thread in the background, if it would do one. Returns whether anything was made.
     pub(crate) fn step_background(&mut self, server: usize) -> bool {
-        let now = self.now();
+        let now = self.server_now(server);
         let always = !self.starts.when_due;
         let Some(up) = self.servers[server].up.as_mut().filter(|up| !up.stopped) else {
             return false;
@@ -541,45 +524,4 @@ impl Cluster {
 #[must_use]
 pub(crate) fn id(server: usize) -> ServerId {
     ServerId(u32::try_from(server).expect("a handful of servers"))
-}
-
-fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
-    let replicated = plan.kind == WorldKind::Replicated;
-    let server = |server: usize| argosy_coordinator::Server {
-        id: id(server),
-        resp: String::new(),
-        admin: String::new(),
-    };
-    let region = |(index, range): (usize, argosy_base::KeyRange)| {
-        // Few may be awake only where one server is primary of all: otherwise each has its own.
-        let primary = id(match plan.devices.awake {
-            0 => index % SERVERS,
-            _ => 0,
-        });
-        let members = match replicated {
-            true => (0..SERVERS).map(id).collect(),
-            false => vec![primary],
-        };
-        let name = RegionId(u32::try_from(index + 1).expect("a handful of regions"));
-        Region::first(name, range, primary, members)
-    };
-    let regions = objects
-        .region_ranges()
-        .into_iter()
-        .enumerate()
-        .map(region)
-        .collect();
-    let replication = if replicated {
-        if plan.builds {
-            Replication::BuildIndex
-        } else {
-            Replication::SendIndex
-        }
-    } else {
-        Replication::None
-    };
-    let servers = (0..SERVERS).map(server).collect();
-    let map = ClusterMap::new(ClusterId(1), replication, servers, regions);
-    map.expect("a valid map")
-        .with_addresses(plan.engine.layout.addresses)
 }

@@ -18,7 +18,6 @@ use argosy_engine::catalog::{EntryKind, kind_of};
 use crate::cluster::Cluster;
 use crate::engine::{Part, PartKind, Stated};
 use crate::load::Wrong;
-use crate::plan::SERVERS;
 use crate::rotting::same_records;
 use crate::run::Run;
 
@@ -33,7 +32,7 @@ impl<'r> Comparison<'r> {
     pub(crate) const fn of(run: &'r mut Run) -> Self {
         Self {
             cluster: &mut run.cluster,
-            builds: run.plan.builds,
+            builds: run.plan.groups.builds,
         }
     }
 
@@ -49,8 +48,12 @@ impl<'r> Comparison<'r> {
         for id in ids {
             self.compare_members(id)?;
         }
-        (0..SERVERS).try_for_each(|server| self.find_leaks(server))?;
-        (0..SERVERS).try_for_each(|server| self.look_at_scrubs(server))
+        self.cluster
+            .indices()
+            .try_for_each(|server| self.find_leaks(server))?;
+        self.cluster
+            .indices()
+            .try_for_each(|server| self.look_at_scrubs(server))
     }
 
     /// What was read in passing while everything changed was what had been written.

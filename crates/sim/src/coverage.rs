@@ -5,10 +5,11 @@ use std::fmt;
 
 use argosy_base::AddressMode;
 
+use crate::cluster::coordination;
 use crate::engine::{Compaction, Settings};
 
-use crate::many;
 use crate::plan::WorldKind;
+use crate::{failover, many};
 
 /// What must have happened at least once in a run of many seeds.
 pub const NEEDED: [&str; 84] = [
@@ -97,6 +98,24 @@ pub const NEEDED: [&str; 84] = [
     crate::budget::LOOKS,
     crate::budget::USED,
 ];
+
+/// What must have happened, besides, in a run of many seeds in which groups change.
+pub const NEEDED_WHERE_GROUPS_CHANGE: [&str; 10] = [
+    coordination::RAISED,
+    coordination::RAISED_REFUSED,
+    coordination::PROMOTED,
+    coordination::REMOVED,
+    coordination::ADDED,
+    coordination::FILLED,
+    coordination::ELECTIONS,
+    coordination::CONFLICTS,
+    coordination::OUTAGES,
+    coordination::DEMOTED,
+];
+
+/// The same, where servers have leases.
+pub const NEEDED_WITH_LEASES: [&str; 2] =
+    [coordination::SESSIONS_ENDED, coordination::TWO_PRIMARIES];
 
 /// The modes that regions may be kept in, which `Mode` counts: how copies come to be, how levels are compacted
 /// and what pointers hold.
@@ -242,7 +261,8 @@ pub const EXPIRIES_READ: &str = "expiries read";
 pub const DAMAGE_BETWEEN_RECORDS: &str = "segments damaged between records";
 
 /// What may happen, and is counted over many seeds all the same.
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 11] = [
+    coordination::PROMOTED_CUT,
     "starts refused for damage",
     "damages found by scrubs",
     NO_ROOM_TO_RETURN,
@@ -282,7 +302,10 @@ impl Coverage {
     /// Adds `count` to a counter of which another process told [in words](Self::all). One that is not known
     /// here is forgotten.
     pub fn add_named(&mut self, words: &str, count: u64) {
-        let known = KNOWN.into_iter().map(|name| (name, None));
+        let groups = NEEDED_WHERE_GROUPS_CHANGE
+            .into_iter()
+            .chain(NEEDED_WITH_LEASES);
+        let known = KNOWN.into_iter().chain(groups).map(|name| (name, None));
         let modes = |name| (0..MODES.len()).map(move |mode| (name, Some(Mode(mode))));
         let together = needed().map(|(counter, _)| counter);
         let mut known = together.chain(of_modes().flat_map(modes)).chain(known);
@@ -313,6 +336,13 @@ impl Coverage {
 
     fn count(&self, counter: Counter) -> u64 {
         self.counts.get(&counter).copied().unwrap_or(0)
+    }
+
+    /// The same of a run of many seeds in which groups change.
+    pub fn missing_where_groups_change(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let leases = NEEDED_WITH_LEASES.into_iter().filter(|_| failover::LEASES);
+        let needed = NEEDED_WHERE_GROUPS_CHANGE.into_iter().chain(leases);
+        needed.filter(|name| self.get(name) == 0)
     }
 
     /// The needed counters that are too low.

@@ -98,7 +98,7 @@ impl CrashPoint {
     }
 
     /// Counts an effect. False where there is none: the process is dead.
-    fn acts(&self) -> bool {
+    pub(crate) fn acts(&self) -> bool {
         if self.is_dead() {
             return false;
         }

@@ -27,7 +27,7 @@ const ALONE_PERCENT: usize = 60;
 
 /// The plan, with devices that fail where the seed says so.
 pub(crate) fn with_failing_devices(mut plan: Plan, random: &mut Random) -> Plan {
-    let percent = match plan.builds {
+    let percent = match plan.groups.builds {
         true => BUILDING_PERCENT,
         false => SEEDS_PERCENT,
     };

@@ -14,7 +14,6 @@ use crate::coverage::EXPIRIES_READ;
 use crate::full::{self, Recovery};
 use crate::load::{Expect, Wrong};
 use crate::objects::ObjectKey;
-use crate::plan::SERVERS;
 use crate::run::{Bringing, Pace, Run};
 
 /// How long, in simulated time, everything may take to come to rest.
@@ -95,7 +94,11 @@ impl<'r> Ending<'r> {
 
     /// Links that went down, of all servers' processes.
     fn links_lost(&self) -> u64 {
-        let up = (0..SERVERS).filter_map(|server| self.run.cluster.up(server));
+        let up = self
+            .run
+            .cluster
+            .indices()
+            .filter_map(|server| self.run.cluster.up(server));
         up.map(|up| up.node.inspect().counts().links_lost).sum()
     }
 
@@ -107,7 +110,7 @@ impl<'r> Ending<'r> {
             .expiries
             .last()
             .max(self.run.clients.changes.last_expiry());
-        for server in 0..SERVERS {
+        for server in self.run.cluster.indices() {
             let wall = self.run.cluster.wall(server);
             let more = until.since(wall) + 1;
             let began = self.run.cluster.wall_began(server).after(more);
@@ -186,7 +189,7 @@ impl<'r> Ending<'r> {
 
     fn restart_all(&mut self) -> Result<(), Wrong> {
         self.run.expect = Expect::Anything;
-        for server in 0..SERVERS {
+        for server in self.run.cluster.indices() {
             self.run.cluster.close(server);
         }
         self.run

@@ -109,7 +109,7 @@ impl<'r> Recovery<'r> {
             .expect("the caller has looked");
         let name = match (
             self.run.plan.kind,
-            self.run.plan.builds,
+            self.run.plan.groups.builds,
             self.run.plan.engine.layout.addresses,
         ) {
             (WorldKind::Killed | WorldKind::Powerless, ..) => "recovered when full, alone",

@@ -9,6 +9,7 @@
 //! `finish` (what happens), `small` and `full` (devices that have no room), `failing` (devices that fail), `lone`
 //! (devices that are lost), `rotting` (windows that are damaged), `slow` (devices that take their time), `budget`
 //! (memory), `wire` (bits that flip), `cluster`, `windows` and `crash_point` (servers, and how they die),
+//! `failover` (groups that change),
 //! `engine` (settings, and what checkpoints state), `planted` (mistakes that have to be found), `objects`,
 //! `asks`, `load`, `long`, `bulk_load`, `changes`, `leases`, `maintain`, `many` and `judge` (what clients do),
 //! `check` (what is possible), [`coverage`] (that it was not for nothing).
@@ -31,6 +32,7 @@ mod depend;
 mod engine;
 mod erase;
 mod failing;
+mod failover;
 mod finish;
 mod full;
 mod judge;

@@ -20,6 +20,8 @@ use workers::{Outcome, Workers};
 
 /// From so many seeds on everything has to have happened that is counted.
 const SEEDS_ALL: u64 = 300;
+/// The same of seeds in which groups change.
+const SEEDS_OF_GROUPS: u64 = 100;
 
 /// Run whole clusters from seeds, and judge what they did
 #[derive(Parser, Debug)]
@@ -36,7 +38,7 @@ struct Args {
     /// How many seeds to run; unless it is said, one, or all of a profile
     #[arg(long)]
     seeds: Option<u64>,
-    /// What seeds stand for: usual, many-segments, when-due, damaged-windows or toy
+    /// What seeds stand for: usual, many-segments, when-due, damaged-windows, toy or failover
     #[arg(long, default_value = "usual", value_parser = profile)]
     profile: Profile,
     /// Processes that run seeds at a time; 0: one for each CPU
@@ -238,6 +240,15 @@ fn many(args: &Args) -> ExitCode {
         "{kind}seeds {seeds} from {}: {passed} passed, {failed} failed\n",
         args.first
     ));
+    match failed == 0 && suffices(args, &coverage) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// Whether enough has happened, and not too much of what may happen seldom.
+fn suffices(args: &Args, coverage: &Coverage) -> bool {
+    let seeds = args.seeds();
     let missing: Vec<_> = coverage.missing().collect();
     // A few seeds cannot have met everything, least of all in each mode.
     let all = args.profile == Profile::Usual && seeds >= SEEDS_ALL;
@@ -254,11 +265,19 @@ fn many(args: &Args) -> ExitCode {
     if many_stuck {
         say(&format!("too many runs without room to return: {stuck}\n"));
     }
-    if failed == 0 && !uncovered && !many_stuck && !spares_windows(args, &coverage) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    !uncovered && !many_stuck && !spares_windows(args, coverage) && !leaves_groups(args, coverage)
+}
+
+/// Whether too little has happened to groups where that is what seeds are for.
+fn leaves_groups(args: &Args, coverage: &Coverage) -> bool {
+    let missing: Vec<_> = coverage.missing_where_groups_change().collect();
+    let of_groups = args.profile == Profile::Failover && args.seeds() >= SEEDS_OF_GROUPS;
+    let leaves = of_groups && !missing.is_empty();
+    if leaves {
+        let missing = missing.join(", of ");
+        say(&format!("coverage is incomplete: nothing of {missing}\n"));
     }
+    leaves
 }
 
 /// Whether too few windows were damaged where that is what seeds are for.

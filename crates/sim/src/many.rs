@@ -104,7 +104,7 @@ pub(crate) fn with_many_segments(mut plan: Plan, random: &mut Random) -> Plan {
         WorldKind::Killed => WorldKind::Killed,
         WorldKind::Replicated | WorldKind::Powerless => WorldKind::Replicated,
     };
-    plan.builds = false;
+    plan.groups.builds = false;
     plan.devices.window_files = false;
     if plan.chores.scrub.period > Duration::ZERO {
         plan.chores.scrub.period = plan.chores.scrub.period.max(Duration::from_secs(10));

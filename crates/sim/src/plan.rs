@@ -11,6 +11,7 @@
 //!   may be lost.
 //! - *Single, without power*: as before, but the power fails, too; a region then holds a prefix.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::AddressMode;
@@ -21,14 +22,20 @@ use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_fabric::SimSettings;
 
 use crate::asks::Mix;
+use crate::clock::{ServerClock, SimClock};
 use crate::damaging::Damage;
-use crate::engine::{Compaction, Placement, Settings};
+use crate::engine::{Compaction, Settings};
+use crate::failover::{self, Failover, Trouble};
 use crate::many::Many;
 use crate::random::Random;
 use crate::small::Small;
 use crate::{alone, damaging, failing, lone, slow, small, spoiling, windows, wire};
 
-/// Servers of every run.
+mod drawn;
+
+use drawn::{KIB, RING_BYTES, engine, fabric, failover_wait, scrub, sweep, with_medium_pairs};
+
+/// Servers of every run, but for those in which groups change.
 pub(crate) const SERVERS: usize = 3;
 
 /// The kind of world; see the module documentation.
@@ -90,6 +97,8 @@ pub(crate) enum Event {
     Slow(usize, usize),
     /// In so many of 1000 writes to another server a bit flips (see `wire.rs`).
     Flip(u32),
+    /// Something goes wrong between a server and the coordinator (see `failover.rs`).
+    Coordinator(usize, Trouble),
 }
 
 /// See the module documentation.
@@ -108,8 +117,8 @@ pub(crate) struct Episode {
 pub(crate) struct Plan {
     /// The kind of world.
     pub kind: WorldKind,
-    /// Backups build their own levels, instead of being sent the primary's.
-    pub builds: bool,
+    /// What groups have, and become.
+    pub groups: GroupPlan,
     /// Regions.
     pub regions: usize,
     /// Objects.
@@ -130,6 +139,15 @@ pub(crate) struct Plan {
     pub devices: DevicePlan,
     /// Servers are stepped when a step is due or something rang for them, and at no other time.
     pub when_due: bool,
+}
+
+/// What the groups of regions have, and become.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupPlan {
+    /// Backups build their own levels, instead of being sent the primary's.
+    pub builds: bool,
+    /// How groups change, where they do.
+    pub changes: Option<Failover>,
 }
 
 /// What servers look at by and by.
@@ -245,7 +263,10 @@ impl Plan {
         let deadline = deadline.max(LATE_WRITES * fabric.late_max);
         Self {
             kind,
-            builds: Random::new(seed, 8).chance(40),
+            groups: GroupPlan {
+                builds: Random::new(seed, 8).chance(40),
+                changes: None,
+            },
             regions,
             objects,
             engine,
@@ -264,11 +285,7 @@ impl Plan {
                 deadline,
                 failover_wait: failover_wait(deadline, &mut Random::new(seed, 71)),
                 in_flight_max: random.between(4, 64),
-                direct_percent: if kind == WorldKind::Powerless {
-                    100
-                } else {
-                    random.between(20, 90)
-                },
+                direct_percent: direct_percent(kind, &mut random),
                 hot_percent: random.between(0, 60),
                 large_percent: random.pick(&[0, 5, 15, 40]),
                 last_ops: OPS_MIN.saturating_sub(calm).max(200),
@@ -280,6 +297,31 @@ impl Plan {
                 ..DevicePlan::default()
             },
             when_due: false,
+        }
+    }
+
+    /// Servers.
+    pub(crate) const fn servers(&self) -> usize {
+        match self.groups.changes {
+            Some(_) => failover::SERVERS,
+            None => SERVERS,
+        }
+    }
+
+    /// Copies of each region, where that is replicated.
+    pub(crate) const fn copies(&self) -> usize {
+        match self.groups.changes {
+            Some(_) => failover::COPIES,
+            None => SERVERS,
+        }
+    }
+
+    /// The clock of a server.
+    pub(crate) fn clock(&self, server: usize, common: Arc<SimClock>) -> ServerClock {
+        let clock = ServerClock::new(common);
+        match &self.groups.changes {
+            Some(of) => clock.drifting(of.clocks[server].0, of.clocks[server].1),
+            None => clock,
         }
     }
 
@@ -296,114 +338,11 @@ impl Plan {
     }
 }
 
-/// Groups are fixed: nobody else becomes a primary. In half of the seeds nothing waits for one, as where failover is
-/// off; in the others requests wait until their primary is back, for less or more than the pauses between probes.
-fn failover_wait(deadline: Duration, random: &mut Random) -> Duration {
-    match random.chance(50) {
-        true => deadline / 4,
-        false => Duration::ZERO,
-    }
-}
-
-/// Half of the seeds read everything while it changes.
-fn scrub(random: &mut Random) -> ScrubPace {
-    let period = match random.chance(50) {
-        true => random.micros(50_000, 2_000_000),
-        false => Duration::ZERO,
-    };
-    ScrubPace {
-        period,
-        bytes_per_second_max: 256 << 20,
-    }
-}
-
-/// Values in parts are few, and written fast, so that what is left of them is looked for all the time.
-fn sweep(random: &mut Random) -> SweepPace {
-    SweepPace {
-        every: random.micros(2_000, 50_000),
-        brief: random.micros(0, 50_000),
-        readers: random.micros(0, 100_000),
-        writers: random.micros(0, 200_000),
-    }
-}
-
-fn engine(random: &mut Random) -> Settings {
-    let (segment, window) = random.pick(&[
-        (24 * KIB, 8 * KIB),
-        (24 * KIB, 12 * KIB),
-        (32 * KIB, 8 * KIB),
-        (32 * KIB, 16 * KIB),
-        (48 * KIB, 24 * KIB),
-        (64 * KIB, 16 * KIB),
-        (64 * KIB, 64 * KIB),
-    ]);
-    let l1_runs = random.between(1, 4);
-    Settings::default().with(|of| {
-        of.memtables.bytes = random.between(6, 40) * KIB;
-        of.memtables.log_bytes = (random.between(24, 128) * KIB) as u64;
-        of.memtables.count_max = random.between(2, 4);
-        of.cache_bytes = random.pick(&[16 * KIB, 256 * KIB]);
-        of.layout.node_bytes = random.pick(&[512, 1024, 2048]);
-        of.layout.segment_bytes = segment;
-        of.layout.window_bytes = window;
-        of.layout.window_slots = random.between(2, 4);
-        of.levels.growth_factor = u32::try_from(random.between(2, 4)).expect("small");
-        of.levels.l1_runs = l1_runs;
-        of.levels.l1_runs_max = l1_runs + random.between(1, 6);
-        of.values.placement = random.pick(&[
-            Placement::Hybrid,
-            Placement::Hybrid,
-            Placement::InPlace,
-            Placement::Separated,
-        ]);
-        of.values.small_bytes = 100;
-        of.values.large_bytes = random.pick(&[300, 1000]);
-        of.logs.flush_interval = random.micros(1_000, 40_000);
-        of.levels.number_block = random.between(16, 64) as u64;
-        of.levels.part_bytes = (segment * random.between(1, 4)) as u64;
-        of.levels.step_bytes = random.between(4, 32) * KIB;
-        of.check_frees = true;
-    })
-}
-
-const KIB: usize = 1 << 10;
-
-/// Bytes of the rings that there are, of which a message has a quarter at most.
-const RING_BYTES: [usize; 6] = [
-    16 * KIB,
-    32 * KIB,
-    64 * KIB,
-    128 * KIB,
-    256 * KIB,
-    512 * KIB,
-];
-
-/// In two of five seeds most pairs are medium, and there are levels enough to put them apart.
-fn with_medium_pairs(engine: Settings, random: &mut Random) -> Settings {
-    if !random.chance(40) {
-        return engine;
-    }
-    engine.with(|of| {
-        of.values.placement = Placement::Hybrid;
-        of.values.small_bytes = random.pick(&[16, 40]);
-        of.values.medium_log_percent = random.pick(&[10, 50, 1000]);
-        of.values.medium_levels_min = random.pick(&[1, 2, 3]);
-        of.memtables.bytes = random.between(4, 10) * KIB;
-        of.levels.growth_factor = 2;
-        of.levels.l1_runs = of.levels.l1_runs.min(2);
-    })
-}
-
-fn fabric(random: &mut Random) -> SimSettings {
-    SimSettings {
-        delay_max: random.micros(2, 200),
-        late_percent: u32::try_from(random.between(0, 10)).expect("small"),
-        late_max: random.micros(200, 8_000),
-        torn_percent: u32::try_from(random.between(5, 60)).expect("small"),
-        pieces_max: u32::try_from(random.between(2, 8)).expect("small"),
-        in_flight_max: random.between(64, 512),
-        break_max: random.micros(5_000, 200_000),
-        linger_max: Duration::ZERO,
+/// Where the order in which one copy is handed its writes has to be known, all are.
+fn direct_percent(kind: WorldKind, random: &mut Random) -> usize {
+    match kind {
+        WorldKind::Powerless => 100,
+        WorldKind::Replicated | WorldKind::Killed => random.between(20, 90),
     }
 }
 

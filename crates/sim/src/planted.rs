@@ -13,6 +13,8 @@ pub struct Mutants {
     pub toy: toy::Mutants,
     /// Of the replication.
     pub replication: argosy_replication::Mutants,
+    /// Of a master. Their names begin with that.
+    pub master: argosy_master::Mutants,
     /// Of a node.
     pub node: argosy_server::node::Mutants,
     /// Of how a machine is set up.
@@ -28,17 +30,23 @@ argosy_base::mutants! {
     }
 }
 
+/// What stands in front of the names of a master's mistakes: some have the names of others.
+const MASTER: &str = "master_";
+
 impl Mutants {
     /// The names of all mistakes, as a command line has them.
     pub fn names() -> impl Iterator<Item = String> {
         let replication = argosy_replication::Mutants::NAMES;
         let node = argosy_server::node::Mutants::NAMES;
+        let master = argosy_master::Mutants::NAMES.iter();
+        let master = master.map(|name| format!("{MASTER}{name}"));
         let all = engine::Mutants::NAMES
             .iter()
             .chain(toy::Mutants::NAMES)
             .chain(replication)
             .chain(node)
             .chain(World::NAMES);
+        let all = all.map(|name| (*name).to_owned()).chain(master);
         all.map(|name| name.replace('_', "-"))
     }
 
@@ -46,7 +54,9 @@ impl Mutants {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let (mut mutants, name) = (Self::default(), name.replace('-', "_"));
-        let planted = mutants.engine.plant(&name)
+        let of_master = name.strip_prefix(MASTER);
+        let planted = of_master.is_some_and(|name| mutants.master.plant(name))
+            || mutants.engine.plant(&name)
             || mutants.toy.plant(&name)
             || mutants.replication.plant(&name)
             || mutants.node.plant(&name)

@@ -10,7 +10,7 @@ use argosy_engine::conformance::toy;
 use crate::engine::Compaction;
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::{alone, lone, many, rotting, slow, wire};
+use crate::{alone, failover, lone, many, rotting, slow, wire};
 
 /// See the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,16 +27,19 @@ pub enum Profile {
     DamagedWindows,
     /// Servers have the toy engine of the suite that every engine passes.
     Toy,
+    /// Groups change: a master moves regions away from servers that are lost (see `failover.rs`).
+    Failover,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Usual,
         Self::ManySegments,
         Self::WhenDue,
         Self::DamagedWindows,
         Self::Toy,
+        Self::Failover,
     ];
 
     /// Its name, as a command line has it.
@@ -48,6 +51,7 @@ impl Profile {
             Self::WhenDue => "when-due",
             Self::DamagedWindows => "damaged-windows",
             Self::Toy => "toy",
+            Self::Failover => "failover",
         }
     }
 
@@ -58,6 +62,7 @@ impl Profile {
             Self::Usual => 1,
             Self::ManySegments => 20,
             Self::WhenDue | Self::DamagedWindows | Self::Toy => 100,
+            Self::Failover => 200,
         }
     }
 
@@ -81,7 +86,7 @@ fn when_due(mut plan: Plan, random: &mut Random) -> Plan {
 
 /// The plan, with the toy in place of the engine. Its windows take the longest batch that the plan's would.
 fn with_toy(mut plan: Plan, random: &mut Random) -> Plan {
-    plan.builds = false;
+    plan.groups.builds = false;
     plan.engine.layout.addresses = AddressMode::Logical;
     plan.engine.levels.compaction = Compaction::Partial;
     let layout = &plan.engine.layout;
@@ -112,6 +117,7 @@ impl Plan {
                 when_due(plan, &mut Random::new(seed, 62))
             }
             Profile::DamagedWindows => rotting::of_damaged_windows(seed),
+            Profile::Failover => failover::of_failover(seed),
             Profile::Toy => {
                 let plan = Self::beginning(seed);
                 let plan = alone::with_failed_copies(plan, &mut Random::new(seed, 26));

@@ -13,6 +13,7 @@ use argosy_log::segment::WINDOW_HEADER_BYTES;
 use argosy_server::node::is_log_window;
 use argosy_server::ownership::{self, FoundDevice};
 
+use super::counting::count_device;
 use super::{Cluster, id};
 use crate::coverage::WINDOWS_DAMAGED;
 use crate::damaging::Damage;
@@ -137,11 +138,12 @@ impl Cluster {
     /// size. Its memory is lost. Returns which process it was.
     pub(crate) fn replace_device(&mut self, server: usize, random: &mut Random) -> Option<u32> {
         let up = self.take_down(server);
-        self.count_device(server);
+        count_device(&self.servers[server].device, &mut self.coverage);
         self.world.cut_power(id(server));
         self.world.forget_incarnation(id(server));
         let machine = &mut self.servers[server];
         machine.windows.forget();
+        machine.whole.clear();
         machine.device = Arc::new(empty(machine.device.len(), random));
         machine.new_device = false;
         self.coverage.add("devices replaced", 1);
@@ -158,6 +160,8 @@ impl Cluster {
 
     /// Whether a server may start on the device that it has; if so, the map names that one.
     pub(super) fn own(&mut self, server: usize) -> Result<(), String> {
+        // What is written follows the map as it is now.
+        drop(self.observe());
         let machine = &mut self.servers[server];
         let superblock = Store::inspect(&*machine.device).map_err(|error| error.to_string())?;
         let found = DeviceId(superblock.superblock.device_id);
@@ -169,7 +173,10 @@ impl Cluster {
             Err(_) if self.starts.node.mutants.take_any_device() => {}
             Err(refusal) => return Err(refusal.to_string()),
         }
-        self.map = self.map.clone().with_device(id(server), found);
+        if known != Some(found) {
+            self.map = self.map.clone().with_device(id(server), found);
+            self.write_map();
+        }
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Direction, KeyRange};
+use argosy_coordinator::RegionState;
 use argosy_engine::{Change, Condition, Expiry, Reach, Wanted, WriteBatch, WriteOptions};
 use argosy_server::node::Node;
 use argosy_server::service::{KeyList, Paging, ReplySink, ReplyTo, Request, Response, Service};
@@ -23,7 +24,7 @@ use crate::load::{Asking, Wrong};
 use crate::long;
 use crate::many;
 use crate::objects::{ObjectKey, Objects};
-use crate::plan::{SERVERS, WorldKind};
+use crate::plan::WorldKind;
 
 /// The way to a server that is up.
 pub(super) struct Line {
@@ -90,7 +91,7 @@ impl Run {
 
     /// Ends the round of what was asked.
     pub(crate) fn flush(&mut self) -> Result<(), Wrong> {
-        for server in 0..SERVERS {
+        for server in self.cluster.indices() {
             if let Some(up) = self.cluster.active(server) {
                 up.node.flush();
             }
@@ -143,13 +144,14 @@ impl Run {
         let server = if direct {
             home
         } else {
-            self.random.below(SERVERS)
+            self.random.below(self.cluster.indices().len())
         };
         let Some(line) = self.line(server) else {
             return Ok(false);
         };
         let (op, now) = (self.load.next_op(), self.cluster.now());
-        let all_direct = self.is_primary_of_all(server, &ask);
+        // A server whose groups change may forward what it is asked.
+        let all_direct = self.plan.groups.changes.is_none() && self.is_primary_of_all(server, &ask);
         self.words.say(
             now,
             format_args!("op {op} of server {server}: {}", ask_in_short(&ask)),
@@ -258,9 +260,9 @@ impl Run {
     /// was asked.
     pub(super) fn ask_long(&mut self, starts: bool) -> Result<bool, Wrong> {
         let mut asked = false;
-        let now = self.cluster.now();
+        let (now, servers) = (self.cluster.now(), self.cluster.indices().len());
         for index in 0..long::KEYS {
-            let Some(server) = self.clients.longs.whom(index, starts, SERVERS, now) else {
+            let Some(server) = self.clients.longs.whom(index, starts, servers, now) else {
                 continue;
             };
             let Some(line) = self.line(server) else {
@@ -287,8 +289,9 @@ impl Run {
     /// was asked.
     pub(super) fn ask_bulk_load(&mut self, starts: bool) -> Result<bool, Wrong> {
         let mut asked = false;
+        let servers = self.cluster.indices().len();
         for index in 0..bulk_load::SLOTS {
-            let Some(server) = self.clients.bulk_loads.whom(index, starts, SERVERS) else {
+            let Some(server) = self.clients.bulk_loads.whom(index, starts, servers) else {
                 continue;
             };
             let Some(line) = self.line(server) else {
@@ -317,8 +320,9 @@ impl Run {
     /// Has clients ask that change values, and begin with it if `starts`. Returns whether anything was asked.
     pub(super) fn ask_changes(&mut self, starts: bool) -> Result<bool, Wrong> {
         let mut asked = false;
+        let servers = self.cluster.indices().len();
         for index in 0..changes::KEYS {
-            let Some((server, client)) = self.clients.changes.whom(index, starts, SERVERS) else {
+            let Some((server, client)) = self.clients.changes.whom(index, starts, servers) else {
                 continue;
             };
             let Some(line) = self.line(server) else {
@@ -340,8 +344,9 @@ impl Run {
     pub(super) fn ask_leases(&mut self, starts: bool) -> Result<bool, Wrong> {
         let mut asked = false;
         let starts = starts && self.harm.uncounted.is_empty();
+        let servers = self.cluster.indices().len();
         for slot in 0..leases::SLOTS {
-            let Some(server) = self.clients.leases.whom(slot, starts, SERVERS) else {
+            let Some(server) = self.clients.leases.whom(slot, starts, servers) else {
                 continue;
             };
             let Some(line) = self.line(server) else {
@@ -363,7 +368,8 @@ impl Run {
         if !starts || !self.harm.uncounted.is_empty() {
             return Ok(false);
         }
-        let Some(server) = self.clients.maintainer.whom(SERVERS) else {
+        let servers = self.cluster.indices().len();
+        let Some(server) = self.clients.maintainer.whom(servers) else {
             return Ok(false);
         };
         let Some(line) = self.line(server) else {
@@ -502,6 +508,7 @@ impl Run {
                 self.held.snapshots.push(Held {
                     snapshot,
                     region,
+                    since: self.cluster.map.regions()[region].since,
                     server,
                     session,
                     when,
@@ -520,11 +527,19 @@ impl Run {
         let range = self.range_of(held.region);
         let direction = self.random.pick(&[Direction::Up, Direction::Down]);
         let pairs = match read_all(&*held.snapshot, &range, direction) {
-            Err(_) if self.may_be_damaged(held.server) => return Ok(()),
+            Err(_) if self.may_be_damaged(held.server) || self.has_moved(&held) => return Ok(()),
             pairs => pairs?,
         };
         self.cluster.coverage.add("snapshots read", 1);
         self.load.snapshot(&self.objects, &range, pairs, held.when)
+    }
+}
+
+impl Run {
+    /// Whether the region of a snapshot may be served by another server than the one that has it.
+    fn has_moved(&self, held: &Held) -> bool {
+        let region = &self.cluster.map.regions()[held.region];
+        region.since != held.since || region.state == RegionState::Recovering
     }
 }
 

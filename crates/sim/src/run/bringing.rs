@@ -5,7 +5,6 @@ use argosy_server::service::Request;
 use super::{Pace, Run};
 use crate::load::Wrong;
 use crate::many::{self, Call, SLOTS};
-use crate::plan::SERVERS;
 
 /// Ticks between two counts.
 const TICKS: usize = 400;
@@ -33,8 +32,9 @@ impl<'r> Bringing<'r> {
             let (levels, logs) = self.run.cluster.segments_of(home);
             self.run.clients.many.counted(levels + logs);
         }
+        let servers = self.run.cluster.indices().len();
         for slot in 0..SLOTS {
-            let Some(server) = self.run.clients.many.whom(slot, starts, home, SERVERS) else {
+            let Some(server) = self.run.clients.many.whom(slot, starts, home, servers) else {
                 continue;
             };
             let Some(line) = self.run.line(server) else {
@@ -116,7 +116,11 @@ impl<'r> Bringing<'r> {
         if self.run.plan.devices.many.is_none() {
             return Ok(());
         }
-        let counts = (0..SERVERS).map(|server| self.run.cluster.segments_of(server));
+        let counts = self
+            .run
+            .cluster
+            .indices()
+            .map(|server| self.run.cluster.segments_of(server));
         let (levels, logs) = counts
             .max_by_key(|(levels, logs)| levels + logs)
             .unwrap_or_default();

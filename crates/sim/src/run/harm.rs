@@ -11,6 +11,7 @@ use crate::asks::Ask;
 use crate::cluster::{REFUSED, Started};
 use crate::coverage;
 use crate::damaging::Damage;
+use crate::failover::Trouble;
 use crate::judge::ProcessEnd;
 use crate::load::Wrong;
 use crate::objects::ObjectKey;
@@ -146,6 +147,12 @@ impl Run {
             Event::Damage(..) | Event::Replace(_) => self.lose(event)?,
             Event::Spoil(server, alone) => self.spoil(server, alone),
             Event::Lone(server) => self.leave_alone(server)?,
+            Event::Coordinator(server, trouble) => {
+                self.cluster.suffer(server, trouble);
+                self.say(format_args!(
+                    "server {server} and the coordinator: {trouble:?}"
+                ));
+            }
             Event::Flip(permille) => {
                 self.cluster.wire.set(permille);
                 self.say(format_args!("bits flip in {permille} of 1000 writes"));
@@ -167,7 +174,7 @@ impl Run {
             Event::Fail(server, op, count) => {
                 // It may lose what is not durable, as with the power.
                 let up = self.cluster.up(server).is_some();
-                if up && self.may_lose_power(server) {
+                if up && self.may_lose_power(server, &mut BTreeSet::new()) {
                     self.harm.faulted.insert(server);
                     self.cluster.fail_device(server, op, count);
                     self.say(format_args!(
@@ -222,7 +229,10 @@ impl Run {
 
     /// All others lose their devices, where every region is whole at this moment.
     fn leave_alone(&mut self, server: usize) -> Result<(), Wrong> {
-        let hurt = (0..SERVERS).find(|server| self.harm.is_hurt(*server));
+        let hurt = self
+            .cluster
+            .indices()
+            .find(|server| self.harm.is_hurt(*server));
         let hurt = hurt.map(|hurt| format!("the device of server {hurt} may be damaged"));
         if let Some(lacks) = hurt.or_else(|| self.cluster.lacks()) {
             self.say(format_args!("server {server} is not left alone: {lacks}"));
@@ -231,7 +241,7 @@ impl Run {
         // Every member has all of it.
         self.harm.lost.clear();
         self.harm.emptied.clear();
-        for other in (0..SERVERS).filter(|other| *other != server) {
+        for other in self.cluster.indices().filter(|other| *other != server) {
             self.harm.emptied.insert(other);
             self.replace(other)?;
         }
@@ -239,19 +249,37 @@ impl Run {
         Ok(())
     }
 
-    /// Whether a server may lose power, so that a member of each region keeps what it had; if so, it does.
-    fn may_lose_power(&mut self, server: usize) -> bool {
-        let may =
-            self.plan.kind == WorldKind::Powerless || self.harm.others_gone(server) + 1 < SERVERS;
+    /// Whether a server may lose power together with those that are `going`, so that a member of each region keeps
+    /// what it had; if so, it does.
+    fn may_lose_power(&mut self, server: usize, going: &mut BTreeSet<usize>) -> bool {
+        let may = self.plan.kind == WorldKind::Powerless || self.may_be_gone(server, going, 1);
         if may {
             self.harm.lost.insert(server);
         }
         may
     }
 
+    /// Whether a member of each region keeps what it had, without what `server` has and those that are `going`; where
+    /// groups change, `least` members. If so, it is one of these.
+    fn may_be_gone(&mut self, server: usize, going: &mut BTreeSet<usize>, least: usize) -> bool {
+        if self.plan.groups.changes.is_none() {
+            return self.harm.others_gone(server) + 1 < SERVERS;
+        }
+        let mut gone = going.clone();
+        gone.insert(server);
+        let may = self.cluster.keeps_all_without(&gone, least);
+        if may {
+            *going = gone;
+        }
+        may
+    }
+
     /// The same of all that is on its device.
     fn may_lose_device(&mut self, server: usize) -> bool {
-        let may = self.harm.others_gone(server) + 1 < SERVERS;
+        // Groups do not open with fewer members that have something.
+        let failover = self.plan.groups.changes.as_ref();
+        let least = failover.map_or(1, |of| of.plan.min_copies);
+        let may = self.may_be_gone(server, &mut BTreeSet::new(), least);
         if may {
             self.harm.emptied.insert(server);
         }
@@ -265,10 +293,13 @@ impl Run {
 
     /// Takes power from servers, as far as that leaves a member of each region what it had.
     pub(crate) fn power(&mut self, bits: u8) {
-        let mut servers: Vec<usize> = (0..SERVERS)
+        let mut servers: Vec<usize> = self
+            .cluster
+            .indices()
             .filter(|server| bits & 1 << server != 0)
             .collect();
-        servers.retain(|server| self.may_lose_power(*server));
+        let mut going = BTreeSet::new();
+        servers.retain(|server| self.may_lose_power(*server, &mut going));
         let now = self.cluster.now();
         let durable_by = now.as_nanos().saturating_sub(
             u64::try_from((self.plan.engine.logs.flush_interval + FLUSH_SLACK).as_nanos())
@@ -299,7 +330,7 @@ impl Run {
     /// Ends the processes whose device has failed, or may fail still.
     fn end_faulted(&mut self) -> Result<(), Wrong> {
         self.answers()?;
-        for server in 0..SERVERS {
+        for server in self.cluster.indices() {
             if self.cluster.found_no_room_to_open(server) {
                 self.harm.faulted.insert(server);
                 let coverage = &mut self.cluster.coverage;
@@ -370,7 +401,7 @@ impl Run {
             self.cluster.count_noticed(server);
         }
         let (all, powerless) = self.ends_rot();
-        for server in 0..SERVERS {
+        for server in self.cluster.indices() {
             if all || self.harm.rotten.contains(&server) {
                 let ended = self.cluster.kill(server);
                 self.ended(server, ended, "is killed, for what windows hold");
@@ -398,7 +429,7 @@ impl Run {
         }
         let until = self.cluster.now() + HEALED_WITHIN;
         loop {
-            let mut servers = 0..SERVERS;
+            let mut servers = self.cluster.indices();
             let found = servers.find_map(|server| self.cluster.look_through(server).pop());
             let Some(damage) = found else {
                 return Ok(());
@@ -470,7 +501,7 @@ impl Run {
     }
 
     pub(crate) fn start_all(&mut self) -> Result<(), Wrong> {
-        for server in 0..SERVERS {
+        for server in self.cluster.indices() {
             if self.cluster.up(server).is_none() {
                 self.start(server, None)?;
             }
@@ -483,11 +514,13 @@ impl Run {
         self.clients.leases.excuse();
         self.cluster.world.heal_all();
         self.cluster.wire.set(0);
-        for server in 0..SERVERS {
+        for server in self.cluster.indices() {
             self.cluster.set_stopped(server, false);
             self.cluster.set_stalled(server, false);
             self.cluster.set_pace(server, 100);
             self.cluster.set_full(server, false);
+            self.cluster.suffer(server, Trouble::Connect);
+            self.cluster.suffer(server, Trouble::Delay(Duration::ZERO));
             if let Some(up) = self.cluster.up(server) {
                 up.crash_point.die_after(u64::MAX);
                 let refused = up.crash_point.end_refusals();
@@ -538,7 +571,7 @@ impl Run {
 
     /// Undoes that, where it still can be undone.
     pub(crate) fn unspoil(&mut self) -> Result<(), Wrong> {
-        for server in 0..SERVERS {
+        for server in self.cluster.indices() {
             let ended = self.cluster.unspoil(server);
             self.ended(
                 server,

@@ -35,7 +35,7 @@ use crate::load::{Answer, Expect, Load, Wrong};
 use crate::maintain;
 use crate::many;
 use crate::objects::Objects;
-use crate::plan::{Episode, Plan, SERVERS, WorldKind};
+use crate::plan::{Episode, Plan, WorldKind};
 use crate::planted::Mutants;
 use crate::profile::Profile;
 use crate::random::Random;
@@ -340,12 +340,13 @@ impl Run {
         self.walls();
         let now = self.cluster.now();
         let mut busy = self.cluster.world.step(now) > 0;
-        let mut order: [usize; SERVERS] = std::array::from_fn(|server| server);
+        let mut order: Vec<usize> = self.cluster.indices().collect();
         self.random.shuffle(&mut order);
         for server in order {
             busy |= self.step(server)?;
         }
         self.clocks_reached();
+        self.observe();
         busy |= self.answers()?;
         self.overdue()?;
         budget::look(&mut self.cluster, self.pacing.ticks)?;
@@ -371,13 +372,31 @@ impl Run {
 
     /// Notes how far clocks have gone. Where reads cost time, they go on in a step and in a call, too.
     pub(super) fn clocks_reached(&mut self) {
-        let walls = (0..SERVERS).map(|server| self.cluster.wall(server));
+        let walls = self
+            .cluster
+            .indices()
+            .map(|server| self.cluster.wall(server));
         let reached = walls.max().unwrap_or_default();
         self.load.time_reached(reached);
         let right = self.cluster.right_time();
         self.clients
             .changes
             .time_reached(right, self.load.expiries.reached());
+    }
+
+    /// Takes note of changes to groups.
+    fn observe(&mut self) {
+        if self.plan.groups.changes.is_none() {
+            return;
+        }
+        let changed = self.cluster.observe();
+        if !changed.is_empty() {
+            self.clients.leases.excuse();
+        }
+        for region in changed {
+            self.say(format_args!("the map has {region}"));
+        }
+        self.cluster.count_primaries();
     }
 
     /// Moves one server on.
@@ -398,6 +417,12 @@ impl Run {
             busy |= self.cluster.step_background(server);
         }
         self.bury(server)?;
+        if self.plan.groups.changes.is_some() {
+            for done in self.cluster.step_coordination(server) {
+                self.say(format_args!("{done}"));
+            }
+            self.bury(server)?;
+        }
         busy |= self.cluster.step_worker(server);
         self.bury(server)?;
         Ok(busy)
@@ -418,7 +443,7 @@ impl Run {
     /// Takes late answers. Returns whether there were any.
     pub(crate) fn answers(&mut self) -> Result<bool, Wrong> {
         let mut any = false;
-        for server in 0..SERVERS {
+        for server in self.cluster.indices() {
             any |= self.hear(server)?;
         }
         Ok(any)

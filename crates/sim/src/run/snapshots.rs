@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use argosy_base::{Direction, KeyRange};
+use argosy_base::{Direction, Epoch, KeyRange};
 use argosy_engine::Snapshot;
 
 use crate::load::{Pairs, Wrong};
@@ -14,6 +14,8 @@ const MAX: usize = 2;
 pub(super) struct Held {
     pub(super) snapshot: Box<dyn Snapshot>,
     pub(super) region: usize,
+    /// The epoch in which its primary was chosen.
+    pub(super) since: Epoch,
     pub(super) server: usize,
     pub(super) session: u32,
     pub(super) when: Range<u64>,

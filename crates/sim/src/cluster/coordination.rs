@@ -1,0 +1,525 @@
+//! The coordinator of a cluster whose groups change, and what each server has to do with it: its
+//! [`Membership`], and a [`Master`] that waits to be elected.
+//!
+//! Each has a handle of its own to one [`InMemory`] coordinator, through a wrapper that ends with the process, and that
+//! knows what is on its way. The cluster itself *observes*: it reads the region map whenever that changes, through a
+//! handle that nothing happens to, so that clients know who serves what, and what may go wrong next.
+//!
+//! The coordinator's time is the common one, whatever the servers' clocks show.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use argosy_base::{Clock, Instant, RegionId, ServerId, Standing};
+use argosy_coordinator::contract::CoordinatorAnswer;
+use argosy_coordinator::reports::{REPORTS_KEY, report_key};
+use argosy_coordinator::{
+    CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp,
+    CoordinatorReply, CopyStatus, Entry, EntryVersion, InMemory, Region, RegionState, Request,
+    RequestId, ServerReport, SessionState,
+};
+use argosy_master::{GroupStep, Master, MasterRole, RaiseReason};
+use argosy_server::membership::Membership;
+use argosy_server::node::Node;
+use parking_lot::Mutex;
+
+use super::{Cluster, id};
+use crate::clock::SimClock;
+use crate::coverage::Coverage;
+use crate::crash_point::CrashPoint;
+use crate::failover::{Failover, Trouble};
+
+/// Changes of the map or of reports that were asked for and have not ended.
+type Sent = Mutex<BTreeMap<(u64, RequestId), Change>>;
+
+/// A change on its way.
+enum Change {
+    Map(Box<ClusterMap>),
+    Report(Box<ServerReport>),
+}
+
+impl Change {
+    fn of(op: &CoordinatorOp) -> Option<Self> {
+        let (CoordinatorOp::Set { key, value, .. } | CoordinatorOp::CreateEphemeral { key, value }) =
+            op
+        else {
+            return None;
+        };
+        match key.as_str() {
+            CLUSTER_KEY => Some(Self::Map(Box::new(ClusterMap::parse(value).ok()?))),
+            key if key.starts_with(REPORTS_KEY) => {
+                Some(Self::Report(Box::new(ServerReport::parse(value).ok()?)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A process's handle to the coordinator.
+#[derive(Clone)]
+struct Handle {
+    number: u64,
+    inner: Arc<Mutex<InMemory>>,
+    clock: Arc<SimClock>,
+    crash_point: Arc<CrashPoint>,
+    sent: Arc<Sent>,
+}
+
+impl Handle {
+    fn suffer(&self, trouble: Trouble) {
+        let mut inner = self.inner.lock();
+        match trouble {
+            Trouble::CutOff => inner.cut_off(true),
+            Trouble::Connect => inner.cut_off(false),
+            Trouble::Delay(delay) => inner.delay(delay),
+            Trouble::LoseRequests(count) => inner.lose_requests(count),
+            Trouble::LoseReplies(count) => inner.lose_replies(count),
+        }
+    }
+
+    /// The process has ended, and with it what has not arrived.
+    fn end(&self) {
+        self.sent.lock().retain(|(of, _), _| *of != self.number);
+    }
+}
+
+impl Coordinator for Handle {
+    fn submit(&mut self, request: Request) -> RequestId {
+        if !self.crash_point.acts() {
+            // Nobody waits for the answer any more.
+            return RequestId(u64::MAX);
+        }
+        let change = match &request {
+            Request::Multi { ops, .. } => ops.iter().find_map(Change::of),
+            _ => None,
+        };
+        let asked = self.inner.lock().submit(request);
+        if let Some(change) = change {
+            self.sent.lock().insert((self.number, asked), change);
+        }
+        asked
+    }
+
+    fn watch(&mut self, key: &str) -> Result<(), CoordinatorError> {
+        self.inner.lock().watch(key)
+    }
+
+    fn session(&self) -> SessionState {
+        self.inner.lock().session()
+    }
+
+    fn poll(&mut self, _: Instant) -> Option<CoordinatorEvent> {
+        if self.crash_point.is_dead() {
+            return None;
+        }
+        let event = self.inner.lock().poll(self.clock.now())?;
+        if let CoordinatorEvent::Ended { id, .. } = &event {
+            self.sent.lock().remove(&(self.number, *id));
+        }
+        Some(event)
+    }
+}
+
+/// What a process does in its cluster.
+pub(super) struct Attending {
+    membership: Membership,
+    master: Master,
+    due: Instant,
+    was_there: bool,
+    /// Elections and conflicts that are counted already.
+    elections: u64,
+    conflicts: u64,
+    handles: [Handle; 2],
+}
+
+impl Drop for Attending {
+    fn drop(&mut self) {
+        self.handles.iter().for_each(Handle::end);
+    }
+}
+
+/// What lies between a server and the coordinator, whatever process it has.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    is_cut: bool,
+    delay: std::time::Duration,
+}
+
+/// See the module documentation.
+pub(super) struct Coordination {
+    of: Failover,
+    mutants: argosy_master::Mutants,
+    clock: Arc<SimClock>,
+    observer: InMemory,
+    /// Of the region map that was read last.
+    version: EntryVersion,
+    ways: Vec<Way>,
+    sent: Arc<Sent>,
+    handles: AtomicU64,
+}
+
+impl Coordination {
+    /// A coordinator that knows `map`.
+    pub(super) fn new(
+        of: &Failover,
+        mutants: argosy_master::Mutants,
+        map: &ClusterMap,
+        clock: &Arc<SimClock>,
+    ) -> Self {
+        let mut observer = InMemory::new();
+        observer
+            .watch(CLUSTER_KEY)
+            .expect("a handle watches one key");
+        let mut coordination = Self {
+            of: of.clone(),
+            observer,
+            version: EntryVersion(0),
+            mutants,
+            clock: Arc::clone(clock),
+            ways: vec![Way::default(); map.servers().len()],
+            sent: Arc::default(),
+            handles: AtomicU64::new(0),
+        };
+        coordination.write(map, clock.now());
+        coordination
+    }
+
+    fn ask(&mut self, request: Request, now: Instant) -> CoordinatorAnswer {
+        let asked = self.observer.submit(request);
+        loop {
+            match self.observer.poll(now).expect("it answers at once") {
+                CoordinatorEvent::Ended { id, answer } if id == asked => return answer,
+                _ => {}
+            }
+        }
+    }
+
+    fn read(&mut self, key: &str, now: Instant) -> Entry {
+        let key = key.to_owned();
+        match self.ask(Request::Read { key }, now) {
+            Ok(CoordinatorReply::Entry(entry)) => entry,
+            odd => panic!("a read is answered by {odd:?}"),
+        }
+    }
+
+    /// An operator writes `map`, which follows the one that was read last.
+    fn write(&mut self, map: &ClusterMap, now: Instant) {
+        let set = Request::CompareAndSet {
+            key: CLUSTER_KEY.to_owned(),
+            expected: self.version,
+            value: map.to_json(),
+        };
+        match self.ask(set, now) {
+            Ok(CoordinatorReply::Entry(entry)) => self.version = entry.version,
+            odd => panic!("a change of the map is answered by {odd:?}"),
+        }
+    }
+
+    /// The part that a process takes in its cluster, which begins `now` by its own clock.
+    pub(super) fn attend(
+        &self,
+        server: usize,
+        node: &Arc<Node>,
+        crash_point: &Arc<CrashPoint>,
+        now: Instant,
+    ) -> Attending {
+        let way = self.ways[server];
+        let handle = || {
+            let mut inner = self.observer.clone();
+            inner.cut_off(way.is_cut);
+            inner.delay(way.delay);
+            Handle {
+                number: self.handles.fetch_add(1, Ordering::Relaxed),
+                inner: Arc::new(Mutex::new(inner)),
+                clock: Arc::clone(&self.clock),
+                crash_point: Arc::clone(crash_point),
+                sent: Arc::clone(&self.sent),
+            }
+        };
+        let handles = [handle(), handle()];
+        let own = |index: usize| Box::new(handles[index].clone()) as Box<dyn Coordinator>;
+        let membership = Membership::new(
+            own(0),
+            Arc::clone(node),
+            node.incarnation(),
+            self.of.membership,
+        );
+        let membership = membership.expect("a handle watches one key");
+        let master = Master::new(own(1), id(server), self.of.plan, self.of.master, now);
+        let master = master.with_mutants(self.of.plan, self.mutants, now);
+        Attending {
+            membership,
+            master,
+            due: now,
+            was_there: false,
+            elections: 0,
+            conflicts: 0,
+            handles,
+        }
+    }
+}
+
+impl Cluster {
+    /// A step of a server's part in its cluster, if one is due. Returns what its master has done, in words.
+    pub(crate) fn step_coordination(&mut self, server: usize) -> Vec<String> {
+        let now = self.server_now(server);
+        let up = self.servers[server].up.as_mut();
+        let Some(up) = up.filter(|up| !up.stopped) else {
+            return Vec::new();
+        };
+        let Some(attending) = up.attending.as_mut().filter(|of| of.due <= now) else {
+            return Vec::new();
+        };
+        attending.due = attending.membership.step(now);
+        if let Some(due) = attending.master.step(now) {
+            attending.due = attending.due.min(due);
+        }
+        let is_there = attending.membership.is_there();
+        let has_ended = attending.was_there && !is_there;
+        attending.was_there = is_there;
+        let tally = attending.master.tally();
+        let counts = [
+            (SESSIONS_ENDED, u64::from(has_ended)),
+            (ELECTIONS, tally.elections - attending.elections),
+            (CONFLICTS, tally.conflicts - attending.conflicts),
+        ];
+        (attending.elections, attending.conflicts) = (tally.elections, tally.conflicts);
+        let steps: Vec<GroupStep> = attending.master.take_steps().collect();
+        for (name, count) in counts {
+            self.coverage.add(name, count);
+        }
+        for step in &steps {
+            count_step(step, &mut self.coverage);
+        }
+        steps.iter().map(in_words).collect()
+    }
+
+    /// Reads the region map, if it has changed. Returns in words what has.
+    pub(crate) fn observe(&mut self) -> Vec<String> {
+        let now = self.now();
+        let Some(coordination) = &mut self.coordination else {
+            return Vec::new();
+        };
+        let mut has_changed = false;
+        while let Some(event) = coordination.observer.poll(now) {
+            has_changed |= matches!(event, CoordinatorEvent::MayHaveChanged { .. });
+        }
+        if !has_changed {
+            return Vec::new();
+        }
+        let entry = coordination.read(CLUSTER_KEY, now);
+        if entry.version == coordination.version {
+            return Vec::new();
+        }
+        coordination.version = entry.version;
+        let map = ClusterMap::parse(&entry.value).expect("masters write maps");
+        let before = std::mem::replace(&mut self.map, map);
+        let regions = before.regions().iter().zip(self.map.regions());
+        let changed: Vec<_> = regions.filter(|(before, after)| before != after).collect();
+        let is_up = |server: ServerId| self.up(server.0 as usize).is_some();
+        let demoted = changed
+            .iter()
+            .filter(|(before, after)| before.primary != after.primary && is_up(before.primary));
+        let demoted = demoted.count();
+        let words = changed.iter().map(|(_, after)| after.to_string()).collect();
+        self.coverage.add(DEMOTED, demoted as u64);
+        words
+    }
+
+    /// Writes a change of the map that no master has made.
+    pub(super) fn write_map(&mut self) {
+        let now = self.now();
+        if let Some(coordination) = &mut self.coordination {
+            coordination.write(&self.map, now);
+        }
+    }
+
+    /// Something goes wrong between a server and the coordinator, or is mended.
+    pub(crate) fn suffer(&mut self, server: usize, trouble: Trouble) {
+        let Some(coordination) = &mut self.coordination else {
+            return;
+        };
+        let way = &mut coordination.ways[server];
+        match trouble {
+            Trouble::CutOff => way.is_cut = true,
+            Trouble::Connect => way.is_cut = false,
+            Trouble::Delay(delay) => way.delay = delay,
+            Trouble::LoseRequests(_) | Trouble::LoseReplies(_) => {}
+        }
+        self.coverage
+            .add(OUTAGES, u64::from(trouble == Trouble::CutOff));
+        let up = self.servers[server].up.as_ref();
+        let attending = up.and_then(|up| up.attending.as_ref());
+        for handle in attending.iter().flat_map(|of| &of.handles) {
+            handle.suffer(trouble);
+        }
+    }
+
+    /// Why the groups are not what they should be, or `None`. One may have more members than it needs: a spare was
+    /// filled in place of a server that came back.
+    pub(super) fn lacks_of_groups(&self) -> Option<String> {
+        let coordination = self.coordination.as_ref()?;
+        for region in self.map.regions() {
+            let copies = usize::try_from(self.map.copies()).unwrap_or(usize::MAX);
+            if region.state != RegionState::Serving
+                || region.members.len() < copies
+                || !region.filling.is_empty()
+            {
+                return Some(region.to_string());
+            }
+        }
+        let attending = |server| self.up(server)?.attending.as_ref();
+        let version = coordination.version;
+        let has_old = |server: &usize| {
+            attending(*server).is_none_or(|of| of.membership.map_version() != version)
+        };
+        if let Some(old) = self.indices().find(has_old) {
+            return Some(format!("server {old} does not know the region map"));
+        }
+        let leads =
+            |server| attending(server).is_some_and(|of| of.master.role() == MasterRole::Leading);
+        match self.indices().any(leads) {
+            true => None,
+            false => Some("no master leads".to_owned()),
+        }
+    }
+
+    // --- What may be lost ---
+
+    /// Whether each region keeps `least` copies that are whole, and count, on servers that are not among `gone`:
+    /// whatever a master has done, or does for what it has been asked.
+    pub(crate) fn keeps_all_without(&mut self, gone: &BTreeSet<usize>, least: usize) -> bool {
+        let removed = self.removals();
+        let Some(coordination) = &self.coordination else {
+            return true;
+        };
+        let sent = coordination.sent.lock();
+        let has_member = |map: &ClusterMap, region: RegionId, server: usize| {
+            let region = map.region(region);
+            region.is_some_and(|region| region.members.contains(&id(server)))
+        };
+        let counts = |region: &Region, server: usize| {
+            let all = sent.values().all(|change| match change {
+                Change::Map(map) => has_member(map, region.id, server),
+                Change::Report(_) => true,
+            });
+            all && has_member(&self.map, region.id, server)
+                && !removed.contains(&(region.id, id(server)))
+        };
+        self.map.regions().iter().all(|region| {
+            let servers = self.indices().filter(|server| !gone.contains(server));
+            let kept = servers
+                .filter(|server| self.is_whole(*server, region.id) && counts(region, *server));
+            kept.count() >= least
+        })
+    }
+
+    /// Members whose removal has been asked for, or would be now.
+    fn removals(&mut self) -> BTreeSet<(RegionId, ServerId)> {
+        let mut reports = Vec::new();
+        for server in self.indices() {
+            let now = self.server_now(server);
+            if let Some(up) = self.up(server) {
+                reports.push(up.node.report_to_master(now));
+            }
+        }
+        let (now, servers) = (self.now(), self.indices());
+        if let Some(coordination) = &mut self.coordination {
+            for server in servers {
+                let entry = coordination.read(&report_key(id(server)), now);
+                reports.extend(ServerReport::parse(&entry.value));
+            }
+            for change in coordination.sent.lock().values() {
+                if let Change::Report(report) = change {
+                    reports.push((**report).clone());
+                }
+            }
+        }
+        let mut removed = BTreeSet::new();
+        for (region, wish) in reports.iter().flat_map(|report| &report.wishes) {
+            removed.extend(wish.remove.iter().map(|server| (*region, *server)));
+        }
+        removed
+    }
+
+    /// Whether a server's copy is certain to hold all that was acknowledged while its server was a member.
+    fn is_whole(&self, server: usize, region: RegionId) -> bool {
+        match self.up(server) {
+            Some(up) => up.node.inspect().standing(region) == Some(Standing::Whole),
+            None => self.servers[server].whole.contains(&region),
+        }
+    }
+
+    /// What a server keeps in its memory when its process ends.
+    pub(super) fn note_whole(&mut self, server: usize, node: &Node) {
+        let regions = self.map.regions().iter().map(|region| region.id);
+        let whole = |region: &RegionId| node.inspect().standing(*region) == Some(Standing::Whole);
+        self.servers[server].whole = regions.filter(whole).collect();
+    }
+
+    /// Counts regions that two servers take themselves for primaries of.
+    pub(crate) fn count_primaries(&mut self) {
+        if self.coordination.is_none() {
+            return;
+        }
+        for region in self.map.regions() {
+            let serves = |server: &usize| {
+                let up = self.up(*server);
+                up.is_some_and(|up| up.node.inspect().committed(region.id).is_some())
+            };
+            if self.indices().filter(serves).count() > 1 {
+                self.coverage.add(TWO_PRIMARIES, 1);
+            }
+        }
+    }
+}
+
+/// What is counted.
+pub(crate) const RAISED: &str = "regions raised";
+pub(crate) const RAISED_REFUSED: &str = "claims refused";
+pub(crate) const PROMOTED: &str = "regions promoted, whole";
+pub(crate) const PROMOTED_CUT: &str = "regions promoted, cut";
+pub(crate) const REMOVED: &str = "members removed";
+pub(crate) const ADDED: &str = "members added";
+pub(crate) const FILLED: &str = "copies to be filled";
+pub(crate) const ELECTIONS: &str = "masters elected";
+pub(crate) const CONFLICTS: &str = "changes of masters that came late";
+pub(crate) const SESSIONS_ENDED: &str = "sessions that ended while a server was up";
+pub(crate) const DEMOTED: &str = "primaries that others took the place of while they were up";
+pub(crate) const OUTAGES: &str = "servers cut off from the coordinator";
+pub(crate) const TWO_PRIMARIES: &str = "moments with two primaries";
+
+fn count_step(step: &GroupStep, coverage: &mut Coverage) {
+    match step {
+        GroupStep::Raise { reason, .. } => {
+            coverage.add(RAISED, 1);
+            coverage.add(RAISED_REFUSED, u64::from(*reason == RaiseReason::Refused));
+        }
+        GroupStep::Promote { claim, .. } => {
+            let is_cut = claim.status == CopyStatus::Cut;
+            coverage.add(if is_cut { PROMOTED_CUT } else { PROMOTED }, 1);
+        }
+        GroupStep::Regroup { change, .. } => {
+            coverage.add(REMOVED, change.remove.len() as u64);
+            coverage.add(ADDED, change.add.len() as u64);
+            coverage.add(FILLED, change.fill.len() as u64);
+        }
+    }
+}
+
+fn in_words(step: &GroupStep) -> String {
+    match step {
+        GroupStep::Raise {
+            region,
+            primary,
+            reason,
+        } => format!("{region} is raised: {primary} is lost, {reason:?}"),
+        GroupStep::Promote {
+            region,
+            primary,
+            claim,
+        } => format!("{region} is given to {primary}: {claim:?}"),
+        GroupStep::Regroup { region, change } => format!("{region} has another group: {change:?}"),
+    }
+}

@@ -1,0 +1,243 @@
+//! Clusters whose groups change: a master moves regions away from servers that are lost, and fills the places that
+//! they leave (the profile `failover`).
+//!
+//! There are four servers, and three copies of each region. Each server has a
+//! [`Membership`](argosy_server::membership) and a [`Master`](argosy_master::Master) over one coordinator
+//! (`cluster::coordination`), and a clock of its own, which drifts. What goes wrong is what does in the usual seeds,
+//! and with the coordinator: a server does not reach it, its answers come late, requests and answers are lost.
+//!
+//! A server loses power, or its device, only where each region keeps a copy elsewhere that is whole and counts (rule 9
+//! of `docs/model`): so whatever was acknowledged has to be there, always.
+//!
+//! While servers have no leases, one that serves, and does not hear that another one does, may show what is old. Until
+//! then nothing happens that leads there: see [`LEASES`].
+
+use std::time::Duration;
+
+use argosy_master::{MasterTimes, PlanSettings};
+use argosy_server::membership::MembershipTimes;
+
+use crate::plan::{DevicePlan, Episode, Event, OPS_MIN, Plan, WorldKind};
+use crate::random::Random;
+
+/// Servers of such a cluster.
+pub(crate) const SERVERS: usize = 4;
+/// Copies of each region.
+pub(crate) const COPIES: usize = 3;
+/// Whether a server that is lost to the others stops to answer by itself. Without that no server is stopped, and none
+/// is without the coordinator for so long that its session ends.
+pub(crate) const LEASES: bool = false;
+
+/// Whether backups build their own levels in some seeds. A primary whose region moves away does not begin to, yet.
+const BUILD_INDEX: bool = false;
+
+/// How patient everybody is, and how clocks drift.
+#[derive(Clone, Debug)]
+pub(crate) struct Failover {
+    /// When servers say what they have to say.
+    pub membership: MembershipTimes,
+    /// When masters do something.
+    pub master: MasterTimes,
+    /// When a group is changed.
+    pub plan: PlanSettings,
+    /// How long a member may be away before its primary asks that the group goes on without it.
+    pub remove_after: Duration,
+    /// How far ahead each server's clock is, and how many millionths it gains.
+    pub clocks: Vec<(Duration, i32)>,
+}
+
+/// What goes wrong between a server and the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It does not reach it.
+    CutOff,
+    /// It reaches it again.
+    Connect,
+    /// Each request takes so long.
+    Delay(Duration),
+    /// So many requests do not arrive.
+    LoseRequests(u32),
+    /// So many answers do not arrive.
+    LoseReplies(u32),
+}
+
+impl Failover {
+    fn drawn(random: &mut Random) -> Self {
+        let session_timeout = random.micros(100_000, 600_000);
+        let clocks = (0..SERVERS).map(|_| {
+            let ppm = i32::try_from(random.between(0, 2000)).expect("a small number") - 1000;
+            (random.micros(0, 2_000_000), ppm)
+        });
+        Self {
+            clocks: clocks.collect(),
+            membership: MembershipTimes {
+                session_timeout,
+                read_every: random.micros(50_000, 500_000),
+                look_every: random.micros(2_000, 25_000),
+                poll_every: random.micros(500, 5_000),
+            },
+            master: MasterTimes {
+                session_timeout,
+                read_every: random.micros(50_000, 500_000),
+                poll_every: random.micros(500, 5_000),
+            },
+            plan: PlanSettings {
+                min_copies: random.between(1, 2),
+                report_within: random.micros(50_000, 500_000),
+                open_within: random.micros(500_000, 3_000_000),
+                replace_after: random.micros(20_000, 1_500_000),
+                absent_after: random.micros(200_000, 1_000_000),
+            },
+            remove_after: random.micros(30_000, 600_000),
+        }
+    }
+}
+
+/// The plan of `seed`, in a cluster whose groups change.
+pub(crate) fn of_failover(seed: u64) -> Plan {
+    let mut plan = Plan::beginning(seed);
+    let mut random = Random::new(seed, 80);
+    plan.kind = WorldKind::Replicated;
+    plan.groups.builds &= BUILD_INDEX;
+    plan.load.direct_percent = random.between(20, 90);
+    plan.devices = DevicePlan::default();
+    let failover = Failover::drawn(&mut random);
+    plan.episodes = episodes(&failover, &mut random);
+    let calm: usize = plan.episodes.iter().map(|episode| episode.calm_ops).sum();
+    plan.load.last_ops = OPS_MIN.saturating_sub(calm).max(200);
+    plan.groups.changes = Some(failover);
+    plan
+}
+
+fn episodes(failover: &Failover, random: &mut Random) -> Vec<Episode> {
+    let count = random.between(3, 6);
+    let episodes = (0..count).map(|_| {
+        let mut events = lost(failover, random);
+        if random.chance(30) {
+            events.extend(cuts(random));
+        }
+        if random.chance(60) {
+            for _ in 0..random.between(1, 3) {
+                events.extend(trouble(failover, random));
+            }
+        }
+        if LEASES && random.chance(40) {
+            let (server, from) = (random.below(SERVERS), random.micros(0, 400_000));
+            events.push((from, Event::Stop(server)));
+            events.push((from + random.micros(500, 3_000_000), Event::Resume(server)));
+        }
+        if random.chance(15) {
+            let (server, from) = (random.below(SERVERS), random.micros(0, 50_000));
+            events.push((from, Event::Stall(server)));
+            events.push((from + random.micros(1_000, 300_000), Event::Unstall(server)));
+        }
+        restart(failover, &mut events, random);
+        events.sort_by_key(|(at, _)| *at);
+        Episode {
+            calm_ops: random.between(40, 420),
+            events,
+            wait: random.chance(60),
+        }
+    });
+    episodes.collect()
+}
+
+/// Some servers are lost, one after the other or together.
+fn lost(failover: &Failover, random: &mut Random) -> Vec<(Duration, Event)> {
+    let mut servers: Vec<usize> = (0..SERVERS).collect();
+    random.shuffle(&mut servers);
+    let count = random.weighted(&[1, 5, 5, 2, 1]);
+    // Until others have noticed, and gone on without it.
+    let noticed = failover.membership.session_timeout * 2;
+    let span = random.pick(&[0, 20_000, 200_000, 1_000_000]);
+    let mut events = Vec::new();
+    for server in servers.into_iter().take(count) {
+        let at = random.micros(0, span);
+        events.push((at, loss(server, random)));
+        // It comes back while others go.
+        if random.chance(40) {
+            let back = at + random.micros(0, usize::try_from(noticed.as_micros()).unwrap_or(0));
+            events.push((back, Event::Start(server, None)));
+            if random.chance(40) {
+                events.push((back + random.micros(0, 300_000), loss(server, random)));
+            }
+        }
+    }
+    events
+}
+
+fn loss(server: usize, random: &mut Random) -> Event {
+    match random.below(20) {
+        0 | 1 => Event::Close(server),
+        2..=5 => Event::Kill(server),
+        6..=10 => Event::KillAfter(server, random.between(0, 60) as u64),
+        11..=16 => Event::Power(1 << server),
+        17 => Event::Replace(server),
+        _ => {
+            let other = (server + random.between(1, SERVERS - 1)) % SERVERS;
+            Event::Power(1 << server | 1 << other)
+        }
+    }
+}
+
+/// A link is cut, in one direction or both, for a while.
+fn cuts(random: &mut Random) -> Vec<(Duration, Event)> {
+    let (a, step) = (random.below(SERVERS), random.between(1, SERVERS - 1));
+    let b = (a + step) % SERVERS;
+    let longest = if LEASES { 4_000_000 } else { 800_000 };
+    let (from, span) = (random.micros(0, 300_000), random.micros(200, longest));
+    let mut directions = vec![(a, b)];
+    if random.chance(60) {
+        directions.push((b, a));
+    }
+    let events = directions
+        .into_iter()
+        .flat_map(|(a, b)| [(from, Event::Cut(a, b)), (from + span, Event::Heal(a, b))]);
+    events.collect()
+}
+
+/// Something goes wrong between servers and the coordinator.
+fn trouble(failover: &Failover, random: &mut Random) -> Vec<(Duration, Event)> {
+    let (server, from) = (random.below(SERVERS), random.micros(0, 1_000_000));
+    let short = usize::try_from(failover.membership.session_timeout.as_micros()).unwrap_or(0) / 3;
+    let event = |what| Event::Coordinator(server, what);
+    match random.below(4) {
+        0 => {
+            let longest = if LEASES { 2_000_000 } else { short };
+            let span = random.micros(100, longest.max(101));
+            vec![
+                (from, event(Trouble::CutOff)),
+                (from + span, event(Trouble::Connect)),
+            ]
+        }
+        1 => {
+            let longest = if LEASES { 60_000 } else { 10_000 };
+            let delay = Trouble::Delay(random.micros(0, longest));
+            vec![(from, event(delay))]
+        }
+        2 => {
+            let count = u32::try_from(random.between(1, 4)).expect("a few");
+            vec![(from, event(Trouble::LoseRequests(count)))]
+        }
+        _ => {
+            let count = u32::try_from(random.between(1, 4)).expect("a few");
+            vec![(from, event(Trouble::LoseReplies(count)))]
+        }
+    }
+}
+
+/// Starts every server again that may be down, in any order, some of them several times, at once or after their regions
+/// have moved.
+fn restart(failover: &Failover, events: &mut Vec<(Duration, Event)>, random: &mut Random) {
+    let last = events.iter().map(|(at, _)| *at).max().unwrap_or_default();
+    let patience = failover.membership.session_timeout + failover.plan.replace_after;
+    let longest = usize::try_from(patience.as_micros()).unwrap_or(0) * random.pick(&[0, 1, 2]);
+    for server in 0..SERVERS {
+        let mut at = last + random.micros(0, longest);
+        while random.chance(20) {
+            events.push((at, Event::Start(server, Some(random.between(0, 40) as u64))));
+            at += random.micros(0, 50_000);
+        }
+        events.push((at, Event::Start(server, None)));
+    }
+}
