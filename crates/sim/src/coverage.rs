@@ -100,7 +100,7 @@ pub const NEEDED: [&str; 84] = [
 ];
 
 /// What must have happened, besides, in a run of many seeds in which groups change.
-pub const NEEDED_WHERE_GROUPS_CHANGE: [&str; 10] = [
+pub const NEEDED_WHERE_GROUPS_CHANGE: [&str; 12] = [
     coordination::RAISED,
     coordination::RAISED_REFUSED,
     coordination::PROMOTED,
@@ -111,11 +111,12 @@ pub const NEEDED_WHERE_GROUPS_CHANGE: [&str; 10] = [
     coordination::CONFLICTS,
     coordination::OUTAGES,
     coordination::DEMOTED,
+    coordination::RETURNED,
+    coordination::TWO_PRIMARIES,
 ];
 
 /// The same, where servers have leases.
-pub const NEEDED_WITH_LEASES: [&str; 2] =
-    [coordination::SESSIONS_ENDED, coordination::TWO_PRIMARIES];
+pub const NEEDED_WITH_LEASES: [&str; 1] = [coordination::SESSIONS_ENDED];
 
 /// The modes that regions may be kept in, which `Mode` counts: how copies come to be, how levels are compacted
 /// and what pointers hold.

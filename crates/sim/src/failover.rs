@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use argosy_master::{MasterTimes, PlanSettings};
 use argosy_server::membership::MembershipTimes;
+use argosy_server::node::LeaseSettings;
 
 use crate::plan::{DevicePlan, Episode, Event, OPS_MIN, Plan, WorldKind};
 use crate::random::Random;
@@ -24,9 +25,12 @@ use crate::random::Random;
 pub(crate) const SERVERS: usize = 4;
 /// Copies of each region.
 pub(crate) const COPIES: usize = 3;
-/// Whether a server that is lost to the others stops to answer by itself. Without that no server is stopped, and none
-/// is without the coordinator for so long that its session ends.
+/// Whether servers grant each other leases, so that one that is lost to the others stops to answer by itself. Without
+/// that no server is stopped, not even between a look at its clock and an answer, and none is without the coordinator
+/// for so long that its session ends. This is the one place to turn them on.
 pub(crate) const LEASES: bool = false;
+/// How many millionths a clock gains or loses, at most.
+const DRIFT_PPM: u32 = 1000;
 
 /// Whether backups build their own levels in some seeds. A primary whose region moves away does not begin to, yet.
 const BUILD_INDEX: bool = false;
@@ -42,6 +46,8 @@ pub(crate) struct Failover {
     pub plan: PlanSettings,
     /// How long a member may be away before its primary asks that the group goes on without it.
     pub remove_after: Duration,
+    /// The leases of servers, if they have any.
+    pub leases: Option<LeaseSettings>,
     /// How far ahead each server's clock is, and how many millionths it gains.
     pub clocks: Vec<(Duration, i32)>,
 }
@@ -65,7 +71,8 @@ impl Failover {
     fn drawn(random: &mut Random) -> Self {
         let session_timeout = random.micros(100_000, 600_000);
         let clocks = (0..SERVERS).map(|_| {
-            let ppm = i32::try_from(random.between(0, 2000)).expect("a small number") - 1000;
+            let ppm = random.between(0, 2 * DRIFT_PPM as usize);
+            let ppm = i32::try_from(ppm).expect("a small number") - DRIFT_PPM.cast_signed();
             (random.micros(0, 2_000_000), ppm)
         });
         Self {
@@ -89,6 +96,10 @@ impl Failover {
                 absent_after: random.micros(200_000, 1_000_000),
             },
             remove_after: random.micros(30_000, 600_000),
+            leases: LEASES.then(|| {
+                let term = random.micros(10_000, 400_000);
+                LeaseSettings::new(term, DRIFT_PPM).expect("within the bounds")
+            }),
         }
     }
 }

@@ -157,6 +157,8 @@ pub(super) struct Coordination {
     ways: Vec<Way>,
     sent: Arc<Sent>,
     handles: AtomicU64,
+    /// Members that have left, and have not come back.
+    left: BTreeSet<(RegionId, ServerId)>,
 }
 
 impl Coordination {
@@ -180,9 +182,20 @@ impl Coordination {
             ways: vec![Way::default(); map.servers().len()],
             sent: Arc::default(),
             handles: AtomicU64::new(0),
+            left: BTreeSet::new(),
         };
         coordination.write(map, clock.now());
         coordination
+    }
+
+    /// A group has changed. Returns how many members are back.
+    fn regrouped(&mut self, before: &Region, after: &Region) -> u64 {
+        let gone = before.members.iter();
+        let gone = gone.filter(|member| !after.members.contains(member));
+        self.left.extend(gone.map(|member| (after.id, *member)));
+        let members = after.members.iter();
+        let back = members.filter(|member| self.left.remove(&(after.id, **member)));
+        back.count() as u64
     }
 
     fn ask(&mut self, request: Request, now: Instant) -> CoordinatorAnswer {
@@ -322,8 +335,14 @@ impl Cluster {
             .iter()
             .filter(|(before, after)| before.primary != after.primary && is_up(before.primary));
         let demoted = demoted.count();
+        let groups = changed.iter();
+        let back = self.coordination.as_mut().map_or(0, |coordination| {
+            let back = groups.map(|(before, after)| coordination.regrouped(before, after));
+            back.sum()
+        });
         let words = changed.iter().map(|(_, after)| after.to_string()).collect();
         self.coverage.add(DEMOTED, demoted as u64);
+        self.coverage.add(RETURNED, back);
         words
     }
 
@@ -482,6 +501,7 @@ pub(crate) const PROMOTED: &str = "regions promoted, whole";
 pub(crate) const PROMOTED_CUT: &str = "regions promoted, cut";
 pub(crate) const REMOVED: &str = "members removed";
 pub(crate) const ADDED: &str = "members added";
+pub(crate) const RETURNED: &str = "members that came back";
 pub(crate) const FILLED: &str = "copies to be filled";
 pub(crate) const ELECTIONS: &str = "masters elected";
 pub(crate) const CONFLICTS: &str = "changes of masters that came late";
