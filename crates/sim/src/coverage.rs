@@ -396,6 +396,24 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_groups_that_never_was_is_missing() {
+        let leases = NEEDED_WITH_LEASES.into_iter().filter(|_| failover::LEASES);
+        let needed: Vec<_> = NEEDED_WHERE_GROUPS_CHANGE
+            .into_iter()
+            .chain(leases)
+            .collect();
+        for left_out in &needed {
+            let mut coverage = Coverage::default();
+            let others = needed.iter().filter(|name| *name != left_out);
+            others.for_each(|name| coverage.add_named(name, 1));
+            let missing: Vec<_> = coverage.missing_where_groups_change().collect();
+            assert_eq!(missing, [*left_out]);
+            coverage.add_named(left_out, 1);
+            assert_eq!(coverage.missing_where_groups_change().count(), 0);
+        }
+    }
+
+    #[test]
     fn what_happens_counts_in_the_mode_of_its_run() {
         let mut places: Vec<Mode> = Vec::new();
         for (kind, builds) in [

@@ -252,3 +252,38 @@ fn restart(failover: &Failover, events: &mut Vec<(Duration, Event)>, random: &mu
         events.push((at, Event::Start(server, None)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_leases_no_server_is_stopped_and_no_session_ends() {
+        let mut cuts = 0;
+        for seed in 0..200 {
+            let plan = of_failover(seed);
+            let changes = plan.groups.changes.expect("groups change");
+            assert_eq!(changes.leases.is_some(), LEASES, "seed {seed}");
+            for episode in plan.episodes.iter().filter(|_| !LEASES) {
+                let stops = |(_, event): &(_, Event)| matches!(event, Event::Stop(_));
+                assert!(!episode.events.iter().any(stops), "seed {seed}");
+                let mut since = [None; SERVERS];
+                for (at, event) in &episode.events {
+                    match event {
+                        Event::Coordinator(server, Trouble::CutOff) => {
+                            since[*server].get_or_insert(*at);
+                        }
+                        Event::Coordinator(server, Trouble::Connect) => {
+                            let span = since[*server].take().map(|since| *at - since);
+                            let span = span.unwrap_or_default();
+                            assert!(span < changes.membership.session_timeout, "seed {seed}");
+                            cuts += 1;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        assert!(LEASES || cuts > 100, "{cuts} servers were cut off");
+    }
+}
