@@ -100,7 +100,7 @@ pub const NEEDED: [&str; 84] = [
 ];
 
 /// What must have happened, besides, in a run of many seeds in which groups change.
-pub const NEEDED_WHERE_GROUPS_CHANGE: [&str; 12] = [
+pub const NEEDED_WHERE_GROUPS_CHANGE: [&str; 10] = [
     coordination::RAISED,
     coordination::RAISED_REFUSED,
     coordination::PROMOTED,
@@ -108,15 +108,17 @@ pub const NEEDED_WHERE_GROUPS_CHANGE: [&str; 12] = [
     coordination::ADDED,
     coordination::FILLED,
     coordination::ELECTIONS,
-    coordination::CONFLICTS,
     coordination::OUTAGES,
     coordination::DEMOTED,
     coordination::RETURNED,
-    coordination::TWO_PRIMARIES,
 ];
 
-/// The same, where servers have leases.
-pub const NEEDED_WITH_LEASES: [&str; 1] = [coordination::SESSIONS_ENDED];
+/// The same, where servers have leases: without them no session ends while its server, or its master, goes on.
+pub const NEEDED_WITH_LEASES: [&str; 3] = [
+    coordination::SESSIONS_ENDED,
+    coordination::TWO_PRIMARIES,
+    coordination::CONFLICTS,
+];
 
 /// The modes that regions may be kept in, which `Mode` counts: how copies come to be, how levels are compacted
 /// and what pointers hold.
