@@ -6,6 +6,7 @@
 #   make simulate SEED=7         one whole cluster from one seed, with a log in words
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
 #   make simulate-named          seeds of profiles: very many segments; steps when due; damaged windows; groups
+#   make trial MINUTES=20        a real cluster whose servers are killed, stopped and restarted; all answers are checked
 #   make model                   the model of group reconfiguration, and the mistakes planted in it, with TLC
 #   make races                   tests of shared memory under ThreadSanitizer
 #   make memory                  an hour within a memory budget (MIX=s MIB=64 OPS=1000000)
@@ -31,8 +32,9 @@ SEEDS ?= 300
 PEER ?= rocksdb
 FIRST ?= 1
 MANY ?= 4
+MINUTES ?= 20
 
-.PHONY: help run build dist bench test lint doc model races memory overwrites simulate simulate-many simulate-named mutants mutants-recorded bench-peers test-peers test-peer-crates ci
+.PHONY: help run build dist bench test lint doc trial model races memory overwrites simulate simulate-many simulate-named mutants mutants-recorded bench-peers test-peers test-peer-crates ci
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -92,6 +94,10 @@ mutants-recorded:
 	@scripts/setup.sh rust
 	@$(CARGO) build --release --locked -p argosy-sim
 	@$(CARGO_TARGET_DIR)/release/argosy-sim --recorded crates/sim/mutants.txt
+
+trial: build
+	$(CARGO) build --release --locked -p argosy-trial
+	@exec $(CARGO_TARGET_DIR)/release/argosy-trial --program $(BIN) --minutes $(MINUTES) --dir $(CARGO_TARGET_DIR)/trial $(ARGS)
 
 model:
 	@scripts/setup.sh model

@@ -37,3 +37,4 @@ mod repair_command;
 mod rewrite;
 mod support;
 mod tools;
+mod trial;

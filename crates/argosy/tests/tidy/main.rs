@@ -25,7 +25,7 @@ const ARCHITECTURE_LINES_MAX: usize = 400;
 
 /// Which crates of ours each crate may depend on: the architecture. A crate that is not listed may
 /// not exist.
-const EDGES: [(&str, &[&str]); 18] = [
+const EDGES: [(&str, &[&str]); 20] = [
     ("base", &[]),
     ("wire", &["base"]),
     ("memory", &["base"]),
@@ -62,18 +62,21 @@ const EDGES: [(&str, &[&str]); 18] = [
             "log",
             "lsm",
             "fabric",
+            "history",
             "replication",
             "coordinator",
             "master",
             "server",
         ],
     ),
+    ("history", &[]),
     ("client", &["base", "wire", "memory"]),
     ("peers", &[]),
     (
         "bench",
         &["base", "wire", "device", "embedded", "client", "peers"],
     ),
+    ("trial", &["base", "client", "bench", "history"]),
     (
         "argosy",
         &[

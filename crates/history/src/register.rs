@@ -26,7 +26,7 @@ use std::fmt;
 
 /// What an object is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Bound {
+pub enum Bound {
     /// Nothing.
     Absent,
     /// The empty value, which writes share.
@@ -47,7 +47,7 @@ impl fmt::Display for Bound {
 
 /// When a write takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum When {
+pub enum When {
     /// Always.
     Always,
     /// If the object is bound to nothing.
@@ -61,7 +61,7 @@ pub(crate) enum When {
 impl When {
     /// Whether a write takes effect on what is bound to `bound`.
     #[must_use]
-    pub(crate) fn holds(self, bound: Bound) -> bool {
+    pub fn holds(self, bound: Bound) -> bool {
         match self {
             Self::Always => true,
             Self::Absent => bound == Bound::Absent,
@@ -73,7 +73,7 @@ impl When {
 
 /// What a write told of the state before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Before {
+pub enum Before {
     /// Nothing.
     Untold,
     /// Whether the object was bound.
@@ -84,7 +84,7 @@ pub(crate) enum Before {
 
 /// What a write reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Saw {
+pub struct Saw {
     /// Whether its condition held.
     pub applied: bool,
     /// What was there before.
@@ -93,7 +93,7 @@ pub(crate) struct Saw {
 
 /// What an access is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// It saw this.
     Read(Bound),
     /// It saw whether the object was bound.
@@ -113,7 +113,7 @@ pub(crate) enum Kind {
 
 /// What one operation did to, or saw of, one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Access {
+pub struct Access {
     /// The operation.
     pub op: u32,
     /// What it did.
@@ -126,14 +126,14 @@ pub(crate) struct Access {
 
 /// The operation of a clock: a delete that takes effect, if at all, once the access has begun, and if the
 /// object is bound to the value that expires. Its condition is [`When::Is`], its outcome unknown.
-pub(crate) const CLOCK: u32 = u32::MAX;
+pub const CLOCK: u32 = u32::MAX;
 
 /// Configurations that are looked at for one answer, at most.
 const WIDTH_MAX: usize = 50_000;
 
 /// Why a history was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Violation {
+pub enum Violation {
     /// No register has it.
     Impossible {
         /// The index of the access whose answer cannot be explained.
@@ -200,7 +200,7 @@ struct Now<'a> {
 ///
 /// # Errors
 /// The first answer that cannot be explained.
-pub(crate) fn check(first: Bound, accesses: &[Access]) -> Result<(), Violation> {
+pub fn check(first: Bound, accesses: &[Access]) -> Result<(), Violation> {
     follow(first, accesses, |_, _| ())
 }
 

@@ -9,7 +9,7 @@
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Increment {
+pub struct Increment {
     /// The operation.
     pub op: u32,
     /// When it began.
@@ -22,7 +22,7 @@ pub(crate) struct Increment {
 ///
 /// # Errors
 /// What is wrong, in words.
-pub(crate) fn check(requests: &[Increment]) -> Result<(), String> {
+pub fn check(requests: &[Increment]) -> Result<(), String> {
     let mut told: Vec<(u64, u64, i64, u32)> = requests
         .iter()
         .filter_map(|one| one.told.map(|(ended, sum)| (one.began, ended, sum, one.op)))

@@ -1,0 +1,18 @@
+//! Whether one store that never fails could have given these answers, whoever recorded them: the simulator, or a
+//! trial of a cluster of processes.
+//!
+//! An *object* is what takes effect as a whole: a key, or a group of neighbouring keys that are only ever written
+//! together. Every write binds its object to a value of its own, so a read tells which write it saw. An *access* is
+//! what one request did to, or saw of, one object.
+//!
+//! - [`register`]: the accesses of one object, in some order that fits their times, are those of one register.
+//!   Writes of unknown outcome may take effect at any later time, or never.
+//! - [`counter`]: numbers that are only ever incremented are incremented once by each request.
+//!
+//! Times are numbers that rise with every request and every answer of a run. This crate knows no other: it is
+//! handed what was recorded, and asks nobody.
+
+#![forbid(unsafe_code)]
+
+pub mod counter;
+pub mod register;
