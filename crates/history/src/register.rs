@@ -93,7 +93,7 @@ pub struct Saw {
 
 /// What an access is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AccessKind {
     /// It saw this.
     Read(Bound),
     /// It saw whether the object was bound.
@@ -117,7 +117,7 @@ pub struct Access {
     /// The operation.
     pub op: u32,
     /// What it did.
-    pub kind: Kind,
+    pub kind: AccessKind,
     /// When it began.
     pub began: u64,
     /// By when it had taken effect; `None` where that is unknown.
@@ -133,7 +133,7 @@ const WIDTH_MAX: usize = 50_000;
 
 /// Why a history was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Violation {
+pub enum RegisterViolation {
     /// No register has it.
     Impossible {
         /// The index of the access whose answer cannot be explained.
@@ -200,7 +200,7 @@ struct Now<'a> {
 ///
 /// # Errors
 /// The first answer that cannot be explained.
-pub fn check(first: Bound, accesses: &[Access]) -> Result<(), Violation> {
+pub fn check(first: Bound, accesses: &[Access]) -> Result<(), RegisterViolation> {
     follow(first, accesses, |_, _| ())
 }
 
@@ -209,7 +209,7 @@ fn follow<T>(
     first: Bound,
     accesses: &[Access],
     finally: impl FnOnce(&Now<'_>, &[Configuration]) -> T,
-) -> Result<T, Violation> {
+) -> Result<T, RegisterViolation> {
     let mut accesses = accesses.to_vec();
     let mut now = Now {
         earlier: alike(&mut accesses),
@@ -235,12 +235,12 @@ fn follow<T>(
                 .for_each(|one| observe(one, &of_it, now.accesses));
             continue;
         }
-        let led = lead(&possible, index, &now).ok_or(Violation::TooWide)?;
+        let led = lead(&possible, index, &now).ok_or(RegisterViolation::TooWide)?;
         if led.is_empty() {
             let bounds: BTreeSet<Bound> = possible.iter().map(|one| one.bound).collect();
             let possible = bounds.into_iter().collect();
             let access = index;
-            return Err(Violation::Impossible { access, possible });
+            return Err(RegisterViolation::Impossible { access, possible });
         }
         now.under_way.remove(&index);
         possible = led;
@@ -251,7 +251,7 @@ fn follow<T>(
 /// When accesses begin (`false`) and end, in the order of time.
 fn moments(accesses: &[Access]) -> Vec<(u64, bool, usize)> {
     let mut moments = Vec::new();
-    let counts = |access: &Access| access.kind != Kind::Void;
+    let counts = |access: &Access| access.kind != AccessKind::Void;
     for (index, access) in accesses
         .iter()
         .enumerate()
@@ -267,7 +267,7 @@ fn moments(accesses: &[Access]) -> Vec<(u64, bool, usize)> {
 /// The value that may be over when this begins.
 fn expiring(access: &Access) -> Option<Bound> {
     match access.kind {
-        Kind::Write {
+        AccessKind::Write {
             condition: When::Is(value),
             ..
         } if access.op == CLOCK => Some(value),
@@ -281,7 +281,7 @@ fn expiring(access: &Access) -> Option<Bound> {
 fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
     let (mut seen, mut expires) = (BTreeSet::new(), BTreeSet::new());
     for access in &*accesses {
-        if let Kind::Write {
+        if let AccessKind::Write {
             condition: When::Is(bound),
             ..
         } = access.kind
@@ -292,12 +292,14 @@ fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
             };
         }
         match access.kind {
-            Kind::Read(bound) => seen.insert(bound),
-            Kind::Write { saw: Some(saw), .. } => match saw.before {
+            AccessKind::Read(bound) => seen.insert(bound),
+            AccessKind::Write { saw: Some(saw), .. } => match saw.before {
                 Before::Was(bound) => seen.insert(bound),
                 Before::Untold | Before::Existed(_) => continue,
             },
-            Kind::Exists(_) | Kind::Void | Kind::Write { saw: None, .. } => continue,
+            AccessKind::Exists(_) | AccessKind::Void | AccessKind::Write { saw: None, .. } => {
+                continue;
+            }
         };
     }
     let mut renamed: BTreeMap<Bound, Bound> = BTreeMap::new();
@@ -307,7 +309,7 @@ fn alike(accesses: &mut [Access]) -> Vec<Option<usize>> {
     order.sort_by_key(|index| accesses[*index].began);
     for index in order {
         let access = &mut accesses[index];
-        let Kind::Write {
+        let AccessKind::Write {
             to,
             condition,
             saw: None,
@@ -399,7 +401,7 @@ fn next<'a>(one: &'a Configuration, now: &'a Now<'_>) -> impl Iterator<Item = Co
 fn changes_nothing(access: &Access) -> bool {
     let depends = |condition| matches!(condition, When::Is(_));
     access.ended.is_none()
-        && matches!(access.kind, Kind::Write { condition, saw: None, .. } if depends(condition))
+        && matches!(access.kind, AccessKind::Write { condition, saw: None, .. } if depends(condition))
 }
 
 /// Lets those of `candidates` take effect that only observe, and see what is there.
@@ -414,11 +416,11 @@ fn observe(one: &mut Configuration, candidates: &BTreeSet<usize>, accesses: &[Ac
 }
 
 /// Whether the access cannot have changed anything, given what it reported.
-fn only_observes(kind: &Kind) -> bool {
+fn only_observes(kind: &AccessKind) -> bool {
     match kind {
-        Kind::Read(_) | Kind::Exists(_) => true,
-        Kind::Void | Kind::Write { saw: None, .. } => false,
-        Kind::Write {
+        AccessKind::Read(_) | AccessKind::Exists(_) => true,
+        AccessKind::Void | AccessKind::Write { saw: None, .. } => false,
+        AccessKind::Write {
             to, saw: Some(saw), ..
         } => {
             let was_absent = matches!(
@@ -432,12 +434,12 @@ fn only_observes(kind: &Kind) -> bool {
 
 /// What the object is bound to after the access took effect on `bound`; `None` where its result
 /// would have been another.
-fn effect(kind: &Kind, bound: Bound) -> Option<Bound> {
+fn effect(kind: &AccessKind, bound: Bound) -> Option<Bound> {
     match *kind {
-        Kind::Void => None,
-        Kind::Read(saw) => (saw == bound).then_some(bound),
-        Kind::Exists(saw) => (saw == (bound != Bound::Absent)).then_some(bound),
-        Kind::Write { to, condition, saw } => {
+        AccessKind::Void => None,
+        AccessKind::Read(saw) => (saw == bound).then_some(bound),
+        AccessKind::Exists(saw) => (saw == (bound != Bound::Absent)).then_some(bound),
+        AccessKind::Write { to, condition, saw } => {
             let applied = condition.holds(bound);
             let fits = saw.is_none_or(|saw| {
                 let before = match saw.before {

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Access, Before, Bound, CLOCK, Kind, Saw, Violation, When, check, ends_of, follow};
+use super::{
+    Access, AccessKind, Before, Bound, CLOCK, RegisterViolation, Saw, When, check, ends_of, follow,
+};
 
-fn access(op: u32, kind: Kind, began: u64, ended: impl Into<Option<u64>>) -> Access {
+fn access(op: u32, kind: AccessKind, began: u64, ended: impl Into<Option<u64>>) -> Access {
     Access {
         op,
         kind,
@@ -14,7 +16,7 @@ fn access(op: u32, kind: Kind, began: u64, ended: impl Into<Option<u64>>) -> Acc
 }
 
 fn read(saw: Bound, began: u64, ended: u64) -> Access {
-    access(0, Kind::Read(saw), began, ended)
+    access(0, AccessKind::Read(saw), began, ended)
 }
 
 fn put(op: u32, began: u64, ended: u64) -> Access {
@@ -22,7 +24,7 @@ fn put(op: u32, began: u64, ended: u64) -> Access {
         applied: true,
         before: Before::Untold,
     });
-    let kind = Kind::Write {
+    let kind = AccessKind::Write {
         to: Bound::To(op),
         condition: When::Always,
         saw,
@@ -31,7 +33,7 @@ fn put(op: u32, began: u64, ended: u64) -> Access {
 }
 
 fn unknown(op: u32, began: u64) -> Access {
-    let kind = Kind::Write {
+    let kind = AccessKind::Write {
         to: Bound::To(op),
         condition: When::Always,
         saw: None,
@@ -44,7 +46,7 @@ fn delete(op: u32, existed: bool, began: u64, ended: u64) -> Access {
         applied: true,
         before: Before::Existed(existed),
     });
-    let kind = Kind::Write {
+    let kind = AccessKind::Write {
         to: Bound::Absent,
         condition: When::Always,
         saw,
@@ -57,7 +59,7 @@ fn set_absent(op: u32, applied: bool, was: Bound, began: u64, ended: u64) -> Acc
         applied,
         before: Before::Was(was),
     });
-    let kind = Kind::Write {
+    let kind = AccessKind::Write {
         to: Bound::To(op),
         condition: When::Absent,
         saw,
@@ -68,7 +70,7 @@ fn set_absent(op: u32, applied: bool, was: Bound, began: u64, ended: u64) -> Acc
 /// The index of the access that cannot be explained.
 fn refused(history: &[Access]) -> usize {
     match check(Bound::Absent, history) {
-        Err(Violation::Impossible { access, .. }) => access,
+        Err(RegisterViolation::Impossible { access, .. }) => access,
         other => panic!("no register has this history, but: {other:?}"),
     }
 }
@@ -238,7 +240,7 @@ fn a_delete_tells_whether_there_was_something() {
 /// An unknown delete may be what explains that a conditional write found nothing.
 #[test]
 fn an_unknown_delete_makes_room() {
-    let kind = Kind::Write {
+    let kind = AccessKind::Write {
         to: Bound::Absent,
         condition: When::Always,
         saw: None,
@@ -258,7 +260,7 @@ fn empty_values_are_shared() {
             applied: true,
             before: Before::Untold,
         });
-        let kind = Kind::Write {
+        let kind = AccessKind::Write {
             to: Bound::Empty,
             condition: When::Always,
             saw,
@@ -284,7 +286,7 @@ fn empty_values_are_shared() {
 /// Against a checker that tries every order: small histories of all shapes.
 #[test]
 fn agrees_with_trying_every_order() {
-    let mut random = crate::random::Random::new(1, 0);
+    let mut random = Random::new(1, 0);
     let (mut good, mut bad) = (0, 0);
     for _ in 0..3000 {
         let mut history = random_history(&mut random);
@@ -298,7 +300,7 @@ fn agrees_with_trying_every_order() {
     assert!(good > 300 && bad > 300, "{good} possible, {bad} impossible");
 }
 
-fn random_history(random: &mut crate::random::Random) -> Vec<Access> {
+fn random_history(random: &mut Random) -> Vec<Access> {
     let count = random.between(2, 6);
     let mut moments: Vec<u64> = (1..=2 * count as u64).map(|at| 2 * at).collect();
     random.shuffle(&mut moments);
@@ -329,10 +331,10 @@ fn random_history(random: &mut crate::random::Random) -> Vec<Access> {
             Bound::To(op)
         };
         history.push(match random.below(4) {
-            0 | 1 => access(op, Kind::Read(saw), began, ended),
+            0 | 1 => access(op, AccessKind::Read(saw), began, ended),
             2 => access(
                 op,
-                Kind::Write {
+                AccessKind::Write {
                     to,
                     condition,
                     saw: saw_write,
@@ -342,7 +344,7 @@ fn random_history(random: &mut crate::random::Random) -> Vec<Access> {
             ),
             _ => access(
                 op,
-                Kind::Write {
+                AccessKind::Write {
                     to,
                     condition,
                     saw: None,
@@ -356,7 +358,7 @@ fn random_history(random: &mut crate::random::Random) -> Vec<Access> {
 }
 
 /// The value of one operation may be over at some time after that began.
-fn may_expire(history: &mut Vec<Access>, random: &mut crate::random::Random) {
+fn may_expire(history: &mut Vec<Access>, random: &mut Random) {
     let written = random.below(history.len());
     let Access { op, began, .. } = history[written];
     // Between the moments of the others.
@@ -366,7 +368,7 @@ fn may_expire(history: &mut Vec<Access>, random: &mut crate::random::Random) {
 
 /// The value of `op` may be over from `began` on.
 fn over(op: u32, began: u64) -> Access {
-    let kind = Kind::Write {
+    let kind = AccessKind::Write {
         to: Bound::Absent,
         condition: When::Is(Bound::To(op)),
         saw: None,
@@ -400,14 +402,19 @@ fn values_that_expire_make_no_history_wider() {
     let mut history = Vec::new();
     for op in 1..=200 {
         let began = u64::from(op) * 10;
-        let kind = Kind::Write {
+        let kind = AccessKind::Write {
             to: Bound::To(op),
             condition: When::Always,
             saw: None,
         };
         history.push(access(op, kind, began, None));
         history.push(over(op, began + 3));
-        history.push(access(0, Kind::Exists(op % 2 == 0), began + 5, began + 6));
+        history.push(access(
+            0,
+            AccessKind::Exists(op % 2 == 0),
+            began + 5,
+            began + 6,
+        ));
     }
     accepted(&history);
 }
@@ -440,16 +447,16 @@ fn any_order(history: &[Access]) -> bool {
 
 #[test]
 fn what_was_reported_as_not_applied_is_never_seen() {
-    let void = access(1, Kind::Void, 1, None);
+    let void = access(1, AccessKind::Void, 1, None);
     accepted(&[void, read(Bound::Absent, 2, 3)]);
     assert_eq!(refused(&[void, read(Bound::To(1), 2, 3)]), 1);
 }
 
 #[test]
 fn whether_there_is_something_has_to_be_right() {
-    accepted(&[put(1, 1, 2), access(2, Kind::Exists(true), 3, 4)]);
+    accepted(&[put(1, 1, 2), access(2, AccessKind::Exists(true), 3, 4)]);
     assert_eq!(
-        refused(&[put(1, 1, 2), access(2, Kind::Exists(false), 3, 4)]),
+        refused(&[put(1, 1, 2), access(2, AccessKind::Exists(false), 3, 4)]),
         1
     );
 }
@@ -459,5 +466,52 @@ fn what_is_too_wide_is_not_judged() {
     let history: Vec<Access> = (1..=40)
         .map(|op| put(op, op.into(), 100 + u64::from(op)))
         .collect();
-    assert_eq!(check(Bound::Absent, &history), Err(Violation::TooWide));
+    assert_eq!(
+        check(Bound::Absent, &history),
+        Err(RegisterViolation::TooWide)
+    );
+}
+
+/// Random numbers from a seed: SplitMix64, as the simulator has it.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64, part: u64) -> Self {
+        let mut first = Self(seed);
+        let mixed = first.next() ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let mut second = Self(mixed);
+        second.next();
+        second
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        let wide = u128::from(self.next()) * bound as u128;
+        usize::try_from(wide >> 64).expect("it is below a usize")
+    }
+
+    fn between(&mut self, low: usize, high: usize) -> usize {
+        low + self.below(high - low + 1)
+    }
+
+    fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for at in (1..items.len()).rev() {
+            items.swap(at, self.below(at + 1));
+        }
+    }
 }

@@ -5,7 +5,7 @@
 use argosy_base::Moment;
 
 use crate::asks::{Ask, COUNTERS};
-use crate::check::register::Kind;
+use crate::check::register::AccessKind;
 use crate::check::{Bound, When};
 use crate::clock::BEGAN;
 use crate::load::Load;
@@ -112,7 +112,7 @@ impl Depend {
         let accesses = load.histories[object].accesses.iter().rev();
         let written: Vec<Bound> = accesses
             .filter_map(|access| match access.kind {
-                Kind::Write { to, .. } => Some(to),
+                AccessKind::Write { to, .. } => Some(to),
                 _ => None,
             })
             .filter(|bound| *bound != Bound::Absent)

@@ -20,7 +20,7 @@ use argosy_device::Purpose;
 use argosy_server::service::Service;
 
 use crate::check::Bound;
-use crate::check::register::Kind;
+use crate::check::register::AccessKind;
 use crate::cluster::Cluster;
 use crate::load::{Expect, Fate, Wrong, no_space};
 use crate::plan::{SERVERS, WorldKind};
@@ -155,8 +155,8 @@ impl<'r> Recovery<'r> {
             let object = self.run.objects.get(index);
             let last = self.run.load.histories[index].accesses.last();
             let value = match last.map(|access| access.kind) {
-                Some(Kind::Read(Bound::To(op))) => self.run.load.lens[op as usize],
-                Some(Kind::Read(Bound::Empty)) => 0,
+                Some(AccessKind::Read(Bound::To(op))) => self.run.load.lens[op as usize],
+                Some(AccessKind::Read(Bound::Empty)) => 0,
                 _ => return (index, 0),
             };
             let pairs = object.keys.iter().map(|key| key.len() + value);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::check::order::prove;
-use crate::check::register::{Kind, Saw, Violation, check};
+use crate::check::register::{AccessKind, RegisterViolation, Saw, check};
 use crate::check::{Access, Bound, CLOCK, When, counter, prefix};
 use crate::load::{Load, Pairs, Wrong};
 use crate::objects::Objects;
@@ -71,8 +71,8 @@ impl Load {
     ) -> Result<bool, Wrong> {
         match check(self.histories[object].first, accesses) {
             Ok(_) => Ok(true),
-            Err(Violation::TooWide) => Ok(false),
-            Err(Violation::Impossible { access, possible }) => {
+            Err(RegisterViolation::TooWide) => Ok(false),
+            Err(RegisterViolation::Impossible { access, possible }) => {
                 Err(explain(objects, object, accesses, access, &possible))
             }
         }
@@ -114,7 +114,8 @@ impl Load {
         let mut held = BTreeMap::new();
         for object in &members {
             let history = &mut self.histories[*object];
-            let Some(Kind::Read(bound)) = history.accesses.pop().map(|access| access.kind) else {
+            let Some(AccessKind::Read(bound)) = history.accesses.pop().map(|access| access.kind)
+            else {
                 panic!("every object of the region was read");
             };
             history.first = bound;
@@ -143,7 +144,7 @@ impl Load {
     ) -> Result<Vec<LateRead>, Wrong> {
         let accesses = self.histories[object].accesses.iter().copied();
         let is_late = |access: &Access| {
-            matches!(access.kind, Kind::Read(_) | Kind::Exists(_))
+            matches!(access.kind, AccessKind::Read(_) | AccessKind::Exists(_))
                 && access.ended.is_some_and(|ended| ended > moment)
         };
         let (late, mut accesses): (Vec<Access>, Vec<Access>) = accesses.partition(is_late);
@@ -195,15 +196,15 @@ fn explain(
 
 fn describe(access: &Access) -> String {
     let what = match access.kind {
-        Kind::Read(bound) => format!("a read that saw {bound}"),
-        Kind::Exists(true) => "a read that saw something".to_owned(),
-        Kind::Exists(false) => "a read that saw nothing".to_owned(),
-        Kind::Void => "a write that was not applied".to_owned(),
-        Kind::Write {
+        AccessKind::Read(bound) => format!("a read that saw {bound}"),
+        AccessKind::Exists(true) => "a read that saw something".to_owned(),
+        AccessKind::Exists(false) => "a read that saw nothing".to_owned(),
+        AccessKind::Void => "a write that was not applied".to_owned(),
+        AccessKind::Write {
             condition: When::Is(value),
             ..
         } if access.op == CLOCK => format!("from now on {value} may be over"),
-        Kind::Write { to, condition, saw } => {
+        AccessKind::Write { to, condition, saw } => {
             let when = match condition {
                 When::Always => "",
                 When::Absent => ", if there is nothing,",

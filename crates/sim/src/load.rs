@@ -12,7 +12,7 @@ use argosy_base::Moment;
 use crate::asks::{Ask, COUNTERS};
 use crate::check::counter::Increment;
 use crate::check::order::Handed;
-use crate::check::register::Kind;
+use crate::check::register::AccessKind;
 use crate::check::{Access, Bound, CLOCK, When, prefix};
 use crate::objects::Objects;
 
@@ -145,7 +145,7 @@ impl Load {
             len = targets.iter().map(|target| target.len).max().unwrap_or(0);
             pending.several_regions = has_parts(objects, targets, self.erasures.contains(&op));
             for target in targets {
-                let kind = Kind::Write {
+                let kind = AccessKind::Write {
                     to: target.to,
                     condition: *condition,
                     saw: None,
@@ -271,7 +271,8 @@ impl Load {
         let mut accesses = self.histories[object].accesses.iter().rev();
         match accesses.find(|access| access.op == op) {
             Some(Access {
-                kind: Kind::Void, ..
+                kind: AccessKind::Void,
+                ..
             }) => Fate::NotApplied,
             Some(Access { ended: Some(_), .. }) => Fate::Applied,
             Some(_) | None => Fate::Unknown,
@@ -285,7 +286,7 @@ impl Load {
             let began = self.moment();
             self.histories[object].accesses.push(Access {
                 op: CLOCK,
-                kind: Kind::Write {
+                kind: AccessKind::Write {
                     to: Bound::Absent,
                     condition: When::Is(Bound::To(op)),
                     saw: None,

@@ -30,7 +30,7 @@ const PAGE_BYTES_MAX: u64 = 1 << 20;
 
 /// A server of the cluster.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Server {
+pub(crate) struct Server {
     /// Where it speaks the Redis protocol.
     pub resp: SocketAddr,
     /// Where its health is asked for.
@@ -66,7 +66,7 @@ struct Bound {
 
 /// A region as a server sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
+pub(crate) struct Region {
     /// Its keys.
     pub range: KeyRange,
     /// The server that is its primary, where one is known.
@@ -74,7 +74,7 @@ pub struct Region {
 }
 
 /// A running cluster. It ends with this.
-pub struct Cluster {
+pub(crate) struct Cluster {
     program: PathBuf,
     data: PathBuf,
     process: Child,
@@ -87,7 +87,7 @@ impl Cluster {
     ///
     /// # Errors
     /// There are data in `dir` already, or the cluster does not start.
-    pub fn start(program: &Path, dir: &Path, regions: usize) -> Result<Self, TrialError> {
+    pub(crate) fn start(program: &Path, dir: &Path, regions: usize) -> Result<Self, TrialError> {
         std::fs::create_dir_all(dir).map_err(TrialError::file("make", dir))?;
         let data = dir.join("data");
         if data.exists() {
@@ -132,7 +132,7 @@ impl Cluster {
     ///
     /// # Errors
     /// What the program says where it was not carried out.
-    pub fn command(&self, verb: &str, server: usize) -> Result<(), TrialError> {
+    pub(crate) fn command(&self, verb: &str, server: usize) -> Result<(), TrialError> {
         let output = Command::new(&self.program)
             .args(["playground", verb, &server.to_string(), "--data-dir"])
             .arg(&self.data)
@@ -150,7 +150,7 @@ impl Cluster {
 
     /// Whether a server is ready and no member of its regions is missing.
     #[must_use]
-    pub fn is_ready(&self, server: usize) -> bool {
+    pub(crate) fn is_ready(&self, server: usize) -> bool {
         let page = page(self.servers[server].admin, "/readyz?verbose");
         page.is_ok_and(|page| page.code == "200" && !page.body.contains("waiting for"))
     }
@@ -159,7 +159,7 @@ impl Cluster {
     ///
     /// # Errors
     /// None does.
-    pub fn regions(&self) -> Result<Vec<Region>, TrialError> {
+    pub(crate) fn regions(&self) -> Result<Vec<Region>, TrialError> {
         let mut last = String::new();
         for server in &self.servers {
             match page(server.admin, "/status") {
@@ -174,7 +174,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Not every server ended as it should.
-    pub fn stop(mut self) -> Result<(), TrialError> {
+    pub(crate) fn stop(mut self) -> Result<(), TrialError> {
         self.signal(Signal::INT);
         let ended = self.process.wait();
         if ended.is_ok_and(|status| status.success()) {

@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Which way a client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Door {
+pub(crate) enum Door {
     /// Over the Redis protocol, through the server of this number.
     Resp(u8),
     /// As a native client.
@@ -31,7 +31,7 @@ pub enum Door {
 
 /// What is asked of one key. Values are bytes; none stands for no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub(crate) struct Ask {
     /// What for.
     pub op: Op,
     /// What to bind the key to, where it is to be bound.
@@ -42,7 +42,7 @@ pub struct Ask {
 
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// What the key is bound to.
     Value(Option<Vec<u8>>),
     /// Whether it is, or before it was removed was, bound.
@@ -56,7 +56,7 @@ pub enum Answer {
 }
 
 /// One client.
-pub trait Asker: Send {
+pub(crate) trait Asker: Send {
     /// Asks, and waits for the answer.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ pub trait Asker: Send {
 
 /// A client over the Redis protocol.
 #[derive(Debug)]
-pub struct Resp {
+pub(crate) struct Resp {
     addr: SocketAddr,
     client: Option<RespClient>,
 }
@@ -74,7 +74,7 @@ pub struct Resp {
 impl Resp {
     /// Asks the server at `addr`.
     #[must_use]
-    pub const fn at(addr: SocketAddr) -> Self {
+    pub(crate) const fn at(addr: SocketAddr) -> Self {
         Self { addr, client: None }
     }
 
@@ -131,7 +131,7 @@ fn answer_of(op: Op, reply: Reply) -> Result<Answer, ClientError> {
 }
 
 /// A native client.
-pub struct Native {
+pub(crate) struct Native {
     servers: Vec<SocketAddr>,
     at: usize,
     lost: usize,
@@ -141,7 +141,7 @@ pub struct Native {
 impl Native {
     /// Meets the cluster of `servers` at the one of number `first`.
     #[must_use]
-    pub const fn at(servers: Vec<SocketAddr>, first: usize) -> Self {
+    pub(crate) const fn at(servers: Vec<SocketAddr>, first: usize) -> Self {
         Self {
             servers,
             at: first,

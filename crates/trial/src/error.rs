@@ -1,5 +1,5 @@
 //! Why a trial could not be held. That a history is wrong is no error: it is what a trial is there to find
-//! ([`Verdict`](crate::Verdict)).
+//! ([`TrialVerdict`](crate::TrialVerdict)).
 
 use std::io;
 use std::path::PathBuf;

@@ -33,7 +33,7 @@ const ASKED_EVERY: Duration = Duration::from_millis(100);
 /// What is done to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum FailureKind {
     /// SIGKILL; it is started again some seconds later.
     Kill,
     /// SIGSTOP; SIGCONT comes later.
@@ -42,9 +42,9 @@ pub enum Kind {
     Restart,
 }
 
-impl Kind {
+impl FailureKind {
     /// All of them, as they take turns.
-    pub const ALL: [Self; 3] = [Self::Kill, Self::Stop, Self::Restart];
+    pub(crate) const ALL: [Self; 3] = [Self::Kill, Self::Stop, Self::Restart];
 
     /// Its word.
     #[must_use]
@@ -59,16 +59,16 @@ impl Kind {
 
 /// A failure that is to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub(crate) struct Planned {
     /// What is done.
-    pub kind: Kind,
+    pub kind: FailureKind,
     /// To whom.
     pub server: usize,
 }
 
 /// What a trial does to its servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// How long each of them has.
     pub slot: Duration,
     /// One a slot.
@@ -77,7 +77,7 @@ pub struct Plan {
 
 /// A failure that was.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// What was done, and to whom.
     pub planned: Planned,
     /// When it was begun.
@@ -92,15 +92,15 @@ pub struct Failure {
 
 /// What is done in so much time to so many servers.
 #[must_use]
-pub fn plan(span: Duration, servers: usize) -> Plan {
+pub(crate) fn plan(span: Duration, servers: usize) -> Plan {
     let fit = |slot: Duration| u32::try_from(span.as_nanos() / slot.as_nanos()).unwrap_or(0);
-    let kinds = u32::try_from(Kind::ALL.len()).expect("few kinds");
+    let kinds = u32::try_from(FailureKind::ALL.len()).expect("few kinds");
     let many = fit(SLOT_MIN).min(FAILURES_MAX).max(fit(SLOT_MAX));
     let count = (many / kinds * kinds).max(kinds);
     let failures = (0..count).map(|n| {
         let n = usize::try_from(n).expect("few failures");
         Planned {
-            kind: Kind::ALL[n % Kind::ALL.len()],
+            kind: FailureKind::ALL[n % FailureKind::ALL.len()],
             server: (n + n / servers) % servers,
         }
     });
@@ -110,13 +110,17 @@ pub fn plan(span: Duration, servers: usize) -> Plan {
     }
 }
 
-/// Does all of `plan`, until the end comes. Returns what was done.
+/// Does all of `plan`, until the end comes. What was done is added to `done`.
 ///
 /// # Errors
 /// A command was not carried out.
-pub fn carry_out(plan: &Plan, cluster: &Cluster, end: &End) -> Result<Vec<Failure>, TrialError> {
+pub(crate) fn carry_out(
+    plan: &Plan,
+    cluster: &Cluster,
+    end: &End,
+    done: &mut Vec<Failure>,
+) -> Result<(), TrialError> {
     let slot = plan.slot;
-    let mut done = Vec::new();
     for planned in &plan.failures {
         until_ready(cluster, Monotonic.now() + slot, end);
         let quiet = Monotonic.now() + slot / 8;
@@ -125,7 +129,7 @@ pub fn carry_out(plan: &Plan, cluster: &Cluster, end: &End) -> Result<Vec<Failur
         }
         done.push(fail(*planned, slot, cluster, end)?);
     }
-    Ok(done)
+    Ok(())
 }
 
 fn fail(
@@ -135,21 +139,22 @@ fn fail(
     end: &End,
 ) -> Result<Failure, TrialError> {
     let server = planned.server;
-    let regions = cluster.regions()?;
+    // Where nobody says, nobody is known.
+    let regions = cluster.regions().unwrap_or_default();
     let began = Monotonic.now();
     let wait = |span| end.wait_until(Monotonic.now() + span);
     match planned.kind {
-        Kind::Kill => {
+        FailureKind::Kill => {
             cluster.command("kill", server)?;
             wait((slot / 16).max(Duration::from_secs(1)));
             cluster.command("restart", server)?;
         }
-        Kind::Stop => {
+        FailureKind::Stop => {
             cluster.command("stop", server)?;
             wait(slot * 3 / 8);
             cluster.command("cont", server)?;
         }
-        Kind::Restart => cluster.command("restart", server)?,
+        FailureKind::Restart => cluster.command("restart", server)?,
     }
     let ended = Monotonic.now();
     let over = began + slot * 7 / 8;
@@ -165,7 +170,7 @@ fn fail(
 }
 
 /// Waits until all servers are ready, and tells when they were; until `latest` at most.
-pub fn until_ready(cluster: &Cluster, latest: Instant, end: &End) -> Option<Instant> {
+pub(crate) fn until_ready(cluster: &Cluster, latest: Instant, end: &End) -> Option<Instant> {
     loop {
         if (0..cluster.servers.len()).all(|server| cluster.is_ready(server)) {
             return Some(Monotonic.now());
@@ -185,7 +190,7 @@ mod tests {
     fn twenty_minutes_have_each_kind_five_times() {
         let plan = plan(Duration::from_secs(20 * 60), 3);
         assert_eq!(plan.slot, Duration::from_secs(80));
-        for kind in Kind::ALL {
+        for kind in FailureKind::ALL {
             let of_it = plan.failures.iter().filter(|failure| failure.kind == kind);
             assert_eq!(of_it.count(), 5);
         }

@@ -4,7 +4,7 @@
 //! not there at the end shows as a read that no order of the requests explains: the reads at the end are a part of
 //! the histories.
 
-use argosy_history::register::{Access, Bound, Kind, Violation};
+use argosy_history::register::{Access, AccessKind, Bound, RegisterViolation};
 use argosy_history::{counter, register};
 
 use crate::record::History;
@@ -14,7 +14,7 @@ const AROUND: usize = 12;
 
 /// A history that is not possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct Unexplained {
     /// The number of the key.
     pub key: usize,
     /// What is wrong, in a line.
@@ -25,32 +25,32 @@ pub struct Fault {
 
 /// Checks all histories.
 #[must_use]
-pub fn judge(histories: &[History]) -> Vec<Fault> {
+pub(crate) fn judge(histories: &[History]) -> Vec<Unexplained> {
     let checked = histories.iter().enumerate();
     checked
         .filter_map(|(key, history)| fault_of(key, history))
         .collect()
 }
 
-fn fault_of(key: usize, history: &History) -> Option<Fault> {
+fn fault_of(key: usize, history: &History) -> Option<Unexplained> {
     let accesses = match history {
         History::Register(accesses) => accesses,
         History::Counter(increments) => {
             let words = counter::check(increments).err()?;
             let around = Vec::new();
-            return Some(Fault { key, words, around });
+            return Some(Unexplained { key, words, around });
         }
     };
     match register::check(Bound::Absent, accesses).err()? {
-        Violation::TooWide => Some(Fault {
+        RegisterViolation::TooWide => Some(Unexplained {
             key,
             words: "too much was under way at one time to find out whether this is possible"
                 .to_owned(),
             around: Vec::new(),
         }),
-        Violation::Impossible { access, possible } => {
+        RegisterViolation::Impossible { access, possible } => {
             let possible: Vec<_> = possible.iter().map(Bound::to_string).collect();
-            Some(Fault {
+            Some(Unexplained {
                 key,
                 words: format!(
                     "request {} cannot be explained; when it was answered the key could be bound to {} only",
@@ -74,16 +74,16 @@ fn around(accesses: &[Access], wrong: &Access) -> Vec<String> {
 
 /// An access in a line: when it was, in microseconds, and what it did.
 #[must_use]
-pub fn line_of(access: &Access) -> String {
+pub(crate) fn line_of(access: &Access) -> String {
     let micros = |nanos: u64| nanos / 1000;
     let ended = access
         .ended
         .map_or("?".to_owned(), |at| micros(at).to_string());
     let what = match access.kind {
-        Kind::Read(bound) => format!("saw {bound}"),
-        Kind::Exists(existed) => format!("saw that it exists: {existed}"),
-        Kind::Void => "was not applied".to_owned(),
-        Kind::Write { to, condition, saw } => format!("to {to} when {condition:?}: {saw:?}"),
+        AccessKind::Read(bound) => format!("saw {bound}"),
+        AccessKind::Exists(existed) => format!("saw that it exists: {existed}"),
+        AccessKind::Void => "was not applied".to_owned(),
+        AccessKind::Write { to, condition, saw } => format!("to {to} when {condition:?}: {saw:?}"),
     };
     format!(
         "{}..{ended} request {}: {what}",

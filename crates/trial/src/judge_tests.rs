@@ -1,7 +1,7 @@
 //! Histories with planted mistakes are found: a stale read, a lost write, an increment that is done twice or lost.
 
 use argosy_history::counter::Increment;
-use argosy_history::register::{Access, Before, Bound, Kind, Saw, When};
+use argosy_history::register::{Access, AccessKind, Before, Bound, Saw, When};
 
 use super::{History, judge};
 
@@ -11,7 +11,7 @@ fn set(op: u32, began: u64, ended: impl Into<Option<u64>>) -> Access {
         applied: true,
         before: Before::Untold,
     });
-    let kind = Kind::Write {
+    let kind = AccessKind::Write {
         to: Bound::To(op),
         condition: When::Always,
         saw,
@@ -27,7 +27,7 @@ fn set(op: u32, began: u64, ended: impl Into<Option<u64>>) -> Access {
 fn read(op: u32, saw: Bound, began: u64, ended: u64) -> Access {
     Access {
         op,
-        kind: Kind::Read(saw),
+        kind: AccessKind::Read(saw),
         began,
         ended: Some(ended),
     }

@@ -9,13 +9,13 @@ use argosy_bench::rng::{Rng, mix};
 use crate::error::TrialError;
 
 /// Registers of each region.
-pub const REGISTERS: usize = 32;
+pub(crate) const REGISTERS: usize = 32;
 
 /// Counters of each region.
-pub const COUNTERS: usize = 2;
+pub(crate) const COUNTERS: usize = 2;
 
 /// Keys of each region.
-pub const KEYS: usize = REGISTERS + COUNTERS;
+pub(crate) const KEYS: usize = REGISTERS + COUNTERS;
 
 /// So many registers of each region get half of the requests.
 const HOT: usize = 3;
@@ -28,7 +28,7 @@ const TRIES_MAX: u64 = 1_000_000;
 
 /// What a key is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub(crate) enum Use {
     /// It is bound to values, each of which is written once.
     Register,
     /// It is incremented.
@@ -37,7 +37,7 @@ pub enum Use {
 
 /// What the key of this number is used for.
 #[must_use]
-pub const fn use_of(key: usize) -> Use {
+pub(crate) const fn use_of(key: usize) -> Use {
     if key % KEYS < REGISTERS {
         Use::Register
     } else {
@@ -45,17 +45,11 @@ pub const fn use_of(key: usize) -> Use {
     }
 }
 
-/// The region of the key of this number.
-#[must_use]
-pub const fn region_of(key: usize) -> usize {
-    key / KEYS
-}
-
 /// Names of [`KEYS`] keys in each of `regions`, in the order of their numbers.
 ///
 /// # Errors
 /// A region is so narrow that no names are found in it.
-pub fn names_in(regions: &[KeyRange]) -> Result<Vec<Vec<u8>>, TrialError> {
+pub(crate) fn names_in(regions: &[KeyRange]) -> Result<Vec<Vec<u8>>, TrialError> {
     let mut found = vec![Vec::new(); regions.len()];
     for n in 0..TRIES_MAX {
         let name = name(n);
@@ -85,7 +79,7 @@ fn name(n: u64) -> Vec<u8> {
 }
 
 /// The number of a key of `region` that is asked for next.
-pub fn choose(region: usize, rng: &mut Rng) -> usize {
+pub(crate) fn choose(region: usize, rng: &mut Rng) -> usize {
     let below = |rng: &mut Rng, bound: usize| {
         let chosen = rng.below(u64::try_from(bound).expect("few keys"));
         usize::try_from(chosen).expect("few keys")
@@ -115,7 +109,7 @@ mod tests {
         let names = names_in(&regions).unwrap();
         assert_eq!(names.len(), 3 * KEYS);
         for (key, name) in names.iter().enumerate() {
-            assert!(regions[region_of(key)].contains(name), "{name:?}");
+            assert!(regions[key / KEYS].contains(name), "{name:?}");
         }
         let mut once = names.clone();
         once.sort();
@@ -132,7 +126,7 @@ mod tests {
             seen[choose(1, &mut rng)] += 1;
         }
         for (key, times) in seen.iter().enumerate() {
-            assert_eq!(*times > 0, region_of(key) == 1, "key {key}");
+            assert_eq!(*times > 0, key / KEYS == 1, "key {key}");
         }
         let hot = &seen[KEYS..KEYS + HOT];
         assert!(hot.iter().sum::<u32>() > 4000, "{hot:?}");

@@ -16,18 +16,21 @@
 
 #![forbid(unsafe_code)]
 
-pub mod cluster;
-pub mod doors;
-pub mod error;
-pub mod failures;
-pub mod judge;
-pub mod keys;
-pub mod load;
-pub mod plot;
-pub mod record;
-pub mod summary;
-pub mod time;
-pub mod trial;
+mod cluster;
+mod doors;
+mod error;
+mod failures;
+mod judge;
+mod keys;
+mod load;
+mod plot;
+mod record;
+mod summary;
+mod time;
+mod trial;
 
 pub use error::TrialError;
-pub use trial::{Settings, Verdict, run};
+pub use failures::FailureKind;
+pub use judge::Unexplained;
+pub use summary::{FailureRow, GapRow, LatencyRow, OutcomeRow, Second, Summary};
+pub use trial::{TrialSettings, TrialVerdict, run};

@@ -14,7 +14,7 @@ use argosy_base::{Clock as _, Instant, Outcome};
 use argosy_bench::rng::{Rng, mix};
 use argosy_client::ClientError;
 use argosy_history::counter::Increment;
-use argosy_history::register::{Access, Before, Bound, Kind, Saw, When};
+use argosy_history::register::{Access, AccessKind, Before, Bound, Saw, When};
 
 use crate::doors::{Answer, Ask, Asker, Door};
 use crate::keys::{self, Use};
@@ -22,10 +22,10 @@ use crate::record::{Came, Op, Record, Sample};
 use crate::time::{End, Monotonic};
 
 /// How often a client sends a burst.
-pub const TICK: Duration = Duration::from_millis(100);
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// How many requests that is.
-pub const BURST: usize = 4;
+pub(crate) const BURST: usize = 4;
 
 /// How often, of 100 requests for registers, each is sent.
 const WEIGHTS: [(Op, u64); 8] = [
@@ -43,7 +43,7 @@ const WEIGHTS: [(Op, u64); 8] = [
 const PADDING_MAX: u64 = 3000;
 
 /// One client.
-pub struct Client<'a> {
+pub(crate) struct Client<'a> {
     /// How it asks.
     pub door: Door,
     /// Who asks.
@@ -71,7 +71,7 @@ struct Asked {
 
 /// The value that the request of this number writes: the number, a sign, and some bytes more.
 #[must_use]
-pub fn value_of(number: u32) -> Vec<u8> {
+pub(crate) fn value_of(number: u32) -> Vec<u8> {
     let spread = mix(u64::from(number));
     // One in eight is long.
     let most = if spread.is_multiple_of(8) {
@@ -87,7 +87,7 @@ pub fn value_of(number: u32) -> Vec<u8> {
 
 /// What a key is bound to whose value is this; `None` where no request wrote that.
 #[must_use]
-pub fn bound_of(value: Option<&[u8]>) -> Option<Bound> {
+pub(crate) fn bound_of(value: Option<&[u8]>) -> Option<Bound> {
     let Some(value) = value else {
         return Some(Bound::Absent);
     };
@@ -98,7 +98,7 @@ pub fn bound_of(value: Option<&[u8]>) -> Option<Bound> {
 
 impl Client<'_> {
     /// Sends requests until the end comes. Returns what is known of their times.
-    pub fn run(mut self, end: &End) -> Vec<Sample> {
+    pub(crate) fn run(mut self, end: &End) -> Vec<Sample> {
         let mut samples = Vec::new();
         let tick = u64::try_from(TICK.as_nanos()).expect("it is short");
         loop {
@@ -127,7 +127,7 @@ impl Client<'_> {
     }
 
     /// Asks for this of this key, and records it.
-    pub fn ask_for(&mut self, key: usize, op: Op) -> Sample {
+    pub(crate) fn ask_for(&mut self, key: usize, op: Op) -> Sample {
         let number = self.record.number();
         let expected = self.seen[key];
         let ask = Ask {
@@ -186,7 +186,7 @@ impl Client<'_> {
                     return Came::NotApplied;
                 };
                 match outcome {
-                    Outcome::NotApplied => (Kind::Void, Came::NotApplied),
+                    Outcome::NotApplied => (AccessKind::Void, Came::NotApplied),
                     Outcome::Applied | Outcome::Unknown => (write, Came::Unknown),
                 }
             }
@@ -230,7 +230,13 @@ impl Client<'_> {
     }
 
     /// What an answer says of the register. `None` where that is wrong, which is recorded.
-    fn kind_of(&self, op: Op, to: Bound, expected: Option<u32>, answer: &Answer) -> Option<Kind> {
+    fn kind_of(
+        &self,
+        op: Op,
+        to: Bound,
+        expected: Option<u32>,
+        answer: &Answer,
+    ) -> Option<AccessKind> {
         let bound = |value: &Option<Vec<u8>>| {
             let bound = bound_of(value.as_deref());
             if bound.is_none() {
@@ -243,8 +249,8 @@ impl Client<'_> {
         };
         let saw = |applied, before| Some(Saw { applied, before });
         match answer {
-            Answer::Value(value) => Some(Kind::Read(bound(value)?)),
-            Answer::Existed(existed) if op == Op::Exists => Some(Kind::Exists(*existed)),
+            Answer::Value(value) => Some(AccessKind::Read(bound(value)?)),
+            Answer::Existed(existed) if op == Op::Exists => Some(AccessKind::Exists(*existed)),
             Answer::Existed(existed) => {
                 write_of(op, to, expected, saw(true, Before::Existed(*existed)))
             }
@@ -275,10 +281,10 @@ impl Client<'_> {
     }
 
     /// Keeps the value that the key was last known to have.
-    fn see(&mut self, key: usize, kind: &Kind) {
+    fn see(&mut self, key: usize, kind: &AccessKind) {
         let bound = match kind {
-            Kind::Read(bound) => *bound,
-            Kind::Write {
+            AccessKind::Read(bound) => *bound,
+            AccessKind::Write {
                 to,
                 saw: Some(Saw { applied: true, .. }),
                 ..
@@ -293,7 +299,7 @@ impl Client<'_> {
 }
 
 /// What a write wants, and saw. `None` for what writes nothing.
-fn write_of(op: Op, to: Bound, expected: Option<u32>, saw: Option<Saw>) -> Option<Kind> {
+fn write_of(op: Op, to: Bound, expected: Option<u32>, saw: Option<Saw>) -> Option<AccessKind> {
     let (to, condition) = match op {
         Op::Get | Op::Exists | Op::Increment => return None,
         Op::Set | Op::Swap => (to, When::Always),
@@ -302,12 +308,12 @@ fn write_of(op: Op, to: Bound, expected: Option<u32>, saw: Option<Saw>) -> Optio
         Op::SetEqual => (to, When::Is(expected.map_or(Bound::Empty, Bound::To))),
         Op::Delete => (Bound::Absent, When::Always),
     };
-    Some(Kind::Write { to, condition, saw })
+    Some(AccessKind::Write { to, condition, saw })
 }
 
-const fn came_of(kind: &Kind) -> Came {
+const fn came_of(kind: &AccessKind) -> Came {
     match kind {
-        Kind::Write {
+        AccessKind::Write {
             saw: Some(Saw { applied: false, .. }),
             ..
         } => Came::Unmet,

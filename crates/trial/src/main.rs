@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use argosy_trial::{Settings, TrialError, Verdict, run};
+use argosy_trial::{TrialError, TrialSettings, TrialVerdict, run};
 use clap::Parser;
 
 /// Longest trial: what is recorded of one has to fit memory.
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
             source,
         })
         .and_then(|dir| {
-            let settings = Settings {
+            let settings = TrialSettings {
                 program: args.program.clone(),
                 dir,
                 span: args.minutes,
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn say(settings: &Settings, verdict: &Verdict) {
+fn say(settings: &TrialSettings, verdict: &TrialVerdict) {
     let mut lines = verdict.summary.lines();
     let dir = settings.dir.display();
     lines.push(String::new());

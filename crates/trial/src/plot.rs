@@ -52,7 +52,7 @@ const LINES: [Line; 3] = [
 
 /// The picture, as the text of an SVG file.
 #[must_use]
-pub fn svg(summary: &Summary) -> String {
+pub(crate) fn svg(summary: &Summary) -> String {
     let mut out = String::new();
     draw(summary, &mut out).expect("a string takes all that is written to it");
     out

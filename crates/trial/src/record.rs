@@ -16,13 +16,13 @@ use crate::doors::Door;
 use crate::keys::{self, Use};
 
 /// Bytes of memory that a request takes, but for what vectors have to spare.
-pub const BYTES_EACH: usize = size_of::<Access>() + size_of::<Sample>();
+pub(crate) const BYTES_EACH: usize = size_of::<Access>() + size_of::<Sample>();
 
 const _: () = assert!(BYTES_EACH <= 104);
 
 /// The history of one key.
 #[derive(Debug)]
-pub enum History {
+pub(crate) enum History {
     /// Of a register. It begins unbound.
     Register(Vec<Access>),
     /// Of a counter.
@@ -31,7 +31,7 @@ pub enum History {
 
 /// What a request was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Op {
+pub(crate) enum Op {
     /// Read the value.
     Get,
     /// Read whether there is one.
@@ -54,7 +54,7 @@ pub enum Op {
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Get,
         Self::Exists,
         Self::Set,
@@ -68,7 +68,7 @@ impl Op {
 
     /// Its name in a summary.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::Exists => "exists",
@@ -85,7 +85,7 @@ impl Op {
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Came {
+pub(crate) enum Came {
     /// It was answered. A write whose condition held took effect.
     Answered,
     /// It was answered that its condition did not hold.
@@ -97,19 +97,16 @@ pub enum Came {
 }
 
 impl Came {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Answered, Self::Unmet, Self::NotApplied, Self::Unknown];
-
     /// Whether the cluster has said what there is to say.
     #[must_use]
-    pub const fn is_answer(self) -> bool {
+    pub(crate) const fn is_answer(self) -> bool {
         matches!(self, Self::Answered | Self::Unmet)
     }
 }
 
 /// One request, as far as its time matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// When it was sent, in nanoseconds of the trial's clock.
     pub began: u64,
     /// When it was answered, or an error was known.
@@ -126,7 +123,7 @@ pub struct Sample {
 
 /// Histories that many threads write. What a key holds that nobody wrote is kept beside them, in words.
 #[derive(Debug)]
-pub struct Record {
+pub(crate) struct Record {
     histories: Vec<Mutex<History>>,
     next: AtomicU32,
     foreign: Mutex<Vec<String>>,
@@ -138,7 +135,7 @@ const WORDS_MAX: usize = 20;
 impl Record {
     /// Of so many keys, none of which was asked for yet.
     #[must_use]
-    pub fn of(keys: usize) -> Self {
+    pub(crate) fn of(keys: usize) -> Self {
         let empty = |key| match keys::use_of(key) {
             Use::Register => History::Register(Vec::new()),
             Use::Counter => History::Counter(Vec::new()),
@@ -151,7 +148,7 @@ impl Record {
     }
 
     /// A number for the next request, which no other has.
-    pub fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -159,7 +156,7 @@ impl Record {
     ///
     /// # Panics
     /// `key` is none.
-    pub fn access(&self, key: usize, access: Access) {
+    pub(crate) fn access(&self, key: usize, access: Access) {
         match &mut *self.histories[key].lock() {
             History::Register(accesses) => accesses.push(access),
             History::Counter(_) => panic!("key {key} is a counter"),
@@ -170,7 +167,7 @@ impl Record {
     ///
     /// # Panics
     /// `key` is none.
-    pub fn increment(&self, key: usize, increment: Increment) {
+    pub(crate) fn increment(&self, key: usize, increment: Increment) {
         match &mut *self.histories[key].lock() {
             History::Counter(increments) => increments.push(increment),
             History::Register(_) => panic!("key {key} is a register"),
@@ -178,7 +175,7 @@ impl Record {
     }
 
     /// A key held what nobody wrote, or an answer was none.
-    pub fn wrong(&self, words: String) {
+    pub(crate) fn wrong(&self, words: String) {
         let mut foreign = self.foreign.lock();
         if foreign.len() < WORDS_MAX {
             foreign.push(words);
@@ -187,7 +184,7 @@ impl Record {
 
     /// All histories, and what was wrong besides, in words.
     #[must_use]
-    pub fn into_parts(self) -> Parts {
+    pub(crate) fn into_parts(self) -> Parts {
         Parts {
             histories: self.histories.into_iter().map(Mutex::into_inner).collect(),
             wrong: self.foreign.into_inner(),
@@ -197,7 +194,7 @@ impl Record {
 
 /// What a [`Record`] holds.
 #[derive(Debug)]
-pub struct Parts {
+pub(crate) struct Parts {
     /// Of each key.
     pub histories: Vec<History>,
     /// What was wrong besides, in words.

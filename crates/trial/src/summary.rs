@@ -11,11 +11,11 @@ use argosy_base::Instant;
 use serde::Serialize;
 
 use crate::doors::Door;
-use crate::failures::{Failure, Kind};
+use crate::failures::{Failure, FailureKind};
 use crate::record::{Came, Op, Sample};
 
 /// The schema of the JSON.
-pub const SCHEMA: &str = "argosy.trial.v1";
+pub(crate) const SCHEMA: &str = "argosy.trial.v1";
 
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
@@ -60,7 +60,7 @@ pub struct OutcomeRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct FailureRow {
     /// What was done.
-    pub kind: Kind,
+    pub kind: FailureKind,
     /// To whom.
     pub server: usize,
     /// When.
@@ -79,7 +79,7 @@ pub struct FailureRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct GapRow {
     /// The kind; none for the time before the first.
-    pub kind: Option<Kind>,
+    pub kind: Option<FailureKind>,
     /// Of each region.
     pub regions: Vec<f64>,
     /// Of those whose primary failed.
@@ -121,7 +121,7 @@ pub struct Second {
 
 /// What a summary is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Material<'a> {
+pub(crate) struct Material<'a> {
     /// All requests, in any order.
     pub samples: &'a [Sample],
     /// All failures, in the order of time.
@@ -136,7 +136,7 @@ pub struct Material<'a> {
 
 /// How a trial went of which this is known. `wrong` is what is wrong, in words.
 #[must_use]
-pub fn summary(of: Material<'_>, wrong: Vec<String>) -> Summary {
+pub(crate) fn summary(of: Material<'_>, wrong: Vec<String>) -> Summary {
     let failures = failure_rows(of);
     Summary {
         schema: SCHEMA,
@@ -218,7 +218,7 @@ fn gap_rows(of: Material<'_>, failures: &[FailureRow]) -> Vec<GapRow> {
         primary_failed: 0.0,
         primary_kept: seconds(before.iter().copied().max().unwrap_or(0)),
     }];
-    for kind in Kind::ALL {
+    for kind in FailureKind::ALL {
         let mut row = GapRow {
             kind: Some(kind),
             regions: vec![0.0; of.regions],
@@ -364,7 +364,7 @@ impl Summary {
         for row in &self.gaps {
             lines.push(format!(
                 "{:<15} {:>14.2} {:>13.2}  {}",
-                row.kind.map_or("before any", Kind::name),
+                row.kind.map_or("before any", FailureKind::name),
                 row.primary_failed,
                 row.primary_kept,
                 all_of(&row.regions)

@@ -19,7 +19,7 @@ fn answered(region: u8, ended: u64) -> Sample {
     }
 }
 
-fn failure(kind: Kind, began: u64, primaries: &[usize]) -> Failure {
+fn failure(kind: FailureKind, began: u64, primaries: &[usize]) -> Failure {
     let began = Instant::from_nanos(began * MILLI);
     Failure {
         planned: Planned { kind, server: 0 },
@@ -55,8 +55,8 @@ fn a_gap_belongs_to_the_failure_before_its_end() {
         ..answered(1, 4500)
     });
     let failures = [
-        failure(Kind::Kill, 3500, &[1, 0]),
-        failure(Kind::Stop, 8050, &[0, 1]),
+        failure(FailureKind::Kill, 3500, &[1, 0]),
+        failure(FailureKind::Stop, 8050, &[0, 1]),
     ];
     let summary = of(&samples, &failures);
     let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
@@ -77,14 +77,17 @@ fn a_gap_belongs_to_the_failure_before_its_end() {
     );
     assert_eq!(summary.failures[0].primary_of, [1]);
     let kill = &summary.gaps[1];
-    assert_eq!(kill.kind, Some(Kind::Kill));
+    assert_eq!(kill.kind, Some(FailureKind::Kill));
     assert!(near(kill.primary_failed, 3.0) && near(kill.primary_kept, 0.1));
     assert!(near(summary.gaps[0].primary_kept, 0.1));
 }
 
 #[test]
 fn a_region_that_never_comes_back_has_a_gap_to_the_end() {
-    let summary = of(&[answered(0, 1100)], &[failure(Kind::Kill, 2000, &[0, 0])]);
+    let summary = of(
+        &[answered(0, 1100)],
+        &[failure(FailureKind::Kill, 2000, &[0, 0])],
+    );
     assert!((summary.failures[0].gaps[0] - 8.9).abs() < 1e-9);
     assert!((summary.failures[0].gaps[1] - 9.0).abs() < 1e-9);
 }
@@ -100,7 +103,7 @@ fn requests_through_a_failed_server_are_told_apart() {
         door: Door::Native,
         ..answered(0, 3000)
     };
-    let failures = [failure(Kind::Stop, 3000, &[0, 0])];
+    let failures = [failure(FailureKind::Stop, 3000, &[0, 0])];
     let summary = of(&[answered(0, 4100), slow, native], &failures);
     let counts: Vec<_> = summary.latencies.iter().map(|row| row.count).collect();
     assert_eq!(counts, [1, 1, 1]);

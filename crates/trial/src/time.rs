@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The machine's monotonic clock. All clients of a trial are threads of one process and share it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Monotonic;
+pub(crate) struct Monotonic;
 
 impl Clock for Monotonic {
     fn now(&self) -> Instant {
@@ -24,20 +24,20 @@ impl Clock for Monotonic {
 
 /// Whether the load is over, which threads look at while they wait.
 #[derive(Debug, Default)]
-pub struct End {
+pub(crate) struct End {
     over: Mutex<bool>,
     bell: Condvar,
 }
 
 impl End {
     /// Has all that wait go on.
-    pub fn come(&self) {
+    pub(crate) fn come(&self) {
         *self.over.lock() = true;
         self.bell.notify_all();
     }
 
     /// Waits until `moment`. False where the end came first, or has come.
-    pub fn wait_until(&self, moment: Instant) -> bool {
+    pub(crate) fn wait_until(&self, moment: Instant) -> bool {
         let mut over = self.over.lock();
         loop {
             let left = moment.since(Monotonic.now());

@@ -21,7 +21,7 @@ use crate::cluster::Cluster;
 use crate::doors::{Asker, Door, Native, Resp};
 use crate::error::TrialError;
 use crate::failures::{Failure, carry_out, plan, until_ready};
-use crate::judge::{Fault, judge, line_of};
+use crate::judge::{Unexplained, judge, line_of};
 use crate::keys::{KEYS, Use, names_in, use_of};
 use crate::load::Client;
 use crate::plot::svg;
@@ -40,7 +40,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What a trial is.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TrialSettings {
     /// The program whose cluster is tried.
     pub program: PathBuf,
     /// Where its data and what comes of the trial go.
@@ -55,14 +55,14 @@ pub struct Settings {
 
 /// What came of a trial.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+pub struct TrialVerdict {
     /// How it went. It passed where nothing is wrong there.
     pub summary: Summary,
     /// The histories that are not possible.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<Unexplained>,
 }
 
-impl Verdict {
+impl TrialVerdict {
     /// Whether every history is possible, nothing acknowledged was lost, and nothing else was wrong.
     #[must_use]
     pub const fn passed(&self) -> bool {
@@ -82,7 +82,7 @@ struct Loaded {
 ///
 /// # Errors
 /// It could not be held, or what came of it not be written.
-pub fn run(settings: &Settings) -> Result<Verdict, TrialError> {
+pub fn run(settings: &TrialSettings) -> Result<TrialVerdict, TrialError> {
     let dir = &settings.dir;
     let cluster = Cluster::start(&settings.program, dir, REGIONS)?;
     let ranges: Vec<_> = cluster
@@ -116,7 +116,7 @@ pub fn run(settings: &Settings) -> Result<Verdict, TrialError> {
     let json = serde_json::to_string(&summary).expect("plain data has a JSON form");
     write(&dir.join("trial.json"), &json)?;
     write(&dir.join("latency.svg"), &svg(&summary))?;
-    let verdict = Verdict { summary, faults };
+    let verdict = TrialVerdict { summary, faults };
     if verdict.passed() {
         let data = dir.join("data");
         std::fs::remove_dir_all(&data).map_err(TrialError::file("remove", &data))?;
@@ -126,7 +126,7 @@ pub fn run(settings: &Settings) -> Result<Verdict, TrialError> {
 
 /// Has all clients ask while failures are carried out.
 fn load(
-    settings: &Settings,
+    settings: &TrialSettings,
     cluster: &Cluster,
     names: &[Vec<u8>],
     record: &Record,
@@ -145,13 +145,15 @@ fn load(
                 Err(error) => started = Err(TrialError::Thread(error)),
             }
         }
-        let failures = match settings.failures && started.is_ok() {
-            true => carry_out(&plan(settings.span, cluster.servers.len()), cluster, end),
-            false => {
-                end.wait_until(began + settings.span);
-                Ok(Vec::new())
+        let mut failures = Vec::new();
+        if settings.failures && started.is_ok() {
+            let plan = plan(settings.span, cluster.servers.len());
+            if let Err(error) = carry_out(&plan, cluster, end, &mut failures) {
+                record.wrong(error.to_string());
             }
-        };
+        } else if started.is_ok() {
+            end.wait_until(began + settings.span);
+        }
         let ended = Monotonic.now();
         end.come();
         let mut samples = Vec::new();
@@ -159,10 +161,6 @@ fn load(
             samples.extend(thread.join().expect("a client does not panic"));
         }
         started?;
-        let failures = failures.unwrap_or_else(|error| {
-            record.wrong(error.to_string());
-            Vec::new()
-        });
         Ok(Loaded {
             samples,
             failures,
@@ -174,7 +172,7 @@ fn load(
 
 /// One client of each region for each server over the Redis protocol, and a native one.
 fn clients<'a>(
-    settings: &Settings,
+    settings: &TrialSettings,
     cluster: &Cluster,
     names: &'a [Vec<u8>],
     record: &'a Record,
@@ -208,7 +206,7 @@ fn clients<'a>(
 }
 
 /// Asks each server for each key, until it answers. What does not come in time is wrong.
-fn read_all(settings: &Settings, cluster: &Cluster, names: &[Vec<u8>], record: &Record) {
+fn read_all(settings: &TrialSettings, cluster: &Cluster, names: &[Vec<u8>], record: &Record) {
     let end = End::default();
     let latest = Monotonic.now() + AFTERWARDS_MAX;
     if until_ready(cluster, latest, &end).is_none() {

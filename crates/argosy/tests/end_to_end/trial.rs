@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use argosy_trial::{Settings, run};
+use argosy_trial::{TrialSettings, run};
 use serde_json::Value;
 
 use crate::support::empty_dir;
@@ -12,7 +12,7 @@ use crate::support::empty_dir;
 #[test]
 fn a_trial_without_failures_passes() {
     let dir = empty_dir("trial");
-    let settings = Settings {
+    let settings = TrialSettings {
         program: Path::new(env!("CARGO_BIN_EXE_argosy")).to_path_buf(),
         dir: dir.clone(),
         span: Duration::from_secs(4),

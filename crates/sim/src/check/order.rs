@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use super::register::{Access, Before, Bound, Kind};
+use super::register::{Access, AccessKind, Before, Bound};
 
 /// A write of a session: its object, and its index in that object's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) fn prove(session: &[Handed], histories: &mut [Vec<Access>]) -> usize 
             .entry(handed.object)
             .or_insert_with(|| first_seen(history));
         let access = &mut history[handed.access];
-        let Kind::Write { saw, .. } = access.kind else {
+        let AccessKind::Write { saw, .. } = access.kind else {
             continue;
         };
         let own = match saw {
@@ -54,12 +54,14 @@ fn first_seen(history: &[Access]) -> BTreeMap<u32, u64> {
     let mut seen = BTreeMap::new();
     for access in history {
         let bound = match access.kind {
-            Kind::Read(bound) => bound,
-            Kind::Write { saw: Some(saw), .. } => match saw.before {
+            AccessKind::Read(bound) => bound,
+            AccessKind::Write { saw: Some(saw), .. } => match saw.before {
                 Before::Was(bound) => bound,
                 Before::Untold | Before::Existed(_) => continue,
             },
-            Kind::Write { saw: None, .. } | Kind::Exists(_) | Kind::Void => continue,
+            AccessKind::Write { saw: None, .. } | AccessKind::Exists(_) | AccessKind::Void => {
+                continue;
+            }
         };
         if let (Bound::To(op), Some(ended)) = (bound, access.ended) {
             let first = seen.entry(op).or_insert(ended);
@@ -79,7 +81,7 @@ mod tests {
             applied: true,
             before: Before::Untold,
         });
-        let kind = Kind::Write {
+        let kind = AccessKind::Write {
             to: Bound::To(op),
             condition: When::Always,
             saw,
@@ -95,7 +97,7 @@ mod tests {
     fn read(saw: Bound, began: u64) -> Access {
         Access {
             op: 0,
-            kind: Kind::Read(saw),
+            kind: AccessKind::Read(saw),
             began,
             ended: Some(began + 1),
         }

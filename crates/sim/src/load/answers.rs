@@ -14,7 +14,7 @@ use super::{Answer, Expect, Load, Pairs, Pending, Wrong};
 use crate::asks::{Ask, is_counter};
 use crate::bulk_load::is_bulk_loaded;
 use crate::changes::is_changed;
-use crate::check::register::{Before, Kind, Saw};
+use crate::check::register::{AccessKind, Before, Saw};
 use crate::check::{Access, Bound, When};
 use crate::coverage::Coverage;
 use crate::long::is_long;
@@ -89,7 +89,12 @@ impl Load {
                     Some(value) => self.read(objects, *key, &value)?,
                 };
                 self.histories[key.object].count_expired(bound, coverage);
-                self.saw(op, key.object, Kind::Read(bound), pending.began..ended);
+                self.saw(
+                    op,
+                    key.object,
+                    AccessKind::Read(bound),
+                    pending.began..ended,
+                );
                 Ok(())
             }
             (Ask::Scan { paging, .. }, Response::Page { pairs, next }) => {
@@ -191,7 +196,7 @@ impl Load {
                     self.counters[counter].retain(|request| request.op != op);
                 }
                 for (object, access) in &pending.accesses {
-                    self.histories[*object].accesses[*access].kind = Kind::Void;
+                    self.histories[*object].accesses[*access].kind = AccessKind::Void;
                 }
                 for (region, place) in &pending.handed {
                     self.orders.handed[*region][*place].void = true;
@@ -256,7 +261,7 @@ impl Load {
                 applied: told.applied,
                 before,
             });
-            access.kind = Kind::Write {
+            access.kind = AccessKind::Write {
                 to: target.to,
                 condition: *condition,
                 saw,
@@ -317,7 +322,7 @@ impl Load {
         Ok(bound)
     }
 
-    fn saw(&mut self, op: u32, object: usize, kind: Kind, when: Range<u64>) {
+    fn saw(&mut self, op: u32, object: usize, kind: AccessKind, when: Range<u64>) {
         let access = Access {
             op,
             kind,
@@ -419,9 +424,9 @@ impl Load {
                 ));
             }
             let kind = if keys_only {
-                Kind::Exists(bounds[0] != Bound::Absent)
+                AccessKind::Exists(bounds[0] != Bound::Absent)
             } else {
-                Kind::Read(bounds[0])
+                AccessKind::Read(bounds[0])
             };
             self.saw(op, object, kind, when.clone());
         }

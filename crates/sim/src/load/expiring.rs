@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use argosy_base::Moment;
 
 use super::History;
-use crate::check::register::Kind;
+use crate::check::register::AccessKind;
 use crate::check::{Bound, CLOCK};
 use crate::coverage::Coverage;
 
@@ -108,7 +108,7 @@ impl History {
     /// been that it expired.
     pub(super) fn count_expired(&self, bound: Bound, coverage: &mut Coverage) {
         let accesses = self.accesses.iter().rev();
-        let mut changes = accesses.filter(|access| matches!(access.kind, Kind::Write { .. }));
+        let mut changes = accesses.filter(|access| matches!(access.kind, AccessKind::Write { .. }));
         let expired = changes.next().is_some_and(|access| access.op == CLOCK);
         let counts = bound == Bound::Absent && expired;
         coverage.add("pairs that have expired", u64::from(counts));
