@@ -32,5 +32,5 @@ mod trial;
 pub use error::TrialError;
 pub use failures::FailureKind;
 pub use judge::Unexplained;
-pub use summary::{FailureRow, GapRow, LatencyRow, OutcomeRow, Second, Summary};
+pub use summary::{FailureRow, GapRow, LatencyRow, OddRow, OutcomeRow, Second, Summary};
 pub use trial::{TrialSettings, TrialVerdict, run};

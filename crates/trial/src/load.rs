@@ -266,15 +266,16 @@ impl Client<'_> {
         }
     }
 
-    /// What became of a request that met this error. What is not expected of a cluster, whatever fails in it, is
-    /// wrong, and nothing is believed that it says.
+    /// What became of a request that met this error. Where the error is none to expect of a cluster, whatever fails
+    /// in it, nothing is believed that it says.
     fn outcome_of(&self, error: &ClientError) -> Outcome {
         match error {
             ClientError::Unavailable { outcome, .. } | ClientError::Lost { outcome, .. } => {
                 *outcome
             }
             unexpected => {
-                self.record.wrong(format!("{:?}: {unexpected}", self.door));
+                let words = format!("{:?}: {unexpected}", self.door);
+                self.record.odd(words, Monotonic.now());
                 Outcome::Unknown
             }
         }

@@ -6,8 +6,10 @@
 //! by the length of a trial: of 20 minutes, with 24 clients of 40 requests a second, 1.2 million requests and some
 //! 100 MB. Histories are checked whole at the end; nothing is cut.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use argosy_base::Instant;
 use argosy_history::counter::Increment;
 use argosy_history::register::Access;
 use parking_lot::Mutex;
@@ -121,15 +123,25 @@ pub(crate) struct Sample {
     pub came: Came,
 }
 
-/// Histories that many threads write. What a key holds that nobody wrote is kept beside them, in words.
+/// An error that is not expected of a cluster, whatever fails in it, and that proves nothing wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Odd {
+    /// How often there was one of these words.
+    pub count: u64,
+    /// When the first was known.
+    pub first: Instant,
+}
+
+/// Histories that many threads write, and beside them what is wrong or odd, in words.
 #[derive(Debug)]
 pub(crate) struct Record {
     histories: Vec<Mutex<History>>,
     next: AtomicU32,
-    foreign: Mutex<Vec<String>>,
+    wrong: Mutex<Vec<String>>,
+    odd: Mutex<BTreeMap<String, Odd>>,
 }
 
-/// Most values that nobody wrote, and errors that are not expected, of which the words are kept.
+/// Most words that are kept of what is wrong, and of what is odd.
 const WORDS_MAX: usize = 20;
 
 impl Record {
@@ -143,7 +155,8 @@ impl Record {
         Self {
             histories: (0..keys).map(|key| Mutex::new(empty(key))).collect(),
             next: AtomicU32::new(0),
-            foreign: Mutex::new(Vec::new()),
+            wrong: Mutex::new(Vec::new()),
+            odd: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -174,11 +187,27 @@ impl Record {
         }
     }
 
-    /// A key held what nobody wrote, or an answer was none.
+    /// A key held what nobody wrote, an answer was none, or the cluster did not do what it was told.
     pub(crate) fn wrong(&self, words: String) {
-        let mut foreign = self.foreign.lock();
-        if foreign.len() < WORDS_MAX {
-            foreign.push(words);
+        let mut wrong = self.wrong.lock();
+        if wrong.len() < WORDS_MAX {
+            wrong.push(words);
+        }
+    }
+
+    /// There was an error of a kind that is not expected.
+    pub(crate) fn odd(&self, words: String, now: Instant) {
+        let mut odd = self.odd.lock();
+        if let Some(known) = odd.get_mut(&words) {
+            known.count += 1;
+        } else if odd.len() < WORDS_MAX {
+            odd.insert(
+                words,
+                Odd {
+                    count: 1,
+                    first: now,
+                },
+            );
         }
     }
 
@@ -187,7 +216,8 @@ impl Record {
     pub(crate) fn into_parts(self) -> Parts {
         Parts {
             histories: self.histories.into_iter().map(Mutex::into_inner).collect(),
-            wrong: self.foreign.into_inner(),
+            wrong: self.wrong.into_inner(),
+            odd: self.odd.into_inner(),
         }
     }
 }
@@ -199,4 +229,6 @@ pub(crate) struct Parts {
     pub histories: Vec<History>,
     /// What was wrong besides, in words.
     pub wrong: Vec<String>,
+    /// What was odd, by words.
+    pub odd: BTreeMap<String, Odd>,
 }

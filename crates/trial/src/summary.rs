@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::doors::Door;
 use crate::failures::{Failure, FailureKind};
-use crate::record::{Came, Op, Sample};
+use crate::record::{Came, Odd, Op, Sample};
 
 /// The schema of the JSON.
 pub(crate) const SCHEMA: &str = "argosy.trial.v1";
@@ -37,8 +37,21 @@ pub struct Summary {
     pub latencies: Vec<LatencyRow>,
     /// The course of the trial.
     pub timeline: Vec<Second>,
+    /// Errors that are not expected of a cluster, whatever fails in it. They prove nothing wrong.
+    pub odd: Vec<OddRow>,
     /// What is wrong, in words. Empty where the trial passed.
     pub wrong: Vec<String>,
+}
+
+/// An error that is not expected.
+#[derive(Clone, Debug, Serialize)]
+pub struct OddRow {
+    /// Who met it, and what it says.
+    pub words: String,
+    /// How often there was one of these words.
+    pub count: u64,
+    /// When the first was known, in seconds since the load began.
+    pub first_at: f64,
 }
 
 /// Requests of one kind, by what became of them.
@@ -134,9 +147,14 @@ pub(crate) struct Material<'a> {
     pub ended: Instant,
 }
 
-/// How a trial went of which this is known. `wrong` is what is wrong, in words.
+/// How a trial went of which this is known. `wrong` is what is wrong, in words, and `odd` what is odd.
 #[must_use]
-pub(crate) fn summary(of: Material<'_>, wrong: Vec<String>) -> Summary {
+pub(crate) fn summary(of: Material<'_>, odd: BTreeMap<String, Odd>, wrong: Vec<String>) -> Summary {
+    let odd = odd.into_iter().map(|(words, odd)| OddRow {
+        words,
+        count: odd.count,
+        first_at: odd.first.since(of.began).as_secs_f64(),
+    });
     let failures = failure_rows(of);
     Summary {
         schema: SCHEMA,
@@ -146,6 +164,7 @@ pub(crate) fn summary(of: Material<'_>, wrong: Vec<String>) -> Summary {
         failures,
         latencies: latencies(of),
         timeline: timeline(of),
+        odd: odd.collect(),
         wrong,
     }
 }
@@ -379,6 +398,16 @@ impl Summary {
             lines.push(format!(
                 "{:<42} {:>9} {:>9} {:>10} {:>10} {:>10}",
                 row.clients, row.count, row.p50_us, row.p99_us, row.p999_us, row.max_us
+            ));
+        }
+        if !self.odd.is_empty() {
+            lines.push(String::new());
+            lines.push("errors that are not expected, with when the first was known".to_owned());
+        }
+        for row in &self.odd {
+            lines.push(format!(
+                "{:>6} x  {:>7.1} s  {}",
+                row.count, row.first_at, row.words
             ));
         }
         lines

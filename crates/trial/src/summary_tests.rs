@@ -38,7 +38,7 @@ fn of(samples: &[Sample], failures: &[Failure]) -> Summary {
         began: Instant::from_nanos(1000 * MILLI),
         ended: Instant::from_nanos(10_000 * MILLI),
     };
-    summary(material, Vec::new())
+    summary(material, BTreeMap::new(), Vec::new())
 }
 
 #[test]

@@ -112,7 +112,7 @@ pub fn run(settings: &TrialSettings) -> Result<TrialVerdict, TrialError> {
         began: loaded.began,
         ended: loaded.ended,
     };
-    let summary = summary(material, wrong);
+    let summary = summary(material, parts.odd, wrong);
     let json = serde_json::to_string(&summary).expect("plain data has a JSON form");
     write(&dir.join("trial.json"), &json)?;
     write(&dir.join("latency.svg"), &svg(&summary))?;
