@@ -362,7 +362,10 @@ impl Summary {
             ));
         }
         lines.push(String::new());
-        lines.push("failure  server     at s   away s  ready after s  primary of  longest gap of each region, s".to_owned());
+        lines.push(
+            "failure  server     at s   away s  ready after s  primary of  gap of each region, s"
+                .to_owned(),
+        );
         for row in &self.failures {
             let ready = row
                 .ready_after
