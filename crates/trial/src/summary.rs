@@ -23,7 +23,7 @@ const SECOND: u64 = 1_000_000_000;
 /// How a trial went.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// [`SCHEMA`].
+    /// `argosy.trial.v1`.
     pub schema: &'static str,
     /// How long there was load.
     pub seconds: f64,
