@@ -11,7 +11,8 @@
 //! again before that takes the place of what it said before.
 //!
 //! A server that is about to stop says so ([`Leaver`]), and the master has others lead its regions, and groups go on
-//! without it. It goes on until they do. Where nobody else stays, which it looks for then, there is nothing to wait for.
+//! without it. It goes on until they do. Where nobody else stays, which it looks for then, there is nothing to wait
+//! for.
 //!
 //! It is moved by steps, and never waits: requests to the coordinator are begun, and their answers come with a later
 //! step. Without a coordinator nothing changes: the node goes on with the views that it has.
