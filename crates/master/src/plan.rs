@@ -83,6 +83,8 @@ pub struct Planner {
     began: Instant,
     /// Servers that were there at some time.
     seen: BTreeSet<ServerId>,
+    /// Servers that say that they leave, and since when.
+    leaving: BTreeMap<ServerId, Instant>,
     regions: BTreeMap<RegionId, RegionMemory>,
 }
 
@@ -95,6 +97,7 @@ impl Planner {
             mutants,
             began: now,
             seen: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             regions: BTreeMap::new(),
         }
     }
@@ -104,12 +107,23 @@ impl Planner {
         self.seen.extend(servers);
     }
 
+    fn note_leaving(&mut self, cluster: &Cluster, now: Instant) {
+        let servers = cluster.servers.iter();
+        let leaving = servers.filter(|(_, live)| live.presence.leaving);
+        let leaving: BTreeSet<ServerId> = leaving.map(|(id, _)| *id).collect();
+        self.leaving.retain(|id, _| leaving.contains(id));
+        for id in leaving {
+            self.leaving.entry(id).or_insert(now);
+        }
+    }
+
     /// What is to be done in `cluster`.
     ///
     /// # Panics
     /// Never: the steps of a region keep its entry valid.
     pub fn step(&mut self, cluster: &Cluster, now: Instant) -> MasterPlan {
         self.seen.extend(cluster.servers.keys());
+        self.note_leaving(cluster, now);
         let map = &cluster.map;
         self.seen.retain(|id| map.server(*id).is_some());
         self.regions.retain(|id, _| map.region(*id).is_some());
@@ -144,6 +158,8 @@ struct Pass<'a> {
     awaited: BTreeSet<ServerId>,
     awaited_until: Instant,
     suspected: BTreeSet<ServerId>,
+    /// Servers that have said for long enough that they leave.
+    leaving: BTreeSet<ServerId>,
     /// How many regions each server leads.
     leads: BTreeMap<ServerId, usize>,
     stored: RegionCounts,
@@ -161,7 +177,7 @@ impl<'a> Pass<'a> {
                 *leads.entry(region.primary).or_default() += 1;
             }
         }
-        Self {
+        let mut pass = Self {
             cluster,
             settings: planner.settings,
             mutants: planner.mutants,
@@ -169,10 +185,19 @@ impl<'a> Pass<'a> {
             awaited: all.filter(is_awaited).collect(),
             awaited_until,
             suspected: suspected(&cluster.servers),
+            leaving: BTreeSet::new(),
             leads,
             stored: RegionCounts::of(cluster),
             plan: MasterPlan::default(),
+        };
+        for (id, since) in &planner.leaving {
+            let from = *since + planner.settings.leave_after;
+            match from <= now {
+                true => drop(pass.leaving.insert(*id)),
+                false => pass.wake_at(from),
+            }
         }
+        pass
     }
 
     fn health(&self, server: ServerId, region: &Region, memory: &RegionMemory) -> Health {
@@ -180,7 +205,7 @@ impl<'a> Pass<'a> {
             None => Health::Absent,
             Some(_) if self.cluster.has_failed(server, region.id) => Health::Failed,
             Some(_) if self.suspected.contains(&server) => Health::Suspected,
-            Some(live) if live.presence.leaving => Health::Leaving,
+            Some(_) if self.leaving.contains(&server) => Health::Leaving,
             Some(_) if memory.was_late(server) => Health::Late,
             Some(_) => Health::Well,
         }

@@ -7,6 +7,9 @@ use std::time::Duration;
 pub struct PlanSettings {
     /// No change leaves a group with fewer members.
     pub min_copies: usize,
+    /// A server leaves when it has said for so long that it does. Where all servers stop at one time, that gives all of
+    /// them time to say so, and no region moves.
+    pub leave_after: Duration,
     /// After a region has lost its primary, members that are there have so long to report. Who has not is left out.
     pub report_within: Duration,
     /// A primary that has not opened a region for so long gives way to another member.
@@ -22,6 +25,7 @@ impl Default for PlanSettings {
     fn default() -> Self {
         Self {
             min_copies: 1,
+            leave_after: Duration::from_millis(60),
             report_within: Duration::from_secs(1),
             open_within: Duration::from_secs(30),
             replace_after: Duration::from_secs(300),

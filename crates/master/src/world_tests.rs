@@ -170,6 +170,7 @@ impl World {
             }
         };
         let settings = PlanSettings {
+            leave_after: Duration::ZERO,
             min_copies: 1 + random.index(5) / 4,
             report_within: Duration::from_millis(100),
             open_within: Duration::from_secs(2),
