@@ -62,8 +62,8 @@ pub use chain::{LogPoint, LogSegment};
 pub use group::{Appended, GroupOp, LogGroup};
 pub use record::{Client, Record, RecordKind};
 pub use recover::{
-    Binding, CutSegment, LogTail, RecoverError, RecoveredLogs, Recovery, Replayed, Unflushed,
-    recover,
+    Binding, CutSegment, Holes, LogTail, RecoverError, RecoveredLogs, Recovery, Replayed,
+    Unflushed, recover,
 };
 pub use segment::{Geometry, LogLayout, SegmentPosition, WindowName, Writer};
 pub use value::{LogSource, ReadError, ValueRef, read_value, read_value_in};

@@ -9,7 +9,7 @@
 //! | the missing LSN                                                   | means                 |
 //! |--------------------------------------------------------------------|-----------------------|
 //! | a log cannot be read up to where it is known to be durable         | corruption            |
-//! | it is at or below an LSN that an edit or a mark declares durable   | corruption            |
+//! | it is at or below an LSN that an edit or a mark declares durable   | corruption ([`Holes`])  |
 //! | all logs go on behind it in sealed segments                        | corruption            |
 //! | otherwise                                                          | the end of the history|
 //!
@@ -57,8 +57,20 @@ pub struct Recovery<'a, const N: usize> {
     pub replay_from: Lsn,
     /// The highest LSN that an edit declares durable.
     pub durable: Lsn,
-    /// A planted mistake: go on behind the first missing LSN.
-    pub past_holes: bool,
+    /// What a missing LSN means.
+    pub holes: Holes,
+}
+
+/// What a missing LSN means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holes {
+    /// Corruption where an edit or a mark declares it durable, and otherwise the end of the history.
+    Judged,
+    /// The end of the history, whatever edits and marks declare: they speak of the members, and a copy that is being
+    /// filled has marks before it has what they stand for.
+    End,
+    /// Nothing: it is passed over. Of use where damage is salvaged, and a mistake elsewhere.
+    Passed,
 }
 
 /// What an operation binds its key to.
@@ -208,9 +220,10 @@ pub fn recover<E, const N: usize>(
     history.follow(&mut read, visit)?;
     let missing = history.next;
     let durable = history.durable(&mut read)?;
-    if !recovery.past_holes {
+    if recovery.holes != Holes::Passed {
         let ends = history.scans.each_ref().map(log_end);
-        if let Verdict::Corrupt(log) = decide(missing <= durable, &ends) {
+        let was_durable = missing <= durable && recovery.holes == Holes::Judged;
+        if let Verdict::Corrupt(log) = decide(was_durable, &ends) {
             return Err(history.corrupt(log));
         }
     }
@@ -336,7 +349,7 @@ impl<'a, const N: usize> History<'a, N> {
     ) -> Result<(), RecoverError<E>> {
         while let Some(log) = self.lower() {
             let head = *self.scans[log.index()].head().expect("it is the lower one");
-            if head.lsn > self.next && self.recovery.past_holes {
+            if head.lsn > self.next && self.recovery.holes == Holes::Passed {
                 self.group = Group::default();
                 self.group_ends = no_ends();
                 self.next = head.lsn;

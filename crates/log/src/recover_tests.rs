@@ -285,6 +285,11 @@ fn damage_below_a_mark_is_corruption_though_nothing_else_says_so() {
         let (recovered, _) = region.recover(true, Lsn(0)).unwrap();
         assert_eq!(recovered.last, region.last, "the window still has it");
         assert!(!recovered.logs[0].unflushed.is_empty(), "to be repaired");
+        // A copy that is being filled has the mark, and never had the rest.
+        region.holes = Holes::End;
+        let (recovered, _) = region.recover(false, Lsn(0)).unwrap();
+        assert_eq!(recovered.last.next(), region.history[victim].lsn);
+        region.holes = Holes::Judged;
         flip(&region);
     }
     // What no mark covers can only have been torn.

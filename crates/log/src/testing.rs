@@ -12,8 +12,8 @@ use argosy_memory::SharedMemory;
 use super::segment::{WINDOW_HEADER_BYTES, Writer};
 use super::verify::{LogFault, verify_sealed};
 use super::{
-    Appended, Geometry, GroupOp, LogGroup, LogSource, LogWindows, LogWriter, NoRoom, RecoverError,
-    RecoveredLogs, Recovery, recover,
+    Appended, Geometry, GroupOp, Holes, LogGroup, LogSource, LogWindows, LogWriter, NoRoom,
+    RecoverError, RecoveredLogs, Recovery, recover,
 };
 use crate::Binding;
 use crate::chain::{LogPoint, LogSegment};
@@ -101,6 +101,8 @@ pub(super) struct Region {
     /// What a segment that nothing was written to is full of.
     pub(super) stale: u8,
     next_number: u64,
+    /// What a missing LSN means.
+    pub(super) holes: Holes,
 }
 
 impl Region {
@@ -125,6 +127,7 @@ impl Region {
             history: vec![],
             next_number: 1,
             stale: 0xa5,
+            holes: Holes::Judged,
         }
     }
 
@@ -294,7 +297,7 @@ impl Region {
             windows: [&windows[0], &windows[1]],
             replay_from,
             durable: Lsn(0),
-            past_holes: false,
+            holes: self.holes,
         };
         let mut seen = vec![];
         let device = self.device.borrow();

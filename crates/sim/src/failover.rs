@@ -89,6 +89,7 @@ impl Failover {
                 poll_every: random.micros(500, 5_000),
             },
             plan: PlanSettings {
+                leave_after: session_timeout / 10,
                 min_copies: random.between(1, 2),
                 report_within: random.micros(50_000, 500_000),
                 open_within: random.micros(500_000, 3_000_000),

@@ -19,7 +19,7 @@ use argosy_engine::{Observer, Service};
 use argosy_log::behind::{Behind, Left};
 use argosy_log::segment::Writer as WriterName;
 use argosy_log::value::reach;
-use argosy_log::{Geometry, LogTail, LogWindows, Recovery, Replayed, recover};
+use argosy_log::{Geometry, Holes, LogTail, LogWindows, Recovery, Replayed, recover};
 use argosy_memory::{MemoryError, SharedMemory, WindowStore};
 
 use super::replay::Tables;
@@ -268,7 +268,10 @@ fn replay(
         windows: [&windows[0], &windows[1]],
         replay_from: version.replay_from(),
         durable: version.durable(),
-        past_holes: storage.settings().mutants.recover_past_hole(),
+        holes: match storage.settings().mutants.recover_past_hole() {
+            true => Holes::Passed,
+            false => Holes::Judged,
+        },
     };
     let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| -> Result<(), DeviceError> {
         let stored = version.stored(segment.number);

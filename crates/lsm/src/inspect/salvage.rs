@@ -19,7 +19,7 @@ use argosy_base::{KeyRange, LogId, Moment};
 use argosy_device::{Buffer, DeviceError};
 use argosy_log::verify::verify_sealed;
 use argosy_log::{
-    Geometry, LogWindows, ReadError, Recovery, Replayed, ValueRef, read_value, recover,
+    Geometry, Holes, LogWindows, ReadError, Recovery, Replayed, ValueRef, read_value, recover,
 };
 use argosy_memory::SharedMemory;
 
@@ -252,7 +252,7 @@ impl<'a> Salvager<'a> {
             windows: [&windows[0], &windows[1]],
             replay_from: version.replay_from(),
             durable: version.durable(),
-            past_holes: true,
+            holes: Holes::Passed,
         };
         let read =
             |segment: &LogSegment, at: u32, out: &mut [u8]| read_log(version, segment, at, out);

@@ -9,7 +9,7 @@ use argosy_base::{KeyRange, LogId, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
 use argosy_log::segment::Geometry;
 use argosy_log::verify::{LogFault, find_torn, verify_sealed};
-use argosy_log::{RecoverError, Recovery, Replayed, recover};
+use argosy_log::{Holes, RecoverError, Recovery, Replayed, recover};
 
 use super::checked::Checked;
 use super::pointers::{Farthest, Pointers};
@@ -592,7 +592,7 @@ pub(super) fn recover_logs(
         windows: [&windows[0], &windows[1]],
         replay_from: version.replay_from(),
         durable: version.durable(),
-        past_holes: false,
+        holes: Holes::Judged,
     };
     let read = |segment: &LogSegment, at: u32, out: &mut [u8]| read_log(version, segment, at, out);
     recover(&recovery, read, visit)

@@ -5,7 +5,8 @@
 //!
 //! 1. [`recover`](fn@argosy_log::recover) merges what the device and the old windows hold into the
 //!    history that is there without a gap, and tells where each log ends and which bytes below
-//!    that are in windows only.
+//!    that are in windows only. A copy that was begun anew, and has not been told that it is whole, is being filled:
+//!    nothing was ever durable there because something says so.
 //! 2. Of segments in front of the one in which a log ends, these bytes are made durable at once,
 //!    so that "flushed up to" can be said by one position. (Blocks; there are at most as many bytes
 //!    as windows.)
@@ -17,14 +18,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use argosy_base::LogId;
+use argosy_base::{LogId, Standing};
 use argosy_device::Buffer;
 use argosy_engine::CopyError;
 use argosy_log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
 };
 use argosy_log::verify::{LogFault, SentBytes, check_sent};
-use argosy_log::{LogLayout, LogTail, Recovery, recover};
+use argosy_log::{Holes, LogLayout, LogTail, Recovery, recover};
 use argosy_memory::SharedMemory;
 
 use super::build::Builder;
@@ -61,7 +62,11 @@ impl Logs {
             windows: [&survivors[0], &survivors[1]],
             replay_from: version.replay_from(),
             durable: version.durable(),
-            past_holes: storage.settings().mutants.recover_past_hole(),
+            holes: match storage.standing() {
+                _ if storage.settings().mutants.recover_past_hole() => Holes::Passed,
+                Standing::BegunAnew => Holes::End,
+                _ => Holes::Judged,
+            },
         };
         let read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
             let stored = version.stored(segment.number);
