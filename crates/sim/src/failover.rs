@@ -28,7 +28,7 @@ pub(crate) const COPIES: usize = 3;
 /// Whether servers grant each other leases, so that one that is lost to the others stops to answer by itself. Without
 /// that no server is stopped, not even between a look at its clock and an answer, and none is without the coordinator
 /// for so long that its session ends. This is the one place to turn them on.
-pub(crate) const LEASES: bool = false;
+pub(crate) const LEASES: bool = true;
 /// How many millionths a clock gains or loses, at most.
 const DRIFT_PPM: u32 = 1000;
 
