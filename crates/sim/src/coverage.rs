@@ -8,8 +8,8 @@ use argosy_base::AddressMode;
 use crate::cluster::coordination;
 use crate::engine::{Compaction, Settings};
 
+use crate::many;
 use crate::plan::WorldKind;
-use crate::{failover, many};
 
 /// What must have happened at least once in a run of many seeds.
 pub const NEEDED: [&str; 84] = [
@@ -113,7 +113,7 @@ pub const NEEDED_WHERE_GROUPS_CHANGE: [&str; 10] = [
     coordination::RETURNED,
 ];
 
-/// The same, where servers have leases: without them no session ends while its server, or its master, goes on.
+/// The same, which leases allow: without them no session ends while its server, or its master, goes on.
 pub const NEEDED_WITH_LEASES: [&str; 3] = [
     coordination::SESSIONS_ENDED,
     coordination::TWO_PRIMARIES,
@@ -343,8 +343,9 @@ impl Coverage {
 
     /// The same of a run of many seeds in which groups change.
     pub fn missing_where_groups_change(&self) -> impl Iterator<Item = &'static str> + '_ {
-        let leases = NEEDED_WITH_LEASES.into_iter().filter(|_| failover::LEASES);
-        let needed = NEEDED_WHERE_GROUPS_CHANGE.into_iter().chain(leases);
+        let needed = NEEDED_WHERE_GROUPS_CHANGE
+            .into_iter()
+            .chain(NEEDED_WITH_LEASES);
         needed.filter(|name| self.get(name) == 0)
     }
 
@@ -399,10 +400,9 @@ mod tests {
 
     #[test]
     fn a_change_of_groups_that_never_was_is_missing() {
-        let leases = NEEDED_WITH_LEASES.into_iter().filter(|_| failover::LEASES);
         let needed: Vec<_> = NEEDED_WHERE_GROUPS_CHANGE
             .into_iter()
-            .chain(leases)
+            .chain(NEEDED_WITH_LEASES)
             .collect();
         for left_out in &needed {
             let mut coverage = Coverage::default();

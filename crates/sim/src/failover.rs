@@ -8,9 +8,6 @@
 //!
 //! A server loses power, or its device, only where each region keeps a copy elsewhere that is whole and counts (rule 9
 //! of `docs/model`): so whatever was acknowledged has to be there, always.
-//!
-//! While servers have no leases, one that serves, and does not hear that another one does, may show what is old. Until
-//! then nothing happens that leads there: see [`LEASES`].
 
 use std::time::Duration;
 
@@ -25,10 +22,6 @@ use crate::random::Random;
 pub(crate) const SERVERS: usize = 4;
 /// Copies of each region.
 pub(crate) const COPIES: usize = 3;
-/// Whether servers grant each other leases, so that one that is lost to the others stops to answer by itself. Without
-/// that no server is stopped, not even between a look at its clock and an answer, and none is without the coordinator
-/// for so long that its session ends. This is the one place to turn them on.
-pub(crate) const LEASES: bool = true;
 /// How many millionths a clock gains or loses, at most.
 const DRIFT_PPM: u32 = 1000;
 
@@ -46,8 +39,8 @@ pub(crate) struct Failover {
     pub plan: PlanSettings,
     /// How long a member may be away before its primary asks that the group goes on without it.
     pub remove_after: Duration,
-    /// The leases of servers, if they have any.
-    pub leases: Option<LeaseSettings>,
+    /// The leases of servers.
+    pub leases: LeaseSettings,
     /// How far ahead each server's clock is, and how many millionths it gains.
     pub clocks: Vec<(Duration, i32)>,
 }
@@ -97,10 +90,8 @@ impl Failover {
                 absent_after: random.micros(200_000, 1_000_000),
             },
             remove_after: random.micros(30_000, 600_000),
-            leases: LEASES.then(|| {
-                let term = random.micros(10_000, 400_000);
-                LeaseSettings::new(term, DRIFT_PPM).expect("within the bounds")
-            }),
+            leases: LeaseSettings::new(random.micros(10_000, 400_000), DRIFT_PPM)
+                .expect("within the bounds"),
         }
     }
 }
@@ -130,10 +121,10 @@ fn episodes(failover: &Failover, random: &mut Random) -> Vec<Episode> {
         }
         if random.chance(60) {
             for _ in 0..random.between(1, 3) {
-                events.extend(trouble(failover, random));
+                events.extend(trouble(random));
             }
         }
-        if LEASES && random.chance(40) {
+        if random.chance(40) {
             let (server, from) = (random.below(SERVERS), random.micros(0, 400_000));
             events.push((from, Event::Stop(server)));
             events.push((from + random.micros(500, 3_000_000), Event::Resume(server)));
@@ -196,8 +187,7 @@ fn loss(server: usize, random: &mut Random) -> Event {
 fn cuts(random: &mut Random) -> Vec<(Duration, Event)> {
     let (a, step) = (random.below(SERVERS), random.between(1, SERVERS - 1));
     let b = (a + step) % SERVERS;
-    let longest = if LEASES { 4_000_000 } else { 800_000 };
-    let (from, span) = (random.micros(0, 300_000), random.micros(200, longest));
+    let (from, span) = (random.micros(0, 300_000), random.micros(200, 4_000_000));
     let mut directions = vec![(a, b)];
     if random.chance(60) {
         directions.push((b, a));
@@ -209,22 +199,19 @@ fn cuts(random: &mut Random) -> Vec<(Duration, Event)> {
 }
 
 /// Something goes wrong between servers and the coordinator.
-fn trouble(failover: &Failover, random: &mut Random) -> Vec<(Duration, Event)> {
+fn trouble(random: &mut Random) -> Vec<(Duration, Event)> {
     let (server, from) = (random.below(SERVERS), random.micros(0, 1_000_000));
-    let short = usize::try_from(failover.membership.session_timeout.as_micros()).unwrap_or(0) / 3;
     let event = |what| Event::Coordinator(server, what);
     match random.below(4) {
         0 => {
-            let longest = if LEASES { 2_000_000 } else { short };
-            let span = random.micros(100, longest.max(101));
+            let span = random.micros(100, 2_000_000);
             vec![
                 (from, event(Trouble::CutOff)),
                 (from + span, event(Trouble::Connect)),
             ]
         }
         1 => {
-            let longest = if LEASES { 60_000 } else { 10_000 };
-            let delay = Trouble::Delay(random.micros(0, longest));
+            let delay = Trouble::Delay(random.micros(0, 60_000));
             vec![(from, event(delay))]
         }
         2 => {
@@ -251,40 +238,5 @@ fn restart(failover: &Failover, events: &mut Vec<(Duration, Event)>, random: &mu
             at += random.micros(0, 50_000);
         }
         events.push((at, Event::Start(server, None)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_leases_no_server_is_stopped_and_no_session_ends() {
-        let mut cuts = 0;
-        for seed in 0..200 {
-            let plan = of_failover(seed);
-            let changes = plan.groups.changes.expect("groups change");
-            assert_eq!(changes.leases.is_some(), LEASES, "seed {seed}");
-            for episode in plan.episodes.iter().filter(|_| !LEASES) {
-                let stops = |(_, event): &(_, Event)| matches!(event, Event::Stop(_));
-                assert!(!episode.events.iter().any(stops), "seed {seed}");
-                let mut since = [None; SERVERS];
-                for (at, event) in &episode.events {
-                    match event {
-                        Event::Coordinator(server, Trouble::CutOff) => {
-                            since[*server].get_or_insert(*at);
-                        }
-                        Event::Coordinator(server, Trouble::Connect) => {
-                            let span = since[*server].take().map(|since| *at - since);
-                            let span = span.unwrap_or_default();
-                            assert!(span < changes.membership.session_timeout, "seed {seed}");
-                            cuts += 1;
-                        }
-                        _ => {}
-                    }
-                }
-            }
-        }
-        assert!(LEASES || cuts > 100, "{cuts} servers were cut off");
     }
 }

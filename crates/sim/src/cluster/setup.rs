@@ -67,7 +67,7 @@ pub(super) fn node_settings(plan: &Plan, mutants: Mutants, engine: Chosen) -> No
         deadline: plan.load.deadline,
         failover_wait: plan.load.failover_wait,
         remove_after: changes.map_or(Duration::from_secs(1), |of| of.remove_after),
-        leases: changes.and_then(|of| of.leases),
+        leases: changes.map(|of| of.leases),
         scrub: plan.chores.scrub,
         sweep: plan.chores.sweep,
         mutants: mutants.node,
