@@ -12,7 +12,9 @@ use argosy_log::segment::{
     decode_window_header, encode_segment_header, encode_window_header, named_by_header,
 };
 use argosy_log::verify::visit_records;
-use argosy_log::{Client, Geometry, LogLayout, Record, RecordKind, Recovery, Writer, recover};
+use argosy_log::{
+    Client, Geometry, Holes, LogLayout, Record, RecordKind, Recovery, Writer, recover,
+};
 use argosy_lsm::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use argosy_lsm::{LogPoint, LogSegment};
 use argosy_memory::{BootId, SharedMemory};
@@ -161,7 +163,10 @@ fn recovered(which: u8, device: &[u8], windows: [&[Option<Arc<SharedMemory>>]; 2
         windows,
         replay_from: Lsn(1),
         durable: Lsn(u64::from(which >> 5)),
-        past_holes: which & 16 != 0,
+        holes: match which & 16 {
+            0 => Holes::Judged,
+            _ => Holes::Passed,
+        },
     };
     let mut found = false;
     let _ = recover(&recovery, reader(device), |replayed| {

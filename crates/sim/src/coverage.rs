@@ -114,11 +114,8 @@ pub const NEEDED_WHERE_GROUPS_CHANGE: [&str; 10] = [
 ];
 
 /// The same, which leases allow: without them no session ends while its server, or its master, goes on.
-pub const NEEDED_WITH_LEASES: [&str; 3] = [
-    coordination::SESSIONS_ENDED,
-    coordination::TWO_PRIMARIES,
-    coordination::CONFLICTS,
-];
+pub const NEEDED_WITH_LEASES: [&str; 2] =
+    [coordination::SESSIONS_ENDED, coordination::TWO_PRIMARIES];
 
 /// The modes that regions may be kept in, which `Mode` counts: how copies come to be, how levels are compacted
 /// and what pointers hold.
@@ -264,7 +261,8 @@ pub const EXPIRIES_READ: &str = "expiries read";
 pub const DAMAGE_BETWEEN_RECORDS: &str = "segments damaged between records";
 
 /// What may happen, and is counted over many seeds all the same.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 12] = [
+    coordination::CONFLICTS,
     coordination::PROMOTED_CUT,
     "starts refused for damage",
     "damages found by scrubs",
