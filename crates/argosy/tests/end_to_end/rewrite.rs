@@ -17,7 +17,7 @@ const MODE: [&str; 4] = ["--regions", "3", "--address", "rewrite"];
 
 fn start(dir: &Dir) -> Playground {
     let data = ["--data-dir", path(&dir.0)];
-    Playground::start(&[&MODE[..], &data[..]].concat())
+    Playground::start_fixed(&[&MODE[..], &data[..]].concat())
 }
 
 fn number(playground: &Playground, server: usize, name: &str) -> u64 {
@@ -79,7 +79,7 @@ fn members_come_back_from_each_others_places() {
     let lost = playground.servers[2].clone();
     signal(lost.pid, Signal::KILL);
     until("the server dies", || !lives(lost.pid));
-    let _back = ByHand::start(&lost.config);
+    let _back = ByHand::start_fixed(&lost.config);
     until_ready(lost.admin);
     drop(ports);
     until_ready(playground.servers[0].admin);
@@ -91,7 +91,7 @@ fn members_come_back_from_each_others_places() {
 
     std::fs::remove_file(dir.0.join("server-0/device")).unwrap();
     let data = ["--data-dir", path(&dir.0), "--new-device", "0"];
-    let playground = Playground::start(&[&MODE[..], &data[..]].concat());
+    let playground = Playground::start_fixed(&[&MODE[..], &data[..]].concat());
     assert!(number(&playground, 0, info::CATCH_UP_BYTES) > 0);
     assert!(number(&playground, 0, info::REWRITTEN_POINTERS) > 0);
     assert!(pairs(&playground) == before, "the same pairs");
