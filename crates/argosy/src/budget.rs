@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(failover_wait(&of(false)), Duration::ZERO);
     }
 
-    /// Servers ask for leases where regions may move, and say what is wrong with a setting in any case.
+    /// Leases are asked for only with failover on. A bad setting is an error also with failover off.
     #[test]
     fn leases_are_as_they_are_set() {
         let of = |enabled, millis, clock_drift_ppm| FailoverSection {

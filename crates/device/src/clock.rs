@@ -18,8 +18,8 @@ impl SystemClock {
 }
 
 impl Clock for SystemClock {
-    /// `CLOCK_BOOTTIME`: it goes on while the machine sleeps. A lease runs out meanwhile, as it does for whoever
-    /// granted it: on a clock that stops, a server that wakes up would still count on it.
+    /// `CLOCK_BOOTTIME` counts the time that the machine is suspended, so a lease expires during a suspend, too. On
+    /// `CLOCK_MONOTONIC` a server that wakes up would still count on an expired lease.
     #[inline]
     fn now(&self) -> Instant {
         let nanos = u64::try_from(read(ClockId::Boottime).as_nanos());

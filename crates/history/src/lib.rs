@@ -1,5 +1,5 @@
-//! Whether one store that never fails could have given these answers, whoever recorded them: the simulator, or a
-//! trial of a cluster of processes.
+//! Checks recorded histories: could a single store that never fails have given these answers? The simulator and trials
+//! of real clusters record them.
 //!
 //! An *object* is what takes effect as a whole: a key, or a group of neighbouring keys that are only ever written
 //! together. Every write binds its object to a value of its own, so a read tells which write it saw. An *access* is
@@ -9,8 +9,8 @@
 //!   Writes of unknown outcome may take effect at any later time, or never.
 //! - [`counter`]: numbers that are only ever incremented are incremented once by each request.
 //!
-//! Times are numbers that rise with every request and every answer of a run. This crate knows no other: it is
-//! handed what was recorded, and asks nobody.
+//! Times are numbers that rise with every request and every answer of a run. The checkers are pure functions of the
+//! recorded history: they read no clock.
 
 #![forbid(unsafe_code)]
 

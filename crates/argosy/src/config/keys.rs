@@ -152,7 +152,7 @@ pub(crate) const KEYS: [Key; 36] = [
     key(
         "failover",
         "remove-after",
-        "How long a member may be away before its group goes on without it.",
+        "After this time away, a member is removed from its group.",
     ),
     key(
         "failover",

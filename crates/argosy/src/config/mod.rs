@@ -347,7 +347,7 @@ pub struct FailoverSection {
     pub enabled: bool,
     /// How long nothing may be heard of a server before others take it for lost.
     pub session_timeout: TimeSpan,
-    /// How long a member may be away before its group goes on without it.
+    /// After this time away, a member is removed from its group.
     pub remove_after: TimeSpan,
     /// How long a group has had too few members before another server is given a copy.
     pub replace_after: TimeSpan,

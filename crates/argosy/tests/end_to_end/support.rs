@@ -42,7 +42,7 @@ pub(crate) struct Server {
     pub(crate) admin: SocketAddr,
 }
 
-/// The environment of servers whose regions stay where they are.
+/// The environment variable that turns failover off.
 const FIXED: (&str, &str) = ("ARGOSY_FAILOVER__ENABLED", "false");
 
 impl Playground {
@@ -51,7 +51,7 @@ impl Playground {
         Self::start_by(&mut argosy(), args)
     }
 
-    /// The same, of servers whose regions stay where they are, whoever is lost.
+    /// The same with failover off.
     pub(crate) fn start_fixed(args: &[&str]) -> Self {
         Self::start_by(argosy().env(FIXED.0, FIXED.1), args)
     }
@@ -140,7 +140,7 @@ impl ByHand {
         Self::start_with(config, &[])
     }
 
-    /// The same, of a cluster whose regions stay where they are.
+    /// The same with failover off.
     pub(crate) fn start_fixed(config: &Path) -> Self {
         Self::start_by(argosy().env(FIXED.0, FIXED.1), config, &[])
     }

@@ -89,17 +89,24 @@ fn leases_are_asked_while_they_are_wanted() {
 }
 
 /// A region waits for all that was promised, and no longer.
-#[test]
-fn a_region_is_free_when_promises_are_over() {
-    let mut state = state();
-    let theirs = LinkSession {
-        incarnation: Incarnation(5),
-        number: 1,
-    };
-    assert!(state.hear(PEER, theirs), "it begins");
-    assert!(!state.hear(PEER, theirs), "it has begun");
+/// The session in which the peer asks.
+const THEIRS: LinkSession = LinkSession {
+    incarnation: Incarnation(5),
+    number: 1,
+};
+
+/// When a lease was promised, and by which rise its holder gives way.
+struct Promised {
+    at: Instant,
+    rise: u64,
+}
+
+/// Promises the peer a lease of 100 ms, and has region 1 wait for it.
+fn promise(state: &mut State) -> Promised {
+    assert!(state.hear(PEER, THEIRS), "it begins");
+    assert!(!state.hear(PEER, THEIRS), "it has begun");
     let request = LeaseRequest {
-        session: theirs,
+        session: THEIRS,
         number: 1,
         term: Duration::from_millis(100),
     };
@@ -108,6 +115,14 @@ fn a_region_is_free_when_promises_are_over() {
     let waits = state.obey();
     let view = View::of(&map(2).regions()[0]);
     state.bind(RegionId(1), &view, &waits, at);
+    let rise = waits[0].wait.rise();
+    Promised { at, rise }
+}
+
+#[test]
+fn a_region_is_free_when_promises_are_over() {
+    let mut state = state();
+    let Promised { at, .. } = promise(&mut state);
     let end = at + Duration::from_millis(100);
     assert_eq!(state.next(), Some(end + Duration::from_nanos(1)));
     assert!(state.free(end).is_empty() && state.binds(RegionId(1)));
@@ -147,21 +162,7 @@ fn who_was_no_member_waits_for_the_longest_lease() {
 fn a_region_is_free_when_the_peer_gives_way() {
     for hands_back in [false, true] {
         let mut state = state();
-        let theirs = LinkSession {
-            incarnation: Incarnation(5),
-            number: 1,
-        };
-        state.hear(PEER, theirs);
-        let request = LeaseRequest {
-            session: theirs,
-            number: 1,
-            term: Duration::from_millis(100),
-        };
-        let at = Instant::from_nanos(1_000_000);
-        assert!(state.answer(PEER, &request, at).is_some());
-        let waits = state.obey();
-        let view = View::of(&map(2).regions()[0]);
-        state.bind(RegionId(1), &view, &waits, at);
+        let Promised { at, rise } = promise(&mut state);
         assert!(state.free(at).is_empty());
         match hands_back {
             true => state.handed_back(
@@ -171,7 +172,7 @@ fn a_region_is_free_when_the_peer_gives_way() {
                     through: 1,
                 },
             ),
-            false => state.confirmed(PEER, theirs, waits[0].wait.rise()),
+            false => state.confirmed(PEER, THEIRS, rise),
         }
         assert_eq!(state.free(at), vec![RegionId(1)]);
     }
