@@ -4,14 +4,15 @@
 //! It is memory that goes the way of the windows, so that it is gone with the boot whose clock it is of:
 //!
 //! ```text
-//! 0              8         12
-//! +--------------+---------+-------
-//! | incarnation  | crc32c  | zeros
-//! +--------------+---------+-------
+//! 0              8          12        16
+//! +--------------+----------+---------+-------
+//! | incarnation  | version  | crc32c  | zeros
+//! +--------------+----------+---------+-------
 //! ```
 //!
-//! Integers are little-endian. `incarnation` is that of the start that has stopped; `crc32c` covers it, with the
-//! identity (stopped). It is good for the next start alone, and removed by that before anything is promised.
+//! Integers are little-endian. `incarnation` is that of the start that has stopped; `crc32c` covers what is in front of
+//! it, with the identity (stopped). A record of another version does not count: the next start waits. It is good for
+//! the next start alone, and removed by that before anything is promised.
 
 use argosy_base::{Identity, Kind};
 use argosy_memory::{MemoryError, SharedMemory};
@@ -21,7 +22,8 @@ use super::{World, keys};
 
 /// Bytes of the record's memory.
 const RECORD_BYTES: usize = 4096;
-const CRC_AT: usize = 8;
+const CRC_AT: usize = 12;
+const VERSION: u32 = 1;
 const IDENTITY: Identity = Identity::of_server(Kind::Stopped, 0);
 
 /// How the server stopped the last time. The record of that is gone when this returns.
@@ -47,9 +49,8 @@ pub(super) fn take(world: &World) -> LastStop {
 /// [`MemoryError`] where there is no memory: then the next start waits.
 pub(super) fn record(world: &World) -> Result<(), MemoryError> {
     let memory = world.windows.create(keys::stopped().0, RECORD_BYTES)?;
-    let bytes = world.store.incarnation().0.to_le_bytes();
-    let sum = IDENTITY.checksum(&bytes).to_le_bytes();
-    memory.write(CRC_AT, &sum);
+    let bytes = encode(world.store.incarnation().0, VERSION);
+    memory.write(CRC_AT, &IDENTITY.checksum(&bytes).to_le_bytes());
     memory.write(0, &bytes);
     world.windows.forget_survivors(keys::stopped().0)
 }
@@ -61,8 +62,16 @@ fn says(memory: &SharedMemory) -> Option<u64> {
     }
     let (bytes, sum) = (memory.read_vec(0, CRC_AT), memory.read_vec(CRC_AT, 4));
     let is_right = sum == IDENTITY.checksum(&bytes).to_le_bytes();
-    let incarnation = bytes.first_chunk().copied().map(u64::from_le_bytes);
-    incarnation.filter(|_| is_right)
+    let incarnation = bytes.first_chunk().copied().map(u64::from_le_bytes)?;
+    (is_right && bytes == encode(incarnation, VERSION)).then_some(incarnation)
+}
+
+/// What the checksum covers.
+fn encode(incarnation: u64, version: u32) -> [u8; CRC_AT] {
+    let mut bytes = [0; CRC_AT];
+    bytes[..8].copy_from_slice(&incarnation.to_le_bytes());
+    bytes[8..].copy_from_slice(&version.to_le_bytes());
+    bytes
 }
 
 #[cfg(test)]
@@ -121,12 +130,16 @@ mod tests {
     fn a_damaged_record_says_nothing() {
         let memory = SharedMemory::anonymous(RECORD_BYTES);
         assert_eq!(says(&memory), None);
-        let bytes = 7u64.to_le_bytes();
+        let bytes = encode(7, VERSION);
         memory.write(0, &bytes);
         assert_eq!(says(&memory), None);
         memory.write(CRC_AT, &IDENTITY.checksum(&bytes).to_le_bytes());
         assert_eq!(says(&memory), Some(7));
         memory.write(3, &[1]);
+        assert_eq!(says(&memory), None);
+        let later = encode(7, VERSION + 1);
+        memory.write(0, &later);
+        memory.write(CRC_AT, &IDENTITY.checksum(&later).to_le_bytes());
         assert_eq!(says(&memory), None);
         assert_eq!(says(&SharedMemory::anonymous(64)), None);
     }
