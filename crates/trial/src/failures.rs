@@ -12,11 +12,12 @@
 use std::time::Duration;
 
 use argosy_base::{Clock as _, Instant};
+use argosy_device::SystemClock;
 use serde::Serialize;
 
 use crate::cluster::Cluster;
 use crate::error::TrialError;
-use crate::time::{End, Monotonic};
+use crate::time::End;
 
 /// The longest slot, and with that the number of failures of a long trial: 15 in 20 minutes.
 const SLOT_MAX: Duration = Duration::from_secs(80);
@@ -122,8 +123,8 @@ pub(crate) fn carry_out(
 ) -> Result<(), TrialError> {
     let slot = plan.slot;
     for planned in &plan.failures {
-        until_ready(cluster, Monotonic.now() + slot, end);
-        let quiet = Monotonic.now() + slot / 8;
+        until_ready(cluster, SystemClock.now() + slot, end);
+        let quiet = SystemClock.now() + slot / 8;
         if !end.wait_until(quiet) {
             break;
         }
@@ -141,8 +142,8 @@ fn fail(
     let server = planned.server;
     // Where nobody says, nobody is known.
     let regions = cluster.regions().unwrap_or_default();
-    let began = Monotonic.now();
-    let wait = |span| end.wait_until(Monotonic.now() + span);
+    let began = SystemClock.now();
+    let wait = |span| end.wait_until(SystemClock.now() + span);
     match planned.kind {
         FailureKind::Kill => {
             cluster.command("kill", server)?;
@@ -156,7 +157,7 @@ fn fail(
         }
         FailureKind::Restart => cluster.command("restart", server)?,
     }
-    let ended = Monotonic.now();
+    let ended = SystemClock.now();
     let over = began + slot * 7 / 8;
     let ready = until_ready(cluster, over, end);
     end.wait_until(over);
@@ -173,9 +174,9 @@ fn fail(
 pub(crate) fn until_ready(cluster: &Cluster, latest: Instant, end: &End) -> Option<Instant> {
     loop {
         if (0..cluster.servers.len()).all(|server| cluster.is_ready(server)) {
-            return Some(Monotonic.now());
+            return Some(SystemClock.now());
         }
-        let now = Monotonic.now();
+        let now = SystemClock.now();
         if now >= latest || !end.wait_until(now + ASKED_EVERY) {
             return None;
         }

@@ -13,13 +13,14 @@ use std::time::Duration;
 use argosy_base::{Clock as _, Instant, Outcome};
 use argosy_bench::rng::{Rng, mix};
 use argosy_client::ClientError;
+use argosy_device::SystemClock;
 use argosy_history::counter::Increment;
 use argosy_history::register::{Access, AccessKind, Before, Bound, Saw, When};
 
 use crate::doors::{Answer, Ask, Asker, Door};
 use crate::keys::{self, Use};
 use crate::record::{Came, Op, Record, Sample};
-use crate::time::{End, Monotonic};
+use crate::time::End;
 
 /// How often a client sends a burst.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -102,7 +103,7 @@ impl Client<'_> {
         let mut samples = Vec::new();
         let tick = u64::try_from(TICK.as_nanos()).expect("it is short");
         loop {
-            let now = Monotonic.now().as_nanos();
+            let now = SystemClock.now().as_nanos();
             if !end.wait_until(Instant::from_nanos((now / tick + 1) * tick)) {
                 return samples;
             }
@@ -135,9 +136,9 @@ impl Client<'_> {
             value: value_of(number),
             expected: expected.map(value_of).unwrap_or_default(),
         };
-        let began = Monotonic.now();
+        let began = SystemClock.now();
         let answer = self.asker.ask(&self.names[key], &ask);
-        let ended = Monotonic.now();
+        let ended = SystemClock.now();
         let asked = Asked {
             number,
             key,
@@ -275,7 +276,7 @@ impl Client<'_> {
             }
             unexpected => {
                 let words = format!("{:?}: {unexpected}", self.door);
-                self.record.odd(words, Monotonic.now());
+                self.record.odd(words, SystemClock.now());
                 Outcome::Unknown
             }
         }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use argosy_base::{Clock as _, Instant};
 use argosy_bench::rng::Rng;
+use argosy_device::SystemClock;
 
 use crate::cluster::Cluster;
 use crate::doors::{Asker, Door, Native, Resp};
@@ -27,7 +28,7 @@ use crate::load::Client;
 use crate::plot::svg;
 use crate::record::{History, Op, Record, Sample};
 use crate::summary::{Material, Summary, summary};
-use crate::time::{End, Monotonic};
+use crate::time::End;
 
 /// Regions of the cluster: two for each server to be the primary of.
 const REGIONS: usize = 6;
@@ -132,7 +133,7 @@ fn load(
     record: &Record,
 ) -> Result<Loaded, TrialError> {
     let end = End::default();
-    let began = Monotonic.now();
+    let began = SystemClock.now();
     std::thread::scope(|scope| {
         let end = &end;
         let mut threads = Vec::new();
@@ -154,7 +155,7 @@ fn load(
         } else if started.is_ok() {
             end.wait_until(began + settings.span);
         }
-        let ended = Monotonic.now();
+        let ended = SystemClock.now();
         end.come();
         let mut samples = Vec::new();
         for thread in threads {
@@ -208,7 +209,7 @@ fn clients<'a>(
 /// Asks each server for each key, until it answers. What does not come in time is wrong.
 fn read_all(settings: &TrialSettings, cluster: &Cluster, names: &[Vec<u8>], record: &Record) {
     let end = End::default();
-    let latest = Monotonic.now() + AFTERWARDS_MAX;
+    let latest = SystemClock.now() + AFTERWARDS_MAX;
     if until_ready(cluster, latest, &end).is_none() {
         record.wrong("not all servers were ready again in the end".to_owned());
     }
@@ -228,7 +229,7 @@ fn read_all(settings: &TrialSettings, cluster: &Cluster, names: &[Vec<u8>], reco
                 Use::Counter => Op::Increment,
             };
             while !client.ask_for(key, op).came.is_answer() {
-                let again = Monotonic.now() + AGAIN_AFTER;
+                let again = SystemClock.now() + AGAIN_AFTER;
                 if again > latest {
                     record.wrong(format!(
                         "server {number} did not answer for all keys in the end"

@@ -76,7 +76,7 @@ const EDGES: [(&str, &[&str]); 20] = [
         "bench",
         &["base", "wire", "device", "embedded", "client", "peers"],
     ),
-    ("trial", &["base", "client", "bench", "history"]),
+    ("trial", &["base", "device", "client", "bench", "history"]),
     (
         "argosy",
         &[
