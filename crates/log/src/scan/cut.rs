@@ -165,6 +165,15 @@ pub fn visit_behind<E>(
     failed.map_or(Ok(ControlFlow::Continue(())), Err)
 }
 
+/// How many zeros `bytes` begin with: no record begins with one, and most of what lies behind a log is zero.
+fn zeros_in_front(bytes: &[u8]) -> usize {
+    const ZEROS: [u8; 64] = [0; 64];
+    let chunks = bytes.chunks_exact(ZEROS.len());
+    let whole = chunks.take_while(|chunk| **chunk == ZEROS).count() * ZEROS.len();
+    let rest = &bytes[whole..];
+    whole + rest.iter().take_while(|byte| **byte == 0).count()
+}
+
 /// A window in which records are looked for.
 struct Look<'a> {
     region: RegionId,
@@ -194,10 +203,29 @@ impl Look<'_> {
                     }
                     at + u32::try_from(len).expect("less than a window")
                 }
-                None if self.at_each_byte => at + 1,
+                None if self.at_each_byte => {
+                    at + 1 + u32::try_from(zeros_in_front(&rest[1..])).expect("less than a window")
+                }
                 None => (at + 1).next_multiple_of(BLOCK_BYTES),
             };
         }
         ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_counted_up_to_the_first_other_byte() {
+        let mut bytes = vec![0; 200];
+        assert_eq!(zeros_in_front(&bytes), 200);
+        for at in [0, 1, 63, 64, 65, 127, 128, 199] {
+            bytes[at] = 1;
+            assert_eq!(zeros_in_front(&bytes), at);
+            bytes[at] = 0;
+        }
+        assert_eq!(zeros_in_front(&[]), 0);
     }
 }
