@@ -184,8 +184,8 @@ impl SharedMemory {
         copy
     }
 
-    /// `len` zero bytes in a new file at `path`, allocated in full and present in memory. Whatever
-    /// had that name is unlinked first; processes that have it mapped keep it. Revoked at first.
+    /// `len` zero bytes in a new file at `path`, allocated in full. Whatever had that name is unlinked
+    /// first; processes that have it mapped keep it. Revoked at first.
     ///
     /// # Errors
     /// [`MemoryError::Refused`] when the system refuses, above all for want of room.
@@ -202,6 +202,35 @@ impl SharedMemory {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn create_stamped(path: &Path, len: usize, stamp: Stamp) -> Result<Self, MemoryError> {
+        Self::create_with(path, stamp, |file| {
+            allocation::allocate_in_full(&file, CONTROL_BYTES + len)
+                .map_err(|e| MemoryError::refused("find room for shared memory in", path, e))?;
+            Self::map(file, path, len, MapFlags::empty())
+        })
+    }
+
+    /// [`create_stamped`](Self::create_stamped), without memory for the payload: it is
+    /// [released](Self::release) from the start.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_released(path: &Path, len: usize, stamp: Stamp) -> Result<Self, MemoryError> {
+        Self::create_with(path, stamp, |file| {
+            allocation::allocate_in_full(&file, CONTROL_BYTES)
+                .and_then(|()| file.set_len((CONTROL_BYTES + len) as u64))
+                .map_err(|e| MemoryError::refused("find room for shared memory in", path, e))?;
+            let memory = Self::map(file, path, len, MapFlags::empty())?;
+            memory.release()?;
+            Ok(memory)
+        })
+    }
+
+    /// Memory of what `make` makes of a new file at `path`.
+    fn create_with(
+        path: &Path,
+        stamp: Stamp,
+        make: impl FnOnce(File) -> Result<Self, MemoryError>,
+    ) -> Result<Self, MemoryError> {
         let refused = |e: io::Error| MemoryError::refused("create shared memory in", path, e);
         match std::fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(refused(e)),
@@ -214,10 +243,7 @@ impl SharedMemory {
             .mode(0o600)
             .open(path)
             .map_err(refused)?;
-        let made = allocation::allocate_in_full(&file, CONTROL_BYTES + len)
-            .map_err(|e| MemoryError::refused("find room for shared memory in", path, e))
-            .and_then(|()| Self::map(file, path, len, MapFlags::POPULATE));
-        match made {
+        match make(file) {
             Ok(memory) => {
                 memory.initialise(stamp);
                 Ok(memory)

@@ -259,6 +259,47 @@ impl WindowFiles {
         Ok(())
     }
 
+    /// What `create` makes of a path and a stamp, under `name`.
+    fn make(
+        &self,
+        name: u64,
+        create: impl Fn(&Path, Stamp) -> Result<SharedMemory, MemoryError>,
+    ) -> Result<Arc<SharedMemory>, MemoryError> {
+        let mut state = self.state();
+        state.serial += 1;
+        let stamp = Stamp {
+            incarnation: self.options.incarnation,
+            boot: self.options.boot,
+            serial: state.serial,
+            device: self.options.device,
+        };
+        let entry = state.named.entry(name).or_default();
+        // What a restart finds now is what it finds until the name is given away.
+        let old_current_in = entry.current_in.take();
+        if entry.memory.survivor.is_some() {
+            // The earlier memory never had the name; its file makes room for the new one.
+            if let Some(at) = old_current_in {
+                remove(&file(&at, name, NEW))?;
+            }
+        } else {
+            entry.survivor_in = old_current_in;
+        }
+        entry.memory.retire();
+        let extension = match entry.memory.survivor {
+            Some(_) => NEW,
+            None => WINDOW,
+        };
+        let (memory, directory) = make_where_room_is(
+            &self.options.directory,
+            self.options.fallback_of(name),
+            |directory| create(&file(directory, name, extension), stamp),
+        )?;
+        let memory = Arc::new(memory);
+        entry.memory.current = Some(memory.clone());
+        entry.current_in = Some(directory.to_path_buf());
+        Ok(memory)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of the lock panics")
     }
@@ -367,39 +408,15 @@ impl WindowStore for WindowFiles {
     }
 
     fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
-        let mut state = self.state();
-        state.serial += 1;
-        let stamp = Stamp {
-            incarnation: self.options.incarnation,
-            boot: self.options.boot,
-            serial: state.serial,
-            device: self.options.device,
-        };
-        let entry = state.named.entry(name).or_default();
-        // What a restart finds now is what it finds until the name is given away.
-        let old_current_in = entry.current_in.take();
-        if entry.memory.survivor.is_some() {
-            // The earlier memory never had the name; its file makes room for the new one.
-            if let Some(at) = old_current_in {
-                remove(&file(&at, name, NEW))?;
-            }
-        } else {
-            entry.survivor_in = old_current_in;
-        }
-        entry.memory.retire();
-        let extension = match entry.memory.survivor {
-            Some(_) => NEW,
-            None => WINDOW,
-        };
-        let (memory, directory) = make_where_room_is(
-            &self.options.directory,
-            self.options.fallback_of(name),
-            |directory| SharedMemory::create_stamped(&file(directory, name, extension), len, stamp),
-        )?;
-        let memory = Arc::new(memory);
-        entry.memory.current = Some(memory.clone());
-        entry.current_in = Some(directory.to_path_buf());
-        Ok(memory)
+        self.make(name, |path, stamp| {
+            SharedMemory::create_stamped(path, len, stamp)
+        })
+    }
+
+    fn create_released(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
+        self.make(name, |path, stamp| {
+            SharedMemory::create_released(path, len, stamp)
+        })
     }
 
     fn forget_survivors(&self, name: u64) -> Result<(), MemoryError> {

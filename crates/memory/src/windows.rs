@@ -37,6 +37,18 @@ pub trait WindowStore: Send + Sync {
     /// refuses.
     fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError>;
 
+    /// [`create`](Self::create), without memory for the payload ([`SharedMemory::release`]) where the system can do
+    /// without.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    fn create_released(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
+        let memory = self.create(name, len)?;
+        // What the system does not take back stays.
+        let _ = memory.release();
+        Ok(memory)
+    }
+
     /// Gives the name to the newest memory alone. Where there is no new memory, nothing is left
     /// under `name`.
     ///

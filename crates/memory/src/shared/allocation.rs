@@ -18,8 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use argosy_base::limits::BLOCK_SIZE;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
 use super::{Backing, CONTROL_BYTES, SharedMemory};
@@ -110,11 +111,7 @@ impl SharedMemory {
         if let Backing::File { file, .. } = &self.backing {
             let inside = offset <= self.len && len <= self.len - offset;
             assert!(inside, "bytes {offset}+{len} are inside the memory");
-            let mut bytes = vec![0; len];
-            if file
-                .read_exact_at(&mut bytes, PAYLOAD_AT + offset as u64)
-                .is_ok()
-            {
+            if let Ok(bytes) = read_exact_at(file, PAYLOAD_AT + offset as u64, len) {
                 return bytes;
             }
         }
@@ -149,6 +146,21 @@ impl SharedMemory {
     }
 }
 
+/// `len` bytes of `file`, from `at` on.
+fn read_exact_at(file: &File, at: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let from = at + bytes.len() as u64;
+        match pread(file, spare_capacity(&mut bytes), from) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
 /// Gives `file` room for `bytes` zero bytes, so that no later write to the mapping can find the
 /// file system full (which would kill the process).
 pub(super) fn allocate_in_full(file: &File, bytes: usize) -> io::Result<()> {
@@ -178,6 +190,7 @@ mod tests {
     use argosy_base::Incarnation;
 
     use super::*;
+    use crate::shared::Stamp;
     use crate::testing::TempDir;
     use crate::testing::grant;
 
@@ -211,14 +224,15 @@ mod tests {
         let path = dir.join("memory");
         let owner = SharedMemory::create(&path, SLOT, Incarnation(1)).unwrap();
         let all = CONTROL_BYTES + SLOT;
-        assert_eq!(taken(&path, &owner), (all, all));
         let peer = SharedMemory::open(&path).unwrap();
-        let (blocks, resident) = taken(&path, &peer);
-        assert_eq!(blocks, all);
-        assert!(
-            resident < all / 2,
-            "{resident} bytes of a mapping that nobody has used"
-        );
+        for memory in [&owner, &peer] {
+            let (blocks, resident) = taken(&path, memory);
+            assert_eq!(blocks, all);
+            assert!(
+                resident < all / 2,
+                "{resident} bytes of a mapping that nobody has used"
+            );
+        }
         peer.write(0, b"here");
         assert_eq!(owner.read_vec(0, 4), b"here");
     }
@@ -251,6 +265,23 @@ mod tests {
         left.write_checked(access, 100, b"of a peer").unwrap();
         assert_eq!(owner.read_vec(100, 9), b"of a peer");
         assert_eq!(left.peek(100, 9), b"of a peer");
+    }
+
+    #[test]
+    fn memory_is_made_without_room_for_its_payload() {
+        let dir = TempDir::in_memory();
+        let path = dir.join("memory");
+        let stamp = Stamp::default();
+        let owner = SharedMemory::create_released(&path, SLOT, stamp).unwrap();
+        assert!(!owner.is_allocated());
+        assert_eq!(owner.len(), SLOT);
+        assert_eq!(taken(&path, &owner).0, CONTROL_BYTES);
+        let left = SharedMemory::open(&path).unwrap();
+        assert_eq!(left.peek(SLOT - 9, 9), [0; 9]);
+        owner.allocate().unwrap();
+        assert_eq!(taken(&path, &owner).0, CONTROL_BYTES + SLOT);
+        owner.write(SLOT - 4, b"here");
+        assert_eq!(left.peek(SLOT - 4, 4), b"here");
     }
 
     #[test]

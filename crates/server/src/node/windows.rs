@@ -50,13 +50,9 @@ impl WindowsOf<'_> {
     /// Fresh windows, with memory where that is `needed` from the start. What is there keeps its name until
     /// [`keep`](Self::keep).
     pub(super) fn fresh(&self, needed: bool, world: &World) -> Result<Windows, MemoryError> {
-        let make = |key: MemoryKey, len| {
-            let memory = world.windows.create(key.0, len)?;
-            if !needed {
-                // What the system does not take back stays.
-                let _ = memory.release();
-            }
-            Ok(memory)
+        let make = |key: MemoryKey, len| match needed {
+            true => world.windows.create(key.0, len),
+            false => world.windows.create_released(key.0, len),
         };
         let fresh = |log: &LogSpec| {
             let slots = self.keys_of(log);
