@@ -215,7 +215,7 @@ impl Adapter<'_> {
         let kept = of_region.keep(world);
         kept.map_err(|error| failed(&error.into(), None))?;
         tracing::info!(region = id.0, epoch = view.epoch.0, "region handed over");
-        Ok(Follower::of(id, view, replica, mark))
+        Ok(Follower::of(id, view, replica, mark).with_fresh_windows())
     }
 
     /// A backup's copy whose group alone has changed.

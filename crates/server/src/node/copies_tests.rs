@@ -14,6 +14,7 @@ use argosy_engine::{Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_memory::{AnonymousWindows, MemoryError, SharedMemory, WindowStore};
 use argosy_replication::primary::Event;
+use parking_lot::Mutex;
 
 use super::bad_wire::over_bad_wire;
 use super::readers_tests::{Answers, Gate, set_clock};
@@ -32,6 +33,8 @@ pub(super) struct Scarce {
     pub(super) inner: AnonymousWindows,
     /// How many requests are still to be refused.
     pub(super) refusals: AtomicUsize,
+    /// What was made.
+    pub(super) made: Mutex<Vec<u64>>,
 }
 
 impl WindowStore for Scarce {
@@ -46,6 +49,7 @@ impl WindowStore for Scarce {
     fn create(&self, name: u64, len: usize) -> Result<Arc<SharedMemory>, MemoryError> {
         let left = self.refusals.load(Ordering::Relaxed);
         if left == 0 {
+            self.made.lock().push(name);
             return self.inner.create(name, len);
         }
         self.refusals.store(left - 1, Ordering::Relaxed);

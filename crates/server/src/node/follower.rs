@@ -117,6 +117,14 @@ impl Follower {
         }
     }
 
+    /// It was made with fresh windows.
+    pub(super) fn with_fresh_windows(self) -> Self {
+        Self {
+            copy: self.copy.with_fresh_windows(),
+            ..self
+        }
+    }
+
     /// Whether it follows the primary of `view`, chosen as there.
     pub(super) fn follows(&self, view: &View) -> bool {
         view.is_led && self.copy.is_under(view)
@@ -398,6 +406,7 @@ impl Follower {
     /// Applies an edit of which nothing is missing, now or when the device has room.
     fn apply(&mut self, seq: EditSeq, context: &Context<'_>) {
         let edit = self.edits.encoded(seq).unwrap_or_default();
+        self.copy.note_change();
         match self.copy.replica.submit(edit) {
             Ok(_) => {}
             Err(error) if error.is_full() => self.postponed.push(Postponed::Apply(seq)),

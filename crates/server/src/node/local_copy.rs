@@ -36,6 +36,8 @@ pub(super) struct LocalCopy {
     mark: WholeMark,
     /// What its primary may write to.
     granted: Vec<Descriptor>,
+    /// Its windows are fresh: since they were made, nobody was let write to them, and no edit was applied.
+    is_fresh: bool,
 }
 
 /// A copy that has become a store.
@@ -62,7 +64,21 @@ impl LocalCopy {
             replica,
             mark,
             granted: Vec::new(),
+            is_fresh: false,
         }
+    }
+
+    /// It was made with fresh windows.
+    pub(super) fn with_fresh_windows(self) -> Self {
+        Self {
+            is_fresh: true,
+            ..self
+        }
+    }
+
+    /// An edit is about to be applied: where its logs end is to be found anew.
+    pub(super) const fn note_change(&mut self) {
+        self.is_fresh = false;
     }
 
     /// What the copy is certain to hold.
@@ -92,8 +108,8 @@ impl LocalCopy {
         Ok(())
     }
 
-    /// Changes over to fresh windows, after the old ones were revoked. `None` where there is no memory for them now.
-    /// Blocks.
+    /// Changes over to fresh windows, after the old ones were revoked, and finds where its logs end; nothing is to be
+    /// done where they still are fresh. The inner error says that there is no memory for them now. Blocks.
     ///
     /// # Errors
     /// What makes the copy fail.
@@ -101,6 +117,9 @@ impl LocalCopy {
         &mut self,
         context: &Context<'_>,
     ) -> Result<Result<Windows, MemoryError>, CopyError> {
+        if self.is_fresh {
+            return Ok(Ok(self.replica.windows()));
+        }
         let engine = context.memory.engine();
         let of_region = WindowsOf {
             region: self.region,
@@ -112,7 +131,9 @@ impl LocalCopy {
             Err(error) => return Ok(Err(error)),
         };
         self.replica.detach(fresh.clone())?;
-        Ok(of_region.keep(context.world).map(|()| fresh))
+        let kept = of_region.keep(context.world);
+        self.is_fresh = kept.is_ok();
+        Ok(kept.map(|()| fresh))
     }
 
     /// Sends `message` to its primary.
@@ -161,6 +182,7 @@ impl LocalCopy {
         let logs = context.memory.engine().logs();
         let region = self.region;
         let of_region = WindowsOf { region, logs };
+        self.is_fresh = context.settings.mutants.trust_fresh();
         self.granted = of_region.grant(windows, context.fabric(), self.primary)?;
         Ok(())
     }

@@ -54,6 +54,8 @@ argosy_base::mutants! {
         keep_share,
         /// The permit of a region whose windows rest does not come back: others that need one wait in vain.
         keep_permit,
+        /// Windows that a primary was let write to count as fresh: what it wrote is not looked at (breaks I6).
+        trust_fresh,
         /// Messages are written without ringing for whoever is to read them.
         forget_ring,
         /// A server stays what it is to its regions, whatever it hears of them (breaks I6).

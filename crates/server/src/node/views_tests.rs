@@ -14,6 +14,7 @@ use super::copies_tests::{Pair, REGIONS};
 use super::region::Driver;
 use super::role::{Event, Role, next};
 use super::views::Part;
+use super::windows::WindowsOf;
 use crate::service::{ReplyTo, Request, Response, Service};
 
 /// The table in the header of `role`, line by line: `-` where that does not happen.
@@ -266,6 +267,34 @@ fn a_region_moves_while_both_servers_run() {
         pair.run(300);
         let (acknowledged, answers) = pair.acknowledged();
         assert_eq!((acknowledged, answers), (200, 200), "after move {move_}");
+    }
+}
+
+/// A copy that steps back, and waits, and follows or leads, has one set of fresh windows for all of that.
+#[test]
+fn windows_are_made_once_for_a_promotion() {
+    let mut pair = Pair::new(SimSettings::default(), Default::default());
+    pair.open();
+    pair.put(0, 1);
+    pair.run(50);
+    let engine = pair.nodes[0].context().memory.engine().clone();
+    let logs = engine.logs();
+    let windows = WindowsOf {
+        region: REGIONS[0],
+        logs,
+    };
+    let names: Vec<u64> = windows.keys().map(|key| key.0).collect();
+    for (epoch, primary) in [(2, 1), (4, 0)] {
+        pair.windows.iter().for_each(|of| of.made.lock().clear());
+        move_to(&mut pair, epoch, primary, &[0, 1]);
+        pair.open();
+        pair.run(100);
+        for windows in &pair.windows {
+            let mut made = windows.made.lock().clone();
+            made.retain(|name| names.contains(name));
+            made.sort_unstable();
+            assert_eq!(made, names, "epoch {epoch}");
+        }
     }
 }
 
