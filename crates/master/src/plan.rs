@@ -34,6 +34,8 @@ pub struct MasterPlan {
     pub map: Option<ClusterMap>,
     /// When there may be more to do, although nothing has changed.
     pub again: Option<Instant>,
+    /// Whether something is about to change: a region waits for a primary, or a server leaves.
+    pub is_under_way: bool,
 }
 
 /// A step of one region.
@@ -190,6 +192,9 @@ impl<'a> Pass<'a> {
             stored: RegionCounts::of(cluster),
             plan: MasterPlan::default(),
         };
+        let mut regions = cluster.map.regions().iter();
+        let is_recovering = |region: &Region| region.state == RegionState::Recovering;
+        pass.plan.is_under_way = regions.any(is_recovering) || !planner.leaving.is_empty();
         for (id, since) in &planner.leaving {
             let from = *since + planner.settings.leave_after;
             match from <= now {

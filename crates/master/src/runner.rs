@@ -128,6 +128,8 @@ pub struct Master {
     next: Instant,
     /// Something may have changed since the last reading began.
     hinted: bool,
+    /// The coordinator is polled often: what was read last is about to change.
+    is_under_way: bool,
     tally: MasterTally,
     steps: VecDeque<GroupStep>,
     trouble: Option<RoundError>,
@@ -170,6 +172,7 @@ impl Master {
             phase: Phase::Idle,
             next: now,
             hinted: false,
+            is_under_way: false,
             tally: MasterTally::default(),
             steps: VecDeque::new(),
             trouble: None,
@@ -242,7 +245,7 @@ impl Master {
         self.begin(now);
         match self.phase {
             Phase::Resigned => None,
-            _ if self.is_waiting() => Some(now + self.times.poll_every),
+            _ if self.is_waiting() || self.is_under_way => Some(now + self.times.poll_every),
             // A handle that is not polled loses its session.
             _ => Some(self.next.min(now + self.times.session_timeout / 4)),
         }
@@ -266,6 +269,7 @@ impl Master {
 
     fn start_over(&mut self, now: Instant) {
         self.phase = Phase::Idle;
+        self.is_under_way = false;
         self.next = now;
     }
 
@@ -418,6 +422,7 @@ impl Master {
             return;
         };
         let plan = self.planner.step(&cluster, now);
+        self.is_under_way = plan.is_under_way || plan.map.is_some();
         if let Some(again) = plan.again {
             self.next = self.next.min(again);
         }

@@ -34,6 +34,16 @@ use crate::node::Node;
 /// Most events that one step takes.
 const EVENTS_MAX: usize = 256;
 
+/// How long what there is to say is looked at more often after the map has changed: regions take their places then, and
+/// the master waits for what is said of them.
+const SETTLING: Duration = Duration::from_secs(1);
+/// How long nothing is said after the map has changed while copies still take their places. What is said at one time is
+/// acted on at one time, and each change of the map has all leases be checked.
+const GATHERING: Duration = Duration::from_millis(100);
+/// For how long after a change of the map a server that leaves has its copies not take their places. Others lead its
+/// regions meanwhile, unless they need a copy of it.
+const YIELDING: Duration = Duration::from_millis(300);
+
 /// When something is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MembershipTimes {
@@ -43,7 +53,8 @@ pub struct MembershipTimes {
     pub read_every: Duration,
     /// What there is to say is looked at so often.
     pub look_every: Duration,
-    /// While an answer is outstanding, the coordinator is polled so often.
+    /// While an answer is outstanding, the coordinator is polled so often; and for [`SETTLING`] after the map has
+    /// changed, or while the server leaves, what there is to say is looked at so often, too.
     pub poll_every: Duration,
 }
 
@@ -252,6 +263,8 @@ pub struct Membership {
     map: Watched,
     /// When what there is to say is looked at again.
     look_at: Instant,
+    /// When the map was another one last.
+    changed_at: Instant,
     leaving: Arc<Leaving>,
     others: Others,
 }
@@ -292,6 +305,7 @@ impl Membership {
                 ..Watched::default()
             },
             look_at: Instant::default(),
+            changed_at: Instant::default(),
             leaving: Arc::default(),
             others: Others::default(),
         })
@@ -335,8 +349,12 @@ impl Membership {
             self.map.asked = Some(self.coordinator.submit(Request::Read { key }));
             self.map.is_wanted = false;
         }
+        let settles = now.since(self.changed_at) < SETTLING || self.is_leaving();
         if now >= self.look_at {
-            self.look_at = now + self.times.look_every;
+            self.look_at = match settles {
+                true => now + self.times.poll_every,
+                false => now + self.times.look_every,
+            };
             self.say(now);
             self.ask_who_stays();
         }
@@ -384,7 +402,7 @@ impl Membership {
             self.map.asked = None;
             self.map.at = now + self.times.read_every;
             if let Ok(CoordinatorReply::Entry(entry)) = answer {
-                self.take_map(&entry);
+                self.take_map(&entry, now);
             }
             return;
         }
@@ -400,7 +418,7 @@ impl Membership {
         }
     }
 
-    fn take_map(&mut self, entry: &Entry) {
+    fn take_map(&mut self, entry: &Entry, now: Instant) {
         if entry.version <= self.map.version {
             return;
         }
@@ -416,6 +434,10 @@ impl Membership {
             Ok(()) => {
                 self.map.version = entry.version;
                 self.look_at = Instant::default();
+                self.changed_at = now;
+                if self.is_leaving() {
+                    self.node.put_off_places(now + YIELDING);
+                }
             }
             Err(error) => {
                 tracing::error!(server, %error, "the region map of the coordinator is not taken");
@@ -433,10 +455,11 @@ impl Membership {
             leaving: self.is_leaving(),
             unreachable: self.unreachable(now),
         };
+        let gathers = self.gathers(now);
         let coordinator = &mut *self.coordinator;
         self.presence.say(presence.to_json(), session, coordinator);
         // It counts from what map it was made.
-        if self.map.version == EntryVersion(0) {
+        if self.map.version == EntryVersion(0) || gathers {
             return;
         }
         let report = ServerReport {
@@ -445,6 +468,12 @@ impl Membership {
             ..self.node.report_to_master(now)
         };
         self.report.say(report.to_json(), session, coordinator);
+    }
+
+    /// Whether there will be more to say soon.
+    fn gathers(&self, now: Instant) -> bool {
+        let is_new = now.since(self.changed_at) < GATHERING;
+        is_new && !self.is_leaving() && !self.node.is_settled()
     }
 
     fn is_leaving(&self) -> bool {

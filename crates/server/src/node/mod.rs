@@ -472,6 +472,20 @@ impl Node {
         Ok(())
     }
 
+    /// Whether the copies of all regions have taken the places that the map gives them.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.regions.iter().all(|region| region.is_seated())
+    }
+
+    /// Copies that have not taken their places yet do not before `at`: what they do for that is of no use to anybody if
+    /// this server is gone by then. Nothing is shown by them meanwhile.
+    pub fn put_off_places(&self, at: Instant) {
+        let regions = self.regions.iter();
+        let waiting = regions.filter(|region| !region.is_seated());
+        waiting.for_each(|region| region.adapt_again_at(at));
+    }
+
     /// Tells those who pass requests on that the region map is another one.
     fn routes_changed(&self) {
         self.requests.map_changed(&self.context());
