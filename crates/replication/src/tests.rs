@@ -206,6 +206,7 @@ fn primary_event(case: &mut TestCase, primary: &Primary) -> primary::Event {
         },
         "flush" => Event::Flush { range: range(case) },
         "logs-rest" | "wanted" | "awake" => resting_event(case),
+        "store-at" => Event::StoreAt { seq: seq(case) },
         "edit-committed" => Event::EditCommitted { seq: seq(case) },
         "flushed" | "edit-applied" => done_event(case, primary),
         "too-far-behind" => Event::TooFarBehind {

@@ -112,6 +112,12 @@ pub enum Event {
         /// Which [`Action::Prepare`] its windows date from.
         attempt: u64,
     },
+    /// The primary's store has come to `seq`. Edits up to it are told later, when what they name is with the members. A
+    /// checkpoint that was offered may hold them already.
+    StoreAt {
+        /// The last edit.
+        seq: EditSeq,
+    },
     /// Edit `seq` is durable on the primary.
     EditCommitted {
         /// The edit.

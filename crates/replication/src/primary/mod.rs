@@ -110,6 +110,8 @@ pub struct Primary {
     commit: Lsn,
     /// The last edit that is durable here.
     committed: EditSeq,
+    /// The last edit that a member may have from here.
+    stored: EditSeq,
     /// Up to here every backup has applied.
     applied: EditSeq,
     flushes: Flushes,
@@ -133,6 +135,7 @@ impl Primary {
             appended: position.lsn,
             commit: Lsn(0),
             committed: position.edit,
+            stored: EditSeq(0),
             applied: EditSeq(0),
             flushes: Flushes::default(),
             waits_for_lease: false,
@@ -278,6 +281,7 @@ impl Primary {
             Event::LogsRest => self.logs_rest(actions),
             Event::Wanted { member } => self.members.wanted(member, actions),
             Event::Awake { member, attempt } => self.members.awake(member, attempt, actions),
+            Event::StoreAt { seq } => self.stored = self.stored.max(seq),
             Event::EditCommitted { seq } => self.edit_committed(seq, actions),
             Event::EditApplied {
                 member,

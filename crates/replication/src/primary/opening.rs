@@ -256,7 +256,7 @@ impl Primary {
     }
 
     /// Begins to catch a copy up that has reported. One with another history is refilled first: it was put back, or has
-    /// an edit of this or a later cut that was never committed here. Where the edits are those of an earlier cut,
+    /// an edit of this or a later cut that the store here never had. Where the edits are those of an earlier cut,
     /// neither their number nor the LSNs say anything.
     pub(super) fn sync_or_refill(
         &mut self,
@@ -264,11 +264,11 @@ impl Primary {
         report: Report,
         actions: &mut Vec<Action>,
     ) {
-        let committed = self.committed;
+        let own = self.committed.max(self.stored);
         let Some(member) = self.members.get_mut(id) else {
             return;
         };
-        let is_other = report.standing == Standing::PutBack || report.position.edit > committed;
+        let is_other = report.standing == Standing::PutBack || report.position.edit > own;
         if member.refill.asked_under == Some(member.attempt) {
             member.refill.is_wanted = false;
             if report.standing == Standing::BegunAnew {

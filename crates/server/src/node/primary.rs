@@ -205,6 +205,10 @@ impl PrimaryDriver {
         }
         if let Event::Report { member, .. } = &event {
             self.group.reported(*member);
+            if let Stage::Serving(engine) = &self.stage {
+                let seq = engine.edit();
+                self.machine.step(Event::StoreAt { seq }, &mut self.actions);
+            }
         }
         self.machine.step(event, &mut self.actions);
         self.act(context);
