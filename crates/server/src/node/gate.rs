@@ -61,6 +61,21 @@ impl Reveals {
             Self::BulkLoad => mutants.bulk_load_uncommitted(),
         }
     }
+
+    /// Whether this passes without a look at the leases, by a planted mistake.
+    const fn bypasses_leases(self, mutants: Mutants) -> bool {
+        let of_its_kind = match self {
+            Self::Values => mutants.bypass_lease_of_values(),
+            Self::Hit => mutants.bypass_lease_of_hits(),
+            Self::Write => false,
+            Self::FailedCondition => mutants.bypass_lease_of_conditions(),
+            Self::Page => mutants.bypass_lease_of_pages(),
+            Self::Snapshot => mutants.bypass_lease_of_snapshots(),
+            Self::Count => mutants.bypass_lease_of_counts(),
+            Self::BulkLoad => mutants.bypass_lease_of_bulk_loads(),
+        };
+        of_its_kind || mutants.bypass_lease()
+    }
 }
 
 /// When an answer may be given.
@@ -178,7 +193,8 @@ impl Gate {
     /// When an answer may be given that reveals `what` and waits for `wait`.
     pub(crate) fn show(&self, engine: &Serving, what: Reveals, wait: WaitFor) -> Verdict {
         // In this order: the lease counts that is held after everything is committed.
-        let is_over = wait.is_over(engine.committed_lsn()) && self.may_show(engine);
+        let may_show = || self.may_show(engine) || self.has_lost_lease(engine, what);
+        let is_over = wait.is_over(engine.committed_lsn()) && may_show();
         if is_over || what.passes_unasked(self.mutants) {
             Verdict::Now
         } else {
@@ -220,6 +236,11 @@ impl Gate {
             }
             _ => self.clock.now() < until,
         }
+    }
+
+    /// Whether it would be shown if leases did not matter, where that is planted.
+    fn has_lost_lease(&self, engine: &Serving, what: Reveals) -> bool {
+        what.bypasses_leases(self.mutants) && engine.right().until() != NEVER
     }
 
     fn terms(&self) -> MutexGuard<'_, Terms> {

@@ -47,6 +47,16 @@ impl<'a> Inspect<'a> {
         (shown == Verdict::Now).then(|| engine.snapshot())
     }
 
+    /// Whether this server would answer for a region at this moment: no two do (I5).
+    #[must_use]
+    pub fn shows(&self, region: RegionId) -> bool {
+        let region = self.context.region(region);
+        let open = region.and_then(|region| Some((region, engine_of(region)?)));
+        open.is_some_and(|(region, engine)| {
+            region.gate().show_committed(&engine, Reveals::Values) == Verdict::Now
+        })
+    }
+
     /// What the engine of a region that is open here has done and holds.
     #[must_use]
     pub fn engine_stats(&self, region: RegionId) -> Option<Stats> {

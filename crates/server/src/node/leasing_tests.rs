@@ -153,10 +153,13 @@ fn without_a_lease(replication: Replication, mutants: Mutants, ask: Ask) -> Opti
     told.filter(|it| !matches!(it, Response::Failed(Failure::Unavailable { .. })))
 }
 
-/// `ask` waits for a lease, and does not with a planted mistake.
-fn assert_waits(replication: Replication, ask: Ask) {
+/// `ask` waits for a lease, and does not with a planted mistake; `own` is one of answers of its kind.
+fn assert_waits(replication: Replication, ask: Ask, own: &str) {
     assert_eq!(without_a_lease(replication, Mutants::default(), ask), None);
+    let mut of_its_kind = Mutants::default();
+    assert!(of_its_kind.plant(own), "there is a mistake {own}");
     let planted = [
+        of_its_kind,
         Mutants {
             bypass_lease: true,
             ..Mutants::default()
@@ -174,42 +177,74 @@ fn assert_waits(replication: Replication, ask: Ask) {
 
 #[test]
 fn values_wait_for_a_lease() {
-    assert_waits(Replication::SendIndex, gate_tests::get);
+    assert_waits(
+        Replication::SendIndex,
+        gate_tests::get,
+        "bypass_lease_of_values",
+    );
 }
 
 #[test]
 fn hits_in_memory_wait_for_a_lease() {
-    assert_waits(Replication::SendIndex, gate_tests::hit);
+    assert_waits(
+        Replication::SendIndex,
+        gate_tests::hit,
+        "bypass_lease_of_hits",
+    );
 }
 
 #[test]
 fn failed_conditions_wait_for_a_lease() {
-    assert_waits(Replication::SendIndex, gate_tests::fail_condition);
+    assert_waits(
+        Replication::SendIndex,
+        gate_tests::fail_condition,
+        "bypass_lease_of_conditions",
+    );
 }
 
 #[test]
 fn counts_wait_for_a_lease() {
-    assert_waits(Replication::SendIndex, gate_tests::count);
+    assert_waits(
+        Replication::SendIndex,
+        gate_tests::count,
+        "bypass_lease_of_counts",
+    );
 }
 
 #[test]
 fn pages_wait_for_a_lease() {
-    assert_waits(Replication::SendIndex, gate_tests::page);
+    assert_waits(
+        Replication::SendIndex,
+        gate_tests::page,
+        "bypass_lease_of_pages",
+    );
 }
 
 #[test]
 fn snapshots_wait_for_a_lease() {
-    assert_waits(Replication::SendIndex, gate_tests::lease);
+    assert_waits(
+        Replication::SendIndex,
+        gate_tests::lease,
+        "bypass_lease_of_snapshots",
+    );
 }
 
 #[test]
 fn forwarded_answers_wait_for_a_lease() {
-    assert_waits(Replication::SendIndex, gate_tests::forward);
+    assert_waits(
+        Replication::SendIndex,
+        gate_tests::forward,
+        "bypass_lease_of_hits",
+    );
 }
 
 #[test]
 fn bulk_loads_wait_for_a_lease() {
-    assert_waits(Replication::BuildIndex, gate_tests::bulk_load);
+    assert_waits(
+        Replication::BuildIndex,
+        gate_tests::bulk_load,
+        "bypass_lease_of_bulk_loads",
+    );
 }
 
 /// A write that is committed is not acknowledged either. (It was never answered in `without_a_lease`: there it is not

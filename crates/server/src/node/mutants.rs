@@ -64,6 +64,20 @@ argosy_base::mutants! {
         read_on_fabric,
         /// An answer is given without a look at the clock, however long ago the leases have run out (breaks I4, I5).
         bypass_lease,
+        /// The same, of values, versions and expiries.
+        bypass_lease_of_values,
+        /// The same, of what is found in memory.
+        bypass_lease_of_hits,
+        /// The same, of conditions that failed.
+        bypass_lease_of_conditions,
+        /// The same, of pages of a scan.
+        bypass_lease_of_pages,
+        /// The same, of snapshots.
+        bypass_lease_of_snapshots,
+        /// The same, of the number of keys.
+        bypass_lease_of_counts,
+        /// The same, of what bulk loads are answered.
+        bypass_lease_of_bulk_loads,
         /// The gate takes the time at which the last step began: a request may have come after it (breaks I5).
         stale_clock,
         /// A new primary does not wait for the lease that it has granted to the one before (breaks I5).
