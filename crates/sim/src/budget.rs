@@ -30,7 +30,7 @@ pub(crate) fn look(cluster: &mut Cluster, ticks: u64) -> Result<(), Wrong> {
 /// Looks at what all servers hold; `at_rest`: nothing is under way.
 pub(crate) fn judge(cluster: &mut Cluster, at_rest: bool) -> Result<(), Wrong> {
     for server in cluster.indices() {
-        let Some(up) = cluster.up(server) else {
+        let Some(up) = cluster.between_steps(server) else {
             continue;
         };
         let holdings = up.node.reports().holdings();

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use argosy_base::{Clock, Instant, Moment};
 
+use crate::cluster::halting::Halt;
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct SimClock(AtomicU64);
@@ -37,6 +39,8 @@ pub(crate) struct ServerClock {
     /// How far ahead it is, in nanoseconds, and how many millionths it gains.
     ahead: u64,
     gains: i32,
+    /// Where the server's steps may be stopped.
+    halt: Arc<Halt>,
 }
 
 /// When runs begin.
@@ -45,8 +49,9 @@ pub(crate) const BEGAN: Moment = Moment(1_000_000);
 impl ServerClock {
     /// A clock that is right.
     #[must_use]
-    pub(crate) const fn new(common: Arc<SimClock>) -> Self {
+    pub(crate) fn new(common: Arc<SimClock>) -> Self {
         Self {
+            halt: Arc::default(),
             common,
             began: AtomicU64::new(BEGAN.0),
             ahead: 0,
@@ -64,6 +69,11 @@ impl ServerClock {
         }
     }
 
+    /// Where the steps may be stopped of the server that looks at it.
+    pub(crate) const fn halt(&self) -> &Arc<Halt> {
+        &self.halt
+    }
+
     /// Sets it, so that the run would have begun at `began`.
     pub(crate) fn set(&self, began: Moment) {
         self.began.store(began.0, Ordering::Relaxed);
@@ -79,7 +89,9 @@ impl Clock for ServerClock {
             true => common - gained,
             false => common + gained,
         };
-        Instant::from_nanos(self.ahead + own)
+        let now = Instant::from_nanos(self.ahead + own);
+        self.halt.looked_at();
+        now
     }
 
     fn wall(&self) -> Moment {

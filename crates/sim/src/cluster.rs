@@ -33,17 +33,22 @@ use crate::windows::MachineWindows;
 use crate::wire::Wire;
 use coordination::{Attending, Coordination};
 use counting::{count_device, count_fabric, count_node, segments};
+use halting::{HaltedStep, Ran, StepKind};
 use harm::Spoilt;
 use parked::{Alarm, Parked};
 use setup::{StartSettings, machines, map, node_settings};
 
 pub(crate) mod coordination;
 mod counting;
+pub(crate) mod halting;
 mod harm;
 pub(crate) mod parked;
 mod setup;
 
 pub(crate) use harm::REFUSED;
+
+/// Processes that were stopped inside a step.
+pub(crate) const HALTS: &str = "stops inside a step";
 
 /// Segments of a device that neither fills nor holds many.
 const SEGMENTS: u64 = 4096;
@@ -87,14 +92,26 @@ pub(crate) struct Up {
     pub mailbox: Arc<Mailbox>,
     /// Which of all processes of the run it is.
     pub session: u32,
-    /// It does nothing.
-    pub stopped: bool,
+    /// What it does at present.
+    doing: Doing,
+    /// It is stopped inside a step, at the look at its clock after so many more.
+    halts_after: Option<u64>,
     /// Since when it has been doing something without a break.
     pub since: Instant,
     /// When its threads go on that wait.
     parked: Parked,
     /// What it does in a cluster whose groups change.
     attending: Option<Attending>,
+}
+
+/// What a process does.
+enum Doing {
+    /// Its steps.
+    Steps,
+    /// Nothing: it was stopped between two steps.
+    Nothing,
+    /// Nothing: it was stopped inside a step of this kind.
+    Halted(StepKind, HaltedStep),
 }
 
 /// A machine.
@@ -220,7 +237,21 @@ impl Cluster {
     /// The process of a server, if there is one that does something.
     #[must_use]
     pub(crate) fn active(&self, server: usize) -> Option<&Up> {
-        self.up(server).filter(|up| !up.stopped)
+        let up = self.up(server);
+        up.filter(|up| matches!(up.doing, Doing::Steps))
+    }
+
+    /// The process of a server, if there is one that is not inside a step: then its node may be asked.
+    #[must_use]
+    pub(crate) fn between_steps(&self, server: usize) -> Option<&Up> {
+        let up = self.up(server);
+        up.filter(|up| !matches!(up.doing, Doing::Halted(..)))
+    }
+
+    /// Whether the process of a server is stopped inside a step.
+    #[must_use]
+    pub(crate) fn is_halted(&self, server: usize) -> bool {
+        self.up(server).is_some() && self.between_steps(server).is_none()
     }
 
     /// The index of the primary of a region.
@@ -321,7 +352,8 @@ impl Cluster {
                     crash_point,
                     mailbox: Arc::new(mailbox),
                     session: self.sessions,
-                    stopped: false,
+                    doing: Doing::Steps,
+                    halts_after: None,
                     since: self.clock.now(),
                     parked: opened.parked,
                 });
@@ -427,8 +459,10 @@ impl Cluster {
 
     /// Takes the process away, and counts what it had done.
     fn take_down(&mut self, server: usize) -> Option<Up> {
-        let up = self.servers[server].up.take()?;
+        let mut up = self.servers[server].up.take()?;
         up.crash_point.kill();
+        // What is left of a step has no effect any more.
+        up.doing = Doing::Nothing;
         self.note_whole(server, &up.node);
         count_node(&up.node, &mut self.coverage);
         Some(up)
@@ -457,37 +491,55 @@ impl Cluster {
     pub(crate) fn step_fabric(&mut self, server: usize) -> bool {
         let now = self.server_now(server);
         let always = !self.starts.when_due;
-        let Some(up) = self.servers[server].up.as_mut().filter(|up| !up.stopped) else {
+        let up = self.servers[server].up.as_mut();
+        let Some(up) = up.filter(|up| matches!(up.doing, Doing::Steps)) else {
             return false;
         };
-        if !up.parked.is_fabric_awake(now) && !always {
-            return false;
-        }
-        let progress = up.node.step_fabric(now);
-        up.parked.fabric_stepped(now, &progress);
-        progress.made
+        (up.parked.is_fabric_awake(now) || always) && self.step(server, StepKind::Fabric, now)
     }
 
     /// A step of a worker. Returns whether it found something to do.
     pub(crate) fn step_worker(&mut self, server: usize) -> bool {
-        let up = self.servers[server].up.as_ref();
-        up.filter(|up| !up.stopped)
-            .is_some_and(|up| up.tasks.step(&*up.node))
+        let now = self.server_now(server);
+        self.active(server).is_some() && self.step(server, StepKind::Worker, now)
     }
 
     /// A step of the thread in the background, if it would do one. Returns whether anything was made.
     pub(crate) fn step_background(&mut self, server: usize) -> bool {
         let now = self.server_now(server);
         let always = !self.starts.when_due;
-        let Some(up) = self.servers[server].up.as_mut().filter(|up| !up.stopped) else {
+        let Some(up) = self.active(server) else {
             return false;
         };
-        if !up.parked.is_background_awake(now) && !always {
-            return false;
+        (up.parked.is_background_awake(now) || always)
+            && self.step(server, StepKind::Background, now)
+    }
+
+    /// A step of a process that does some, which may be stopped inside. Returns whether anything was made.
+    fn step(&mut self, server: usize, kind: StepKind, now: Instant) -> bool {
+        let machine = &mut self.servers[server];
+        let up = machine.up.as_mut().expect("the caller has looked");
+        let Some(looks) = up.halts_after else {
+            let progress = kind.run(&up.node, &up.tasks, now);
+            up.parked.stepped(kind, now, &progress);
+            return progress.made;
+        };
+        let (node, tasks) = (Arc::clone(&up.node), Arc::clone(&up.tasks));
+        let step = move || kind.run(&node, &tasks, now);
+        match machine.clock.halt().run(looks, step) {
+            Ran::Ended(progress, left) => {
+                up.halts_after = Some(left);
+                up.parked.stepped(kind, now, &progress);
+                progress.made
+            }
+            Ran::Halted(step) => {
+                up.halts_after = None;
+                (up.doing, up.since) = (Doing::Halted(kind, step), self.clock.now());
+                self.world.stop(id(server));
+                self.coverage.add(HALTS, 1);
+                true
+            }
         }
-        let progress = up.node.step_background(now);
-        up.parked.background_stepped(now, &progress);
-        progress.made
     }
 
     // --- Time ---

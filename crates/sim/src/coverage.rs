@@ -5,11 +5,10 @@ use std::fmt;
 
 use argosy_base::AddressMode;
 
-use crate::cluster::coordination;
+use crate::cluster::{self, coordination};
 use crate::engine::{Compaction, Settings};
-
-use crate::many;
 use crate::plan::WorldKind;
+use crate::{leaving, many, moved};
 
 /// What must have happened at least once in a run of many seeds.
 pub const NEEDED: [&str; 84] = [
@@ -114,8 +113,15 @@ pub const NEEDED_WHERE_GROUPS_CHANGE: [&str; 10] = [
 ];
 
 /// The same, which leases allow: without them no session ends while its server, or its master, goes on.
-pub const NEEDED_WITH_LEASES: [&str; 2] =
-    [coordination::SESSIONS_ENDED, coordination::TWO_PRIMARIES];
+pub const NEEDED_WITH_LEASES: [&str; 7] = [
+    leaving::LEFT,
+    leaving::OWED_NOTHING,
+    coordination::SESSIONS_ENDED,
+    coordination::TWO_PRIMARIES,
+    cluster::HALTS,
+    moved::ASKED,
+    moved::ASKED_BY_OTHERS,
+];
 
 /// The modes that regions may be kept in, which `Mode` counts: how copies come to be, how levels are compacted
 /// and what pointers hold.
@@ -261,7 +267,8 @@ pub const EXPIRIES_READ: &str = "expiries read";
 pub const DAMAGE_BETWEEN_RECORDS: &str = "segments damaged between records";
 
 /// What may happen, and is counted over many seeds all the same.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
+    moved::STRUCK,
     coordination::CONFLICTS,
     coordination::PROMOTED_CUT,
     "starts refused for damage",

@@ -8,6 +8,11 @@
 //!
 //! A server loses power, or its device, only where each region keeps a copy elsewhere that is whole and counts (rule 9
 //! of `docs/model`): so whatever was acknowledged has to be there, always.
+//!
+//! In almost half of the episodes a server is *left behind*: it does not reach the coordinator, so that others take its regions
+//! over and it does not hear of that. It goes on, with its links or without, or is stopped, between two steps or inside
+//! of one (`cluster::halting`), until long after. What clients ask of it then is in [`moved`](crate::moved). In a tenth
+//! a server that has lost power is *alone* for a while: it must not open what others have more of.
 
 use std::time::Duration;
 
@@ -22,8 +27,11 @@ use crate::random::Random;
 pub(crate) const SERVERS: usize = 4;
 /// Copies of each region.
 pub(crate) const COPIES: usize = 3;
-/// How many millionths a clock gains or loses, at most.
-const DRIFT_PPM: u32 = 1000;
+/// How many millionths a clock gains or loses, at most: as in a machine, and so many that leases which do not reckon
+/// with it overlap for long.
+const DRIFTS_PPM: [u32; 2] = [1000, 50_000];
+/// Looks at its clock after which a server is stopped inside a step, at most.
+const LOOKS_MAX: usize = 40;
 
 /// Whether backups build their own levels in some seeds. A primary whose region moves away does not begin to, yet.
 const BUILD_INDEX: bool = false;
@@ -43,6 +51,8 @@ pub(crate) struct Failover {
     pub leases: LeaseSettings,
     /// How far ahead each server's clock is, and how many millionths it gains.
     pub clocks: Vec<(Duration, i32)>,
+    /// Of 100 servers that were promoted, how many are struck at once.
+    pub strike_percent: usize,
 }
 
 /// What goes wrong between a server and the coordinator.
@@ -60,12 +70,22 @@ pub(crate) enum Trouble {
     LoseReplies(u32),
 }
 
+/// What a server loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// Its memory: its copies are cut.
+    Power,
+    /// Its device, too: its copies are partial.
+    Device,
+}
+
 impl Failover {
     fn drawn(random: &mut Random) -> Self {
         let session_timeout = random.micros(100_000, 600_000);
+        let drift_ppm = random.pick(&DRIFTS_PPM);
         let clocks = (0..SERVERS).map(|_| {
-            let ppm = random.between(0, 2 * DRIFT_PPM as usize);
-            let ppm = i32::try_from(ppm).expect("a small number") - DRIFT_PPM.cast_signed();
+            let ppm = random.between(0, 2 * drift_ppm as usize);
+            let ppm = i32::try_from(ppm).expect("a small number") - drift_ppm.cast_signed();
             (random.micros(0, 2_000_000), ppm)
         });
         Self {
@@ -90,9 +110,28 @@ impl Failover {
                 absent_after: random.micros(200_000, 1_000_000),
             },
             remove_after: random.micros(30_000, 600_000),
-            leases: LeaseSettings::new(random.micros(10_000, 400_000), DRIFT_PPM)
-                .expect("within the bounds"),
+            leases: LeaseSettings::new(lease(random), drift_ppm).expect("within the bounds"),
+            strike_percent: random.pick(&[0, 10, 30]),
         }
+    }
+
+    /// How many millionths a clock gains or loses, at most.
+    pub(crate) fn drift_ppm(&self) -> u32 {
+        self.leases.terms.drift_ppm()
+    }
+
+    /// Until others have taken over what a lost server served, by and large.
+    fn taken_over(&self) -> Duration {
+        let settled = self.remove_after + self.membership.read_every + self.master.read_every;
+        self.membership.session_timeout * 2 + self.leases.terms.promise() + settled
+    }
+}
+
+/// In some seeds leases end before anybody misses a server, in others long after.
+fn lease(random: &mut Random) -> Duration {
+    match random.chance(50) {
+        true => random.micros(10_000, 400_000),
+        false => random.micros(300_000, 1_500_000),
     }
 }
 
@@ -115,7 +154,11 @@ pub(crate) fn of_failover(seed: u64) -> Plan {
 fn episodes(failover: &Failover, random: &mut Random) -> Vec<Episode> {
     let count = random.between(3, 6);
     let episodes = (0..count).map(|_| {
-        let mut events = lost(failover, random);
+        let mut events = match random.below(20) {
+            0..9 => left_behind(failover, random),
+            9..11 => alone(failover, random),
+            _ => lost(failover, random),
+        };
         if random.chance(30) {
             events.extend(cuts(random));
         }
@@ -145,6 +188,69 @@ fn episodes(failover: &Failover, random: &mut Random) -> Vec<Episode> {
     episodes.collect()
 }
 
+/// A server does not hear of what becomes of its regions: see the module documentation.
+fn left_behind(failover: &Failover, random: &mut Random) -> Vec<(Duration, Event)> {
+    let (server, from) = (random.below(SERVERS), random.micros(0, 100_000));
+    let span = failover.taken_over() + random.micros(0, 1_500_000);
+    let trouble = |server, what| Event::Coordinator(server, what);
+    let mut events = vec![
+        (from, trouble(server, Trouble::CutOff)),
+        (from + span, trouble(server, Trouble::Connect)),
+    ];
+    // Somebody else does not hear of it, either, and passes on what it is asked.
+    if random.chance(40) {
+        let other = (server + random.between(1, SERVERS - 1)) % SERVERS;
+        let until = from + span + random.micros(0, 50_000);
+        events.push((from, trouble(other, Trouble::CutOff)));
+        events.push((until, trouble(other, Trouble::Connect)));
+    }
+    let at = from + random.micros(0, 300_000);
+    // It goes on before it hears of anything, or after.
+    let until = (from + span + random.micros(0, 50_000)).saturating_sub(Duration::from_millis(40));
+    match random.below(10) {
+        0..4 => {}
+        4 => {
+            for other in (0..SERVERS).filter(|other| *other != server) {
+                events.push((at, Event::Cut(server, other)));
+                events.push((at, Event::Cut(other, server)));
+                events.push((until, Event::Heal(server, other)));
+                events.push((until, Event::Heal(other, server)));
+            }
+        }
+        5 | 6 => {
+            events.push((at, Event::Stop(server)));
+            events.push((until, Event::Resume(server)));
+        }
+        _ => {
+            let looks = random.between(0, LOOKS_MAX) as u64;
+            events.push((at, Event::Halt(server, looks)));
+            events.push((until, Event::Resume(server)));
+        }
+    }
+    // A member that has promised it something is started anew.
+    if random.chance(25) {
+        let other = (server + random.between(1, SERVERS - 1)) % SERVERS;
+        let killed = at + random.micros(0, 200_000);
+        events.push((killed, Event::Kill(other)));
+        events.push((killed + random.micros(0, 30_000), Event::Start(other, None)));
+    }
+    events
+}
+
+/// A server loses power, and is there again long before all others, which were killed.
+fn alone(failover: &Failover, random: &mut Random) -> Vec<(Duration, Event)> {
+    let server = random.below(SERVERS);
+    let mut events = vec![(Duration::ZERO, Event::Power(1 << server))];
+    for other in (0..SERVERS).filter(|other| *other != server) {
+        events.push((random.micros(0, 3_000), Event::Kill(other)));
+    }
+    let back = random.micros(4_000, 60_000);
+    events.push((back, Event::Start(server, None)));
+    let others = back + failover.taken_over() + failover.plan.absent_after;
+    events.push((others, Event::Start((server + 1) % SERVERS, None)));
+    events
+}
+
 /// Some servers are lost, one after the other or together.
 fn lost(failover: &Failover, random: &mut Random) -> Vec<(Duration, Event)> {
     let mut servers: Vec<usize> = (0..SERVERS).collect();
@@ -171,8 +277,9 @@ fn lost(failover: &Failover, random: &mut Random) -> Vec<(Duration, Event)> {
 
 fn loss(server: usize, random: &mut Random) -> Event {
     match random.below(20) {
-        0 | 1 => Event::Close(server),
-        2..=5 => Event::Kill(server),
+        0 => Event::Close(server),
+        1..=3 => Event::Leave(server),
+        4 | 5 => Event::Kill(server),
         6..=10 => Event::KillAfter(server, random.between(0, 60) as u64),
         11..=16 => Event::Power(1 << server),
         17 => Event::Replace(server),

@@ -19,6 +19,7 @@ use argosy_engine::Wanted;
 use argosy_server::service::{Failure, KeyList, Lease, Paging, Request, Response, SnapshotId};
 
 use crate::coverage::Coverage;
+use crate::failover::Failover;
 use crate::load::{Load, Pairs, Wrong};
 use crate::objects::{ObjectKey, Objects};
 use crate::plan::{Plan, WorldKind};
@@ -28,6 +29,8 @@ use crate::random::Random;
 pub(crate) const TOKEN: u64 = 1 << 43;
 /// How many snapshots are open at a time, at most.
 pub(crate) const SLOTS: usize = 2;
+/// Millionths of a span.
+const MILLION: u32 = 1_000_000;
 /// Objects that are read together, at most.
 const OBJECTS_MAX: usize = 16;
 
@@ -67,6 +70,8 @@ struct Waits {
     step: Step,
     asked: Instant,
     span: Duration,
+    /// By how much servers' clocks may be off within that.
+    slack: Duration,
 }
 
 /// A snapshot.
@@ -92,6 +97,8 @@ pub(crate) struct Leases {
     /// Of 1000 ticks, in how many a snapshot is opened.
     permille: usize,
     powerless: bool,
+    /// How many millionths the servers' clocks gain or lose, at most.
+    drift_ppm: u32,
     slots: [Option<Held>; SLOTS],
     tokens: u64,
 }
@@ -122,6 +129,7 @@ impl Leases {
             },
             random,
             powerless: plan.kind == WorldKind::Powerless,
+            drift_ppm: plan.groups.changes.as_ref().map_or(0, Failover::drift_ppm),
             slots: Default::default(),
             tokens: TOKEN,
         }
@@ -180,6 +188,7 @@ impl Leases {
             step,
             asked,
             span,
+            slack: span * self.drift_ppm / MILLION,
         });
         (token, call)
     }
@@ -358,8 +367,8 @@ impl Held {
 
     /// The lease goes on.
     fn lease(&mut self, waits: &Waits, now: Instant) {
-        self.least = waits.asked + waits.span;
-        self.most = Some(now + waits.span);
+        self.least = waits.asked + (waits.span - waits.slack);
+        self.most = Some(now + waits.span + 2 * waits.slack);
     }
 
     /// It is not there any more. Never of use again.

@@ -9,7 +9,7 @@
 //! `finish` (what happens), `small` and `full` (devices that have no room), `failing` (devices that fail), `lone`
 //! (devices that are lost), `rotting` (windows that are damaged), `slow` (devices that take their time), `budget`
 //! (memory), `wire` (bits that flip), `cluster`, `windows` and `crash_point` (servers, and how they die),
-//! `failover` (groups that change),
+//! `failover`, `moved` and `leaving` (groups that change),
 //! `engine` (settings, and what checkpoints state), `planted` (mistakes that have to be found), `objects`,
 //! `asks`, `load`, `long`, `bulk_load`, `changes`, `leases`, `maintain`, `many` and `judge` (what clients do),
 //! `check` (what is possible), [`coverage`] (that it was not for nothing).
@@ -37,11 +37,13 @@ mod finish;
 mod full;
 mod judge;
 mod leases;
+mod leaving;
 mod load;
 mod lone;
 mod long;
 mod maintain;
 mod many;
+mod moved;
 mod objects;
 mod plan;
 mod planted;

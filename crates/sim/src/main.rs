@@ -21,7 +21,7 @@ use workers::{Outcome, Workers};
 /// From so many seeds on everything has to have happened that is counted.
 const SEEDS_ALL: u64 = 300;
 /// The same of seeds in which groups change.
-const SEEDS_OF_GROUPS: u64 = 200;
+const SEEDS_OF_GROUPS: u64 = 60;
 
 /// Run whole clusters from seeds, and judge what they did
 #[derive(Parser, Debug)]

@@ -60,6 +60,8 @@ pub(crate) enum Event {
     Power(u8),
     /// A server is stopped as it should be.
     Close(usize),
+    /// The same, once others have its regions (see `leaving.rs`).
+    Leave(usize),
     /// A server is started; it may die again after so many effects.
     Start(usize, Option<u64>),
     /// Nothing gets from the first to the second.
@@ -68,6 +70,8 @@ pub(crate) enum Event {
     Heal(usize, usize),
     /// A server does nothing for a while.
     Stop(usize),
+    /// The same, from inside a step on: after so many looks at its clock (see `cluster::halting`).
+    Halt(usize, u64),
     /// It goes on.
     Resume(usize),
     /// A server's device does nothing for a while.

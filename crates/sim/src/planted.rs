@@ -13,6 +13,8 @@ pub struct Mutants {
     pub toy: toy::Mutants,
     /// Of the replication.
     pub replication: argosy_replication::Mutants,
+    /// Of leases between servers.
+    pub leases: argosy_replication::lease::Mutants,
     /// Of a master. Their names begin with that.
     pub master: argosy_master::Mutants,
     /// Of a node.
@@ -37,6 +39,7 @@ impl Mutants {
     /// The names of all mistakes, as a command line has them.
     pub fn names() -> impl Iterator<Item = String> {
         let replication = argosy_replication::Mutants::NAMES;
+        let leases = argosy_replication::lease::Mutants::NAMES;
         let node = argosy_server::node::Mutants::NAMES;
         let master = argosy_master::Mutants::NAMES.iter();
         let master = master.map(|name| format!("{MASTER}{name}"));
@@ -44,6 +47,7 @@ impl Mutants {
             .iter()
             .chain(toy::Mutants::NAMES)
             .chain(replication)
+            .chain(leases)
             .chain(node)
             .chain(World::NAMES);
         let all = all.map(|name| (*name).to_owned()).chain(master);
@@ -59,6 +63,7 @@ impl Mutants {
             || mutants.engine.plant(&name)
             || mutants.toy.plant(&name)
             || mutants.replication.plant(&name)
+            || mutants.leases.plant(&name)
             || mutants.node.plant(&name)
             || mutants.world.plant(&name);
         planted.then_some(mutants)

@@ -24,11 +24,12 @@ use argosy_server::membership::Membership;
 use argosy_server::node::Node;
 use parking_lot::Mutex;
 
-use super::{Cluster, id};
+use super::{Cluster, Doing, id};
 use crate::clock::SimClock;
 use crate::coverage::Coverage;
 use crate::crash_point::CrashPoint;
-use crate::failover::{Failover, Trouble};
+use crate::failover::{Failover, Loss, Trouble};
+use crate::leaving::{LOOK_EVERY, Leaving};
 
 /// Changes of the map or of reports that were asked for and have not ended.
 type Sent = Mutex<BTreeMap<(u64, RequestId), Change>>;
@@ -131,6 +132,25 @@ pub(super) struct Attending {
     elections: u64,
     conflicts: u64,
     handles: [Handle; 2],
+    pub(super) leaving: Option<Leaving>,
+}
+
+impl Attending {
+    /// Its server is to stop as it should.
+    pub(super) fn leave(&mut self, now: Instant) {
+        let membership = &self.membership;
+        self.leaving
+            .get_or_insert_with(|| Leaving::begin(membership, now));
+    }
+
+    /// Goes on with that.
+    fn step_leaving(&mut self, node: &Node, now: Instant) {
+        if let Some(leaving) = &mut self.leaving {
+            if leaving.step(node, now) {
+                self.master.resign();
+            }
+        }
+    }
 }
 
 impl Drop for Attending {
@@ -269,6 +289,7 @@ impl Coordination {
             elections: 0,
             conflicts: 0,
             handles,
+            leaving: None,
         }
     }
 }
@@ -278,15 +299,19 @@ impl Cluster {
     pub(crate) fn step_coordination(&mut self, server: usize) -> Vec<String> {
         let now = self.server_now(server);
         let up = self.servers[server].up.as_mut();
-        let Some(up) = up.filter(|up| !up.stopped) else {
+        let Some(up) = up.filter(|up| matches!(up.doing, Doing::Steps)) else {
             return Vec::new();
         };
         let Some(attending) = up.attending.as_mut().filter(|of| of.due <= now) else {
             return Vec::new();
         };
+        attending.step_leaving(&up.node, now);
         attending.due = attending.membership.step(now);
         if let Some(due) = attending.master.step(now) {
             attending.due = attending.due.min(due);
+        }
+        if attending.leaving.is_some() {
+            attending.due = attending.due.min(now + LOOK_EVERY);
         }
         let is_there = attending.membership.is_there();
         let has_ended = attending.was_there && !is_there;
@@ -406,25 +431,35 @@ impl Cluster {
 
     // --- What may be lost ---
 
-    /// Whether each region keeps `least` copies that are whole, and count, on servers that are not among `gone`:
-    /// whatever a master has done, or does for what it has been asked.
-    pub(crate) fn keeps_all_without(&mut self, gone: &BTreeSet<usize>, least: usize) -> bool {
+    /// Whether each region keeps copies that are whole, and count, on servers that are not among `gone`: whatever a
+    /// master has done, or does for what it has been asked. Where the last promotion comes to nothing since power is
+    /// lost, the members before it count, too.
+    pub(crate) fn keeps_all_without(&mut self, gone: &BTreeSet<usize>, loss: Loss) -> bool {
         let removed = self.removals();
         let Some(coordination) = &self.coordination else {
             return true;
         };
-        let sent = coordination.sent.lock();
-        let has_member = |map: &ClusterMap, region: RegionId, server: usize| {
-            let region = map.region(region);
-            region.is_some_and(|region| region.members.contains(&id(server)))
+        let least = match loss {
+            Loss::Power => 1,
+            // Groups do not open with fewer members that have something.
+            Loss::Device => coordination.of.plan.min_copies,
         };
+        let sent = coordination.sent.lock();
         let counts = |region: &Region, server: usize| {
+            let member = id(server);
+            let in_map = |map: &ClusterMap| {
+                let there = map.region(region.id);
+                there.is_some_and(|there| {
+                    let may_count = loss == Loss::Power && there.since == region.since;
+                    let is_last = there.last.contains(&member) && may_count;
+                    there.members.contains(&member) || is_last && self.never_opens(region)
+                })
+            };
             let all = sent.values().all(|change| match change {
-                Change::Map(map) => has_member(map, region.id, server),
+                Change::Map(map) => in_map(map),
                 Change::Report(_) => true,
             });
-            all && has_member(&self.map, region.id, server)
-                && !removed.contains(&(region.id, id(server)))
+            all && in_map(&self.map) && !removed.contains(&(region.id, member))
         };
         self.map.regions().iter().all(|region| {
             let servers = self.indices().filter(|server| !gone.contains(server));
@@ -434,12 +469,20 @@ impl Cluster {
         })
     }
 
+    /// Whether a region has not been opened since its last promotion, for certain, so that the members before still
+    /// count: the server that was promoted has not heard of it.
+    fn never_opens(&self, region: &Region) -> bool {
+        let up = self.between_steps(region.primary.0 as usize);
+        let own = up.and_then(|up| up.node.map().region(region.id).map(|of| of.since));
+        own.is_some_and(|since| since < region.since)
+    }
+
     /// Members whose removal has been asked for, or would be now.
     fn removals(&mut self) -> BTreeSet<(RegionId, ServerId)> {
         let mut reports = Vec::new();
         for server in self.indices() {
             let now = self.server_now(server);
-            if let Some(up) = self.up(server) {
+            if let Some(up) = self.between_steps(server) {
                 reports.push(up.node.report_to_master(now));
             }
         }
@@ -465,7 +508,10 @@ impl Cluster {
     /// Whether a server's copy is certain to hold all that was acknowledged while its server was a member.
     fn is_whole(&self, server: usize, region: RegionId) -> bool {
         match self.up(server) {
-            Some(up) => up.node.inspect().standing(region) == Some(Standing::Whole),
+            // One that is inside a step cannot be asked.
+            Some(_) => self
+                .between_steps(server)
+                .is_some_and(|up| up.node.inspect().standing(region) == Some(Standing::Whole)),
             None => self.servers[server].whole.contains(&region),
         }
     }
@@ -484,7 +530,7 @@ impl Cluster {
         }
         for region in self.map.regions() {
             let serves = |server: &usize| {
-                let up = self.up(*server);
+                let up = self.between_steps(*server);
                 up.is_some_and(|up| up.node.inspect().committed(region.id).is_some())
             };
             if self.indices().filter(serves).count() > 1 {

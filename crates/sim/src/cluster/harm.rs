@@ -14,10 +14,11 @@ use argosy_server::node::is_log_window;
 use argosy_server::ownership::{self, FoundDevice};
 
 use super::counting::count_device;
-use super::{Cluster, id};
+use super::{Cluster, Doing, id};
 use crate::coverage::WINDOWS_DAMAGED;
 use crate::damaging::Damage;
 use crate::failing::name_of;
+use crate::leaving::Leaving;
 use crate::random::Random;
 
 /// Copies that cannot be used.
@@ -343,22 +344,50 @@ impl Cluster {
 
     // --- Processes and links ---
 
-    /// Has a process do nothing, or go on.
+    /// Has a process do nothing, or go on: first with the step in which it was stopped, if it was.
     pub(crate) fn set_stopped(&mut self, server: usize, stopped: bool) {
-        let now = self.clock.now();
+        let (now, own) = (self.clock.now(), self.server_now(server));
         let Some(up) = &mut self.servers[server].up else {
             return;
         };
-        if up.stopped != stopped {
-            up.stopped = stopped;
-            up.since = now;
-            self.coverage.add("stops", u64::from(stopped));
-            if stopped {
-                self.world.stop(id(server));
-            } else {
-                self.world.resume(id(server));
-            }
+        up.halts_after = None;
+        if matches!(up.doing, Doing::Steps) != stopped {
+            return;
         }
+        up.since = now;
+        self.coverage.add("stops", u64::from(stopped));
+        if stopped {
+            up.doing = Doing::Nothing;
+            self.world.stop(id(server));
+            return;
+        }
+        self.world.resume(id(server));
+        if let Doing::Halted(kind, step) = std::mem::replace(&mut up.doing, Doing::Steps) {
+            let progress = step.go_on();
+            up.parked.stepped(kind, own, &progress);
+        }
+    }
+
+    /// Has a process be stopped inside a step, after so many looks at its clock.
+    pub(crate) fn halt_after(&mut self, server: usize, looks: u64) {
+        let up = self.servers[server].up.as_mut();
+        if let Some(up) = up.filter(|up| matches!(up.doing, Doing::Steps)) {
+            up.halts_after = Some(looks);
+        }
+    }
+
+    /// Has a process stop as it should, if it does anything. Returns whether it does.
+    pub(crate) fn leave(&mut self, server: usize) -> bool {
+        let now = self.server_now(server);
+        let up = self.servers[server].up.as_mut();
+        let up = up.filter(|up| matches!(up.doing, Doing::Steps));
+        let attending = up.and_then(|up| up.attending.as_mut());
+        attending.map(|attending| attending.leave(now)).is_some()
+    }
+
+    /// How far a process is with that, if it does.
+    pub(crate) fn leaving(&self, server: usize) -> Option<&Leaving> {
+        self.up(server)?.attending.as_ref()?.leaving.as_ref()
     }
 
     /// Cuts a link in one direction, or heals it.

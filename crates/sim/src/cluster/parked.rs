@@ -21,6 +21,8 @@ use argosy_engine::Progress;
 use argosy_fabric::Fabric;
 use argosy_memory::Bell;
 
+use super::halting::StepKind;
+
 /// How long a thread sleeps, at most, whose step has said of no moment that another one is due.
 pub(crate) const LOOKS_AFTER: Duration = Duration::from_secs(30);
 
@@ -70,19 +72,19 @@ impl Parked {
         !sleeps
     }
 
-    /// How that step went.
-    pub(super) fn fabric_stepped(&mut self, now: Instant, progress: &Progress) {
-        self.fabric_due = due(now, progress);
-    }
-
     /// Whether the thread in the background would do a step now, which it does then.
     pub(super) fn is_background_awake(&self, now: Instant) -> bool {
         self.alarm.take() || now >= self.background_due
     }
 
-    /// How that step went.
-    pub(super) fn background_stepped(&mut self, now: Instant, progress: &Progress) {
-        self.background_due = due(now, progress);
+    /// How a step at `now` went.
+    pub(super) fn stepped(&mut self, kind: StepKind, now: Instant, progress: &Progress) {
+        match kind {
+            StepKind::Fabric => self.fabric_due = due(now, progress),
+            StepKind::Background => self.background_due = due(now, progress),
+            // It is stepped whenever it has something to do.
+            StepKind::Worker => {}
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use argosy_base::RegionId;
 use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication};
-use argosy_server::node::{LinkSettings, MemoryParts, NodeSettings};
+use argosy_server::node::{LeaseSettings, LinkSettings, MemoryParts, NodeSettings};
 
 use super::{SEGMENTS, Server, harm, id};
 use crate::clock::SimClock;
@@ -67,7 +67,10 @@ pub(super) fn node_settings(plan: &Plan, mutants: Mutants, engine: Chosen) -> No
         deadline: plan.load.deadline,
         failover_wait: plan.load.failover_wait,
         remove_after: changes.map_or(Duration::from_secs(1), |of| of.remove_after),
-        leases: changes.map(|of| of.leases),
+        leases: changes.map(|of| LeaseSettings {
+            mutants: mutants.leases,
+            ..of.leases
+        }),
         scrub: plan.chores.scrub,
         sweep: plan.chores.sweep,
         mutants: mutants.node,

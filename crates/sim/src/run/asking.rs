@@ -20,6 +20,7 @@ use crate::check::{Bound, When};
 use crate::crash_point::CrashPoint;
 use crate::erase;
 use crate::leases::{self, Leases};
+use crate::leaving::Leaving;
 use crate::load::{Asking, Wrong};
 use crate::long;
 use crate::many;
@@ -101,7 +102,7 @@ impl Run {
     }
 
     /// The same, if anything was asked. Returns whether it was.
-    pub(super) fn flush_if(&mut self, asked: bool) -> Result<bool, Wrong> {
+    pub(crate) fn flush_if(&mut self, asked: bool) -> Result<bool, Wrong> {
         if asked {
             self.flush()?;
         }
@@ -111,6 +112,10 @@ impl Run {
     /// The way to `server`; `None` where it may not be asked.
     pub(super) fn line(&self, server: usize) -> Option<Line> {
         let up = self.cluster.active(server)?;
+        let leaving = self.cluster.leaving(server);
+        if !leaving.is_none_or(Leaving::takes_requests) {
+            return None;
+        }
         Some(Line {
             node: Arc::clone(&up.node),
             tasks: Arc::clone(&up.tasks),
@@ -146,6 +151,12 @@ impl Run {
         } else {
             self.random.below(self.cluster.indices().len())
         };
+        self.ask_of(server, ask)
+    }
+
+    /// Asks `server`. False where it may not be asked.
+    pub(crate) fn ask_of(&mut self, server: usize, ask: Ask) -> Result<bool, Wrong> {
+        let home = self.home(&ask);
         let Some(line) = self.line(server) else {
             return Ok(false);
         };

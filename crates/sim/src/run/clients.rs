@@ -10,6 +10,7 @@ use crate::load::Wrong;
 use crate::long::{self, Longs};
 use crate::maintain::{self, Maintainer};
 use crate::many;
+use crate::moved::Moved;
 use crate::plan::Plan;
 
 /// See the module documentation.
@@ -20,6 +21,7 @@ pub(crate) struct Clients {
     pub(crate) leases: Leases,
     pub(crate) maintainer: Maintainer,
     pub(crate) many: many::Client,
+    pub(crate) moved: Moved,
 }
 
 impl Clients {
@@ -31,6 +33,7 @@ impl Clients {
             leases: Leases::new(plan, seed),
             maintainer: Maintainer::new(plan, seed),
             many: many::Client::new(plan, seed),
+            moved: Moved::new(plan, seed),
         }
     }
 

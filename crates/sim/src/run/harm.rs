@@ -11,9 +11,11 @@ use crate::asks::Ask;
 use crate::cluster::{REFUSED, Started};
 use crate::coverage;
 use crate::damaging::Damage;
-use crate::failover::Trouble;
+use crate::failover::{Loss, Trouble};
 use crate::judge::ProcessEnd;
+use crate::leaving::Leavers;
 use crate::load::Wrong;
+use crate::moved::AskingFormer;
 use crate::objects::ObjectKey;
 use crate::plan::{Event, SERVERS, WorldKind};
 use crate::random::Random;
@@ -118,6 +120,7 @@ impl Run {
                     self.ended(server, ended, "is stopped cleanly");
                 }
             }
+            Event::Leave(server) => Leavers::of(self).begin(server),
             Event::Power(servers) => self.power(servers),
             Event::Start(server, die_after) => {
                 if self.cluster.up(server).is_none() {
@@ -130,11 +133,8 @@ impl Run {
                 let how = if cut { "is cut" } else { "is healed" };
                 self.say(format_args!("the link from {from} to {to} {how}"));
             }
-            Event::Stop(server) | Event::Resume(server) => {
-                let stop = matches!(event, Event::Stop(_));
-                self.cluster.set_stopped(server, stop);
-                let how = if stop { "does nothing" } else { "goes on" };
-                self.say(format_args!("server {server} {how}"));
+            Event::Stop(_) | Event::Halt(..) | Event::Resume(_) => {
+                AskingFormer::of(self).stop(event)?;
             }
             Event::Stall(_)
             | Event::Unstall(_)
@@ -252,22 +252,23 @@ impl Run {
     /// Whether a server may lose power together with those that are `going`, so that a member of each region keeps
     /// what it had; if so, it does.
     fn may_lose_power(&mut self, server: usize, going: &mut BTreeSet<usize>) -> bool {
-        let may = self.plan.kind == WorldKind::Powerless || self.may_be_gone(server, going, 1);
+        let may =
+            self.plan.kind == WorldKind::Powerless || self.may_be_gone(server, going, Loss::Power);
         if may {
             self.harm.lost.insert(server);
         }
         may
     }
 
-    /// Whether a member of each region keeps what it had, without what `server` has and those that are `going`; where
-    /// groups change, `least` members. If so, it is one of these.
-    fn may_be_gone(&mut self, server: usize, going: &mut BTreeSet<usize>, least: usize) -> bool {
+    /// Whether a member of each region keeps what it had, without what `server` has and those that are `going`. If so,
+    /// it is one of these.
+    fn may_be_gone(&mut self, server: usize, going: &mut BTreeSet<usize>, loss: Loss) -> bool {
         if self.plan.groups.changes.is_none() {
             return self.harm.others_gone(server) + 1 < SERVERS;
         }
         let mut gone = going.clone();
         gone.insert(server);
-        let may = self.cluster.keeps_all_without(&gone, least);
+        let may = self.cluster.keeps_all_without(&gone, loss);
         if may {
             *going = gone;
         }
@@ -276,10 +277,7 @@ impl Run {
 
     /// The same of all that is on its device.
     fn may_lose_device(&mut self, server: usize) -> bool {
-        // Groups do not open with fewer members that have something.
-        let failover = self.plan.groups.changes.as_ref();
-        let least = failover.map_or(1, |of| of.plan.min_copies);
-        let may = self.may_be_gone(server, &mut BTreeSet::new(), least);
+        let may = self.may_be_gone(server, &mut BTreeSet::new(), Loss::Device);
         if may {
             self.harm.emptied.insert(server);
         }
@@ -487,7 +485,7 @@ impl Run {
         }
     }
 
-    pub(super) fn start(&mut self, server: usize, die_after: Option<u64>) -> Result<(), Wrong> {
+    pub(crate) fn start(&mut self, server: usize, die_after: Option<u64>) -> Result<(), Wrong> {
         match self.cluster.start(server, die_after) {
             Started::Up => self.say(format_args!("server {server} is up")),
             Started::Died => self.say(format_args!("server {server} died while it started")),
@@ -512,10 +510,13 @@ impl Run {
     /// Undoes all harm.
     pub(crate) fn mend(&mut self) -> Result<(), Wrong> {
         self.clients.leases.excuse();
+        self.clients.moved.rest();
         self.cluster.world.heal_all();
         self.cluster.wire.set(0);
         for server in self.cluster.indices() {
             self.cluster.set_stopped(server, false);
+            self.bury(server)?;
+            Leavers::of(self).hurry(server)?;
             self.cluster.set_stalled(server, false);
             self.cluster.set_pace(server, 100);
             self.cluster.set_full(server, false);

@@ -31,9 +31,11 @@ use crate::erase::Erase;
 use crate::finish::Ending;
 use crate::full;
 use crate::leases;
+use crate::leaving::Leavers;
 use crate::load::{Answer, Expect, Load, Wrong};
 use crate::maintain;
 use crate::many;
+use crate::moved::AskingFormer;
 use crate::objects::Objects;
 use crate::plan::{Episode, Plan, WorldKind};
 use crate::planted::Mutants;
@@ -127,6 +129,9 @@ pub(crate) struct Pacing {
 pub fn run(seed: u64, options: &RunOptions) -> RunReport {
     let mut run = Run::new(seed, options);
     let mut wrong = run.go().err();
+    if let Some(two) = run.clients.moved.take_wrong() {
+        wrong = Some(wrong.map_or_else(|| two.clone(), |wrong| format!("{wrong}; {two}")));
+    }
     if run.harm.no_room_to_return {
         // That is so for ever: what was answered is all that there is to judge.
         run.cluster.coverage.add(coverage::NO_ROOM_TO_RETURN, 1);
@@ -211,6 +216,7 @@ impl Run {
             self.tick(Pace::Full)?;
         }
         self.pacing.troubled_ops = TROUBLED_OPS_MAX;
+        self.clients.moved.begin();
         self.say(format_args!(
             "an episode of {} events",
             episode.events.len()
@@ -352,6 +358,7 @@ impl Run {
         budget::look(&mut self.cluster, self.pacing.ticks)?;
         self.hold_snapshots(pace != Pace::None)?;
         busy |= self.ask_some(pace, span)?;
+        busy |= AskingFormer::of(self).go_on()?;
         busy |= self.ask_long(pace != Pace::None)?;
         busy |= self.ask_bulk_load(pace != Pace::None)?;
         busy |= self.ask_changes(pace != Pace::None)?;
@@ -397,6 +404,7 @@ impl Run {
             self.say(format_args!("the map has {region}"));
         }
         self.cluster.count_primaries();
+        AskingFormer::of(self).look();
     }
 
     /// Moves one server on.
@@ -407,6 +415,7 @@ impl Run {
             requests = 0;
         }
         let mut busy = self.cluster.run_device(server, requests);
+        let does_steps = self.cluster.active(server).is_some();
         let (fabric, background) = (self.random.chance(90), self.random.chance(70));
         // Where reads cost time, it has gone on since the last one.
         if fabric {
@@ -422,13 +431,17 @@ impl Run {
                 self.say(format_args!("{done}"));
             }
             self.bury(server)?;
+            Leavers::of(self).go_on(server)?;
         }
         busy |= self.cluster.step_worker(server);
         self.bury(server)?;
+        if does_steps && self.cluster.is_halted(server) {
+            self.say(format_args!("server {server} does nothing, inside a step"));
+        }
         Ok(busy)
     }
 
-    fn bury(&mut self, server: usize) -> Result<(), Wrong> {
+    pub(crate) fn bury(&mut self, server: usize) -> Result<(), Wrong> {
         let Some(up) = self.cluster.up(server) else {
             return Ok(());
         };
