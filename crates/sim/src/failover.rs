@@ -31,7 +31,7 @@ pub(crate) const COPIES: usize = 3;
 /// with it overlap for long.
 const DRIFTS_PPM: [u32; 2] = [1000, 50_000];
 /// Looks at its clock after which a server is stopped inside a step, at most.
-const LOOKS_MAX: usize = 40;
+const LOOKS_MAX: usize = 8;
 
 /// Whether backups build their own levels in some seeds. A primary whose region moves away does not begin to, yet.
 const BUILD_INDEX: bool = false;

@@ -58,6 +58,8 @@ struct Former {
 /// See the module documentation.
 pub(crate) struct Moved {
     random: Random,
+    /// Groups change.
+    changes: bool,
     strike_percent: usize,
     /// Something is wrong at present.
     is_troubled: bool,
@@ -81,6 +83,7 @@ impl Moved {
         let changes = plan.groups.changes.as_ref();
         Self {
             random: Random::new(seed, 81),
+            changes: changes.is_some(),
             strike_percent: changes.map_or(0, |of| of.strike_percent),
             is_troubled: false,
             asks_left: 0,
@@ -92,10 +95,15 @@ impl Moved {
         }
     }
 
-    /// Something goes wrong from now on.
-    pub(crate) const fn begin(&mut self) {
+    /// Something goes wrong from now on. Returns how many milliseconds lie between two requests of the load: where
+    /// groups change, it may take long until anything moves.
+    pub(crate) fn begin(&mut self) -> usize {
         self.is_troubled = true;
         self.asks_left = ASKS_MAX;
+        match self.changes {
+            true => self.random.pick(&[1, 4, 15]),
+            false => 1,
+        }
     }
 
     /// Everything is being mended.

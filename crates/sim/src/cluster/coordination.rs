@@ -145,10 +145,9 @@ impl Attending {
 
     /// Goes on with that.
     fn step_leaving(&mut self, node: &Node, now: Instant) {
-        if let Some(leaving) = &mut self.leaving {
-            if leaving.step(node, now) {
-                self.master.resign();
-            }
+        let has_left = self.leaving.as_mut().map(|of| of.step(node, now));
+        if has_left == Some(true) {
+            self.master.resign();
         }
     }
 }

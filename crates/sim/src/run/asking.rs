@@ -57,7 +57,10 @@ impl Run {
             Pace::None => 0,
             Pace::Full => self.random.below(4),
             Pace::Slow if self.pacing.troubled_ops == 0 => 0,
-            Pace::Slow => usize::from(self.random.below(1000) < span.as_micros() as usize),
+            Pace::Slow => {
+                let every = 1000 * self.pacing.troubled_every.max(1);
+                usize::from(self.random.below(every) < span.as_micros() as usize)
+            }
         };
         let mut asked = false;
         for _ in 0..count {

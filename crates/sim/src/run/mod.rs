@@ -85,7 +85,7 @@ pub struct RunReport {
 pub(crate) enum Pace {
     /// As much as may be under way.
     Full,
-    /// About one request a millisecond.
+    /// About one request a millisecond, or in several.
     Slow,
     /// Nothing.
     None,
@@ -122,6 +122,8 @@ pub(crate) struct Pacing {
     /// How long nothing has happened.
     idle: u32,
     troubled_ops: usize,
+    /// Milliseconds between two of them.
+    troubled_every: usize,
 }
 
 /// Runs `seed`.
@@ -216,7 +218,7 @@ impl Run {
             self.tick(Pace::Full)?;
         }
         self.pacing.troubled_ops = TROUBLED_OPS_MAX;
-        self.clients.moved.begin();
+        self.pacing.troubled_every = self.clients.moved.begin();
         self.say(format_args!(
             "an episode of {} events",
             episode.events.len()
