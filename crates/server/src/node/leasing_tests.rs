@@ -234,7 +234,7 @@ fn forwarded_answers_wait_for_a_lease() {
     assert_waits(
         Replication::SendIndex,
         gate_tests::forward,
-        "bypass_lease_of_hits",
+        "bypass_lease_of_values",
     );
 }
 
