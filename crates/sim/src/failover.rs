@@ -9,10 +9,11 @@
 //! A server loses power, or its device, only where each region keeps a copy elsewhere that is whole and counts (rule 9
 //! of `docs/model`): so whatever was acknowledged has to be there, always.
 //!
-//! In almost half of the episodes a server is *left behind*: it does not reach the coordinator, so that others take its regions
-//! over and it does not hear of that. It goes on, with its links or without, or is stopped, between two steps or inside
-//! of one (`cluster::halting`), until long after. What clients ask of it then is in [`moved`](crate::moved). In a tenth
-//! a server that has lost power is *alone* for a while: it must not open what others have more of.
+//! In almost half of the episodes a server is *left behind*: it does not reach the coordinator, so that others take
+//! its regions over and it does not hear of that. It goes on, with its links or without, or is stopped, between two
+//! steps or inside of one (`cluster::halting`), until long after. What clients ask of it then is in
+//! [`moved`](crate::moved). In a tenth a server that has lost power is *alone* for a while: it must not open what
+//! others have more of.
 
 use std::time::Duration;
 

@@ -4,13 +4,13 @@
 //! something is wrong in a cluster whose groups change:
 //!
 //! 1. *Clients that stay* write an object through the new primary. Once that is answered they ask the one before for
-//!    the object, at once: they read it, or write it on a condition that does not hold any more. They ask servers, too,
-//!    that would pass it on to the one before. Where that one is stopped they ask as soon as it goes on, before any of
-//!    its steps. Whether an answer is possible is judged with all others, by the histories.
-//! 2. After each tick no two servers would answer for one region (invariant I5). That is told at the end, so that it is
-//!    seen whether clients notice it.
-//! 3. A server that was promoted is *struck* now and then: it loses power, or dies in the middle of what it does, and is
-//!    back before others miss it.
+//!    the object, at once: they read it, or write it on a condition that holds since. They ask servers, too, that
+//!    would pass it on to the one before. Where that one is stopped they ask as soon as it goes on, before any of its
+//!    steps. Whether an answer is possible is judged with all others, by the histories.
+//! 2. After each tick no two servers would answer for one region (invariant I5). That is told at the end, so that it
+//!    is seen whether clients notice it.
+//! 3. A server that was promoted is *struck* now and then: it loses power, or dies in the middle of what it does, and
+//!    is back before others miss it.
 
 use std::collections::BTreeMap;
 
@@ -298,7 +298,8 @@ impl<'r> AskingFormer<'r> {
         *left = left.saturating_sub(1);
     }
 
-    /// Asks former primaries for what was written through the new ones and answered. Returns whether anything was asked.
+    /// Asks former primaries for what was written through the new ones and answered. Returns whether anything was
+    /// asked.
     pub(crate) fn ask(&mut self) -> Result<bool, Wrong> {
         let mut asked = false;
         for region in 0..self.run.plan.regions {
