@@ -447,3 +447,50 @@ fn the_commit_lsn_is_what_every_backup_holds() {
         }
     }
 }
+
+/// Whatever members report, and whatever an adoption brings, the adoptions end: one of each report at most.
+#[test]
+fn adoptions_end() {
+    let mut seed = 1u64;
+    let mut below = |end: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
+        (seed >> 33) % end
+    };
+    let (mut twice, mut promoted) = (0, 0);
+    for _ in 0..4000 {
+        let mut some = || Position {
+            edit: EditSeq((1 + below(2)) << 32 | below(3)),
+            lsn: Lsn(below(4)),
+            logs: PerLog::default(),
+        };
+        let ids = [ServerId(1), ServerId(2), ServerId(3)];
+        let mut actions = Vec::new();
+        let own = OwnCopy::Opened {
+            position: some(),
+            standing: Standing::Ordinary,
+        };
+        let group = Group::of(&ids);
+        let mut primary = Primary::new(&group, own, Mutants::default(), &mut actions);
+        for member in ids {
+            primary.step(primary::Event::LinkUp { member }, &mut actions);
+            let report = primary::Event::Report {
+                member,
+                attempt: 1,
+                position: some(),
+                standing: Standing::Whole,
+            };
+            primary.step(report, &mut actions);
+        }
+        let mut adoptions = 0;
+        while matches!(actions.last(), Some(primary::Action::Adopt { .. })) {
+            adoptions += 1;
+            assert!(adoptions <= ids.len(), "{actions:?}");
+            let position = some();
+            actions.clear();
+            primary.step(primary::Event::Adopted { position }, &mut actions);
+        }
+        twice += u32::from(adoptions > 1);
+        promoted += u32::from(actions.last() == Some(&primary::Action::Promote));
+    }
+    assert!(twice > 400 && promoted > 2000, "{twice} {promoted}");
+}

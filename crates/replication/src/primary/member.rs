@@ -37,6 +37,8 @@ pub enum MemberPart {
 pub(super) struct Report {
     pub(super) position: Position,
     pub(super) standing: Standing,
+    /// The primary's own copy was brought to it.
+    pub(super) is_adopted: bool,
 }
 
 /// What the primary knows of one other copy.
@@ -143,6 +145,14 @@ impl Member {
 
     pub(super) fn is_live(&self) -> bool {
         self.phase == Phase::Live
+    }
+
+    /// What it has reported, if it has done nothing else since.
+    pub(super) const fn reported(&mut self) -> Option<&mut Report> {
+        match &mut self.phase {
+            Phase::Reported(report) => Some(report),
+            _ => None,
+        }
     }
 
     pub(super) fn is_filling(&self) -> bool {

@@ -251,7 +251,11 @@ impl Primary {
                 position,
                 standing,
             } => {
-                let report = Report { position, standing };
+                let report = Report {
+                    position,
+                    standing,
+                    is_adopted: false,
+                };
                 self.report(member, attempt, report, actions);
             }
             Event::Adopted { position } => self.adopted(position, actions),

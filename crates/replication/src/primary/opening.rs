@@ -6,12 +6,15 @@
 //! acknowledged, and of another history from some point on. Such a copy is not adopted, however long its log is, and
 //! need not be refilled either: it is offered the checkpoint, and fetches the difference. Only a copy of the same or a
 //! later cut that is ahead is of another history altogether.
+//!
+//! **Adopting.** What a member has reported is adopted once at most, so that it ends. Own edits only rise by it, and
+//! LSNs rise under the same edit. A member that is ahead of a copy that was brought to it has another history.
 
 use alloc::vec::Vec;
 
 use argosy_base::{EditSeq, Position, ServerId, Standing};
 
-use super::member::{Phase, Report};
+use super::member::{Member, Phase, Report};
 use super::{Action, Primary, State};
 
 /// What a primary knows of its own copy before the region is open.
@@ -78,6 +81,10 @@ impl Primary {
                 self.state = State::Refilling;
                 actions.push(Action::RefillOwn);
             }
+            Reports::Further(Some(from)) if self.is_adopted(from) => {
+                self.take_for_other(from);
+                self.open(actions);
+            }
             Reports::Further(Some(from)) => {
                 self.state = State::Adopting(from);
                 actions.push(Action::Adopt { from });
@@ -103,10 +110,10 @@ impl Primary {
         members.sort_by_key(|(_, member)| member.failures);
         for (id, member) in members {
             match member.phase {
-                Phase::Reported(Report { position, standing }) => copies.push(Copy {
+                Phase::Reported(report) => copies.push(Copy {
                     of: Some(id),
-                    position,
-                    standing,
+                    position: report.position,
+                    standing: report.standing,
                 }),
                 Phase::Damaged => in_doubt = true,
                 _ => return Reports::Incomplete,
@@ -181,7 +188,7 @@ impl Primary {
     pub(super) fn adopted(&mut self, position: Position, actions: &mut Vec<Action>) {
         if let State::Adopting(from) = self.state {
             self.adopted_from = Some(from);
-            self.note_other_history(from, &position);
+            self.note_adopted(from, &position);
             self.own = position;
             self.committed = position.edit;
             self.state = State::Opening;
@@ -191,17 +198,45 @@ impl Primary {
 
     /// A copy that is still ahead after it was adopted has another history: its log goes on where the own one was cut.
     /// One of an earlier cut may well be longer.
-    fn note_other_history(&mut self, from: ServerId, adopted: &Position) {
+    fn note_adopted(&mut self, from: ServerId, adopted: &Position) {
         let mistaken = self.mutants.lsn_over_epoch();
-        if let Some(member) = self.members.get_mut(from)
-            && let Phase::Reported(report) = &mut member.phase
-            && is_ahead(&report.position, adopted, mistaken)
-        {
+        let Some(report) = self.members.get_mut(from).and_then(Member::reported) else {
+            return;
+        };
+        report.is_adopted = true;
+        if is_ahead(&report.position, adopted, mistaken) {
+            self.take_for_other(from);
+        }
+    }
+
+    /// Whether the own copy was brought to what `id` has reported.
+    fn is_adopted(&self, id: ServerId) -> bool {
+        match self.members.get(id).map(|member| member.phase) {
+            Some(Phase::Reported(report)) => report.is_adopted,
+            _ => false,
+        }
+    }
+
+    /// The history of `id`, which has reported, is another one.
+    fn take_for_other(&mut self, id: ServerId) {
+        let Some(member) = self.members.get_mut(id) else {
+            return;
+        };
+        if let Some(report) = member.reported() {
             report.standing = Standing::PutBack;
-            member.standing = Standing::PutBack;
-            member.holds_nothing();
+        }
+        member.standing = Standing::PutBack;
+        member.holds_nothing();
+        if self.adopted_from == Some(id) {
             self.adopted_from = None;
         }
+    }
+
+    /// The own copy is another one from now on: nothing was adopted.
+    fn forget_adopted(&mut self) {
+        let reports = self.members.iter_mut();
+        let reports = reports.filter_map(|(_, member)| member.reported());
+        reports.for_each(|report| report.is_adopted = false);
     }
 
     /// The own copy has turned out to be damaged before the region was open.
@@ -211,6 +246,7 @@ impl Primary {
         }
         self.own = Position::default();
         self.own_standing = None;
+        self.forget_adopted();
         self.state = State::Opening;
         self.open(actions);
     }
@@ -223,6 +259,7 @@ impl Primary {
         self.own = position;
         self.committed = position.edit;
         self.own_standing = Some(Standing::BegunAnew);
+        self.forget_adopted();
         self.state = State::Opening;
         self.open(actions);
     }
