@@ -15,11 +15,20 @@ pub enum Standing {
     /// Nothing for certain: its history may differ from that of the other members. It was put back in place of another
     /// copy, and they may have gone on without it.
     PutBack = 3,
+    /// A beginning of its region's history: it was no member's, is being filled with what it lacks, and has not been
+    /// whole since. The group went on without it, so what edits and marks declare durable need not be here.
+    Filling = 4,
 }
 
 impl Standing {
     /// All of them, in the order of their values.
-    pub const ALL: [Self; 4] = [Self::Ordinary, Self::Whole, Self::BegunAnew, Self::PutBack];
+    pub const ALL: [Self; 5] = [
+        Self::Ordinary,
+        Self::Whole,
+        Self::BegunAnew,
+        Self::PutBack,
+        Self::Filling,
+    ];
 
     /// The one stored or sent as `raw`, or `None` where none has that value.
     #[must_use]

@@ -61,6 +61,8 @@ struct Truth {
     /// Flushes that it was asked for.
     asked: Vec<FlushRange>,
     done: BTreeSet<u32>,
+    /// It was told that it is whole.
+    is_whole: bool,
 }
 
 impl Truth {
@@ -85,6 +87,8 @@ struct World {
     committed: EditSeq,
     serves: bool,
     flushed: u32,
+    /// Flushes below are done everywhere.
+    everywhere: u32,
     ship: u64,
     commit: u64,
 }
@@ -126,6 +130,7 @@ impl World {
             committed: EditSeq(5),
             serves: false,
             flushed: 0,
+            everywhere: 0,
             ship: 0,
             commit: 0,
         };
@@ -186,6 +191,15 @@ impl World {
                 let number = to / FLUSH_BYTES - 1;
                 self.all(action, |copy| copy.done.contains(&number))
             }
+            Action::SendFlush { member, range, .. } => {
+                // Of a copy that is whole, and of no other, marks are believed that speak of such a flush.
+                let is_late = range.from / FLUSH_BYTES < self.everywhere;
+                let is_whole = self.copies[&member].is_whole;
+                match is_late && is_whole {
+                    true => Err(format!("{action:?}, and it was told that it is whole")),
+                    false => Ok(()),
+                }
+            }
             Action::AppliedEverywhere { seq } => self.all(action, |copy| copy.applied >= seq),
             Action::Prepare { member, .. } => {
                 let may = self.serves || self.group.members.contains(&member);
@@ -202,7 +216,10 @@ impl World {
                     self.opened
                 };
                 let is_member = self.group.members.contains(&member);
+                let number = |range: &FlushRange| range.from / FLUSH_BYTES;
+                let owes = copy.asked.iter().any(|of| number(of) < self.everywhere);
                 let right = copy.is_attached && copy.held >= least && is_member == whole;
+                let right = right && !(whole && owes);
                 match right && self.serves {
                     true => Ok(()),
                     false => Err(format!("{action:?}, and it holds {}", copy.held)),
@@ -241,6 +258,10 @@ impl World {
             }
             Action::SendFlush { member, range, .. } => {
                 self.copies.entry(member).or_default().asked.push(range);
+            }
+            Action::FlushedEverywhere { to, .. } => self.everywhere = to / FLUSH_BYTES,
+            Action::TellWhole { member, .. } => {
+                self.copies.entry(member).or_default().is_whole = true;
             }
             _ => {}
         }

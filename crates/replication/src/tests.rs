@@ -111,10 +111,11 @@ fn part(text: &str) -> SegmentPart {
 
 fn standing(case: &mut TestCase) -> Standing {
     let mut is = |name| case.take_flag(name).expect("a flag");
-    match [is("whole"), is("begun-anew"), is("put-back")] {
-        [true, _, _] => Standing::Whole,
-        [_, true, _] => Standing::BegunAnew,
-        [_, _, true] => Standing::PutBack,
+    match [is("whole"), is("begun-anew"), is("put-back"), is("filling")] {
+        [true, ..] => Standing::Whole,
+        [_, true, ..] => Standing::BegunAnew,
+        [_, _, true, _] => Standing::PutBack,
+        [.., true] => Standing::Filling,
         _ => Standing::Ordinary,
     }
 }

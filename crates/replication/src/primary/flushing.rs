@@ -58,6 +58,11 @@ impl Flushes {
         self.under_way.is_empty()
     }
 
+    /// Whether not every member has `range` yet.
+    pub(super) fn is_under_way(&self, range: &FlushRange) -> bool {
+        self.under_way.iter().any(|flush| flush.range == *range)
+    }
+
     /// A flush of `range` begins; no other copy has it yet.
     pub(super) fn begin(&mut self, range: FlushRange) {
         self.under_way.push_back(Flush {
@@ -227,6 +232,11 @@ impl Owed {
     /// Whether it is still to be asked for any.
     pub(super) fn has_unsent(&self) -> bool {
         self.flushes.iter().any(|owed| !owed.is_sent)
+    }
+
+    /// All that it owes.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = &FlushRange> {
+        self.flushes.iter().map(|owed| &owed.range)
     }
 
     /// The first that it owes of `log`.

@@ -15,8 +15,9 @@
 //!
 //! **Changes.** A group has another epoch with each change, and the same promotion. A member that was removed counts
 //! for nothing any more. One that is added is prepared. Whoever stays, stays as it is. One that was filled and is live
-//! counts from what it holds, and is told that its copy is whole when it holds all that is committed. One that is
-//! filled from now on begins again: what its copy was told, that it is whole, holds no more.
+//! counts from what it holds, and is told that its copy is whole when it holds all that is committed, and has flushed
+//! what was flushed everywhere without it. One that is filled from now on begins again: what its copy was told, that it
+//! is whole, holds no more.
 
 use alloc::vec::Vec;
 
@@ -243,6 +244,13 @@ impl Primary {
         member.has(self.commit.max(self.own.lsn)) || self.counts_early(member)
     }
 
+    /// Whether the member is still to flush something that counts as durable everywhere: it was flushed while the copy
+    /// was being filled. Marks speak of that, and of a member's copy they are believed once it is whole.
+    fn owes_durable(&self, member: &Member) -> bool {
+        let mut owed = member.owed.ranges();
+        owed.any(|range| !self.flushes.is_under_way(range))
+    }
+
     /// Whether the copy, which is being filled, may become a member.
     fn is_filled(&self, member: &Member) -> bool {
         member.has(member.holds.goal) || self.counts_early(member)
@@ -262,7 +270,7 @@ impl Primary {
         let attempt = member.attempt;
         let (told, action) = match member.part {
             _ if self.state != State::Serving => return,
-            MemberPart::Member if self.is_whole(member) => (
+            MemberPart::Member if self.is_whole(member) && !self.owes_durable(member) => (
                 Told::Whole,
                 Action::TellWhole {
                     member: id,

@@ -164,11 +164,12 @@ impl Member {
         self.is_live() && self.holds.lsn >= lsn
     }
 
-    /// Whether the copy is known to be partial: damaged, begun anew, put back, or being refilled. Nobody promotes it.
+    /// Whether the copy is known to be partial: damaged, begun anew, put back, being filled or refilled. Nobody
+    /// promotes it.
     pub(super) fn is_partial(&self) -> bool {
         self.refill.is_wanted
             || self.refill.asked_under == Some(self.attempt)
-            || matches!(self.standing, Standing::BegunAnew | Standing::PutBack)
+            || !matches!(self.standing, Standing::Whole | Standing::Ordinary)
     }
 
     /// Nothing that it has counts: it begins to catch up, or its history is another one.

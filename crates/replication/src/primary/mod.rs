@@ -489,6 +489,7 @@ impl Primary {
         if member.is_some_and(|member| member.owed.done(&range)) {
             self.flushes.done_at(id, &range);
             self.finish_flushes(actions);
+            self.tell_caught_up(id, actions);
         }
     }
 

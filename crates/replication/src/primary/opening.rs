@@ -128,7 +128,7 @@ impl Primary {
         };
         let filled = copies.iter().filter(|copy| !copy.position.is_empty());
         in_doubt |= copies.iter().any(is_other) && filled.count() > 1;
-        in_doubt |= any(Standing::BegunAnew);
+        in_doubt |= any(Standing::BegunAnew) || any(Standing::Filling);
         if in_doubt && !any_whole && !self.mutants.take_partial() {
             return Reports::WholeWanted;
         }
@@ -140,7 +140,8 @@ impl Primary {
         Reports::Further(furthest(&copies, self.mutants.lsn_over_epoch()))
     }
 
-    /// The reported copies that were begun anew or have another history, and the own one (`None`) if it is such a copy.
+    /// The reported copies that were begun anew, are being filled or have another history, and the own one (`None`) if
+    /// it is such a copy.
     pub fn in_doubt(&self) -> impl Iterator<Item = (Option<ServerId>, Standing)> + '_ {
         let own = self.own_standing.map(|standing| (None, standing));
         let reported = self
@@ -150,14 +151,14 @@ impl Primary {
                 Phase::Reported(report) => Some((Some(id), report.standing)),
                 _ => None,
             });
-        let is_in_doubt = |standing| matches!(standing, Standing::BegunAnew | Standing::PutBack);
+        let is_in_doubt = |standing| !matches!(standing, Standing::Whole | Standing::Ordinary);
         own.into_iter()
             .chain(reported)
             .filter(move |(_, standing)| is_in_doubt(*standing))
     }
 
-    /// Whether the region stays closed because a copy is damaged, or was begun anew or put back, and none of those
-    /// that were reported is whole.
+    /// Whether the region stays closed because a copy is damaged, was begun anew or put back, or is being filled, and
+    /// none of those that were reported is whole.
     #[must_use]
     pub fn wants_whole_copy(&self) -> bool {
         self.state == State::Opening && self.reports() == Reports::WholeWanted

@@ -84,6 +84,7 @@ impl PrimaryDriver {
                 Standing::PutBack => format!(
                     "{whose} was put back, or goes on where another one was cut: its history may be another one"
                 ),
+                Standing::Filling => format!("{whose} is being filled, and was not whole since"),
                 _ => format!(
                     "{whose} was begun anew in place of one that is set aside, and was never filled; \
                      `argosy inspect put-back` on its server puts the other one back"

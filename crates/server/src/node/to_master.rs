@@ -86,7 +86,7 @@ const fn told(epoch: Epoch, status: CopyStatus, at: &Position) -> CopyReport {
 /// What is certain of a copy of `server` that stands like that.
 fn status_of(standing: Standing, at: &Position, view: &View, server: ServerId) -> CopyStatus {
     match standing {
-        Standing::BegunAnew | Standing::PutBack => CopyStatus::Partial,
+        Standing::BegunAnew | Standing::PutBack | Standing::Filling => CopyStatus::Partial,
         Standing::Whole => CopyStatus::Whole,
         // It has been prepared as one that is filled, and has not got all of it.
         Standing::Ordinary if !view.has_member(server) && at.edit.cut_epoch() >= view.since => {
