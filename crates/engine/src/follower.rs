@@ -61,6 +61,14 @@ pub trait Follower: Send {
     /// Takes note that the copy holds everything that was acknowledged. Later steps make that durable.
     fn become_ordinary(&mut self);
 
+    /// Takes note that the copy, of no member, is being filled from now on ([`Standing::Filling`]), durable on return:
+    /// what others declare durable may come before it is here. Nothing for one that is begun anew or was put back.
+    /// Before a [`detach`](Self::detach), as that finds where the logs end. Blocks.
+    ///
+    /// # Errors
+    /// The device's; where it is full, call it again.
+    fn begin_filling(&mut self) -> Result<(), CopyError>;
+
     /// The last edit of the group that it has applied.
     fn edit(&self) -> EditSeq {
         self.position().edit

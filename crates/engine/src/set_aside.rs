@@ -64,7 +64,9 @@ impl SetAside {
     #[must_use]
     pub fn was_replaced(&self) -> bool {
         let used = self.store.region(self.entry.region);
-        used.is_some_and(|used| standing_of(&used) == Standing::Ordinary)
+        // One that is being filled was ordinary before: one that is begun anew stays that.
+        let was_whole = |used| matches!(standing_of(used), Standing::Ordinary | Standing::Filling);
+        used.as_ref().is_some_and(was_whole)
     }
 
     /// Device segments that it takes beside those of its manifest.

@@ -235,7 +235,7 @@ mod tests {
             0xff,
             1 << 8,
             word | 1 << 8,
-            word | 4 << 8,
+            word | 5 << 8,
             word & !(0xffff << 16),
             1 << 63,
         ] {

@@ -48,6 +48,10 @@ impl Follower for Passive {
         self.replica.become_ordinary();
     }
 
+    fn begin_filling(&mut self) -> Result<(), CopyError> {
+        Ok(self.replica.begin_filling()?)
+    }
+
     fn edit(&self) -> EditSeq {
         self.replica.version().group_edit()
     }

@@ -200,6 +200,20 @@ impl Replica {
         self.storage.become_ordinary();
     }
 
+    /// Says that the copy, of no member, is being filled, durable on return; nothing where it is begun anew or put
+    /// back. Blocks.
+    ///
+    /// # Errors
+    /// The device's; where it is full, call it again.
+    pub fn begin_filling(&mut self) -> Result<(), ReplicaError> {
+        let mut committed = Vec::new();
+        let begun = self.storage.begin_filling(&mut committed);
+        for edit in committed {
+            self.committed(edit.notice.seq)?;
+        }
+        Ok(begun?)
+    }
+
     /// The settings with which it was opened.
     #[must_use]
     pub(crate) const fn settings(&self) -> &Settings {

@@ -5,8 +5,9 @@
 //!
 //! 1. [`recover`](fn@argosy_log::recover) merges what the device and the old windows hold into the
 //!    history that is there without a gap, and tells where each log ends and which bytes below
-//!    that are in windows only. A copy that was begun anew, and has not been told that it is whole, is being filled:
-//!    nothing was ever durable there because something says so.
+//!    that are in windows only. A copy that is being filled has what declares LSNs durable before it has these LSNs:
+//!    there a missing one is the end, whatever edits and marks declare. It is being filled from when it is begun anew,
+//!    or as no member's, until it is told that it is whole.
 //! 2. Of segments in front of the one in which a log ends, these bytes are made durable at once,
 //!    so that "flushed up to" can be said by one position. (Blocks; there are at most as many bytes
 //!    as windows.)
@@ -64,7 +65,7 @@ impl Logs {
             durable: version.durable(),
             holes: match storage.standing() {
                 _ if storage.settings().mutants.recover_past_hole() => Holes::Passed,
-                Standing::BegunAnew => Holes::End,
+                Standing::BegunAnew | Standing::Filling => Holes::End,
                 _ => Holes::Judged,
             },
         };

@@ -1078,6 +1078,9 @@ mod demotions;
 #[path = "early_tests.rs"]
 mod early;
 
+#[path = "filling_tests.rs"]
+mod filling;
+
 #[path = "medium_tests.rs"]
 mod medium;
 

@@ -23,7 +23,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, SegmentNumber};
+use argosy_base::{EditSeq, SegmentNumber, Standing};
 use argosy_device::{DeviceError, Ticket};
 use argosy_engine::EditNotice;
 
@@ -150,7 +150,11 @@ impl Storage {
     /// edits wait.
     pub fn step(&mut self) -> Result<Vec<Committed>, StorageError> {
         let mut committed = Vec::new();
-        self.step_standing()?;
+        match self.step_standing() {
+            // It is tried again.
+            Err(error) if error.is_full() => {}
+            result => result?,
+        }
         while self.advance(&mut committed)? {}
         Ok(committed)
     }
@@ -346,6 +350,28 @@ impl Storage {
         self.step_standing()?;
         self.standing.wait()?;
         Ok(committed)
+    }
+
+    /// Says that the copy, of no member, is being filled, durable on return, unless it is begun anew or put back. What
+    /// the manifest has under way is waited for; `committed` gets the edits that are durable. Blocks.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step); where the device is full, call it again.
+    pub(crate) fn begin_filling(
+        &mut self,
+        committed: &mut Vec<Committed>,
+    ) -> Result<(), StorageError> {
+        if self.standing() == Standing::Ordinary {
+            self.standing.change_to(Standing::Filling);
+        }
+        loop {
+            self.step_standing()?;
+            if self.standing.wait()? {
+                return Ok(());
+            }
+            while self.advance(committed)? {}
+            self.wait_for_device()?;
+        }
     }
 
     fn step_standing(&mut self) -> Result<(), DeviceError> {

@@ -261,7 +261,7 @@ impl Storage {
 
     /// Says that the copy holds everything that was acknowledged. Later steps make that durable.
     pub(crate) fn become_ordinary(&mut self) {
-        self.standing.become_ordinary();
+        self.standing.change_to(Standing::Ordinary);
     }
 
     /// The settings.

@@ -39,10 +39,10 @@ impl CatalogStanding {
         self.standing
     }
 
-    /// The copy holds everything that was acknowledged. Later steps make that durable.
-    pub(super) fn become_ordinary(&mut self) {
-        if self.standing != Standing::Ordinary {
-            self.standing = Standing::Ordinary;
+    /// The copy is certain to hold this from now on. Later steps make that durable.
+    pub(super) fn change_to(&mut self, standing: Standing) {
+        if self.standing != standing {
+            self.standing = standing;
             self.change = StandingChange::Wanted;
         }
     }
@@ -60,7 +60,10 @@ impl CatalogStanding {
             }
             StandingChange::Begun(change) => {
                 if let Some(result) = change.poll() {
-                    self.change = StandingChange::Done;
+                    self.change = match result {
+                        Ok(()) => StandingChange::Done,
+                        Err(_) => StandingChange::Wanted,
+                    };
                     result?;
                 }
             }
@@ -69,11 +72,20 @@ impl CatalogStanding {
         Ok(())
     }
 
-    /// Blocks until a change that was begun is durable.
-    pub(super) fn wait(&mut self) -> Result<(), DeviceError> {
-        match std::mem::take(&mut self.change) {
-            StandingChange::Begun(change) => change.wait(),
-            StandingChange::Done | StandingChange::Wanted => Ok(()),
+    /// Blocks until a change that was begun is durable. Returns whether the catalog says what the copy is: not where
+    /// the change could not be begun yet, or has failed.
+    pub(super) fn wait(&mut self) -> Result<bool, DeviceError> {
+        match &self.change {
+            StandingChange::Begun(change) => {
+                let result = change.wait();
+                self.change = match result {
+                    Ok(()) => StandingChange::Done,
+                    Err(_) => StandingChange::Wanted,
+                };
+                result.map(|()| true)
+            }
+            StandingChange::Done => Ok(true),
+            StandingChange::Wanted => Ok(false),
         }
     }
 }

@@ -409,6 +409,32 @@ fn epochs_are_told_in_parts() {
     assert!(shows(&pair, 0), "{:?}", pair.nodes[0].ready());
 }
 
+/// Whoever knows a later epoch tells whoever does not, primary or backup; and again when the link between them broke.
+#[test]
+fn who_has_an_older_map_is_told_in_both_directions() {
+    for newer in [0, 1] {
+        let settings = leased(TERM, Mutants::default(), lease::Mutants::default());
+        let mut pair = opened(settings, SimSettings::default());
+        let wanted = |pair: &Pair| [0, 1].map(|of: usize| pair.nodes[of].take_map_wanted());
+        assert_eq!(wanted(&pair), [false, false]);
+        let map = changed(&pair, |region| region.epoch = Epoch(2));
+        pair.nodes[newer].set_map(map.clone()).expect("newer");
+        for _ in 0..2 {
+            run(&mut pair, &[0, 1], REOPENED);
+            let mut expected = [true, true];
+            expected[newer] = false;
+            assert_eq!(wanted(&pair), expected);
+            pair.nodes[0].link(ServerId(1)).reset("the test wants it");
+        }
+        run(&mut pair, &[0, 1], REOPENED);
+        pair.nodes[1 - newer].set_map(map).expect("newer");
+        wanted(&pair);
+        run(&mut pair, &[0, 1], REOPENED);
+        assert_eq!(wanted(&pair), [false, false]);
+        assert!(shows(&pair, 0), "{:?}", pair.nodes[0].ready());
+    }
+}
+
 /// Where the old primary says that it has taken the view, or gives its leases up, nobody waits for a lease of ten
 /// seconds.
 #[test]

@@ -100,6 +100,19 @@ impl LocalCopy {
         (self.since, self.primary) == (view.since, view.primary)
     }
 
+    /// Where it is no member's, it is being filled from now on, and is not whole, whatever an earlier process left.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// What makes the copy fail; where the device is full it is tried again.
+    pub(super) fn begin_filling(&mut self, context: &Context<'_>) -> Result<(), CopyError> {
+        if context.view(self.region).has_member(context.id) {
+            return Ok(());
+        }
+        self.not_whole(context.world)?;
+        self.replica.begin_filling()
+    }
+
     /// It is no longer certain to hold everything that is acknowledged.
     pub(super) fn not_whole(&mut self, world: &World) -> Result<(), MemoryError> {
         if self.mark.is_set() {

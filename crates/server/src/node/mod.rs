@@ -565,6 +565,8 @@ mod readers_tests;
 #[cfg(test)]
 mod resting_tests;
 #[cfg(test)]
+mod returning_tests;
+#[cfg(test)]
 mod views_tests;
 
 /// A number of this start of the server: the next one at each start, and on a new device one that has nothing to do

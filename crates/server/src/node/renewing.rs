@@ -2,16 +2,17 @@
 //!
 //! The windows are revoked at once. The rest reads the logs, and is done in the background:
 //! fresh memory is made, filled with what was in the old windows and is not durable, offered, and the
-//! report is sent. Where there is no memory for fresh windows the report is owed: it is tried again, at
-//! growing intervals, until the attempt is over. Nobody can write to the copy meanwhile, and the old
-//! windows stay what a restart finds. Memory for windows that have rested is owed likewise. Fresh windows have none
+//! report is sent. A copy of no member says first, on the device, that it is being filled. Where there is
+//! no room for that, or no memory for fresh windows, the report is owed: it is tried again, at growing
+//! intervals, until the attempt is over. Nobody can write to the copy meanwhile, and the old windows
+//! stay what a restart finds. Memory for windows that have rested is owed likewise. Fresh windows have none
 //! either, where there was nothing in the old ones: they get it when the primary asks for that.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId};
 use argosy_engine::CopyError;
-use argosy_memory::MemoryError;
 use argosy_wire::message::Message;
 
 use super::context::Context;
@@ -91,6 +92,13 @@ impl OwedReport {
             None => return Ok(()),
         };
         let what = What::Report(attempt);
+        match copy.begin_filling(context) {
+            Err(error) if error.is_full() => {
+                self.owe(what, &error, copy.region, context);
+                return Ok(());
+            }
+            begun => begun?,
+        }
         let fresh = match copy.detach(context)? {
             Ok(fresh) => fresh,
             Err(error) => {
@@ -150,14 +158,14 @@ impl OwedReport {
         Ok(())
     }
 
-    /// There is no memory for windows: `what` is due later.
-    fn owe(&mut self, what: What, error: &MemoryError, region: RegionId, context: &Context<'_>) {
+    /// There is no memory for windows, or no room on the device: `what` is due later.
+    fn owe(&mut self, what: What, error: &dyn Display, region: RegionId, context: &Context<'_>) {
         let before = self.0.and_then(|owed| owed.pause);
         if before.is_none() {
             tracing::warn!(
                 region = region.0,
                 %error,
-                "there is no memory for windows now: the primary waits, and it is tried again"
+                "there is no memory for windows now, or no room: the primary waits, and it is tried again"
             );
         }
         let pause = before.map_or(PAUSE_MIN, |pause| (2 * pause).min(PAUSE_MAX));

@@ -293,6 +293,15 @@ impl Follower for ToyCopy {
         }
     }
 
+    fn begin_filling(&mut self) -> Result<(), CopyError> {
+        if self.standing == Standing::Ordinary {
+            self.standing = Standing::Filling;
+            self.enter()
+                .inspect_err(|_| self.standing = Standing::Ordinary)?;
+        }
+        Ok(())
+    }
+
     fn position(&self) -> Position {
         let last = self.edit.logs.last_key_value();
         let (ordinal, end) = last.map_or((self.edit.first, 0), |(ordinal, bytes)| {
