@@ -149,6 +149,8 @@ pub struct ClusterMap {
     devices: BTreeMap<ServerId, DeviceId>,
     regions: Vec<Region>,
     starts: Starts,
+    /// Places among the regions, in the order of their names.
+    by_name: Vec<usize>,
 }
 
 impl ClusterMap {
@@ -172,6 +174,7 @@ impl ClusterMap {
             servers,
             devices: BTreeMap::new(),
             starts: Starts::new(regions.iter().map(|region| &*region.range.from)),
+            by_name: by_name(&regions),
             regions,
         };
         map.check()?;
@@ -184,9 +187,15 @@ impl ClusterMap {
     /// What rule of the module documentation they break.
     pub fn with_regions(&self, regions: Vec<Region>) -> Result<Self, MapError> {
         let map = Self {
+            cluster: self.cluster,
+            replication: self.replication,
+            addresses: self.addresses,
+            copies: self.copies,
+            servers: self.servers.clone(),
+            devices: self.devices.clone(),
             starts: Starts::new(regions.iter().map(|region| &*region.range.from)),
+            by_name: by_name(&regions),
             regions,
-            ..self.clone()
         };
         map.check()?;
         Ok(map)
@@ -269,7 +278,15 @@ impl ClusterMap {
     /// The region of that name.
     #[must_use]
     pub fn region(&self, id: RegionId) -> Option<&Region> {
-        self.regions.iter().find(|region| region.id == id)
+        self.place_of(id).map(|place| &self.regions[place])
+    }
+
+    /// The place among [`regions`](Self::regions) of the one of that name.
+    #[must_use]
+    pub fn place_of(&self, id: RegionId) -> Option<usize> {
+        let name = |place: &usize| self.regions[*place].id;
+        let found = self.by_name.binary_search_by_key(&id, name);
+        found.ok().map(|nth| self.by_name[nth])
     }
 
     /// The region that `key` belongs to: every key belongs to one.
@@ -382,6 +399,13 @@ impl ClusterMap {
         let region = region.id;
         Err(MapError::BadGroup { region, what })
     }
+}
+
+/// The places of `regions`, in the order of their names.
+fn by_name(regions: &[Region]) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..regions.len()).collect();
+    places.sort_by_key(|place| regions[*place].id);
+    places
 }
 
 impl fmt::Display for ClusterMap {

@@ -355,3 +355,49 @@ fn a_map_reads_well() {
         assert!(text.lines().any(|l| l == line), "{line:?} in\n{text}");
     }
 }
+
+#[test]
+fn regions_are_found_by_name() {
+    let mut some = regions(7);
+    let names = [5, 3, 900, 1, 77, 2, 4].map(RegionId);
+    some.iter_mut()
+        .zip(names)
+        .for_each(|(region, id)| region.id = id);
+    let map = build(some).unwrap();
+    for (place, id) in names.into_iter().enumerate() {
+        assert_eq!(map.place_of(id), Some(place));
+        assert_eq!(map.region(id).map(|region| region.id), Some(id));
+    }
+    for other in [0, 6, 901] {
+        assert_eq!(map.place_of(RegionId(other)), None);
+        assert_eq!(map.region(RegionId(other)), None);
+    }
+    let again = map.with_regions(map.regions().to_vec());
+    assert_eq!(again, Ok(map));
+}
+
+/// As many regions as there are at first, in the state whose text is longest.
+#[test]
+fn a_map_of_many_regions_fits_a_value_of_the_coordinator() {
+    let worst = |region: Region| Region {
+        epoch: Epoch(u32::MAX),
+        since: Epoch(u32::MAX),
+        claim: Some(PromotionClaim {
+            status: CopyStatus::Whole,
+            cut: Epoch(u32::MAX),
+            edit: EditSeq(u64::MAX),
+            lsn: Lsn(u64::MAX),
+            member: false,
+        }),
+        ..promoted(region)
+    };
+    let all = regions(crate::split::SPLIT_MAX);
+    let map = build(all.into_iter().map(worst).collect()).unwrap();
+    let json = map.to_json();
+    assert!(
+        json.len() <= crate::contract::VALUE_BYTES_MAX,
+        "{} bytes",
+        json.len()
+    );
+    assert_eq!(ClusterMap::parse(&json), Ok(map));
+}
