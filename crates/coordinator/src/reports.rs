@@ -23,7 +23,8 @@
 //!
 //! - `map`: the version of the region map whose views it has taken; the rest is not older.
 //! - `copies`: its copies of regions that are recovering, each as it was when the server had obeyed `epoch`: it had
-//!   revoked all grants before; and of regions whose group it is not in, at any epoch.
+//!   revoked all grants before; and of regions whose group it is not in, at any epoch. Of these it names each that it
+//!   has, from its first report on: one whose place is not known yet as partial, at epoch 0, which none is obeyed at.
 //! - `opening`: regions of which it is the primary, and which it does not serve yet.
 //! - `refused`: regions of which it is the primary under `epoch`, and which it does not open: its copy is not what the
 //!   claim says.
@@ -123,6 +124,17 @@ pub struct CopyReport {
     pub edit: EditSeq,
     /// The end of its logs.
     pub lsn: Lsn,
+}
+
+impl CopyReport {
+    /// A copy that is there, and nothing more is known of it yet.
+    pub const UNKNOWN: Self = Self {
+        epoch: Epoch(0),
+        status: CopyStatus::Partial,
+        cut: Epoch(0),
+        edit: EditSeq(0),
+        lsn: Lsn(0),
+    };
 }
 
 /// Changes that a primary asks for. They count only while the region's epoch is this one.

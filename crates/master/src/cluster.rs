@@ -35,6 +35,8 @@ impl Cluster {
     /// The report of `server` in its present incarnation.
     #[must_use]
     pub fn report(&self, server: ServerId) -> Option<&ServerReport> {
+        #[cfg(test)]
+        looks::count();
         let live = self.servers.get(&server)?;
         let report = live.report.as_ref()?;
         (report.incarnation == live.presence.incarnation).then_some(report)
@@ -85,5 +87,24 @@ impl Cluster {
             live.is_some_and(|live| live.presence.unreachable.contains(&to))
         };
         misses(a, b) || misses(b, a)
+    }
+}
+
+/// How often reports were looked at by this thread, which says how much work a plan is.
+#[cfg(test)]
+pub(crate) mod looks {
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static LOOKS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        LOOKS.set(LOOKS.get() + 1);
+    }
+
+    /// How often since this was called last.
+    pub(crate) fn take() -> u64 {
+        LOOKS.take()
     }
 }

@@ -7,8 +7,9 @@
 //! 2. A member that says that it is about to stop is removed while the primary serves, and does not stop, too.
 //! 3. Where members and copies that are being filled are fewer than the map's `copies`, servers are filled, once the
 //!    primary serves the region under its present epoch. First and at once those that have a copy already, since they
-//!    take only the difference: they were members, and have returned. After `replace-after` others, those that store
-//!    the fewest regions.
+//!    take only the difference: they were members, and have returned. Then *spares*, which have none: those that store
+//!    the fewest regions. They are filled at once where no server is [missing](is_missing), which may return with a
+//!    copy, and otherwise after `replace-after`. A server that has been away for so long is missing no more.
 //!
 //! A copy that is being filled on a server that is lost does not count, and stays in the map: it counts again when the
 //! server returns.
@@ -135,36 +136,82 @@ pub fn lacking(cluster: &Cluster, region: &Region, is_well: impl Fn(ServerId) ->
     copies.saturating_sub(region.members.len() + filling)
 }
 
-/// Which servers may be filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spares {
-    /// Those that have a copy already.
-    Returning,
-    /// Others, too.
-    All,
+/// A change to a group: what it was, and what it is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Regrouped<'a> {
+    /// The region's entry as it is.
+    pub before: &'a Region,
+    /// The next one, as far as it is known.
+    pub after: &'a Region,
 }
 
-/// As many servers as are lacking, best first: those that have a copy, and then those that store the fewest regions.
-/// `is_well` says who may be filled at all.
+/// Whether `server` may come to the group with a copy, but cannot be had now: it has just left the group; it is being
+/// filled, and is not well; it has a copy, and is not well; or what it stores is not known, since it does not report,
+/// or what it reports is not known to be `current`.
 #[must_use]
-pub fn spares(
+pub fn is_missing(
     cluster: &Cluster,
-    region: &Region,
-    stored: &RegionCounts,
-    which: Spares,
+    group: Regrouped<'_>,
+    server: ServerId,
     is_well: impl Fn(ServerId) -> bool,
-) -> Vec<ServerId> {
-    let lacks = lacking(cluster, region, &is_well);
-    let all = cluster.servers.keys().copied();
-    let is_known = |id: &ServerId| cluster.map.server(*id).is_some();
-    let free = all.filter(|id| !region.has(*id) && is_known(id) && is_well(*id));
-    let returns = |id: ServerId| cluster.stores(id, region.id);
-    let mut free: Vec<_> = free
-        .filter(|id| which == Spares::All || returns(*id))
-        .collect();
-    free.sort_by_key(|id| (!returns(*id), stored.on(*id), *id));
-    free.truncate(lacks);
-    free
+    current: impl Fn(ServerId) -> bool,
+) -> bool {
+    let Regrouped { before, after } = group;
+    if after.members.contains(&server) {
+        return false;
+    }
+    if after.filling.contains(&server) {
+        return !is_well(server);
+    }
+    if before.has(server) || !current(server) || cluster.has_failed(server, before.id) {
+        return true;
+    }
+    cluster.stores(server, before.id) && !is_well(server)
+}
+
+/// Servers that may be filled, best first.
+#[derive(Clone, Debug)]
+pub struct Fillable {
+    /// Those that have a copy, and then those that store the fewest regions; as many as are lacking.
+    servers: Vec<ServerId>,
+    /// How many of them have a copy.
+    returning: usize,
+}
+
+impl Fillable {
+    /// Those for `region`. `is_free` says who may be filled at all.
+    #[must_use]
+    pub fn of(
+        cluster: &Cluster,
+        region: &Region,
+        stored: &RegionCounts,
+        is_free: impl Fn(ServerId) -> bool,
+    ) -> Self {
+        let lacks = lacking(cluster, region, &is_free);
+        let all = cluster.servers.keys().copied();
+        let is_known = |id: &ServerId| cluster.map.server(*id).is_some();
+        let free = all.filter(|id| !region.has(*id) && is_known(id) && is_free(*id));
+        let mut servers: Vec<_> = free.collect();
+        let returns = |id: ServerId| cluster.stores(id, region.id);
+        servers.sort_by_cached_key(|id| (!returns(*id), stored.on(*id), *id));
+        servers.truncate(lacks);
+        Self {
+            returning: servers.iter().filter(|id| returns(**id)).count(),
+            servers,
+        }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[ServerId] {
+        &self.servers
+    }
+
+    /// Those that have a copy.
+    #[must_use]
+    pub fn returning(&self) -> &[ServerId] {
+        &self.servers[..self.returning]
+    }
 }
 
 fn distinct(ids: impl Iterator<Item = ServerId>) -> Vec<ServerId> {

@@ -116,10 +116,10 @@ impl RegionMemory {
         self.opened
     }
 
-    /// Whether its primary has the view that the map has.
+    /// Whether `server` has the view that the map has: what it reports is not older.
     #[must_use]
-    pub fn has_view(&self, cluster: &Cluster, region: &Region) -> bool {
-        let report = cluster.report(region.primary);
+    pub fn has_view(&self, cluster: &Cluster, server: ServerId) -> bool {
+        let report = cluster.report(server);
         report.is_some_and(|report| self.version <= report.map)
     }
 

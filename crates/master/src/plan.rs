@@ -19,11 +19,14 @@ use argosy_base::{Epoch, Instant, RegionId, ServerId};
 use argosy_coordinator::{ClusterMap, CopyStatus, PromotionClaim, Region, RegionState};
 
 use crate::cluster::Cluster;
-use crate::groups::{GroupChange, RegionCounts, Spares, lacking, spares};
+use crate::groups::{Fillable, GroupChange, RegionCounts, Regrouped, is_missing, lacking};
 use crate::health::{Health, suspected};
 use crate::memory::RegionMemory;
 use crate::promotion::{CopyReports, Preference, promote, voters};
 use crate::settings::{Mutants, PlanSettings};
+
+/// No time ends it.
+const FOREVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// What a planner wants.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +90,8 @@ pub struct Planner {
     seen: BTreeSet<ServerId>,
     /// Servers that say that they leave, and since when.
     leaving: BTreeMap<ServerId, Instant>,
+    /// Servers of the map that are not there, and since when.
+    absent: BTreeMap<ServerId, Instant>,
     regions: BTreeMap<RegionId, RegionMemory>,
 }
 
@@ -100,6 +105,7 @@ impl Planner {
             began: now,
             seen: BTreeSet::new(),
             leaving: BTreeMap::new(),
+            absent: BTreeMap::new(),
             regions: BTreeMap::new(),
         }
     }
@@ -119,6 +125,17 @@ impl Planner {
         }
     }
 
+    fn note_absent(&mut self, cluster: &Cluster, now: Instant) {
+        let is_there = |id: &ServerId| cluster.servers.contains_key(id);
+        let map = &cluster.map;
+        let is_absent = |id: &ServerId| !is_there(id) && map.server(*id).is_some();
+        self.absent.retain(|id, _| is_absent(id));
+        let all = map.servers().iter().map(|server| server.id);
+        for id in all.filter(is_absent) {
+            self.absent.entry(id).or_insert(now);
+        }
+    }
+
     /// What is to be done in `cluster`.
     ///
     /// # Panics
@@ -126,6 +143,7 @@ impl Planner {
     pub fn step(&mut self, cluster: &Cluster, now: Instant) -> MasterPlan {
         self.seen.extend(cluster.servers.keys());
         self.note_leaving(cluster, now);
+        self.note_absent(cluster, now);
         let map = &cluster.map;
         self.seen.retain(|id| map.server(*id).is_some());
         self.regions.retain(|id, _| map.region(*id).is_some());
@@ -150,6 +168,13 @@ impl Planner {
     }
 }
 
+/// Who may be filled.
+struct Candidates {
+    fillable: Fillable,
+    /// Until when servers are missing that may return with a copy, if nothing changes; `None` where none is.
+    missing: Option<Instant>,
+}
+
 /// One pass over all regions.
 struct Pass<'a> {
     cluster: &'a Cluster,
@@ -162,6 +187,8 @@ struct Pass<'a> {
     suspected: BTreeSet<ServerId>,
     /// Servers that have said for long enough that they leave.
     leaving: BTreeSet<ServerId>,
+    /// Servers that are not there, and until when they may return with what they store.
+    absent: BTreeMap<ServerId, Instant>,
     /// How many regions each server leads.
     leads: BTreeMap<ServerId, usize>,
     stored: RegionCounts,
@@ -188,6 +215,7 @@ impl<'a> Pass<'a> {
             awaited_until,
             suspected: suspected(&cluster.servers),
             leaving: BTreeSet::new(),
+            absent: BTreeMap::new(),
             leads,
             stored: RegionCounts::of(cluster),
             plan: MasterPlan::default(),
@@ -202,6 +230,10 @@ impl<'a> Pass<'a> {
                 false => pass.wake_at(from),
             }
         }
+        let absent = planner.absent.iter();
+        pass.absent = absent
+            .map(|(id, since)| (*id, *since + planner.settings.replace_after))
+            .collect();
         pass
     }
 
@@ -282,21 +314,28 @@ impl<'a> Pass<'a> {
         let min_copies = self.settings.min_copies;
         let mut change =
             GroupChange::asked(self.cluster, region, min_copies, is_well, self.mutants);
-        let is_served = memory.has_opened() && memory.has_view(self.cluster, region);
+        let is_served = memory.has_opened() && memory.has_view(self.cluster, region.primary);
         let leaves = |id: ServerId| self.health(id, region, memory) == Health::Leaving;
         if is_served && !leaves(region.primary) {
             change.let_go(region, min_copies, leaves);
         }
         let after = change.apply(region)?;
-        let is_free = |id| is_well(id) && !change.remove.contains(&id);
-        let spares_of = |which| spares(self.cluster, &after, &self.stored, which, is_free);
-        let (returning, others) = (spares_of(Spares::Returning), spares_of(Spares::All));
         let is_short = 0 < lacking(self.cluster, region, is_well);
+        let lacks = is_served && 0 < lacking(self.cluster, &after, is_well);
+        let group = Regrouped {
+            before: region,
+            after: &after,
+        };
+        let candidates = lacks.then(|| self.candidates(group, memory, is_well));
         let from = memory.note_short(is_short, self.now);
-        let until = from.map(|from| from + self.settings.replace_after);
-        let is_due = until.is_some_and(|until| until <= self.now);
-        if is_served {
-            change.fill.extend(if is_due { others } else { returning });
+        let mut until = from.map(|from| from + self.settings.replace_after);
+        if let Some(Candidates { fillable, missing }) = candidates {
+            let is_due = until.is_some_and(|until| until <= self.now);
+            change.fill.extend(match missing.is_none() || is_due {
+                true => fillable.all(),
+                false => fillable.returning(),
+            });
+            until = until.map(|until| missing.map_or(until, |missing| until.min(missing)));
         }
         until.into_iter().for_each(|until| self.wake_at(until));
         if change.is_empty() {
@@ -307,6 +346,29 @@ impl<'a> Pass<'a> {
         let region = region.id;
         self.plan.steps.push(GroupStep::Regroup { region, change });
         Some(next)
+    }
+
+    /// Who may be filled in a group that lacks members.
+    fn candidates(
+        &self,
+        group: Regrouped<'_>,
+        memory: &RegionMemory,
+        is_well: impl Fn(ServerId) -> bool,
+    ) -> Candidates {
+        let Self {
+            cluster, stored, ..
+        } = self;
+        let has_left = |id| group.before.has(id) && !group.after.has(id);
+        let is_free = |id| is_well(id) && !has_left(id);
+        let all = cluster.map.servers().iter().map(|server| server.id);
+        let has_view = |id| memory.has_view(cluster, id);
+        let missing = all.filter(|id| is_missing(cluster, group, *id, &is_well, has_view));
+        // What a server that is there waits for, the planner does not know.
+        let until = |id: ServerId| self.absent.get(&id).copied().unwrap_or(FOREVER);
+        Candidates {
+            fillable: Fillable::of(cluster, group.after, stored, is_free),
+            missing: missing.map(until).filter(|until| self.now < *until).max(),
+        }
     }
 
     fn recovering(&mut self, region: &Region, memory: &mut RegionMemory) -> Option<Region> {
@@ -385,6 +447,10 @@ impl<'a> Pass<'a> {
 #[cfg(test)]
 #[path = "plan_tests.rs"]
 pub(crate) mod tests;
+
+#[cfg(test)]
+#[path = "many_tests.rs"]
+mod many;
 
 #[cfg(test)]
 #[path = "world_tests.rs"]

@@ -215,7 +215,9 @@ impl World {
             ..ServerReport::default()
         };
         let in_doubt = region.state == RegionState::Recovering && me.ep == region.epoch;
-        if in_doubt || !region.has(name(s)) {
+        // Who has lost its device and is in no group has no copy.
+        let has_copy = me.cut > Epoch(0) || !me.log.is_empty();
+        if in_doubt || has_copy && !region.has(name(s)) {
             let copy = CopyReport {
                 epoch: me.ep,
                 status: me.status,
