@@ -88,12 +88,15 @@ pub(super) fn adapt(local: &LocalRegion<'_>, now: Instant) -> bool {
     if region.is_seated() || region.adapts_at() > now {
         return false;
     }
-    let how = local.at_device(WHAT, |driver| {
-        let before = std::mem::replace(driver, Driver::AtDevice(WHAT));
-        let adapted = (Adapter { local }).adapted(before, &view);
-        *driver = adapted.driver;
-        adapted.how
-    });
+    let how = match stays_absent(local, &view) {
+        true => How::GoesOn,
+        false => local.at_device(WHAT, |driver| {
+            let before = std::mem::replace(driver, Driver::AtDevice(WHAT));
+            let adapted = (Adapter { local }).adapted(before, &view);
+            *driver = adapted.driver;
+            adapted.how
+        }),
+    };
     if how == How::Later {
         region.adapt_again_at(now + AGAIN);
         return false;
@@ -109,6 +112,14 @@ pub(super) fn adapt(local: &LocalRegion<'_>, now: Instant) -> bool {
     context.world.fabric.notify(context.id);
     context.wake(region.id());
     true
+}
+
+/// Whether there is no copy, and `view` asks for none. Nothing is done at the device then, so nobody takes it for a copy
+/// that is there.
+fn stays_absent(local: &LocalRegion<'_>, view: &View) -> bool {
+    let LocalRegion { context, region } = *local;
+    let is_absent = !region.has_copy();
+    is_absent && view.part_of(context.id) != Part::Backup
 }
 
 /// The driver of a region has taken its place under `view`: speaks to whoever it has to do with.

@@ -363,7 +363,7 @@ impl Requests {
         let context = local.context;
         let map = context.views.map();
         let regions = map.regions();
-        let Some(place) = regions.iter().position(|of| of.id == local.region.id()) else {
+        let Some(place) = map.place_of(local.region.id()) else {
             return false;
         };
         let mut made = false;

@@ -36,7 +36,8 @@ fn report_region(region: &Region, context: &Context<'_>, now: Instant, report: &
     if region.role() == Role::Opening {
         report.opening.insert(id);
     }
-    if !region.is_seated() {
+    let is_outside = view.is_led && !view.concerns(context.id);
+    if !region.is_seated() && !is_outside {
         return;
     }
     if context.is_broken(id) {
@@ -44,6 +45,20 @@ fn report_region(region: &Region, context: &Context<'_>, now: Instant, report: &
         return;
     }
     match &mut *region.driver() {
+        Driver::Absent => {}
+        Driver::Backup(copy) if copy.failed().is_some() => {
+            report.failed.insert(id);
+        }
+        Driver::Failed(_) => {
+            report.failed.insert(id);
+        }
+        // Whether it has a copy is known before its driver has taken its place, or is back from the device.
+        Driver::AtDevice(_) | Driver::Primary(_) if is_outside => {
+            report.copies.insert(id, CopyReport::UNKNOWN);
+        }
+        Driver::Backup(_) if !region.is_seated() => {
+            report.copies.insert(id, CopyReport::UNKNOWN);
+        }
         Driver::Primary(driver) if driver.group.is_refused() => {
             report.refused.insert(id, view.epoch);
         }
@@ -56,20 +71,14 @@ fn report_region(region: &Region, context: &Context<'_>, now: Instant, report: &
                 report.wishes.insert(id, wish);
             }
         }
-        Driver::Backup(copy) if copy.failed().is_some() => {
-            report.failed.insert(id);
-        }
         Driver::Backup(copy) => {
-            if !view.is_led || !view.concerns(context.id) {
+            if !view.is_led || is_outside {
                 let at = copy.position();
                 let status = status_of(copy.standing(), &at, &view, context.id);
                 report.copies.insert(id, told(view.epoch, status, &at));
             }
         }
-        Driver::Failed(_) => {
-            report.failed.insert(id);
-        }
-        Driver::AtDevice(_) | Driver::Absent => {}
+        Driver::AtDevice(_) => {}
     }
 }
 

@@ -237,6 +237,59 @@ pub(super) fn move_to(pair: &mut Pair, epoch: u32, primary: u32, servers: &[usiz
     }
 }
 
+/// Tells both servers of `pair` that the group of the first region is of `members` from `epoch` on.
+fn regroup(pair: &mut Pair, epoch: u32, members: &[u32]) {
+    pair.map = changed(pair, |region| {
+        if region.id == REGIONS[0] {
+            region.epoch = Epoch(epoch);
+            region.members = members.iter().map(|id| ServerId(*id)).collect();
+        }
+    });
+    for node in &pair.nodes {
+        node.set_map(pair.map.clone()).expect("newer");
+    }
+}
+
+/// A master that reads what a server stores fills no spare in its place: so each copy is named, from the first report
+/// on, and none that is not there.
+#[test]
+fn a_server_that_left_a_group_says_at_once_whether_it_has_a_copy() {
+    let mut pair = Pair::new(SimSettings::default(), Default::default());
+    pair.open();
+    let said = |pair: &Pair| {
+        let report = pair.nodes[1].report_to_master(pair.now);
+        report.copies.get(&REGIONS[0]).copied()
+    };
+    assert_eq!(said(&pair), None, "it is a member");
+    regroup(&mut pair, 2, &[0]);
+    let seated = |pair: &Pair| pair.nodes[1].region(REGIONS[0]).expect("one").is_seated();
+    assert!(!seated(&pair));
+    assert_eq!(said(&pair), Some(CopyReport::UNKNOWN));
+    pair.run(50);
+    assert!(seated(&pair));
+    let stood = said(&pair).expect("its copy is kept");
+    assert_eq!(stood.epoch, Epoch(2));
+    let region = Arc::clone(pair.nodes[1].region(REGIONS[0]).expect("one"));
+    let away = std::mem::replace(&mut *region.driver(), Driver::AtDevice("a test"));
+    assert_eq!(said(&pair), Some(CopyReport::UNKNOWN));
+    *region.driver() = away;
+    assert_eq!(said(&pair), Some(stood));
+
+    // With an empty device it has none, whatever comes.
+    pair.replace(1);
+    assert_eq!(said(&pair), None);
+    regroup(&mut pair, 3, &[0]);
+    assert!(!seated(&pair));
+    assert_eq!(said(&pair), None);
+    pair.run(50);
+    assert!(seated(&pair));
+    assert_eq!(said(&pair), None);
+    regroup(&mut pair, 4, &[0, 1]);
+    pair.run(50);
+    regroup(&mut pair, 5, &[0]);
+    assert_eq!(said(&pair), Some(CopyReport::UNKNOWN));
+}
+
 fn has_all(pair: &mut Pair, upto: u64) {
     for key in 0..upto {
         assert!(pair.has(0, key), "{key}");
