@@ -126,8 +126,8 @@ fn stands(server: ServerId, region: &Region, report: &mut ServerReport) {
     }
 }
 
-/// A server of a cluster of `regions` regions is lost, and returns with an empty device. Returns how often each step has
-/// looked at a report.
+/// A server of a cluster of `regions` regions is lost, and returns with an empty device. Returns how often each step
+/// has looked at a report.
 fn lose_one(regions: u32) -> Vec<u64> {
     let mut many = Many::new(regions);
     many.report(stands);

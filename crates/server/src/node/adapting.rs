@@ -114,8 +114,8 @@ pub(super) fn adapt(local: &LocalRegion<'_>, now: Instant) -> bool {
     true
 }
 
-/// Whether there is no copy, and `view` asks for none. Nothing is done at the device then, so nobody takes it for a copy
-/// that is there.
+/// Whether there is no copy, and `view` asks for none. Nothing is done at the device then, so that nobody takes it for
+/// a copy that is there.
 fn stays_absent(local: &LocalRegion<'_>, view: &View) -> bool {
     let LocalRegion { context, region } = *local;
     let is_absent = !region.has_copy();
