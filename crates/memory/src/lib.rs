@@ -26,6 +26,7 @@ pub use error::MemoryError;
 pub use prefetch::{prefetch, prefetch_at};
 pub use shared::{BootId, Revoked, SharedMemory, Stamp};
 pub use window_files::{
-    Fallback, Others, WindowFiles, WindowFilesOptions, WindowsSetAside, lock_windows,
+    Fallback, Others, WindowFiles, WindowFilesOptions, WindowsSetAside, latest_incarnation,
+    lock_windows,
 };
 pub use windows::{AnonymousWindows, WindowStore};

@@ -311,28 +311,60 @@ fn windows_of_others(
 ) -> Result<Vec<(&Path, PathBuf, u128)>, MemoryError> {
     let mut others = Vec::new();
     for directory in options.directories().filter(|_| options.device != 0) {
-        let refused = |e| MemoryError::refused("use the windows in", directory, e);
-        let files = match std::fs::read_dir(directory) {
-            Ok(files) => files,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(refused(e)),
-        };
-        for file in files {
-            let path = file.map_err(refused)?.path();
-            if path.extension().is_none_or(|extension| extension != WINDOW) {
-                continue;
-            }
-            // What cannot be understood says nothing about a device.
-            let Ok(memory) = SharedMemory::open(&path) else {
-                continue;
-            };
-            let found = memory.stamp().device;
-            if found != 0 && found != options.device {
-                others.push((directory, path, found));
+        for Stamped { path, stamp } in stamped(directory)? {
+            if stamp.device != 0 && stamp.device != options.device {
+                others.push((directory, path, stamp.device));
             }
         }
     }
     Ok(others)
+}
+
+/// The latest incarnation that windows in `directories` tell of, where they belong to `device`. No device that has not
+/// gone back in time knows of an earlier one than that. Changes nothing.
+///
+/// # Errors
+/// [`MemoryError::Refused`] where a directory cannot be read. One that is not there has no windows.
+pub fn latest_incarnation(
+    directories: &[PathBuf],
+    device: u128,
+) -> Result<Option<Incarnation>, MemoryError> {
+    let mut latest = None;
+    for directory in directories {
+        let stamps = stamped(directory)?.into_iter().map(|found| found.stamp);
+        let own = stamps.filter(|stamp| stamp.device == device);
+        latest = latest.max(own.map(|stamp| stamp.incarnation).max());
+    }
+    Ok(latest)
+}
+
+/// A window, and whose it is.
+struct Stamped {
+    path: PathBuf,
+    stamp: Stamp,
+}
+
+/// The windows in `directory` that can be understood.
+fn stamped(directory: &Path) -> Result<Vec<Stamped>, MemoryError> {
+    let refused = |e| MemoryError::refused("use the windows in", directory, e);
+    let files = match std::fs::read_dir(directory) {
+        Ok(files) => files,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(refused(e)),
+    };
+    let mut found = Vec::new();
+    for file in files {
+        let path = file.map_err(refused)?.path();
+        if path.extension().is_none_or(|extension| extension != WINDOW) {
+            continue;
+        }
+        // What cannot be understood says nothing about a device.
+        if let Ok(memory) = SharedMemory::open(&path) {
+            let stamp = memory.stamp();
+            found.push(Stamped { path, stamp });
+        }
+    }
+    Ok(found)
 }
 
 /// Renames the windows of other devices, so that whoever still writes into one by its name finds none.

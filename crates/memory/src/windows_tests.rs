@@ -381,6 +381,26 @@ fn a_directory_has_one_user() {
 }
 
 #[test]
+fn windows_tell_of_the_latest_incarnation_of_their_device() {
+    let mut world = Files::new();
+    let at = |world: &Files| ["windows", "fallback", "none"].map(|name| world.dir.join(name));
+    let latest = |world: &Files, device| crate::latest_incarnation(&at(world), device).unwrap();
+    assert_eq!(latest(&world, 5), None);
+    world.store.create(1, 64).unwrap();
+    assert_eq!(latest(&world, 5), Some(Incarnation(1)));
+    assert_eq!(latest(&world, 6), None, "they are of another device");
+    world.reopen(BootId(7));
+    let memory = world.store.create(2, 64).unwrap();
+    assert_eq!(latest(&world, 5), Some(Incarnation(2)));
+    // The directory makes no difference, nor does the boot.
+    let fallback = world.dir.join("fallback").join("0000000000000002.window");
+    std::fs::rename(memory.path().unwrap(), fallback).unwrap();
+    assert_eq!(latest(&world, 5), Some(Incarnation(2)));
+    std::fs::write(world.dir.join("windows/0000000000000003.window"), b"x").unwrap();
+    assert_eq!(latest(&world, 5), Some(Incarnation(2)));
+}
+
+#[test]
 fn windows_of_another_device_are_set_aside_and_stay() {
     let world = Files::new();
     let content_of = |path: std::path::PathBuf| content(&SharedMemory::open(&path).unwrap());

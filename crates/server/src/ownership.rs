@@ -11,11 +11,16 @@
 //! | a device | that one | opened | refused: it is not new |
 //! | a device | another one of this server | refused | it is recorded |
 //!
+//! Nor is a device opened that has gone back in time: one that was copied before a start, and put back behind it. Log
+//! windows tell, which name the incarnation that made them. Each incarnation is durable on the device before it makes
+//! any, so where windows are of a later one than the device knows, the device is not what it was ([`check_age`]). Its
+//! copies would count as whole, since their windows have survived.
+//!
 //! A device is made before it is recorded. A crash between the two leaves a device that the map does not name, and
 //! the same command works again. `--new-device` is refused where the device is the one that the map names: a
 //! server that is always started with it would make a new device when its disk is not mounted.
 
-use argosy_base::ServerId;
+use argosy_base::{Incarnation, ServerId};
 use argosy_coordinator::DeviceId;
 
 /// What is at the place of a server's device.
@@ -85,6 +90,23 @@ pub enum Refusal {
         /// The server.
         server: ServerId,
     },
+    /// The device is what it was some time ago.
+    #[error(
+        "this is device {known} of {server} as it was when it had been opened {opened} times, but there are log \
+         windows of opening {windows}: it lacks what was written since; put the device of today in its place; if \
+         that is lost, remove this one, and start the server with --new-device; if all servers go back to that time, \
+         move their windows away, which lie in fabric.shm-dir"
+    )]
+    Earlier {
+        /// The server.
+        server: ServerId,
+        /// The device that the map names, and that is there.
+        known: DeviceId,
+        /// How often it was opened.
+        opened: u64,
+        /// The opening that made the latest windows.
+        windows: u64,
+    },
     /// `--new-device` was given where nothing is new.
     #[error(
         "--new-device: this is device {known} of {server} already, as the region map says; start the \
@@ -135,9 +157,46 @@ pub const fn decide(
     }
 }
 
+/// Whether `server` may open the device `known`, which was `opened` last as this incarnation, where `windows` is the
+/// latest of which there are log windows.
+///
+/// # Errors
+/// [`Refusal::Earlier`].
+pub fn check_age(
+    server: ServerId,
+    known: DeviceId,
+    opened: Incarnation,
+    windows: Option<Incarnation>,
+) -> Result<(), Refusal> {
+    match windows {
+        Some(windows) if windows > opened => Err(Refusal::Earlier {
+            server,
+            known,
+            opened: opened.get(),
+            windows: windows.get(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_is_not_opened_that_is_older_than_its_windows() {
+        let check = |opened, windows: Option<u64>| {
+            let windows = windows.map(Incarnation);
+            check_age(ServerId(2), DeviceId(1), Incarnation(opened), windows)
+        };
+        for (opened, windows) in [(0, None), (7, None), (7, Some(6)), (7, Some(7))] {
+            assert_eq!(check(opened, windows), Ok(()));
+        }
+        let text = check(6, Some(7)).unwrap_err().to_string();
+        for what in ["server 2", "opened 6 times", "opening 7", "--new-device"] {
+            assert!(text.contains(what), "{text}");
+        }
+    }
 
     #[test]
     fn only_the_known_device_is_opened_by_itself() {

@@ -467,6 +467,17 @@ fn data_directory(options: &ServerOptions) -> &Path {
     options.device.path.parent().unwrap_or(Path::new("."))
 }
 
+/// Where windows of this server may lie, whatever the start that made them found.
+fn windows_directories(options: &ServerOptions) -> [PathBuf; 3] {
+    let data = data_directory(options);
+    let server = format!("server-{}", options.id.0);
+    [
+        options.shared_memory.join(&server).join("windows"),
+        data.join("shared-memory").join(&server).join("windows"),
+        data.join("windows"),
+    ]
+}
+
 fn open_windows(
     options: &ServerOptions,
     shared_memory: &Path,

@@ -111,6 +111,35 @@ fn a_missing_or_empty_device_is_not_made_anew() {
     assert!(code == Some(3) && said.contains("this is device"), "{said}");
 }
 
+/// A copy of a device from before a start, put back after a kill, would count as whole: its windows have survived.
+#[test]
+fn a_device_that_goes_back_in_time_is_not_opened() {
+    let dir = Dir(empty_dir("earlier-device"));
+    let device = device(&dir, 0);
+    let (old, new) = (dir.0.join("old"), dir.0.join("new"));
+    let args = ["--servers", "1", "--device-bytes", "1GiB"];
+    let args = [&args[..], &["--data-dir", path(&dir.0)]].concat();
+    assert!(Playground::start(&args).interrupt().success());
+    std::fs::copy(&device, &old).unwrap();
+    let playground = written(&dir, "1");
+    let config = playground.servers[0].config.clone();
+    kill_all(playground);
+    std::fs::rename(&device, &new).unwrap();
+    std::fs::copy(&old, &device).unwrap();
+    // As often as one likes: a start that is refused counts for nothing.
+    for _ in 0..2 {
+        let (code, said) = refused(&["server", "--config", path(&config)]);
+        assert_eq!(code, Some(3), "{said}");
+        for part in ["opened 1 times", "opening 2", "--new-device"] {
+            assert!(said.contains(part), "{part:?} is not in: {said}");
+        }
+    }
+    std::fs::rename(&new, &device).unwrap();
+    let playground = Playground::start(&["--data-dir", path(&dir.0)]);
+    assert_eq!(get(&playground, "key-7"), bulk("v"));
+    assert!(playground.interrupt().success());
+}
+
 #[test]
 fn a_server_whose_directory_is_removed_confirms_no_more_writes() {
     let dir = Dir(empty_dir("removed"));

@@ -2,7 +2,8 @@
 //!
 //! 1. Look at what is there, without a write ([`found`]).
 //! 2. Decide ([`ownership`]).
-//! 3. Make a device where that was decided, and put its id into the region map.
+//! 3. Make a device where that was decided; refuse one that is what it was some time ago. Put its id into the map of
+//!    regions.
 //! 4. Open it.
 
 use std::path::Path;
@@ -14,6 +15,7 @@ use argosy_device::{
     StoreSettings, buffer, check_blank,
 };
 use argosy_engine::catalog::{EntryKind, kind_of};
+use argosy_memory::latest_incarnation;
 
 use super::{ServerOptions, StartError};
 use crate::activity::Ledger;
@@ -34,13 +36,16 @@ pub(super) fn open_store(
     let decided = ownership::decide(options.id, known, found, options.device.is_new);
     let path = options.device.path.clone();
     match decided.map_err(|refusal| StartError::NotItsDevice { path, refusal })? {
-        Begin::Open => {}
+        Begin::Open => check_age(options, device.as_ref())?,
         Begin::Make => {
             let made = make(options, device.take(), &settings)?;
             device = Some(made);
             record(options, DeviceId(options.device.id))?;
         }
-        Begin::Record(id) => record(options, id)?,
+        Begin::Record(id) => {
+            check_age(options, device.as_ref())?;
+            record(options, id)?;
+        }
     }
     let device = device.expect("one that is not there is made, or the start refused");
     if !device.is_direct() {
@@ -56,6 +61,20 @@ pub(super) fn open_store(
         tracing::warn!("device: {finding}");
     }
     Ok(store)
+}
+
+/// Whether the device is the one of today: windows tell of no later start than it knows. Writes nothing.
+fn check_age(options: &ServerOptions, device: Option<&FileDevice>) -> Result<(), StartError> {
+    let device = device.expect("it was found");
+    let superblock = Store::inspect(device)?.superblock;
+    let directories = super::windows_directories(options);
+    let windows = latest_incarnation(&directories, superblock.device_id)?;
+    let (id, known) = (options.id, DeviceId(superblock.device_id));
+    let checked = ownership::check_age(id, known, superblock.incarnation, windows);
+    checked.map_err(|refusal| StartError::NotItsDevice {
+        path: options.device.path.clone(),
+        refusal,
+    })
 }
 
 /// What is at the place of the device. Writes nothing.
