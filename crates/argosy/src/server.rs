@@ -157,6 +157,7 @@ fn cluster_parts(
     };
     let now = SystemClock.now();
     let mut master = Master::new(open()?, node.id(), plan, times, now);
+    let mut leads = false;
     let steps: Vec<ClusterStep> = vec![
         Box::new(move |now| membership.step(now)),
         Box::new(move |now| {
@@ -165,6 +166,10 @@ fn cluster_parts(
                 master.resign();
             }
             let next = master.step(now);
+            if leads != (master.role() == MasterRole::Leading) {
+                leads = !leads;
+                tracing::info!("master: {}", if leads { "elected" } else { "not any more" });
+            }
             let resigned = master.role() == MasterRole::Resigned && next.is_none();
             of_master.has_resigned.store(resigned, Ordering::Release);
             for step in master.take_steps() {

@@ -62,6 +62,7 @@ impl PrimaryDriver {
         };
         let outbox = Arc::clone(&self.outbox) as Arc<dyn Observer>;
         let observer = context.is_replicated().then_some(outbox);
+        let began = context.world.clock.now();
         match copy.promote(context, observer) {
             Ok(Promotion {
                 engine,
@@ -96,7 +97,8 @@ impl PrimaryDriver {
                 }
                 self.stage = Stage::Serving(Arc::clone(&engine));
                 context.serve(self.region, engine, self.group.since());
-                tracing::info!(region = self.region.0, lsn = position.lsn.0, "region open");
+                let took = context.world.clock.now().since(began);
+                tracing::info!(region = self.region.0, lsn = lsn.0, ?took, "region open");
                 self.machine
                     .step(Event::Opened { position }, &mut self.actions);
             }
