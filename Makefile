@@ -7,6 +7,7 @@
 #   make simulate-many SEEDS=300 many of them, first seed FIRST (default 1)
 #   make simulate-named          seeds of profiles: very many segments; steps when due; damaged windows; groups
 #   make trial MINUTES=20        a real cluster whose servers are killed, stopped and restarted; all answers are checked
+#   make faults                  what each failure costs, on a real cluster each: a table (ARGS='--only primary-killed')
 #   make model                   the model of group reconfiguration, and the mistakes planted in it, with TLC
 #   make races                   tests of shared memory under ThreadSanitizer
 #   make memory                  an hour within a memory budget (MIX=s MIB=64 OPS=1000000)
@@ -34,7 +35,7 @@ FIRST ?= 1
 MANY ?= 4
 MINUTES ?= 20
 
-.PHONY: help run build dist bench test lint doc trial model races memory overwrites simulate simulate-many simulate-named mutants mutants-recorded bench-peers test-peers test-peer-crates ci
+.PHONY: help run build dist bench test lint doc trial faults model races memory overwrites simulate simulate-many simulate-named mutants mutants-recorded bench-peers test-peers test-peer-crates ci
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -98,6 +99,10 @@ mutants-recorded:
 trial: build
 	$(CARGO) build --release --locked -p argosy-trial
 	@exec $(CARGO_TARGET_DIR)/release/argosy-trial --program $(BIN) --minutes $(MINUTES) --dir $(CARGO_TARGET_DIR)/trial $(ARGS)
+
+faults: build
+	$(CARGO) build --release --locked -p argosy-trial
+	@exec $(CARGO_TARGET_DIR)/release/argosy-trial faults --program $(BIN) --dir $(CARGO_TARGET_DIR)/faults $(ARGS)
 
 model:
 	@scripts/setup.sh model

@@ -5,28 +5,24 @@
 //! DIR/playground   what it says
 //! ```
 //!
-//! Commands are given as a user gives them, by the program. Servers are asked over their admin ports.
+//! Commands are given as a user gives them, by the program. Servers are asked over their admin ports
+//! ([`crate::status`]). What no command does is done to a server's process itself, which its `lock` names, or to its
+//! directory: a clean stop, and a start that makes another device.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use argosy_base::KeyRange;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use argosy_coordinator::{Embedded, MASTER_KEY};
+use argosy_device::random;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use crate::error::TrialError;
-
-/// How long an admin port may take.
-const TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Longest page of an admin port that is read.
-const PAGE_BYTES_MAX: u64 = 1 << 20;
+use crate::status::{Region, Status, page, regions_of, status_of};
 
 /// A server of the cluster.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -43,34 +39,19 @@ struct Ready {
     servers: Vec<Server>,
 }
 
-/// The part of a server's status that a trial looks at.
-#[derive(Debug, Deserialize)]
-struct Status {
-    regions: Vec<RegionStatus>,
+/// What says who leads, under [`MASTER_KEY`].
+#[derive(Deserialize)]
+struct Master {
+    server: usize,
 }
 
-/// A region in [`Status`].
-#[derive(Clone, Debug, Deserialize)]
-struct RegionStatus {
-    id: u64,
-    primary: Option<u64>,
-    from: Bound,
-    to: Option<Bound>,
-}
-
-/// A bound of a region in [`RegionStatus`].
-#[derive(Clone, Debug, Deserialize)]
-struct Bound {
-    base64: String,
-}
-
-/// A region as a server sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
-    /// Its keys.
-    pub range: KeyRange,
-    /// The server that is its primary, where one is known.
-    pub primary: Option<usize>,
+/// Which servers lead the regions of a new cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leads {
+    /// Each of them leads as many.
+    All,
+    /// Server 0 leads all.
+    First,
 }
 
 /// A running cluster. It ends with this.
@@ -78,6 +59,8 @@ pub(crate) struct Cluster {
     program: PathBuf,
     data: PathBuf,
     process: Child,
+    /// Servers that the playground has not started.
+    by_hand: Mutex<Vec<Child>>,
     /// Its servers, by number.
     pub servers: Vec<Server>,
 }
@@ -87,7 +70,12 @@ impl Cluster {
     ///
     /// # Errors
     /// There are data in `dir` already, or the cluster does not start.
-    pub(crate) fn start(program: &Path, dir: &Path, regions: usize) -> Result<Self, TrialError> {
+    pub(crate) fn start(
+        program: &Path,
+        dir: &Path,
+        regions: usize,
+        leads: Leads,
+    ) -> Result<Self, TrialError> {
         std::fs::create_dir_all(dir).map_err(TrialError::file("make", dir))?;
         let data = dir.join("data");
         if data.exists() {
@@ -102,6 +90,10 @@ impl Cluster {
             .args(["playground", "-o", "json", "--servers", "3"])
             .args(["--memory", "128MiB", "--l0-bytes", "1MiB"])
             .args(["--regions", &regions.to_string()])
+            .args(match leads {
+                Leads::All => ["--layout", "spread"],
+                Leads::First => ["--layout", "split"],
+            })
             .arg("--data-dir")
             .arg(&data)
             .stdin(Stdio::null())
@@ -118,6 +110,7 @@ impl Cluster {
             program: program.to_path_buf(),
             data,
             process,
+            by_hand: Mutex::default(),
             servers: Vec::new(),
         };
         let Ready { servers } = ready.ok_or_else(|| {
@@ -170,6 +163,81 @@ impl Cluster {
         Err(TrialError::Cluster(format!("no server answers: {last}")))
     }
 
+    /// What a server says of itself.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(crate) fn status(&self, server: usize) -> Result<Status, TrialError> {
+        let admin = self.servers[server].admin;
+        let answered = page(admin, "/status").map_err(|error| {
+            TrialError::Cluster(format!("server {server} does not answer: {error}"))
+        })?;
+        status_of(&answered.body)
+    }
+
+    /// Its data directory.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// The directory of a server.
+    pub(crate) fn directory(&self, server: usize) -> PathBuf {
+        self.data.join(format!("server-{server}"))
+    }
+
+    /// The server that is the master, as the coordinator's directory has it.
+    ///
+    /// # Errors
+    /// None is, or the directory cannot be read.
+    pub(crate) fn master(&self) -> Result<usize, TrialError> {
+        let failed = |why: String| TrialError::Cluster(format!("no master is known: {why}"));
+        let name = random::number().map_err(|error| failed(error.to_string()))?;
+        let read = Embedded::open(&self.data.join("coordinator"), name)
+            .and_then(|mut coordinator| coordinator.read_now(MASTER_KEY));
+        let entry = read.map_err(|error| failed(error.to_string()))?;
+        let master: Master =
+            serde_json::from_slice(&entry.value).map_err(|error| failed(error.to_string()))?;
+        Ok(master.server)
+    }
+
+    /// Sends a signal to the process of a server, which runs.
+    ///
+    /// # Errors
+    /// Its process is not known.
+    pub(crate) fn signal_server(&self, server: usize, signal: Signal) -> Result<(), TrialError> {
+        let lock = self.directory(server).join("lock");
+        let text = std::fs::read_to_string(&lock).map_err(TrialError::file("read", &lock))?;
+        let pid = text.trim().parse().ok().and_then(Pid::from_raw);
+        let sent = pid.is_some_and(|pid| kill_process(pid, signal).is_ok());
+        match sent {
+            true => Ok(()),
+            false => Err(TrialError::Cluster(format!(
+                "server {server} has no process that could be sent a signal"
+            ))),
+        }
+    }
+
+    /// Starts a server that has ended, and has it make another device.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn start_with_new_device(&self, server: usize) -> Result<(), TrialError> {
+        let dir = self.directory(server);
+        let path = dir.join("log");
+        let log = File::options().append(true).open(&path);
+        let child = Command::new(&self.program)
+            .args(["server", "--new-device", "--config"])
+            .arg(dir.join("argosy.toml"))
+            .args(["--parent", &std::process::id().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.map_err(TrialError::file("open", &path))?)
+            .spawn()
+            .map_err(TrialError::file("start", &self.program))?;
+        self.by_hand.lock().push(child);
+        Ok(())
+    }
+
     /// Ends it as Ctrl-C does, and waits for that.
     ///
     /// # Errors
@@ -202,71 +270,10 @@ impl Drop for Cluster {
             self.signal(Signal::TERM);
             let _ = self.process.wait();
         }
-    }
-}
-
-/// What an admin port answered.
-struct Page {
-    code: String,
-    body: String,
-}
-
-/// A page of an admin port.
-fn page(admin: SocketAddr, path: &str) -> std::io::Result<Page> {
-    let mut stream = TcpStream::connect_timeout(&admin, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {admin}\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.take(PAGE_BYTES_MAX).read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let code = head.split(' ').nth(1).unwrap_or_default().to_owned();
-    let body = body.to_owned();
-    Ok(Page { code, body })
-}
-
-/// The regions that a status tells of.
-fn regions_of(status: &str) -> Result<Vec<Region>, TrialError> {
-    let odd = |what: String| TrialError::Cluster(format!("a server's status: {what}"));
-    let status: Status = serde_json::from_str(status).map_err(|error| odd(error.to_string()))?;
-    let bytes = |bound: &Bound| {
-        let bytes = STANDARD.decode(&bound.base64);
-        bytes.map_err(|error| odd(error.to_string()))
-    };
-    let mut regions = Vec::new();
-    let mut found = status.regions;
-    found.sort_by_key(|region| region.id);
-    for region in &found {
-        let to = region.to.as_ref().map(bytes).transpose()?;
-        regions.push(Region {
-            range: KeyRange::new(bytes(&region.from)?, to),
-            primary: region
-                .primary
-                .and_then(|primary| usize::try_from(primary).ok()),
-        });
-    }
-    Ok(regions)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_status_tells_of_regions() {
-        let status = r#"{"regions": [
-            {"id": 2, "primary": 0, "from": {"text": "c", "base64": "Yw=="}, "to": null},
-            {"id": 1, "primary": 2, "from": {"text": "", "base64": ""}, "to": {"text": "c", "base64": "Yw=="}}
-        ], "more": 1}"#;
-        let regions = regions_of(status).unwrap();
-        assert_eq!(regions.len(), 2);
-        assert_eq!(
-            regions[0].range,
-            KeyRange::new("", Some(b"c".to_vec())),
-            "they are ordered"
-        );
-        assert_eq!(regions[1].range, KeyRange::new("c", None));
-        assert_eq!(regions[1].primary, Some(0));
-        assert!(regions_of("{}").is_err());
+        // The playground has ended them, where they had not ended before.
+        for child in self.by_hand.get_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }

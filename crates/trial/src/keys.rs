@@ -68,14 +68,20 @@ pub(crate) fn names_in(regions: &[KeyRange]) -> Result<Vec<Vec<u8>>, TrialError>
     ))
 }
 
-/// The name that is tried at the `n`th place: its first characters may be any.
+/// The name that is tried at the `n`th place.
 fn name(n: u64) -> Vec<u8> {
+    spread("", n)
+}
+
+/// The `n`th name of a kind: its first characters may be any, so that all regions have some.
+#[must_use]
+pub(crate) fn spread(kind: &str, n: u64) -> Vec<u8> {
     let spread = mix(n);
     let digit = |shift: u32| {
         let digit = u32::try_from((spread >> shift) % 36).expect("it is below 36");
         char::from_digit(digit, 36).expect("it is a digit")
     };
-    format!("{}{}-{n}", digit(0), digit(8)).into_bytes()
+    format!("{}{}-{kind}{n}", digit(0), digit(8)).into_bytes()
 }
 
 /// The number of a key of `region` that is asked for next.

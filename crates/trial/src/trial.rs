@@ -14,19 +14,17 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use argosy_base::{Clock as _, Instant};
-use argosy_bench::rng::Rng;
+use argosy_base::Clock as _;
 use argosy_device::SystemClock;
 
-use crate::cluster::Cluster;
-use crate::doors::{Asker, Door, Native, Resp};
+use crate::cluster::{Cluster, Leads};
+use crate::crowd::Crowd;
 use crate::error::TrialError;
-use crate::failures::{Failure, carry_out, plan, until_ready};
+use crate::failures::{Failure, carry_out, plan};
 use crate::judge::{Unexplained, judge, line_of};
-use crate::keys::{KEYS, Use, names_in, use_of};
-use crate::load::Client;
+use crate::keys::names_in;
 use crate::plot::svg;
-use crate::record::{History, Op, Record, Sample};
+use crate::record::{History, Record};
 use crate::summary::{Material, Summary, summary};
 use crate::time::End;
 
@@ -35,9 +33,6 @@ const REGIONS: usize = 6;
 
 /// How long the cluster may take to be ready, and to answer all reads, once the load is over.
 const AFTERWARDS_MAX: Duration = Duration::from_secs(180);
-
-/// How long a client waits before it asks again at the end.
-const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What a trial is.
 #[derive(Clone, Debug)]
@@ -71,21 +66,13 @@ impl TrialVerdict {
     }
 }
 
-/// What the load left.
-struct Loaded {
-    samples: Vec<Sample>,
-    failures: Vec<Failure>,
-    began: Instant,
-    ended: Instant,
-}
-
 /// Holds a trial.
 ///
 /// # Errors
 /// It could not be held, or what came of it not be written.
 pub fn run(settings: &TrialSettings) -> Result<TrialVerdict, TrialError> {
     let dir = &settings.dir;
-    let cluster = Cluster::start(&settings.program, dir, REGIONS)?;
+    let cluster = Cluster::start(&settings.program, dir, REGIONS, Leads::All)?;
     let ranges: Vec<_> = cluster
         .regions()?
         .into_iter()
@@ -93,8 +80,16 @@ pub fn run(settings: &TrialSettings) -> Result<TrialVerdict, TrialError> {
         .collect();
     let names = names_in(&ranges)?;
     let record = Record::of(names.len());
-    let loaded = load(settings, &cluster, &names, &record)?;
-    read_all(settings, &cluster, &names, &record);
+    let crowd = Crowd {
+        cluster: &cluster,
+        names: &names,
+        record: &record,
+        seed: settings.seed,
+    };
+    let asked = crowd.ask_while(|end| meanwhile(settings, &cluster, &record, end))?;
+    let latest = SystemClock.now() + AFTERWARDS_MAX;
+    crowd.await_ready(latest);
+    crowd.read_all(latest);
     if let Err(error) = cluster.stop() {
         record.wrong(error.to_string());
     }
@@ -107,11 +102,11 @@ pub fn run(settings: &TrialSettings) -> Result<TrialVerdict, TrialError> {
         write_history(dir, fault.key, &parts.histories[fault.key])?;
     }
     let material = Material {
-        samples: &loaded.samples,
-        failures: &loaded.failures,
+        samples: &asked.samples,
+        failures: &asked.done,
         regions: ranges.len(),
-        began: loaded.began,
-        ended: loaded.ended,
+        began: asked.began,
+        ended: asked.ended,
     };
     let summary = summary(material, parts.odd, wrong);
     let json = serde_json::to_string(&summary).expect("plain data has a JSON form");
@@ -125,125 +120,30 @@ pub fn run(settings: &TrialSettings) -> Result<TrialVerdict, TrialError> {
     Ok(verdict)
 }
 
-/// Has all clients ask while failures are carried out.
-fn load(
+/// Carries failures out, or lets the servers alone for as long.
+fn meanwhile(
     settings: &TrialSettings,
     cluster: &Cluster,
-    names: &[Vec<u8>],
     record: &Record,
-) -> Result<Loaded, TrialError> {
-    let end = End::default();
-    let began = SystemClock.now();
-    std::thread::scope(|scope| {
-        let end = &end;
-        let mut threads = Vec::new();
-        let mut started = Ok(());
-        for client in clients(settings, cluster, names, record) {
-            let name = format!("client-{}", threads.len());
-            let thread = std::thread::Builder::new().name(name);
-            match thread.spawn_scoped(scope, move || client.run(end)) {
-                Ok(thread) => threads.push(thread),
-                Err(error) => started = Err(TrialError::Thread(error)),
-            }
+    end: &End,
+) -> Vec<Failure> {
+    let mut failures = Vec::new();
+    if settings.failures {
+        let plan = plan(settings.span, cluster.servers.len());
+        if let Err(error) = carry_out(&plan, cluster, end, &mut failures) {
+            record.wrong(error.to_string());
         }
-        let mut failures = Vec::new();
-        if settings.failures && started.is_ok() {
-            let plan = plan(settings.span, cluster.servers.len());
-            if let Err(error) = carry_out(&plan, cluster, end, &mut failures) {
-                record.wrong(error.to_string());
-            }
-        } else if started.is_ok() {
-            end.wait_until(began + settings.span);
-        }
-        let ended = SystemClock.now();
-        end.come();
-        let mut samples = Vec::new();
-        for thread in threads {
-            samples.extend(thread.join().expect("a client does not panic"));
-        }
-        started?;
-        Ok(Loaded {
-            samples,
-            failures,
-            began,
-            ended,
-        })
-    })
-}
-
-/// One client of each region for each server over the Redis protocol, and a native one.
-fn clients<'a>(
-    settings: &TrialSettings,
-    cluster: &Cluster,
-    names: &'a [Vec<u8>],
-    record: &'a Record,
-) -> Vec<Client<'a>> {
-    let addrs: Vec<_> = cluster.servers.iter().map(|server| server.resp).collect();
-    let mut clients = Vec::new();
-    let mut add = |region, door, asker: Box<dyn Asker>| {
-        let stream = u64::try_from(clients.len()).expect("few clients");
-        clients.push(Client {
-            door,
-            asker,
-            region,
-            names,
-            record,
-            rng: Rng::new(settings.seed, stream),
-            seen: vec![None; names.len()],
-        });
-    };
-    for region in 0..names.len() / KEYS {
-        for (server, addr) in (0..).zip(&addrs) {
-            add(region, Door::Resp(server), Box::new(Resp::at(*addr)));
-        }
-        let first = region % addrs.len();
-        add(
-            region,
-            Door::Native,
-            Box::new(Native::at(addrs.clone(), first)),
-        );
+    } else {
+        end.wait_until(SystemClock.now() + settings.span);
     }
-    clients
-}
-
-/// Asks each server for each key, until it answers. What does not come in time is wrong.
-fn read_all(settings: &TrialSettings, cluster: &Cluster, names: &[Vec<u8>], record: &Record) {
-    let end = End::default();
-    let latest = SystemClock.now() + AFTERWARDS_MAX;
-    if until_ready(cluster, latest, &end).is_none() {
-        record.wrong("not all servers were ready again in the end".to_owned());
-    }
-    for (number, server) in (0..).zip(&cluster.servers) {
-        let mut client = Client {
-            door: Door::Resp(number),
-            asker: Box::new(Resp::at(server.resp)),
-            region: 0,
-            names,
-            record,
-            rng: Rng::new(settings.seed, 0),
-            seen: vec![None; names.len()],
-        };
-        for key in 0..names.len() {
-            let op = match use_of(key) {
-                Use::Register => Op::Get,
-                Use::Counter => Op::Increment,
-            };
-            while !client.ask_for(key, op).came.is_answer() {
-                let again = SystemClock.now() + AGAIN_AFTER;
-                if again > latest {
-                    record.wrong(format!(
-                        "server {number} did not answer for all keys in the end"
-                    ));
-                    return;
-                }
-                end.wait_until(again);
-            }
-        }
-    }
+    failures
 }
 
 /// Writes a history that is not possible.
-fn write_history(dir: &Path, key: usize, history: &History) -> Result<(), TrialError> {
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write_history(dir: &Path, key: usize, history: &History) -> Result<(), TrialError> {
     let mut text = String::new();
     match history {
         History::Register(accesses) => {
@@ -262,6 +162,10 @@ fn write_history(dir: &Path, key: usize, history: &History) -> Result<(), TrialE
     write(&dir.join(format!("key-{key}.history")), &text)
 }
 
-fn write(path: &Path, text: &str) -> Result<(), TrialError> {
+/// Writes a file.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), TrialError> {
     std::fs::write(path, text).map_err(TrialError::file("write", path))
 }

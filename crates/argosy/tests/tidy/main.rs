@@ -76,7 +76,17 @@ const EDGES: [(&str, &[&str]); 20] = [
         "bench",
         &["base", "wire", "device", "embedded", "client", "peers"],
     ),
-    ("trial", &["base", "device", "client", "bench", "history"]),
+    (
+        "trial",
+        &[
+            "base",
+            "device",
+            "coordinator",
+            "client",
+            "bench",
+            "history",
+        ],
+    ),
     (
         "argosy",
         &[

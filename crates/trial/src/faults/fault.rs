@@ -1,0 +1,163 @@
+//! What may fail, a row of the table each.
+
+use serde::Serialize;
+
+use crate::cluster::Leads;
+
+/// A failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// A server that leads no region is killed.
+    BackupKilled,
+    /// A server that leads regions, and is not the master, is killed.
+    PrimaryKilled,
+    /// The master is killed.
+    MasterKilled,
+    /// Two of three are killed, the master among them.
+    TwoKilled,
+    /// All are killed, and started again in the order of their numbers.
+    AllKilledForward,
+    /// The same, in the opposite order.
+    AllKilledBackward,
+    /// The same, the one in the middle first.
+    AllKilledMiddle,
+    /// The first that was chosen to lead a region is killed in that moment.
+    KilledInPromotion,
+    /// The primary is killed while a returning backup catches up.
+    KilledInCatchUp,
+    /// All but a backup that catches up are killed.
+    LeftInCatchUp,
+    /// A server is killed, its device is lost, and it is started with another one.
+    DeviceLost,
+    /// A server is killed, and its device is what it was some time before.
+    OldDevice,
+    /// All are killed, and one of them, whose device is an old one, is started before the others.
+    OldDeviceFirst,
+    /// The coordinator's directory is away for a while.
+    CoordinatorAway,
+    /// A primary is halted for half a minute.
+    PrimaryHalted,
+    /// A server is stopped, and started again.
+    CleanStop,
+}
+
+impl FaultKind {
+    /// All of them, as the table has them.
+    pub const ALL: [Self; 16] = [
+        Self::BackupKilled,
+        Self::PrimaryKilled,
+        Self::MasterKilled,
+        Self::TwoKilled,
+        Self::AllKilledForward,
+        Self::AllKilledBackward,
+        Self::AllKilledMiddle,
+        Self::KilledInPromotion,
+        Self::KilledInCatchUp,
+        Self::LeftInCatchUp,
+        Self::DeviceLost,
+        Self::OldDevice,
+        Self::OldDeviceFirst,
+        Self::CoordinatorAway,
+        Self::PrimaryHalted,
+        Self::CleanStop,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BackupKilled => "backup-killed",
+            Self::PrimaryKilled => "primary-killed",
+            Self::MasterKilled => "master-killed",
+            Self::TwoKilled => "two-killed",
+            Self::AllKilledForward => "all-killed-forward",
+            Self::AllKilledBackward => "all-killed-backward",
+            Self::AllKilledMiddle => "all-killed-middle",
+            Self::KilledInPromotion => "killed-in-promotion",
+            Self::KilledInCatchUp => "killed-in-catch-up",
+            Self::LeftInCatchUp => "left-in-catch-up",
+            Self::DeviceLost => "device-lost",
+            Self::OldDevice => "old-device",
+            Self::OldDeviceFirst => "old-device-first",
+            Self::CoordinatorAway => "coordinator-away",
+            Self::PrimaryHalted => "primary-halted",
+            Self::CleanStop => "clean-stop",
+        }
+    }
+
+    /// The failure of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What is done, as the table says it.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::BackupKilled => "A backup is killed, and started again after 4 s",
+            Self::PrimaryKilled => "A primary is killed, and started again after 4 s",
+            Self::MasterKilled => {
+                "The master is killed, which leads regions, too, and started again after 4 s"
+            }
+            Self::TwoKilled => {
+                "Two of three are killed, the master among them, and started again after 4 s"
+            }
+            Self::AllKilledForward => {
+                "All are killed at once, and started one after the other: 0, 1, 2"
+            }
+            Self::AllKilledBackward => "The same: 2, 1, 0",
+            Self::AllKilledMiddle => "The same: 1, 2, 0",
+            Self::KilledInPromotion => {
+                "The primary of all regions is killed, and the backup that is to lead the first of them, in the \
+                 moment in which it is chosen; both are started again after 4 s"
+            }
+            Self::KilledInCatchUp => {
+                "The primary of all regions is killed while a backup that was away catches up; it is started again \
+                 after 4 s"
+            }
+            Self::LeftInCatchUp => {
+                "The same, and the other backup is killed as well; started again after 4 s, the backup first"
+            }
+            Self::DeviceLost => {
+                "A server is killed, its device is removed, and after 4 s it is started with `--new-device`"
+            }
+            Self::OldDevice => {
+                "A server is killed, and after 4 s started with its device as that was before its last start; where it \
+                 refuses, with `--new-device`"
+            }
+            Self::OldDeviceFirst => {
+                "All are killed; after 4 s one is started with its device as that was before its last start, and 4 s \
+                 later the others; where it refuses, it is then started with `--new-device`"
+            }
+            Self::CoordinatorAway => "The coordinator's directory is away for 10 s",
+            Self::PrimaryHalted => "A primary is halted for 30 s (SIGSTOP), and goes on",
+            Self::CleanStop => "A server is stopped (SIGTERM), and started again after 4 s",
+        }
+    }
+
+    /// Which servers lead the regions of its cluster.
+    pub(crate) const fn leads(self) -> Leads {
+        match self {
+            Self::BackupKilled
+            | Self::KilledInPromotion
+            | Self::KilledInCatchUp
+            | Self::LeftInCatchUp => Leads::First,
+            _ => Leads::All,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_has_a_name_of_its_own() {
+        for kind in FaultKind::ALL {
+            assert_eq!(FaultKind::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(FaultKind::from_name("fire"), None);
+    }
+}
