@@ -147,7 +147,8 @@ impl Primary {
     }
 
     /// Whether the own log is cut, and the region takes writes.
-    pub(super) fn is_open(&self) -> bool {
+    #[must_use]
+    pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open | State::Serving)
     }
 

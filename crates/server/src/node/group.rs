@@ -148,17 +148,28 @@ impl LedGroup {
         let filled = self.filled.iter().copied();
         // Who has not reported to a primary that opens may have the only copy that is whole.
         let can_do_without = self.claimed == Claimed::Cut || machine.has_whole_copy();
+        let goes = |id: ServerId| {
+            let mut members = machine.members();
+            let member = members.find(|member| member.id == id);
+            member.is_some_and(|member| may_go(member.state, machine.is_open()))
+        };
         let wish = Wish {
             epoch: view.epoch,
             remove: late
                 .map(|(id, _)| *id)
-                .filter(|id| can_do_without && view.has_member(*id))
+                .filter(|id| can_do_without && view.has_member(*id) && goes(*id))
                 .collect(),
             add: filled.filter(|id| view.filling().contains(id)).collect(),
             fill: Vec::new(),
         };
         (!wish.remove.is_empty() || !wish.add.is_empty()).then_some(wish)
     }
+}
+
+/// Whether a member in this `state` may leave a group. A primary that has not opened keeps those that have reported:
+/// its own copy may be damaged, and theirs the only whole ones. Nor can it have brought them up to date yet.
+fn may_go(state: &str, is_open: bool) -> bool {
+    is_open || matches!(state, "down" | "failed" | "damaged" | "prepared")
 }
 
 /// A backup that is missing: its primary waits for it.
@@ -181,5 +192,20 @@ pub(super) fn of(view: &View) -> Group {
     Group {
         members: view.backups().collect(),
         filling: view.filling().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_primary_that_opens_keeps_who_has_reported() {
+        for state in ["down", "failed", "damaged", "prepared"] {
+            assert!(may_go(state, false) && may_go(state, true), "{state}");
+        }
+        for state in ["reported", "syncing", "live"] {
+            assert!(!may_go(state, false) && may_go(state, true), "{state}");
+        }
     }
 }
