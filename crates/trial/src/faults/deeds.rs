@@ -52,6 +52,15 @@ pub(crate) struct Scene<'a> {
     pub filler: &'a Filler,
 }
 
+/// When a copy of a device was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copied {
+    /// Before the last start of its server.
+    BeforeItsStart,
+    /// Behind that, while the server was halted.
+    SinceItsStart,
+}
+
 /// What was done.
 #[derive(Clone, Debug)]
 pub(crate) struct Deed {
@@ -91,8 +100,9 @@ impl Scene<'_> {
             FaultKind::KilledInCatchUp => self.killed_in_catch_up(other, &[0]),
             FaultKind::LeftInCatchUp => self.killed_in_catch_up(other, &[3 - other, 0]),
             FaultKind::DeviceLost => self.device_lost(other),
-            FaultKind::OldDevice => self.old_device(other, &[other]),
-            FaultKind::OldDeviceFirst => self.old_device(other, &all),
+            FaultKind::OldDevice => self.old_device(other, &[other], Copied::BeforeItsStart),
+            FaultKind::OldDeviceFirst => self.old_device(other, &all, Copied::BeforeItsStart),
+            FaultKind::SnapshotFirst => self.old_device(other, &all, Copied::SinceItsStart),
             FaultKind::CoordinatorAway => self.coordinator_away(),
             FaultKind::PrimaryHalted => self.halted(other),
             FaultKind::CleanStop => self.stopped(other),
@@ -255,13 +265,27 @@ impl Scene<'_> {
     }
 
     /// The device of `server` goes back in time while `killed`, of which it is one, are away.
-    fn old_device(&self, server: usize, killed: &[usize]) -> Result<Deed, TrialError> {
+    fn old_device(
+        &self,
+        server: usize,
+        killed: &[usize],
+        copied: Copied,
+    ) -> Result<Deed, TrialError> {
         let device = self.cluster.directory(server).join("device");
         let old = self.cluster.data().with_file_name("device.old");
-        self.kill(&[server])?;
-        self.wait(APART);
-        copy(&device, &old)?;
-        self.cluster.command("restart", server)?;
+        match copied {
+            Copied::BeforeItsStart => {
+                self.kill(&[server])?;
+                self.wait(APART);
+                copy(&device, &old)?;
+                self.cluster.command("restart", server)?;
+            }
+            Copied::SinceItsStart => {
+                self.cluster.command("stop", server)?;
+                copy(&device, &old)?;
+                self.cluster.command("cont", server)?;
+            }
+        }
         until_ready(self.cluster, SystemClock.now() + MOMENT_MAX, self.end);
         let beside = (server + 1) % self.servers();
         self.filler

@@ -34,6 +34,8 @@ pub enum FaultKind {
     OldDevice,
     /// All are killed, and one of them, whose device is an old one, is started before the others.
     OldDeviceFirst,
+    /// The same, and the old device is one that was copied while the server ran.
+    SnapshotFirst,
     /// The coordinator's directory is away for a while.
     CoordinatorAway,
     /// A primary is halted for half a minute.
@@ -44,7 +46,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them, as the table has them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::BackupKilled,
         Self::PrimaryKilled,
         Self::MasterKilled,
@@ -58,6 +60,7 @@ impl FaultKind {
         Self::DeviceLost,
         Self::OldDevice,
         Self::OldDeviceFirst,
+        Self::SnapshotFirst,
         Self::CoordinatorAway,
         Self::PrimaryHalted,
         Self::CleanStop,
@@ -80,6 +83,7 @@ impl FaultKind {
             Self::DeviceLost => "device-lost",
             Self::OldDevice => "old-device",
             Self::OldDeviceFirst => "old-device-first",
+            Self::SnapshotFirst => "snapshot-first",
             Self::CoordinatorAway => "coordinator-away",
             Self::PrimaryHalted => "primary-halted",
             Self::CleanStop => "clean-stop",
@@ -130,6 +134,9 @@ impl FaultKind {
             Self::OldDeviceFirst => {
                 "All are killed; after 4 s one is started with its device as that was before its last start, and 4 s \
                  later the others; where it refuses, it is then started with `--new-device`"
+            }
+            Self::SnapshotFirst => {
+                "The same, with a copy of the device that was made while the server was halted, and ran on"
             }
             Self::CoordinatorAway => "The coordinator's directory is away for 10 s",
             Self::PrimaryHalted => "A primary is halted for 30 s (SIGSTOP), and goes on",
