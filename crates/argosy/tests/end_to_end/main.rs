@@ -28,6 +28,7 @@ mod memory;
 mod missing_device;
 mod native;
 mod native_calls;
+mod native_stopped;
 mod package_index;
 mod playground;
 mod playground_commands;

@@ -68,7 +68,7 @@ fn seen(dir: &Path, words: &[&str]) -> Vec<Seen> {
 }
 
 /// The states of all servers.
-fn states(dir: &Path) -> Vec<String> {
+pub(crate) fn states(dir: &Path) -> Vec<String> {
     let servers = seen(dir, &["status"]).into_iter();
     servers.map(|server| server.state).collect()
 }

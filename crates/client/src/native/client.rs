@@ -242,7 +242,8 @@ impl Client {
     }
 
     /// The answer to a request, if it has come; a value replaces what `value` held. Not to be asked
-    /// again after that. The parts of a value of over 1 MiB are waited for.
+    /// again after that. The parts of a value of over 1 MiB are waited for, and so is the region map where the server
+    /// has been quiet for half a second.
     ///
     /// # Errors
     /// Those of the request.
@@ -257,12 +258,19 @@ impl Client {
             Ok(None) if self.caller.now() >= ticket.deadline => Err(self.caller.too_late(write)),
             Ok(None) => {
                 ticket.flight.channel().look_for_life();
+                let (flight, deadline) = (&mut ticket.flight, ticket.deadline);
+                if self.caller.has_lost(flight, deadline) && !flight.has_answer() {
+                    return self.settle_lost(ticket, NoReply::Moved, value).map(Some);
+                }
                 Ok(None)
             }
             Ok(Some(reply)) => self.settle(ticket, reply, value).map(Some),
             Err(refused) => {
-                let taken = refused != Refused::NotTaken;
-                self.settle_lost(ticket, taken, value).map(Some)
+                let lost = match refused {
+                    Refused::NotTaken => NoReply::NotTaken,
+                    _ => NoReply::Lost,
+                };
+                self.settle_lost(ticket, lost, value).map(Some)
             }
         }
     }
@@ -277,9 +285,7 @@ impl Client {
             .await_reply(&mut ticket.flight, ticket.deadline, value)
         {
             Ok(reply) => self.settle(&ticket, reply, value),
-            Err(NoReply::Lost) => self.settle_lost(&ticket, true, value),
-            Err(NoReply::NotTaken) => self.settle_lost(&ticket, false, value),
-            Err(NoReply::Late) => Err(self.caller.too_late(ticket.key.is_none())),
+            Err(lost) => self.settle_lost(&ticket, lost, value),
         }
     }
 
@@ -350,16 +356,23 @@ impl Client {
         }
     }
 
+    /// What becomes of a ticket to which no reply came. A read is asked again, if there is time.
     fn settle_lost(
         &self,
         ticket: &Ticket,
-        taken: bool,
+        lost: NoReply,
         value: &mut Vec<u8>,
     ) -> Result<Completion, ClientError> {
-        match ticket.key {
-            Some(_) => self.read_again(ticket, self.caller.shared.guess.bytes(), value),
-            None => Err(self.caller.lost(taken)),
-        }
+        let is_read = ticket.key.is_some();
+        Err(match lost {
+            NoReply::Late => self.caller.too_late(!is_read),
+            _ if is_read => {
+                return self.read_again(ticket, self.caller.shared.guess.bytes(), value);
+            }
+            NoReply::Lost => self.caller.lost(true),
+            NoReply::NotTaken => self.caller.lost(false),
+            NoReply::Moved => Caller::moved(),
+        })
     }
 
     fn read_again(

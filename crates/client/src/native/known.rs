@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use argosy_base::ServerId;
 use argosy_base::range::Starts;
+use argosy_base::{Epoch, RegionId, ServerId};
 use argosy_wire::native::{MapRegion, RegionMap};
 
 use super::link::Link;
@@ -20,6 +20,14 @@ pub(super) struct Known {
     /// The cluster's name.
     cluster: u128,
     pub(super) links: BTreeMap<ServerId, Arc<Link>>,
+}
+
+/// The place of a region in the map, and the epoch under which it has its primary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seat {
+    index: usize,
+    pub(super) region: RegionId,
+    pub(super) epoch: Epoch,
 }
 
 impl Known {
@@ -75,6 +83,24 @@ impl Known {
     /// Its place in the map.
     pub(super) fn index_of(&self, key: &[u8]) -> usize {
         self.map.index_of(&self.starts, key)
+    }
+
+    /// The seat of the region that `key` lies in.
+    pub(super) fn seat_of(&self, key: &[u8]) -> Seat {
+        let index = self.index_of(key);
+        let region = &self.map.regions[index];
+        Seat {
+            index,
+            region: region.id,
+            epoch: region.epoch,
+        }
+    }
+
+    /// Whether the region at `seat`, which an earlier map had there, has another epoch by this one. Maps of one cluster
+    /// keep its regions in their places; another cluster has none of them.
+    pub(super) fn has_moved(&self, seat: Seat) -> bool {
+        let here = self.map.regions.get(seat.index);
+        here.is_none_or(|of| (of.id, of.epoch) != (seat.region, seat.epoch))
     }
 
     /// Wakes all servers that sleep over requests.

@@ -5,6 +5,11 @@
 //! otherwise from the others, one after the other, by one thread at a time. What is known is never replaced by an
 //! older map. Then the request is tried again, after a pause that grows, until its deadline: a read in any case, a
 //! write as long as it surely had no effect. A write that may have been applied is never sent again.
+//!
+//! A server that is stopped, or cut off, takes requests into its memory and answers none. So a request without an
+//! answer is compared with the map ([`Patience`]): where that has another epoch of its region by then, a read is sent to
+//! the new primary, and a write ends as *unknown*. What the old one laid hands on it may still have applied; what it
+//! lays hands on later is of an epoch that is over.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -18,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::channel::{Channel, IN_FLIGHT_MAX, Lay, Refused};
 use super::client::{Options, odd};
-use super::known::{Guess, Known};
+use super::known::{Guess, Known, Seat};
 use super::link::{Link, NoChannel, Open, Size};
 use super::ticket::Flight;
 use crate::error::ClientError;
@@ -36,7 +41,9 @@ const MEET_TIME: Duration = Duration::from_secs(1);
 /// Longest that a server has to tell the region map.
 const MAP_TIME: Duration = Duration::from_millis(250);
 /// How long an answer is waited for before it is looked whether another server serves the region by now.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How often that is looked for then, by all threads together.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Bytes of slot for the region map, at first.
 const MAP_BYTES: usize = 16 << 10;
 
@@ -73,8 +80,35 @@ pub(super) struct Inner {
     pub(super) guess: Guess,
     /// The same for a pair of a scan.
     pub(super) pair_bytes: AtomicUsize,
-    /// Whose turn it is to be asked for the map, among the servers. Held while one is asked.
-    turn: Mutex<usize>,
+    /// Held while a server is asked.
+    turn: Mutex<Turn>,
+}
+
+/// Which of the servers is to be asked for the map.
+#[derive(Debug, Default)]
+struct Turn {
+    /// The one that was asked last, by its place.
+    last: usize,
+    /// When that was.
+    asked: Option<Instant>,
+}
+
+/// How long a server that does not answer is waited for before it is looked whether others know of another primary.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Patience {
+    /// When it is looked next.
+    look_at: Option<Instant>,
+}
+
+impl Patience {
+    /// Whether it is over; it begins when this is asked first. If so, a shorter one begins.
+    fn is_over(&mut self, now: Instant) -> bool {
+        let is_over = *self.look_at.get_or_insert(now + PATIENCE) <= now;
+        if is_over {
+            self.look_at = Some(now + LOOK_EVERY);
+        }
+        is_over
+    }
 }
 
 impl Caller {
@@ -117,6 +151,15 @@ impl Caller {
         }
     }
 
+    /// The end of a write whose server is quiet, and leads the region no more.
+    pub(super) fn moved() -> ClientError {
+        ClientError::Lost {
+            what: "the server does not answer, and its region has another primary by now"
+                .to_owned(),
+            outcome: Outcome::Unknown,
+        }
+    }
+
     pub(super) fn too_late(&self, write: bool) -> ClientError {
         ClientError::Lost {
             what: format!("no answer came within {:?}", self.deadline),
@@ -152,19 +195,13 @@ impl Caller {
                 Some(flight) => flight,
                 None => self.send(sending, deadline)?,
             };
-            let until = deadline.min(self.now() + PATIENCE);
-            let reply = match self.await_reply(&mut flight, until, payload) {
+            let reply = match self.await_reply(&mut flight, deadline, payload) {
                 Ok(reply) => reply,
-                Err(NoReply::Late) if until < deadline => {
-                    // What was laid may be carried out yet: a write waits on, whoever the primary is.
-                    if write || !self.has_moved(sending.key, flight.channel(), deadline) {
-                        sent = Some(flight);
-                    }
-                    continue;
-                }
                 Err(NoReply::NotTaken) => continue,
-                Err(NoReply::Lost) if !write => continue,
+                Err(NoReply::Lost | NoReply::Moved) if !write => continue,
                 Err(NoReply::Lost) => return Err(self.lost(true).into()),
+                // What was laid may have been carried out, or may be yet.
+                Err(NoReply::Moved) => return Err(Self::moved().into()),
                 Err(NoReply::Late) => return Err(self.too_late(write).into()),
             };
             match self.judge(reply, payload, write) {
@@ -208,9 +245,10 @@ impl Caller {
     /// Lays a request where its key belongs, waiting for a connection and for room.
     pub(super) fn send(&self, sending: &Sending<'_>, deadline: Instant) -> Result<Flight, Failed> {
         let mut size = Size::Usual;
+        let mut patience = Patience::default();
         loop {
             let known = self.shared.known.load();
-            let region = known.region_of(sending.key);
+            let seat = known.seat_of(sending.key);
             let link = known.link_of(sending.key);
             let until = deadline.min(self.now() + MEET_TIME);
             let open = link.channel(size, &*self.shared.options.clock, until);
@@ -222,7 +260,11 @@ impl Caller {
                     if until >= deadline || now >= deadline {
                         return Err(error.into());
                     }
-                    if !self.look_elsewhere(|other| Arc::ptr_eq(other, link), deadline) {
+                    if !self.look_elsewhere(
+                        |other| Arc::ptr_eq(other, link),
+                        Duration::ZERO,
+                        deadline,
+                    ) {
                         std::thread::park_timeout(until.since(self.now()));
                     }
                     continue;
@@ -231,8 +273,8 @@ impl Caller {
             let lay = Lay {
                 op: sending.op,
                 flags: sending.flags,
-                region: region.id,
-                epoch: region.epoch,
+                region: seat.region,
+                epoch: seat.epoch,
                 parts: sending.parts,
                 reply_bytes: sending.reply_bytes,
             };
@@ -241,21 +283,36 @@ impl Caller {
                 continue;
             }
             if let Some(behind) = behind {
-                self.wait_for_writes(&behind, deadline)?;
+                self.wait_for_writes(&behind, seat, deadline)?;
+                if self.shared.known.load().has_moved(seat) {
+                    continue;
+                }
             }
             match channel.lay(&lay) {
-                Ok(place) => return Ok(Flight::new(channel, place)),
+                Ok(place) => return Ok(Flight::new(channel, place, Some(seat))),
                 Err(Refused::Lost | Refused::NotTaken) => {}
                 Err(Refused::TooLarge) => return Err(Failed::TooLarge(too_large(&channel))),
                 Err(Refused::TooMany) => return Err(too_many().into()),
-                Err(Refused::Full) => self.wait_for_room(&channel, deadline)?,
+                Err(Refused::Full) => {
+                    self.wait_for_room(&channel, deadline)?;
+                    if patience.is_over(self.now()) {
+                        self.has_moved(seat, &channel, deadline);
+                    }
+                }
             }
         }
     }
 
     /// Waits until the writes that were laid in `channel` so far have been answered: only then may
-    /// what was asked for behind them be laid in the other channel to the same server.
-    fn wait_for_writes(&self, channel: &Channel, deadline: Instant) -> Result<(), ClientError> {
+    /// what was asked for behind them be laid in the other channel to the same server. Or until what is at `seat` has
+    /// moved.
+    fn wait_for_writes(
+        &self,
+        channel: &Arc<Channel>,
+        seat: Seat,
+        deadline: Instant,
+    ) -> Result<(), ClientError> {
+        let mut patience = Patience::default();
         let next = channel.next_id();
         let began = self.now();
         channel.ring();
@@ -270,6 +327,9 @@ impl Caller {
             if now.since(began) < self.shared.options.spin {
                 std::hint::spin_loop();
                 continue;
+            }
+            if patience.is_over(now) && self.has_moved(seat, channel, deadline) {
+                break;
             }
             channel.sleep(LOOK_FOR_LIFE.min(deadline.since(now)), || {
                 !channel.is_writing(next)
@@ -295,18 +355,19 @@ impl Caller {
         Ok(())
     }
 
-    /// Waits for the reply of what is in flight.
+    /// Waits for the reply of what is in flight, and no longer where its server is quiet and its region has moved.
     pub(super) fn await_reply(
         &self,
         flight: &mut Flight,
         deadline: Instant,
         payload: &mut Vec<u8>,
     ) -> Result<ReplyHeader, NoReply> {
-        let mut began = None;
+        let (mut began, mut has_lost) = (None, false);
         flight.channel().ring();
         loop {
             match flight.poll(payload) {
                 Ok(Some(reply)) => return Ok(reply),
+                Ok(None) if has_lost => return Err(NoReply::Moved),
                 Ok(None) => {}
                 Err(Refused::NotTaken) => return Err(NoReply::NotTaken),
                 Err(_) => return Err(NoReply::Lost),
@@ -320,6 +381,11 @@ impl Caller {
                 std::hint::spin_loop();
                 continue;
             }
+            has_lost = self.has_lost(flight, deadline);
+            if has_lost {
+                // The answer may have come while others were asked.
+                continue;
+            }
             let channel = flight.channel();
             channel.sleep(LOOK_FOR_LIFE.min(deadline.since(now)), || {
                 flight.has_answer()
@@ -328,6 +394,14 @@ impl Caller {
                 channel.look_for_life();
             }
         }
+    }
+
+    /// Whether what is in flight is with a server that has been quiet for long, and leads its region no more.
+    pub(super) fn has_lost(&self, flight: &mut Flight, deadline: Instant) -> bool {
+        let seat = flight
+            .seat()
+            .filter(|_| flight.patience().is_over(self.now()));
+        seat.is_some_and(|seat| self.has_moved(seat, flight.channel(), deadline))
     }
 
     /// What a reply calls for.
@@ -350,11 +424,12 @@ impl Caller {
         }
     }
 
-    /// Whether another server than that of `channel` serves `key` by now, as others say.
-    fn has_moved(&self, key: &[u8], channel: &Arc<Channel>, deadline: Instant) -> bool {
-        self.look_elsewhere(|link| link.has(channel), deadline);
-        let known = self.shared.known.load();
-        !known.link_of(key).has(channel) && !channel.is_lost()
+    /// Whether what is at `seat` has moved, by what is known or what others say than the server of `channel`. They are
+    /// asked now and then.
+    fn has_moved(&self, seat: Seat, channel: &Arc<Channel>, deadline: Instant) -> bool {
+        let has_moved = || self.shared.known.load().has_moved(seat);
+        has_moved()
+            || self.look_elsewhere(|link| link.has(channel), LOOK_EVERY, deadline) && has_moved()
     }
 
     /// Asks the server of `channel` for the region map, and others where it knows no other one than this client.
@@ -363,16 +438,27 @@ impl Caller {
         let until = deadline.min(self.now() + MAP_TIME);
         let told = self.learn(channel, until);
         if told.is_err() || self.shared.known.load().fingerprint() == before {
-            self.look_elsewhere(|link| link.has(channel), deadline);
+            self.look_elsewhere(|link| link.has(channel), Duration::ZERO, deadline);
         }
     }
 
     /// Asks the next server, of those but `that`, which answers for the region map. Returns whether it is another one
-    /// than was known. Nothing is asked while another thread asks.
-    fn look_elsewhere(&self, that: impl Fn(&Arc<Link>) -> bool, deadline: Instant) -> bool {
+    /// than was known. Nothing is asked while another thread asks, nor within the span `every` behind that.
+    fn look_elsewhere(
+        &self,
+        that: impl Fn(&Arc<Link>) -> bool,
+        every: Duration,
+        deadline: Instant,
+    ) -> bool {
         let Some(mut turn) = self.shared.turn.try_lock() else {
             return false;
         };
+        if turn
+            .asked
+            .is_some_and(|asked| self.now().since(asked) < every)
+        {
+            return false;
+        }
         let known = self.shared.known.load_full();
         let links: Vec<_> = known.links.values().filter(|link| !that(link)).collect();
         for _ in 0..links.len() {
@@ -380,9 +466,9 @@ impl Caller {
             if now >= deadline {
                 break;
             }
-            *turn = turn.wrapping_add(1);
+            turn.last = turn.last.wrapping_add(1);
             let until = deadline.min(now + MAP_TIME);
-            let link = links[*turn % links.len()];
+            let link = links[turn.last % links.len()];
             let open = link.channel(Size::Usual, &*self.shared.options.clock, until);
             if let Ok(open) = open
                 && self.learn(&open.channel, until).is_ok()
@@ -390,6 +476,7 @@ impl Caller {
                 break;
             }
         }
+        turn.asked = Some(self.now());
         self.shared.known.load().fingerprint() != known.fingerprint()
     }
 
@@ -411,7 +498,7 @@ impl Caller {
                 reply_bytes,
             };
             let mut flight = match channel.lay(&lay) {
-                Ok(place) => Flight::new(Arc::clone(channel), place),
+                Ok(place) => Flight::new(Arc::clone(channel), place, None),
                 Err(Refused::Full) => {
                     self.wait_for_room(channel, deadline)?;
                     continue;
@@ -422,8 +509,8 @@ impl Caller {
             };
             let reply = match self.await_reply(&mut flight, deadline, &mut payload) {
                 Ok(reply) => reply,
-                Err(NoReply::Lost | NoReply::NotTaken) => return Err(self.lost(false)),
                 Err(NoReply::Late) => return Err(self.too_late(false)),
+                Err(_) => return Err(self.lost(false)),
             };
             match reply.status {
                 Status::Map => break,
@@ -485,6 +572,8 @@ pub(super) enum NoReply {
     Lost,
     /// The same, and the server never took the request.
     NotTaken,
+    /// The server is quiet, and another one leads the region by now, or the same one under another epoch.
+    Moved,
     /// There is no time left.
     Late,
 }

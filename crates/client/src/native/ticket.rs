@@ -6,6 +6,8 @@ use argosy_base::Instant;
 use argosy_wire::native::ReplyHeader;
 
 use super::channel::{Channel, Refused};
+use super::known::Seat;
+use super::run::Patience;
 use crate::kv::PutOnly;
 
 /// What can be asked without waiting.
@@ -64,14 +66,30 @@ pub(super) struct Flight {
     channel: Arc<Channel>,
     /// `None` once it has been answered or lost.
     place: Option<usize>,
+    /// `None` where it is for no region.
+    seat: Option<Seat>,
+    patience: Patience,
 }
 
 impl Flight {
-    pub(super) const fn new(channel: Arc<Channel>, place: usize) -> Self {
+    /// What is at `place` of `channel`, for the region at `seat`, if for one.
+    pub(super) fn new(channel: Arc<Channel>, place: usize, seat: Option<Seat>) -> Self {
         Self {
             channel,
             place: Some(place),
+            seat,
+            patience: Patience::default(),
         }
+    }
+
+    /// The region that it is for, as it was known when this was sent.
+    pub(super) const fn seat(&self) -> Option<Seat> {
+        self.seat
+    }
+
+    /// How long its answer is waited for before others are asked: from when somebody waits for it.
+    pub(super) const fn patience(&mut self) -> &mut Patience {
+        &mut self.patience
     }
 
     pub(super) const fn channel(&self) -> &Arc<Channel> {
