@@ -6,10 +6,14 @@
 //! read goes back to its line, and is sent again: the peer has forgotten the first request, which changed nothing. The
 //! second request may return a write that was sent after the first.
 //!
+//! A server that is stopped keeps its link for a while, and answers nothing. Once it is quiet, and its region has been
+//! raised or promoted since, nobody will learn what became of a write there: it fails as *unknown* before its deadline.
+//! While its server is heard its answer is waited for, whatever the region map says: that knows better.
+//!
 //! All of it is bounded: the number of calls, the bytes that are kept of those that are with a server, so that they can
 //! be sent again, and the bytes of those that wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{Epoch, Instant, Outcome, ServerId};
@@ -34,6 +38,27 @@ struct PendingCall {
     /// The epoch under which it was sent.
     epoch: Epoch,
     call: Call,
+}
+
+impl PendingCall {
+    const fn sent(&self) -> Sent {
+        Sent {
+            peer: self.peer,
+            epoch: self.epoch,
+            place: self.call.place,
+        }
+    }
+}
+
+/// Where a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// The server that it went to.
+    pub(super) peer: ServerId,
+    /// The epoch under which it was sent.
+    pub(super) epoch: Epoch,
+    /// The place of its region in the map.
+    pub(super) place: usize,
 }
 
 /// What became of a call that another server has answered.
@@ -283,6 +308,25 @@ impl Calls {
                 self.pending.insert(number, pending);
             }
         }
+    }
+
+    /// Fails what was sent to servers that lead its region no more and answer nothing, as `is_lost` says: the outcome of
+    /// a write is unknown. Reads that are kept wait again when the map changes.
+    pub(super) fn lost(
+        &mut self,
+        is_lost: impl Fn(&Sent) -> bool,
+        due: &mut Vec<(ReplyTo, Response)>,
+    ) {
+        let returns = |call: &Call| !call.write && !call.payload.is_empty();
+        for number in self.numbers(|of| !returns(&of.call) && is_lost(&of.sent())) {
+            let pending = self.unkeep(number).expect("it is there");
+            self.fail(pending, "does not answer, and is its primary no more", due);
+        }
+    }
+
+    /// The servers that calls are with.
+    pub(super) fn peers(&self) -> BTreeSet<ServerId> {
+        self.pending.values().map(|of| of.peer).collect()
     }
 
     /// Fails the calls that are with servers and whose deadline has passed.

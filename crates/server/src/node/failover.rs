@@ -19,11 +19,15 @@
 //! A read that waits for a link does so up to its deadline, as one does that was lost with its link. The deadline of a
 //! request counts from when it came, however long it has waited.
 //!
+//! What was sent to a server that then falls silent is not waited for any longer than until the map has another
+//! promotion of its region, or raises it to find another primary: a write is *unknown* by then, a read is sent anew.
+//!
 //! What another server refuses without having done anything, since it is not the primary or has not opened the region,
 //! waits again, by the rules of the line. One rule is of the map: a write that was refused waits only if this server
 //! was not the primary in between. Requests that are carried out here have no number, so that none of them could be
 //! told from a later one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +38,7 @@ use argosy_wire::api::{Scratch, Sender};
 use argosy_wire::message::Message;
 use argosy_wire::ring::Header;
 
-use super::calls::{Answer, Calls, Ended, Returned, refusal_of};
+use super::calls::{Answer, Calls, Ended, Returned, Sent, refusal_of};
 use super::context::Context;
 use super::line::Call;
 use super::link::SendError;
@@ -283,6 +287,7 @@ impl Requests {
         calls.map_changed(context.id, primary_of, &mut due);
         self.note_queueing(&calls);
         drop(calls);
+        self.give_up_lost(&mut due, context);
         send_all(due);
     }
 
@@ -409,6 +414,23 @@ impl Requests {
         true
     }
 
+    /// Fails what was sent to servers that are quiet, for regions that they lead no more.
+    fn give_up_lost(&self, due: &mut Vec<(ReplyTo, Response)>, context: &Context<'_>) {
+        let peers = self.calls().peers();
+        let is_quiet = |peer: &ServerId| context.link(*peer).is_quiet(context.now());
+        let quiet: BTreeSet<ServerId> = peers.into_iter().filter(is_quiet).collect();
+        if quiet.is_empty() {
+            return;
+        }
+        let map = context.views.map();
+        let is_lost = |sent: &Sent| {
+            let of = &map.regions()[sent.place];
+            let is_led = of.state == RegionState::Serving && of.since == sent.epoch;
+            quiet.contains(&sent.peer) && !is_led
+        };
+        self.calls().lost(is_lost, due);
+    }
+
     /// Fails the calls whose deadline has passed, and those for which it is of no use to wait any longer.
     pub(super) fn expire_calls(
         &self,
@@ -417,6 +439,7 @@ impl Requests {
         context: &Context<'_>,
     ) {
         self.calls().expire(now, due);
+        self.give_up_lost(due, context);
         if !self.any_queueing() {
             return;
         }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{EditSeq, Epoch, Instant, Lsn, Outcome, ServerId};
-use argosy_coordinator::{ClusterMap, CopyStatus, PromotionClaim, Replication};
+use argosy_coordinator::{
+    ClusterMap, CopyStatus, PromotionClaim, Region as MapRegion, RegionState, Replication,
+};
 use argosy_engine::{Condition, Reach, WriteBatch, WriteOptions};
 use argosy_fabric::sim::SimSettings;
 
@@ -15,11 +17,21 @@ use super::line::Call;
 use super::planted_tests::write_of;
 use super::readers_tests::Answers;
 use super::region::engine_of;
+use super::views_tests::changed;
 use super::{Mutants, NodeSettings, leasing_tests};
 use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request, Response, Service};
 
 const PRIMARY: ServerId = ServerId(0);
 const OTHER: ServerId = ServerId(1);
+
+/// Why a primary was chosen: as a whole member.
+const CLAIM: PromotionClaim = PromotionClaim {
+    status: CopyStatus::Whole,
+    cut: Epoch(1),
+    edit: EditSeq(1),
+    lsn: Lsn(1),
+    member: true,
+};
 
 /// Two servers whose requests wait for a second, of two.
 fn patient(mutants: Mutants) -> Pair {
@@ -186,13 +198,7 @@ fn promoted(pair: &Pair, epoch: u32, primary: ServerId) -> ClusterMap {
     let mut regions = pair.map.regions().to_vec();
     for of in &mut regions {
         (of.epoch, of.since, of.primary) = (Epoch(epoch), Epoch(epoch), primary);
-        of.claim = Some(PromotionClaim {
-            status: CopyStatus::Whole,
-            cut: Epoch(1),
-            edit: EditSeq(1),
-            lsn: Lsn(1),
-            member: true,
-        });
+        of.claim = Some(CLAIM);
     }
     let (name, replication) = (pair.map.cluster(), pair.map.replication());
     ClusterMap::new(name, replication, pair.map.servers().to_vec(), regions).expect("it is valid")
@@ -298,6 +304,64 @@ fn what_comes_during_a_failover_is_carried_out_by_the_new_primary() {
             }
             nothing_is_left(&pair);
         }
+    }
+}
+
+/// The map of `pair` in which the first server alone stores its regions, as `change` leaves them.
+fn alone(pair: &Pair, epoch: u32, change: impl Fn(&mut MapRegion)) -> ClusterMap {
+    changed(pair, |of| {
+        (of.epoch, of.members, of.last) = (Epoch(epoch), vec![PRIMARY], vec![PRIMARY]);
+        change(of);
+    })
+}
+
+/// What was sent to a server that stops then, and on a link that stays up, since this one is no member. The map rises
+/// first, and the server has been quiet for long a while later.
+#[test]
+fn a_write_at_a_silent_server_is_unknown_once_that_leads_its_region_no_more() {
+    let raise: fn(&mut MapRegion) = |of| of.state = RegionState::Recovering;
+    let promote: fn(&mut MapRegion) = |of| (of.since, of.claim) = (Epoch(3), Some(CLAIM));
+    let regroup: fn(&mut MapRegion) = |_| ();
+    for (change, is_given_up) in [(raise, true), (promote, true), (regroup, false)] {
+        let mut pair = patient(Mutants::default());
+        let map = alone(&pair, 2, |_| ());
+        for node in &pair.nodes {
+            node.set_map(map.clone()).expect("newer");
+        }
+        pair.run(100);
+        let mut asker = Asker::default();
+        assert_eq!(asker.put(&pair, 1, b"a", b"1"), Begun::Sent);
+        leasing_tests::run(&mut pair, &[1], 200);
+        let map = alone(&pair, 3, change);
+        pair.nodes[1].set_map(map).expect("newer");
+        leasing_tests::run(&mut pair, &[1], 200);
+        assert_eq!(asker.answers(), [], "it may be about to answer");
+        leasing_tests::run(&mut pair, &[1], 400);
+        assert!(pair.nodes[1].link(PRIMARY).is_open());
+        let mut answers = asker.answers();
+        assert_eq!(answers.len(), usize::from(is_given_up));
+        if !is_given_up {
+            // At its deadline.
+            leasing_tests::run(&mut pair, &[1], 2000);
+            answers = asker.answers();
+        }
+        let (what, outcome) = outcome_of(&answers[0].1);
+        assert_eq!(
+            what.contains("is its primary no more"),
+            is_given_up,
+            "{what}"
+        );
+        assert_eq!(outcome, Outcome::Unknown);
+        // It is true: the server goes on, and has not heard of the change.
+        let last = |pair: &Pair| {
+            let region = pair.nodes[0].region(REGIONS[0]).expect("a member");
+            engine_of(region).expect("it is open").last_lsn()
+        };
+        let before = last(&pair);
+        leasing_tests::run(&mut pair, &[0], 50);
+        assert!(last(&pair) > before);
+        assert_eq!(asker.answers(), []);
+        assert_eq!(pair.nodes[1].calls().len(), 0);
     }
 }
 
