@@ -238,6 +238,10 @@ fn messages() -> Vec<Message<'static>> {
             seq: EditSeq(4),
             to: 9,
         },
+        Message::Stored {
+            attempt: 1 << 40,
+            slot: 1,
+        },
         Message::Fetch {
             segment: SegmentNumber(1),
             from: 0,

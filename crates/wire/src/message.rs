@@ -13,7 +13,7 @@
 //!    8  Flush              attempt range commit
 //!    9  Flushed            range
 //!   10  Ship               attempt segment len crc32c slot place
-//!   11  Stored             slot
+//!   11  Stored             attempt slot
 //!   12  Fetch              segment from to slot
 //!   13  Fetched            slot status len crc32c
 //!   14  Adopt
@@ -244,6 +244,8 @@ pub enum Message<'a> {
     },
     /// Backup to primary: the slot is free again.
     Stored {
+        /// Of the prepare, as it was shipped.
+        attempt: u64,
         /// The sender's slot.
         slot: u8,
     },
@@ -429,7 +431,10 @@ impl<'a> Message<'a> {
             }
             Self::Ship { .. } | Self::Places { .. } => self.encode_shipping(out),
             Self::Fetch { .. } | Self::Fetched { .. } => self.encode_fetching(out),
-            Self::Stored { slot } => out.push(*slot),
+            Self::Stored { attempt, slot } => {
+                put_varint(out, *attempt);
+                out.push(*slot);
+            }
             Self::Adopt | Self::Seated => {}
             Self::Room { free, reserve } => put_all(out, &[(*free).into(), (*reserve).into()]),
             Self::Commit { commit: lsn }
@@ -534,7 +539,10 @@ impl<'a> Message<'a> {
                 range: range(r)?,
             },
             10 => ship(r)?,
-            11 => Self::Stored { slot: r.u8()? },
+            11 => Self::Stored {
+                attempt: r.varint()?,
+                slot: r.u8()?,
+            },
             12 => Self::Fetch {
                 segment: segment(r)?,
                 from: offset(r)?,

@@ -153,7 +153,10 @@ fn samples() -> Vec<Message<'static>> {
             slot: 1,
             place: DeviceSegment(u32::MAX),
         },
-        Message::Stored { slot: 0 },
+        Message::Stored {
+            attempt: u64::MAX,
+            slot: 1,
+        },
         Message::Fetch {
             segment: SegmentNumber(1),
             from: 0,

@@ -33,19 +33,34 @@ pub(super) struct Shipped {
     /// Where the primary has it.
     pub(super) place: DeviceSegment,
     /// Where the bytes lie.
+    pub(super) landed: Landed,
+}
+
+/// Where a shipped segment lies until it is stored, and under which attempt it was shipped there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Landed {
+    pub(super) attempt: u64,
     pub(super) slot: u8,
+}
+
+impl Landed {
+    /// What gives the slot back to whoever has shipped there.
+    pub(super) const fn stored(self) -> Message<'static> {
+        let Self { attempt, slot } = self;
+        Message::Stored { attempt, slot }
+    }
 }
 
 impl Shipped {
     /// What `message` ships, if it ships a segment.
     pub(super) const fn of(message: &Message<'_>) -> Option<Self> {
         let Message::Ship {
+            attempt,
             segment,
             len,
             checksum,
             slot,
             place,
-            ..
         } = *message
         else {
             return None;
@@ -55,7 +70,7 @@ impl Shipped {
             len,
             checksum,
             place,
-            slot,
+            landed: Landed { attempt, slot },
         })
     }
 }
@@ -63,8 +78,8 @@ impl Shipped {
 /// Segments that the primary has shipped.
 #[derive(Default)]
 pub(super) struct Arrivals {
-    /// Ship slots whose segments are being written, to be given back when they are.
-    storing: BTreeMap<SegmentNumber, u8>,
+    /// Segments that are being written, and their slots, to be given back when they are.
+    storing: BTreeMap<SegmentNumber, Landed>,
     /// Since when nothing has become of segments that have arrived.
     rest: Option<Instant>,
 }
@@ -95,8 +110,10 @@ impl Arrivals {
         copy: &mut LocalCopy,
         context: &Context<'_>,
     ) -> Result<(), &'static str> {
-        let Shipped { slot, segment, .. } = *shipped;
-        let len = shipped.len as usize;
+        let Shipped {
+            landed, segment, ..
+        } = *shipped;
+        let (slot, len) = (landed.slot, shipped.len as usize);
         if slot >= SHIP_SLOTS || len > context.slot_bytes() {
             return Err("a shipment names no slot");
         }
@@ -104,13 +121,13 @@ impl Arrivals {
         let bytes = Buffer::from_slice(context.link(copy.primary).read_slot(slot, len));
         match copy.take_shipped(shipped, bytes, context) {
             Ok(()) => {
-                self.storing.insert(segment, slot);
+                self.storing.insert(segment, landed);
             }
             Err(CopyError::Damaged { .. }) => return Err("a shipped segment is damaged"),
             Err(error) => {
                 // It is fetched later if it is still needed; a full device may have room by then.
                 tracing::warn!(region = copy.region.0, %error, "a shipped segment was not stored");
-                copy.tell(&Message::Stored { slot }, context);
+                copy.tell(&landed.stored(), context);
             }
         }
         Ok(())
@@ -123,8 +140,8 @@ impl Arrivals {
         copy: &LocalCopy,
         context: &Context<'_>,
     ) {
-        if let Some(slot) = self.storing.remove(&segment) {
-            copy.tell(&Message::Stored { slot }, context);
+        if let Some(landed) = self.storing.remove(&segment) {
+            copy.tell(&landed.stored(), context);
         }
     }
 
@@ -134,15 +151,15 @@ impl Arrivals {
         let stored = self
             .storing
             .extract_if(.., |number, _| version.holds(*number));
-        for (_, slot) in stored {
-            copy.tell(&Message::Stored { slot }, context);
+        for (_, landed) in stored {
+            copy.tell(&landed.stored(), context);
         }
     }
 
     /// Gives all slots back.
     pub(super) fn give_back(&mut self, copy: &LocalCopy, context: &Context<'_>) {
-        for (_, slot) in std::mem::take(&mut self.storing) {
-            copy.tell(&Message::Stored { slot }, context);
+        for (_, landed) in std::mem::take(&mut self.storing) {
+            copy.tell(&landed.stored(), context);
         }
     }
 

@@ -21,7 +21,7 @@ use argosy_engine::{
 use argosy_replication::backup::{Backup, BackupAction, BackupEvent};
 use argosy_wire::message::Message;
 
-use super::arriving::Arrivals;
+use super::arriving::{Arrivals, Landed};
 use super::assembling::{Edits, Offered};
 use super::context::Context;
 use super::fetching::Fetching;
@@ -335,7 +335,8 @@ impl Follower {
             Message::Compact { upto } => self.copy.replica.compact(upto),
             // Of an attempt that is over: nothing tells any more whether it is of use.
             Message::Ship { attempt, slot, .. } if self.machine.attempt() != Some(attempt) => {
-                context.send(from, self.copy.region, &Message::Stored { slot });
+                let landed = Landed { attempt, slot };
+                context.send(from, self.copy.region, &landed.stored());
             }
             Message::Ship { .. } => self.shipped(from, message, context),
             Message::Places {

@@ -532,7 +532,10 @@ fn second_message<'a>(
     let segment = SegmentNumber(random.number());
     let (from, to, slot) = (random.small(), random.small(), random.byte());
     match what {
-        13 => Message::Stored { slot },
+        13 => Message::Stored {
+            attempt,
+            slot: slot % 4,
+        },
         14 | 15 => Message::Fetch {
             segment,
             from,

@@ -17,6 +17,7 @@ use argosy_engine::set_aside::SetAside;
 use argosy_engine::{CopyError, CopyOf, Survivors};
 use argosy_wire::message::Message;
 
+use super::arriving::Landed;
 use super::context::Context;
 use super::counters::Counted;
 use super::device_care::DeviceCare;
@@ -171,6 +172,11 @@ impl Unusable {
         let primary = region.view().primary;
         let (attempt, refill) = match *message {
             Message::Fetched { slot, .. } => return self.give_back(primary, slot, context),
+            // It belongs to the link, and other regions need it.
+            Message::Ship { attempt, slot, .. } => {
+                let landed = Landed { attempt, slot };
+                return context.send(primary, region.id(), &landed.stored());
+            }
             Message::Prepare {
                 attempt, refill, ..
             } => (attempt, refill),

@@ -15,7 +15,7 @@ use argosy_wire::ring::Header;
 use super::Node;
 use super::counters::Counted;
 use super::failover::LOOK_AGAIN;
-use super::link::{Admission, LinkEvent, SendError};
+use super::link::{Admission, LinkEvent, SendError, Shipment};
 use super::local::LocalRegion;
 use super::peers_calls::PeersCalls;
 use super::reading::Asked;
@@ -154,7 +154,10 @@ impl Node {
                 Admission::Later => {}
                 Admission::Refused => self.refuse_call(peer, header.request),
             },
-            Message::Stored { slot } => self.link(peer).ship_slot_freed(slot),
+            Message::Stored { attempt, slot } => {
+                let shipment = Shipment::of(header, attempt);
+                self.link(peer).ship_slot_freed(slot, shipment);
+            }
             Message::Room { free, reserve } => {
                 let room = Room { free, reserve };
                 self.device_care.heard_room(peer, room, &self.context());

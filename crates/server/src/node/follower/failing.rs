@@ -17,6 +17,7 @@ use argosy_engine::CopyError;
 use argosy_replication::backup::BackupEvent;
 use argosy_wire::message::Message;
 
+use super::super::arriving::Landed;
 use super::super::context::Context;
 use super::super::failing::Failed;
 use super::super::refilling::Unusable;
@@ -115,8 +116,9 @@ impl Follower {
                 };
                 failed.tell(from, self.copy.region, context);
             }
-            Message::Ship { slot, .. } => {
-                context.send(from, self.copy.region, &Message::Stored { slot });
+            Message::Ship { attempt, slot, .. } => {
+                let landed = Landed { attempt, slot };
+                context.send(from, self.copy.region, &landed.stored());
             }
             Message::Fetched { slot, .. } => self.fetching.give_back(from, slot, context),
             _ => {}

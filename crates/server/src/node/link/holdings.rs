@@ -19,12 +19,13 @@ impl Holdings {
     /// Of an open link with so many bytes of `messages`.
     pub(super) fn of_open(open: &Open, messages: usize) -> Self {
         let (calls, call_bytes) = open.deferred.held();
-        let slots = open.slots_busy.count_ones() + open.fetches_busy.count_ones();
+        let ships = open.ships.iter().flatten().count();
+        let slots = ships + open.fetches_busy.count_ones() as usize;
         Self {
             messages,
             calls,
             call_bytes,
-            slots: slots as usize,
+            slots,
         }
     }
 

@@ -44,7 +44,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Instant, ServerId};
+use argosy_base::{Epoch, Instant, RegionId, ServerId};
 use argosy_fabric::{Fabric, FabricError, RemoteMemory};
 use argosy_memory::{MemoryError, SharedMemory, WindowStore};
 use argosy_wire::message::Message;
@@ -148,6 +148,25 @@ struct Behind {
     payload: Vec<u8>,
 }
 
+/// As what a segment was shipped. Who gives its slot back names it: nobody frees what was shipped there since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shipment {
+    region: RegionId,
+    epoch: Epoch,
+    attempt: u64,
+}
+
+impl Shipment {
+    /// That of a message with `header`, under `attempt`.
+    pub(crate) const fn of(header: Header, attempt: u64) -> Self {
+        Self {
+            region: header.region,
+            epoch: header.epoch,
+            attempt,
+        }
+    }
+}
+
 /// What an open link writes to.
 struct Open {
     inbox: Box<dyn RemoteMemory>,
@@ -161,8 +180,8 @@ struct Open {
     behind_bytes: usize,
     /// Calls of the peer that wait.
     deferred: Deferred,
-    /// Ship slots that the peer has not given back.
-    slots_busy: u8,
+    /// What was shipped into slots that the peer has not given back.
+    ships: [Option<Shipment>; SHIP_SLOTS as usize],
     /// Own fetch slots into which the peer was asked to write.
     fetches_busy: u8,
     /// A write that was not waited for has failed: for the next step.
@@ -318,7 +337,8 @@ impl Link {
         let State::Open(open) = &self.state else {
             return None;
         };
-        (0..SHIP_SLOTS).find(|slot| open.slots_busy & 1 << slot == 0)
+        let is_free = |slot: &u8| open.ships[usize::from(*slot)].is_none();
+        (0..SHIP_SLOTS).find(is_free)
     }
 
     /// Takes a fetch slot for a part that the peer is asked for; `None` while all are taken. Regions
@@ -341,13 +361,15 @@ impl Link {
         }
     }
 
-    /// The peer gave a ship slot back.
-    pub(crate) fn ship_slot_freed(&mut self, slot: u8) {
-        if let State::Open(open) = &mut self.state
-            && slot < SHIP_SLOTS
-        {
-            open.slots_busy &= !(1 << slot);
-        }
+    /// The peer gave the ship slot back in which `shipment` was. Where something else is there by now, or nothing, that
+    /// changes nothing: it was said of an earlier attempt, or of an earlier link. Returns whether it is free by that.
+    pub(crate) fn ship_slot_freed(&mut self, slot: u8, shipment: Shipment) -> bool {
+        let State::Open(open) = &mut self.state else {
+            return false;
+        };
+        let in_slot = open.ships.get_mut(usize::from(slot));
+        let freed = in_slot.and_then(|of| of.take_if(|of| *of == shipment));
+        freed.is_some()
     }
 
     /// Writes `bytes` into the peer's landing `slot`, and sends the message when they are there.
@@ -372,8 +394,12 @@ impl Link {
             });
         }
         self.sent.landed(slot < SHIP_SLOTS, bytes.len());
-        if slot < SHIP_SLOTS {
-            open.slots_busy |= 1 << slot;
+        if let Some(in_slot) = open.ships.get_mut(usize::from(slot)) {
+            let attempt = match message {
+                Message::Ship { attempt, .. } => *attempt,
+                _ => 0,
+            };
+            *in_slot = Some(Shipment::of(header, attempt));
         }
         let mut payload = Vec::new();
         message.encode(&mut payload);

@@ -204,7 +204,7 @@ impl Link {
             behind: VecDeque::new(),
             behind_bytes: 0,
             deferred: Deferred::default(),
-            slots_busy: 0,
+            ships: [None; SHIP_SLOTS as usize],
             fetches_busy: 0,
             failed: None,
         }));

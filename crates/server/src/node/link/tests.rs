@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use argosy_base::{Epoch, Incarnation, Instant, RegionId, ServerId};
+use argosy_base::{DeviceSegment, Epoch, Incarnation, Instant, RegionId, SegmentNumber, ServerId};
 use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_wire::message::{CONTINUED, LONG_BYTES_MAX, Message};
 use argosy_wire::ring::Header;
 
-use super::{Ends, Link, LinkEvent, LinkSettings, SendError};
+use super::{Ends, Link, LinkEvent, LinkSettings, SHIP_SLOTS, SendError, Shipment};
 use crate::node::Mutants;
 use crate::node::copies_tests::Scarce;
 
@@ -142,6 +142,18 @@ fn header(request: u64) -> Header {
     }
 }
 
+/// What says that a segment was shipped under `attempt`.
+fn shipped(attempt: u64) -> Message<'static> {
+    Message::Ship {
+        attempt,
+        segment: SegmentNumber(7),
+        len: 100,
+        checksum: 0,
+        slot: 0,
+        place: DeviceSegment(7),
+    }
+}
+
 /// A payload that its number determines, of some length.
 fn pattern(number: u64) -> Vec<u8> {
     let len = usize::try_from(number * 37 % 300).expect("small");
@@ -202,7 +214,7 @@ fn a_message_behind_a_segment_comes_after_its_bytes() {
         pair.run(500);
         assert!(pair.is_open());
         let bytes: Vec<u8> = (0..8192u32).map(|n| (n * 7 % 251) as u8).collect();
-        let stored = Message::Stored { slot: 0 };
+        let stored = shipped(1);
         let slot = pair.sides[0]
             .link
             .free_ship_slot()
@@ -451,7 +463,7 @@ fn a_message_that_is_too_long_is_refused_and_stops_nothing() {
     let refused = Err(SendError::TooLong { len, max });
     assert_eq!(link.send(header(1), &long), refused);
     let slot = link.free_ship_slot().expect("nothing was shipped");
-    let stored = Message::Stored { slot: 0 };
+    let stored = shipped(1);
     link.land(slot, &[5; 100], header(2), &stored)
         .expect("an open link");
     let (len, max) = (link.payload_max() + 1, link.payload_max());
@@ -470,7 +482,7 @@ fn what_waits_for_a_segment_that_lands_is_bounded() {
     let mut pair = Pair::new(6);
     pair.run(500);
     let link = &mut pair.sides[0].link;
-    let stored = Message::Stored { slot: 0 };
+    let stored = shipped(1);
     link.land(0, &[5; 100], header(1), &stored)
         .expect("an open link");
     let payload = vec![3; link.payload_max()];
@@ -571,4 +583,51 @@ fn a_full_fabric_is_waited_for() {
         assert_eq!(count(side), 2000);
         check(&side.seen);
     }
+}
+
+/// What is said of another attempt, of another epoch or of another region, or a second time, frees nothing.
+#[test]
+fn a_slot_is_freed_by_who_names_what_is_in_it() {
+    let mut pair = Pair::new(8);
+    pair.run(500);
+    let link = &mut pair.sides[0].link;
+    let land = |link: &mut Link, slot, attempt| {
+        let landed = link.land(slot, &[5; 100], header(1), &shipped(attempt));
+        landed.expect("an open link");
+    };
+    land(link, 0, 3);
+    land(link, 1, 3);
+    assert_eq!(link.free_ship_slot(), None);
+    let right = Shipment::of(header(9), 3);
+    let others = [
+        Shipment::of(header(9), 2),
+        Shipment::of(header(9), 4),
+        Shipment {
+            epoch: Epoch(2),
+            ..right
+        },
+        Shipment {
+            region: RegionId(2),
+            ..right
+        },
+    ];
+    for other in others {
+        assert!(!link.ship_slot_freed(0, other), "{other:?}");
+    }
+    for slot in [SHIP_SLOTS, u8::MAX] {
+        assert!(
+            !link.ship_slot_freed(slot, right),
+            "there is no slot {slot}"
+        );
+    }
+    assert_eq!(link.free_ship_slot(), None);
+    assert!(link.ship_slot_freed(0, right));
+    assert_eq!(link.free_ship_slot(), Some(0));
+    assert!(!link.ship_slot_freed(0, right), "it is free");
+
+    // The first is told again once the slot has been taken by a later attempt.
+    land(link, 0, 4);
+    assert!(!link.ship_slot_freed(0, right));
+    assert_eq!(link.free_ship_slot(), None);
+    assert!(link.ship_slot_freed(0, Shipment::of(header(9), 4)));
 }
