@@ -53,6 +53,13 @@ impl Halted {
     }
 }
 
+impl Drop for Halted {
+    /// Whoever waits for its threads would wait for ever.
+    fn drop(&mut self) {
+        self.gated.open();
+    }
+}
+
 fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Ask<'a> {
     let only = None;
     Ask::Put { key, value, only }
