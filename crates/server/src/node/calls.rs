@@ -11,7 +11,9 @@
 //! While its server is heard its answer is waited for, whatever the region map says: that knows better.
 //!
 //! All of it is bounded: the number of calls, the bytes that are kept of those that are with a server, so that they can
-//! be sent again, and the bytes of those that wait.
+//! be sent again, and the bytes of those that wait. Reads and writes share these bytes, and neither takes the last
+//! quarter from the other: a flood of writes does not have reads refused, or lost with their link, nor the other way
+//! round.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -79,17 +81,57 @@ pub(super) struct Returned {
     pub(super) write: bool,
 }
 
+/// Bytes of reads and of writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    reads: usize,
+    writes: usize,
+}
+
+impl Held {
+    const fn all(self) -> usize {
+        self.reads + self.writes
+    }
+
+    const fn of(&mut self, write: bool) -> &mut usize {
+        match write {
+            true => &mut self.writes,
+            false => &mut self.reads,
+        }
+    }
+
+    /// Takes `bytes` for a write, or for a read, where there may be `max` of both. False where there is no room.
+    fn take(&mut self, write: bool, bytes: usize, max: usize) -> bool {
+        let all = self.all() + bytes;
+        let own = self.of(write);
+        let fits = all <= max && *own + bytes <= max / 4 * 3;
+        if fits {
+            *own += bytes;
+        }
+        fits
+    }
+
+    /// The same, whether or not there is room.
+    fn add(&mut self, write: bool, bytes: usize) {
+        *self.of(write) += bytes;
+    }
+
+    fn give_back(&mut self, write: bool, bytes: usize) {
+        *self.of(write) -= bytes;
+    }
+}
+
 /// See the module documentation.
 #[derive(Default)]
 pub(crate) struct Calls {
     pending: BTreeMap<u64, PendingCall>,
     last: u64,
-    kept_bytes: usize,
+    kept: Held,
     /// By the place of the region. Those alone of which something is to be remembered.
     lines: BTreeMap<usize, Line>,
     /// Calls in lines, and their bytes.
     waiting: usize,
-    waiting_bytes: usize,
+    waiting_bytes: Held,
 }
 
 impl Calls {
@@ -100,12 +142,12 @@ impl Calls {
 
     /// Bytes of those that are with other servers and are kept.
     pub(super) const fn kept_bytes(&self) -> usize {
-        self.kept_bytes
+        self.kept.all()
     }
 
     /// Bytes of those that wait.
     pub(super) const fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
+        self.waiting_bytes.all()
     }
 
     /// Regions with calls that wait, or that are being sent after they did.
@@ -136,11 +178,11 @@ impl Calls {
 
     /// Has `call` wait at its place in the line of its region. Gives it back where too much waits.
     pub(super) fn put(&mut self, call: Call) -> Result<(), Box<Call>> {
-        if self.len() >= CALLS_MAX || self.waiting_bytes + call.bytes() > WAITING_BYTES_MAX {
+        let (write, bytes) = (call.write, call.bytes());
+        if self.len() >= CALLS_MAX || !self.waiting_bytes.take(write, bytes, WAITING_BYTES_MAX) {
             return Err(Box::new(call));
         }
         self.waiting += 1;
-        self.waiting_bytes += call.bytes();
         self.line(call.place).put(call);
         Ok(())
     }
@@ -164,8 +206,7 @@ impl Calls {
     /// [`put_back`](Self::put_back) or [`carried_out`](Self::carried_out) follows.
     pub(super) fn take(&mut self, place: usize, epoch: Epoch, now: Instant) -> Option<Call> {
         let call = self.lines.get_mut(&place)?.take(epoch, now)?;
-        self.waiting -= 1;
-        self.waiting_bytes -= call.bytes();
+        self.left_line(&call);
         Some(call)
     }
 
@@ -185,7 +226,7 @@ impl Calls {
     /// What was taken waits again.
     pub(super) fn put_back(&mut self, call: Call) {
         self.waiting += 1;
-        self.waiting_bytes += call.bytes();
+        self.waiting_bytes.add(call.write, call.bytes());
         self.line(call.place).put_back(call);
     }
 
@@ -390,9 +431,11 @@ impl Calls {
     }
 
     fn keep(&mut self, peer: ServerId, epoch: Epoch, mut call: Call) {
-        match self.kept_bytes + call.payload.len() <= KEPT_BYTES_MAX {
-            true => self.kept_bytes += call.payload.len(),
-            false => call.payload = Arc::default(),
+        if !self
+            .kept
+            .take(call.write, call.payload.len(), KEPT_BYTES_MAX)
+        {
+            call.payload = Arc::default();
         }
         let number = call.number;
         let pending = PendingCall { peer, epoch, call };
@@ -401,7 +444,8 @@ impl Calls {
 
     fn unkeep(&mut self, number: u64) -> Option<PendingCall> {
         let pending = self.pending.remove(&number)?;
-        self.kept_bytes -= pending.call.payload.len();
+        let call = &pending.call;
+        self.kept.give_back(call.write, call.payload.len());
         Some(pending)
     }
 
@@ -417,7 +461,7 @@ impl Calls {
 
     fn left_line(&mut self, call: &Call) {
         self.waiting -= 1;
-        self.waiting_bytes -= call.bytes();
+        self.waiting_bytes.give_back(call.write, call.bytes());
     }
 }
 

@@ -390,7 +390,9 @@ fn what_waits_is_bounded() {
         .find(|of| of.what.contains("wait for a primary"));
     let held = held.expect("it is told");
     assert_eq!(held.most, WAITING_BYTES_MAX);
-    assert!(held.held <= held.most && held.held + value.len() + 1000 > held.most);
+    // The last quarter is for reads.
+    let most = held.most / 4 * 3;
+    assert!(held.held <= most && held.held + value.len() + 1000 > most);
     pair.run(1200);
     assert_eq!(asker.answers().len() as u64, asker.asked - 1);
     nothing_is_left(&pair);
