@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, EditSeq, LogId, SegmentNumber, SegmentPart};
+use argosy_base::{DeviceSegment, EditSeq, FlushRange, LogId, SegmentNumber, SegmentPart};
 use argosy_device::Buffer;
 
 use crate::{Checkpoint, EngineError};
@@ -110,6 +110,12 @@ pub trait Source: Send + Sync {
     /// appended.
     fn is_at_rest(&self) -> bool {
         false
+    }
+
+    /// Whether `range`, whose flush the engine has told its observer, is durable here.
+    fn has_flushed(&self, range: &FlushRange) -> bool {
+        let _ = range;
+        true
     }
 
     /// Whether a [`checkpoint`](Self::checkpoint) covers all of the logs that every other member

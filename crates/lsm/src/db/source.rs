@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use argosy_base::{DeviceSegment, EditSeq, LogId, Lsn, Moment, SegmentNumber, SegmentPart};
+use argosy_base::{
+    DeviceSegment, EditSeq, FlushRange, LogId, Lsn, Moment, SegmentNumber, SegmentPart,
+};
 use argosy_device::{Buffer, buffer};
 use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_engine::{Checkpoint, EngineError, Excess, Pin, PinnedCheckpoint, Source, Store};
@@ -67,6 +69,11 @@ impl Source for Lsm {
 
     fn is_at_rest(&self) -> bool {
         self.windows.are_at_rest() || self.settings.mutants.rest_early()
+    }
+
+    fn has_flushed(&self, range: &FlushRange) -> bool {
+        let durable = self.steps.logs().durable();
+        durable.covers(range.log, range.ordinal, range.to)
     }
 
     fn covers_flushed(&self) -> bool {

@@ -239,9 +239,14 @@ impl Owed {
         self.flushes.iter().map(|owed| &owed.range)
     }
 
-    /// The first that it owes of `log`.
+    /// Those of `log` that it owes.
+    pub(super) fn of(&self, log: LogId) -> impl Iterator<Item = FlushRange> + '_ {
+        let flushes = self.flushes.iter().map(|owed| owed.range);
+        flushes.filter(move |range| range.log == log)
+    }
+
+    /// The first of them.
     pub(super) fn first(&self, log: LogId) -> Option<FlushRange> {
-        let mut flushes = self.flushes.iter().map(|owed| owed.range);
-        flushes.find(|range| range.log == log)
+        self.of(log).next()
     }
 }

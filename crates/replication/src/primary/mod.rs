@@ -199,6 +199,14 @@ impl Primary {
         self.members.get(member)?.owed.first(log)
     }
 
+    /// The ranges of `log` that `member`, which is live, was or will be asked to flush, and has not, in order.
+    pub fn owed(&self, member: ServerId, log: LogId) -> impl Iterator<Item = FlushRange> + '_ {
+        let member = self.members.get(member);
+        member
+            .into_iter()
+            .flat_map(move |member| member.owed.of(log))
+    }
+
     /// Whether `member` is sent finished segments as they are built.
     #[must_use]
     pub fn takes_segments(&self, member: ServerId) -> bool {

@@ -2,7 +2,8 @@
 //! failed, and what it should be instead.
 //!
 //! A member leaves that has been away, or whose copy has failed, for [`NodeSettings::remove_after`]; one that is there
-//! and catches up has [`CATCH_UP`] times as long. None leaves while the region opens and may need that member's copy. A
+//! and catches up has [`CATCH_UP`] times as long. One that is live leaves when it has been at the limit of what may wait
+//! for it for so long ([`limits`](super::limits)); it is added again once it is not. None leaves while the region opens and may need that member's copy. A
 //! copy becomes a member that is being filled and holds all that is committed. Both are wishes: until the map says so,
 //! writes wait.
 //!
@@ -17,6 +18,7 @@ use argosy_replication::Primary;
 use argosy_replication::primary::Group;
 
 use super::context::Context;
+use super::limits::AtLimit;
 use super::views::View;
 
 /// How many times longer than one that is away a member may take that catches up.
@@ -56,6 +58,8 @@ pub(super) struct LedGroup {
     filled: BTreeSet<ServerId>,
     /// Backups that have said that their copy has failed, and why, until they report again.
     failures: BTreeMap<ServerId, String>,
+    /// Live backups, and copies that are being filled, that have been at the limit of what may wait for them.
+    slow: BTreeMap<ServerId, AtLimit>,
 }
 
 impl LedGroup {
@@ -67,6 +71,7 @@ impl LedGroup {
             missing: BTreeMap::new(),
             filled: BTreeSet::new(),
             failures: BTreeMap::new(),
+            slow: BTreeMap::new(),
         }
     }
 
@@ -113,6 +118,24 @@ impl LedGroup {
         &self.failures
     }
 
+    /// The copy of `member`, which is live, is at the limit of what may wait for it, or is not, from `now` on.
+    pub(super) fn note_limit(&mut self, member: ServerId, is_at_limit: bool, now: Instant) {
+        if is_at_limit || self.slow.contains_key(&member) {
+            let slow = self.slow.entry(member);
+            slow.or_default().note(is_at_limit, now);
+        }
+    }
+
+    /// Who has been at its limit for too long by `now`. Those that are live no more are not.
+    fn too_slow(&mut self, machine: &Primary, now: Instant, patience: Duration) -> Vec<ServerId> {
+        let live = machine.members().filter(|member| member.state == "live");
+        let live: BTreeSet<ServerId> = live.map(|member| member.id).collect();
+        self.slow.retain(|id, _| live.contains(id));
+        let slow = self.slow.iter_mut();
+        let late = slow.filter_map(|(id, slow)| slow.is_long(now, patience).then_some(*id));
+        late.collect()
+    }
+
     fn note_missing(&mut self, machine: &Primary, now: Instant, context: &Context<'_>) {
         let before = std::mem::take(&mut self.missing);
         for member in machine.members() {
@@ -141,11 +164,14 @@ impl LedGroup {
     ) -> Option<Wish> {
         self.note_missing(machine, now, context);
         let patience = context.settings.remove_after;
+        let too_slow = self.too_slow(machine, now, patience);
         let late = self
             .missing
             .iter()
-            .filter(|(_, missing)| missing.is_late(now, patience));
-        let filled = self.filled.iter().copied();
+            .filter(|(_, missing)| missing.is_late(now, patience))
+            .map(|(id, _)| *id);
+        let keeps_up = |id: &ServerId| self.slow.get(id).is_none_or(|slow| !slow.is_now());
+        let filled = self.filled.iter().copied().filter(keeps_up);
         // Who has not reported to a primary that opens may have the only copy that is whole.
         let can_do_without = self.claimed == Claimed::Cut || machine.has_whole_copy();
         let goes = |id: ServerId| {
@@ -156,7 +182,7 @@ impl LedGroup {
         let wish = Wish {
             epoch: view.epoch,
             remove: late
-                .map(|(id, _)| *id)
+                .chain(too_slow)
                 .filter(|id| can_do_without && view.has_member(*id) && goes(*id))
                 .collect(),
             add: filled.filter(|id| view.filling().contains(id)).collect(),

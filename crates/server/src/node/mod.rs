@@ -45,6 +45,7 @@ mod inspect;
 mod keys;
 mod leases;
 mod leasing;
+mod limits;
 mod line;
 mod link;
 mod links;
@@ -566,6 +567,8 @@ mod readers_tests;
 mod resting_tests;
 #[cfg(test)]
 mod returning_tests;
+#[cfg(test)]
+mod slow_member_tests;
 #[cfg(test)]
 mod views_tests;
 

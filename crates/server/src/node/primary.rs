@@ -26,6 +26,7 @@ use super::context::Context;
 use super::counters::Counted;
 use super::follower::Follower;
 use super::group::{self, Claimed, LedGroup};
+use super::limits;
 use super::offering::Offering;
 use super::outbox::Outbox;
 use super::promoting::Due;
@@ -313,7 +314,28 @@ impl PrimaryDriver {
                 .step(Event::EditCommitted { seq }, &mut self.actions);
         }
         self.act(context);
+        self.note_limits(context);
         made | self.offering.send_on(context)
+    }
+
+    /// Tells the group which copies are at the limit of what may wait for them.
+    fn note_limits(&mut self, context: &Context<'_>) {
+        let Some(source) = self.stage.source() else {
+            return;
+        };
+        let (logs, now) = (context.memory.engine().logs(), context.now());
+        for member in self.attachments.members() {
+            let machine = &self.machine;
+            let is_at_limit = logs.iter().any(|log| {
+                let owed = machine.owed(member, log.id);
+                let only_there = owed.take_while(|range| source.has_flushed(range));
+                let bytes = only_there.map(|range| u64::from(range.to - range.from));
+                limits::is_at_limit(bytes.sum(), log)
+            });
+            // One that is silent leaves as such, when it has been for long enough.
+            let is_slow = is_at_limit && !context.link(member).is_quiet(now);
+            self.group.note_limit(member, is_slow, now);
+        }
     }
 
     /// Whether there is something to move on although nothing more happens: what is on its way to backups, what waits

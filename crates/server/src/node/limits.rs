@@ -1,0 +1,64 @@
+//! Which backups are too slow to make the logs durable, and for how long.
+//!
+//! A log window is used again once every member has flushed it. So the windows pass a slow backup's pace on to writers:
+//! when all of them wait for it, what it flushes is what is taken, a window at a time. Writers are not slowed besides:
+//! delays before that were tried, rising with the square of what waited beyond half of the windows; they cost up to a
+//! third of the writes of a second, and no write was answered sooner (`slow_member_tests`).
+//!
+//! A backup is *at its limit* while all windows of a log but one, or all, wait for it alone: they are durable here. One
+//! that is so for as long as a member may be away is to be removed, as that one is.
+
+use std::time::Duration;
+
+use argosy_base::Instant;
+use argosy_engine::LogSpec;
+
+/// More time than this between two looks does not count: this server has done nothing then, whatever the backup did.
+const LOOK_MAX: Duration = Duration::from_millis(200);
+
+/// Whether a backup is at its limit that has not flushed so many `bytes` of `log` which are durable here.
+pub(super) const fn is_at_limit(bytes: u64, log: &LogSpec) -> bool {
+    bytes > 0 && bytes >= ((log.slots - 1) * log.window_bytes) as u64
+}
+
+/// For how long a backup has been at its limit of late.
+///
+/// It is so by turns where writers are as fast as it allows: a window that it has flushed is filled and durable here
+/// after a while. Time in which it is not counts double against it. So one that keeps the others waiting for less than
+/// two thirds of the time, which is one of a third of their speed, is never at its limit for long. One that shows no
+/// sign of life is another matter: it is not slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AtLimit {
+    is_at_limit: bool,
+    looked: Instant,
+    held: Duration,
+}
+
+impl AtLimit {
+    /// It is, or is not, from `now` on.
+    pub(super) fn note(&mut self, is_at_limit: bool, now: Instant) {
+        let span = now.since(self.looked).min(LOOK_MAX);
+        self.held = match self.is_at_limit {
+            true => self.held.saturating_add(span),
+            false => self.held.saturating_sub(2 * span),
+        };
+        (self.is_at_limit, self.looked) = (is_at_limit, now);
+    }
+
+    /// Whether it is at this moment.
+    pub(super) const fn is_now(&self) -> bool {
+        self.is_at_limit
+    }
+
+    /// Whether it has been for `patience` by `now`.
+    pub(super) fn is_long(&mut self, now: Instant, patience: Duration) -> bool {
+        self.note(self.is_at_limit, now);
+        // What it was before that tells nothing of how it is.
+        self.held = self.held.min(patience);
+        self.held == patience
+    }
+}
+
+#[cfg(test)]
+#[path = "limits_tests.rs"]
+mod tests;
