@@ -6,10 +6,10 @@
 //! older map. Then the request is tried again, after a pause that grows, until its deadline: a read in any case, a
 //! write as long as it surely had no effect. A write that may have been applied is never sent again.
 //!
-//! A server that is stopped, or cut off, takes requests into its memory and answers none. So a request without an
-//! answer is compared with the map ([`Patience`]): where that has another epoch of its region by then, a read is sent to
-//! the new primary, and a write ends as *unknown*. What the old one laid hands on it may still have applied; what it
-//! lays hands on later is of an epoch that is over.
+//! A server that is stopped, or cut off, takes requests into its memory and answers none. So a request that has had no
+//! answer for a while is compared with the map (`Patience`): where that has another epoch of its region by then, a read
+//! is sent to the new primary, and a write ends as *unknown*. What the old one has taken it may have applied; what it
+//! takes later is of an epoch that is over.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

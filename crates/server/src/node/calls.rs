@@ -351,8 +351,8 @@ impl Calls {
         }
     }
 
-    /// Fails what was sent to servers that lead its region no more and answer nothing, as `is_lost` says: the outcome of
-    /// a write is unknown. Reads that are kept wait again when the map changes.
+    /// Fails what was sent to servers that lead its region no more and answer nothing, as `is_lost` says: the outcome
+    /// of a write is unknown. Reads that are kept wait again when the map changes.
     pub(super) fn lost(
         &mut self,
         is_lost: impl Fn(&Sent) -> bool,

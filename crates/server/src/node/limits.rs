@@ -1,9 +1,9 @@
 //! Which backups are too slow to make the logs durable, and for how long.
 //!
-//! A log window is used again once every member has flushed it. So the windows pass a slow backup's pace on to writers:
-//! when all of them wait for it, what it flushes is what is taken, a window at a time. Writers are not slowed besides:
-//! delays before that were tried, rising with the square of what waited beyond half of the windows; they cost up to a
-//! third of the writes of a second, and no write was answered sooner (`slow_member_tests`).
+//! A log window is used again once every member has flushed it. So the windows pass a slow backup's pace on to writers
+//! (`slow_member_tests`): when all of them wait for it, what it flushes is what is taken, a window at a time. Writers
+//! are not slowed besides. Delays from half of the windows on, which rose with the square of what waited beyond that,
+//! were tried: they cost up to a third of the writes of a second, and no write was answered sooner.
 //!
 //! A backup is *at its limit* while all windows of a log but one, or all, wait for it alone: they are durable here. One
 //! that is so for as long as a member may be away is to be removed, as that one is.

@@ -1,5 +1,5 @@
-//! A backup whose server makes the logs durable more slowly than the others: stepped by the test. It does a step now and
-//! then, so that it is heard, and its memory takes writes as always.
+//! A backup whose server makes the logs durable more slowly than the others: stepped by the test. It does a step now
+//! and then, so that it is heard, and its memory takes writes as always.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -97,8 +97,8 @@ fn writes_to_a_stopped_server_are_unknown_once_its_region_has_moved() {
     client.put(&keys[0], b"2").unwrap();
     assert_eq!(client.get(&keys[0]).unwrap().unwrap(), b"2");
     assert_eq!(halted.second.fake.counts().0, 3);
-    // So it is true that nobody knew: one that has not heard of the change carries them out. With the read that is given
-    // up, and the one that has stopped it.
+    // So it is true that nobody knew: one that has not heard of the change carries them out. With the read that is
+    // given up, and the one that has stopped it.
     halted.goes_on(8 + 1 + 2);
 }
 
