@@ -330,11 +330,9 @@ fn windows_are_made_once_for_a_promotion() {
     pair.open();
     pair.put(0, 1);
     pair.run(50);
-    let engine = pair.nodes[0].context().memory.engine().clone();
-    let logs = engine.logs();
     let windows = WindowsOf {
         region: REGIONS[0],
-        logs,
+        logs: pair.nodes[0].context().memory.engine().logs(),
     };
     let names: Vec<u64> = windows.keys().map(|key| key.0).collect();
     for (epoch, primary) in [(2, 1), (4, 0)] {
