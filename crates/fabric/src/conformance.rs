@@ -4,6 +4,9 @@
 //! A provider's test implements [`Harness`] and calls [`run`]. The suite asserts what a completion
 //! proves, never how long anything takes.
 
+mod connecting;
+mod grants;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,7 +14,9 @@ use std::time::Duration;
 use argosy_base::{Incarnation, ServerId};
 use argosy_memory::SharedMemory;
 
-use crate::{Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
+use crate::{
+    Connecting, Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion,
+};
 
 /// What the suite needs from a provider's test.
 pub trait Harness {
@@ -49,6 +54,8 @@ const KEY: MemoryKey = MemoryKey(0xfab);
 const FIRST: Incarnation = Incarnation(10);
 const SECOND: Incarnation = Incarnation(11);
 const LEN: usize = 64 << 10;
+/// How often a connection is begun anew that breaks before it is made.
+const TRIES: usize = 8;
 
 /// A writer and a target that grants memory to it.
 struct Pair {
@@ -83,14 +90,50 @@ impl Pair {
     }
 
     /// Why the writer cannot connect with the last grant, or that it can.
-    fn try_connect(&self) -> Result<(), FabricError> {
-        let connected = self.writer.connect(TARGET, self.granted, 0);
-        connected.map(|_| ())
+    fn try_connect(&mut self) -> Result<(), FabricError> {
+        self.reach(self.granted, 0).map(|_| ())
     }
 
-    fn connect(&self) -> Box<dyn RemoteMemory> {
-        let connected = self.writer.connect(TARGET, self.granted, 0);
+    fn connect(&mut self) -> Box<dyn RemoteMemory> {
+        let connected = self.reach(self.granted, 0);
         connected.expect("granted memory can be connected to")
+    }
+
+    /// Connects the writer to memory of the target.
+    fn reach(
+        &mut self,
+        descriptor: Descriptor,
+        least: usize,
+    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
+        let writer = Arc::clone(&self.writer);
+        self.reach_from(&*writer, descriptor, least)
+    }
+
+    /// The same for any server. What breaks is begun anew a few times.
+    fn reach_from(
+        &mut self,
+        fabric: &dyn Fabric,
+        descriptor: Descriptor,
+        least: usize,
+    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
+        for _ in 1..TRIES {
+            let mut connecting = fabric.connect(TARGET, descriptor, least);
+            match self.end(&mut *connecting) {
+                Err(FabricError::Broken) => {}
+                ended => return ended,
+            }
+        }
+        self.end(&mut *fabric.connect(TARGET, descriptor, least))
+    }
+
+    /// Settles, and returns what has come of it: it has ended by then.
+    fn end(
+        &mut self,
+        connecting: &mut dyn Connecting,
+    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
+        self.world.settle();
+        let ended = connecting.poll()?;
+        Ok(ended.expect("it ends by itself"))
     }
 
     /// Settles, and returns all that `remote` has to report.
@@ -105,13 +148,20 @@ impl Pair {
 /// # Panics
 /// When the provider breaks the contract.
 pub fn run(make: &mut dyn FnMut() -> Box<dyn Harness>) {
-    let cases: [fn(Pair); 18] = [
+    let cases: [fn(Pair); 25] = [
+        connecting::ends,
+        connecting::revoked,
+        connecting::granted_anew,
+        connecting::dropped,
+        connecting::killed,
+        connecting::stopped,
+        connecting::cut,
         idle_target,
-        nothing_granted,
-        found_grant,
-        earlier_grant,
-        grant_of_another,
-        too_short,
+        grants::nothing_granted,
+        grants::found_grant,
+        grants::earlier_grant,
+        grants::grant_of_another,
+        grants::too_short,
         stopped_target,
         killed_target,
         revoked_memory,
@@ -156,86 +206,6 @@ fn idle_target(mut pair: Pair) {
     assert_eq!(seqs, all, "each write is reported once");
     assert!(ended.iter().all(|completion| completion.result.is_ok()));
     assert_eq!(pair.memory.read_vec(0, LEN), expected);
-}
-
-/// Of who grants nothing, nothing is found; it may be later.
-fn nothing_granted(mut pair: Pair) {
-    let not_there = |peer, key| FabricError::NotThere { peer, key };
-    let other = MemoryKey(7);
-    let found = pair.writer.find(TARGET, other);
-    assert_eq!(found, Err(not_there(TARGET, other)));
-    let nobody = ServerId(77);
-    assert_eq!(pair.writer.find(nobody, KEY), Err(not_there(nobody, KEY)));
-    let invented = Descriptor {
-        key: other,
-        grant: 1,
-    };
-    let result = pair.writer.connect(TARGET, invented, 0).map(|_| ());
-    assert_eq!(result, Err(FabricError::Revoked));
-
-    let memory = pair.world.memory(TARGET, 4096);
-    let granted = pair.target.grant(other, memory, WRITER);
-    let remote = pair.writer.connect(TARGET, granted.expect("it is new"), 0);
-    assert_eq!(remote.expect("it is granted").len(), 4096);
-    pair.target.revoke(MemoryKey(1234)); // Nothing is granted there: nothing happens.
-}
-
-/// What is found is the grant that stands.
-fn found_grant(mut pair: Pair) {
-    assert_eq!(pair.writer.find(TARGET, KEY), Ok(pair.granted));
-    let memory = Arc::clone(&pair.memory);
-    pair.grant(memory);
-    assert_eq!(pair.writer.find(TARGET, KEY), Ok(pair.granted));
-    pair.target.revoke(KEY);
-    assert!(pair.writer.find(TARGET, KEY).is_err());
-}
-
-/// The descriptor of an earlier grant is of no use: not once there is another one of the same memory, nor one of
-/// other memory, nor after another start.
-fn earlier_grant(mut pair: Pair) {
-    let mut before = vec![pair.granted];
-    let same = Arc::clone(&pair.memory);
-    pair.grant(same);
-    before.push(pair.granted);
-    let other = pair.world.memory(TARGET, LEN);
-    pair.grant(other);
-    before.push(pair.granted);
-    pair.world.kill(TARGET);
-    pair.target = pair.world.start(TARGET, SECOND);
-    let last = pair.world.memory(TARGET, LEN);
-    pair.grant(last);
-    for earlier in before {
-        assert_ne!(earlier, pair.granted);
-        let result = pair.writer.connect(TARGET, earlier, 0).map(|_| ());
-        assert_eq!(result, Err(FabricError::Revoked), "{earlier:?}");
-    }
-    assert_eq!(pair.try_connect(), Ok(()));
-}
-
-/// A peer neither finds nor uses what another one was granted.
-fn grant_of_another(mut pair: Pair) {
-    let (peer, key) = (TARGET, KEY);
-    let other = pair.world.start(ServerId(3), FIRST);
-    let result = other.find(peer, key);
-    assert_eq!(result, Err(FabricError::NotThere { peer, key }));
-    let result = other.connect(peer, pair.granted, 0).map(|_| ());
-    assert_eq!(result, Err(FabricError::Revoked));
-    assert_eq!(pair.try_connect(), Ok(()));
-}
-
-/// Memory that is one byte too short is not connected to, so that nobody writes behind its end.
-fn too_short(pair: Pair) {
-    let (peer, key, len, least) = (TARGET, KEY, LEN, LEN + 1);
-    let result = pair.writer.connect(peer, pair.granted, least).map(|_| ());
-    let too_short = FabricError::TooShort {
-        peer,
-        key,
-        len,
-        least,
-    };
-    assert_eq!(result, Err(too_short));
-    let remote = pair.writer.connect(peer, pair.granted, LEN);
-    assert_eq!(remote.expect("it is long enough").len(), LEN);
 }
 
 /// The target owes no progress: a stopped one takes writes and completes them.

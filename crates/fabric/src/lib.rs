@@ -6,6 +6,8 @@
 //!
 //! - A peer connects with the descriptor of a grant that is its own and stands, and with no other: not with that of an
 //!   earlier grant of the same memory or key, and not with another peer's.
+//! - To connect takes round trips, and nobody waits for them: it is begun, and [polled](Connecting). It ends by
+//!   itself, whatever becomes of the peer and of the way there, within a bound of the provider's.
 //! - A completion means that the bytes are in the target's memory. It does *not* mean that the
 //!   target is alive: a stopped process's memory still completes writes.
 //! - There is no order across writes, and no write but one of 8 aligned bytes lands whole. What is
@@ -14,10 +16,11 @@
 //!   successful, and every one that did is in the copy that the owner then takes of the memory.
 //!   The owner believes that copy, never the memory itself: what an interrupted write still puts
 //!   there is observed by nobody.
-//! - The target owes no progress: writes complete while it does nothing.
-//! - A write that ends after [`RemoteMemory::write`] has returned rings the writer's own bell, well
-//!   ended or not: a thread that parks while writes are under way is woken when there is something to
-//!   poll.
+//! - The target owes no progress: writes complete while it does nothing. To connect may need some: it fails where the
+//!   target is gone, and may where it does nothing.
+//! - A write that ends after [`RemoteMemory::write`] has returned, and a connecting that ends after its first poll,
+//!   rings the own bell, well ended or not: a thread that parks while some are under way is woken when there is
+//!   something to poll.
 //! - A server that starts again under a new incarnation revokes all that it granted before.
 //!
 //! Two providers: [`shm`] for servers on one host, and [`sim`], a world of servers in one thread
@@ -33,7 +36,7 @@ pub mod shm;
 pub mod sim;
 
 pub use shm::ShmFabric;
-pub use sim::{RingCounters, SimCounters, SimFabric, SimSettings, SimWorld};
+pub use sim::{ConnectionCounters, RingCounters, SimCounters, SimFabric, SimSettings, SimWorld};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +101,25 @@ pub struct WriteCompletion {
     pub result: Result<(), FabricError>,
 }
 
+/// A connection to one memory of a peer that is being made.
+///
+/// There may be as many at one time as there are memories to connect to; the caller bounds them. Dropped before the
+/// end, it is given up: nothing was written, and nothing is left of it at either side.
+pub trait Connecting: Send {
+    /// The connection, once it is made; `None` before. After the end it is not polled again: there is nothing more to
+    /// say but [`FabricError::Broken`].
+    ///
+    /// The grant is compared at the owner on the way, and once more here, with what has been heard of it since: a
+    /// grant that was revoked meanwhile ends in [`FabricError::Revoked`]. Where its owner has revoked it, and that has
+    /// not been heard, the connection is made, and no write on it succeeds.
+    ///
+    /// # Errors
+    /// [`FabricError::Revoked`] where the descriptor is not of a grant that stands and is this server's;
+    /// [`FabricError::TooShort`] where the memory is shorter than was asked for; [`FabricError::Broken`] where the
+    /// peer is gone, or nothing is heard from it; or the provider's. It has ended then; another one may be begun.
+    fn poll(&mut self) -> Result<Option<Box<dyn RemoteMemory>>, FabricError>;
+}
+
 /// A connection to one memory of a peer. Owned by one writer at a time.
 pub trait RemoteMemory: Send {
     /// The incarnation under which the peer granted this memory.
@@ -151,17 +173,9 @@ pub trait Fabric: Send + Sync {
     /// [`FabricError::NotThere`], or the provider's.
     fn find(&self, peer: ServerId, key: MemoryKey) -> Result<Descriptor, FabricError>;
 
-    /// Connects to a peer's memory, into the first `least` bytes of which the caller will write.
-    ///
-    /// # Errors
-    /// [`FabricError::Revoked`] where `descriptor` is not of a grant that stands and is this server's;
-    /// [`FabricError::TooShort`] where the memory is shorter; or the provider's.
-    fn connect(
-        &self,
-        peer: ServerId,
-        descriptor: Descriptor,
-        least: usize,
-    ) -> Result<Box<dyn RemoteMemory>, FabricError>;
+    /// Begins to connect to a peer's memory, into the first `least` bytes of which the caller will write. Whatever
+    /// speaks against it is said when it is [polled](Connecting::poll).
+    fn connect(&self, peer: ServerId, descriptor: Descriptor, least: usize) -> Box<dyn Connecting>;
 
     /// Wakes `peer` if it is parked, once the bytes of all that was written to it before are there, where nothing
     /// keeps them away. Cheap where it is not.

@@ -7,7 +7,8 @@
 //!
 //! 1. [`grant`](crate::Fabric::grant) writes number and peer of the grant into the memory, which must be a file on the
 //!    same tmpfs as ROOT, and gives that file one more name: the key's. What had the name is revoked.
-//! 2. [`connect`](crate::Fabric::connect) maps the file, and compares both.
+//! 2. [`connect`](crate::Fabric::connect) maps the file, and compares both; the first poll has the connection, and
+//!    compares them again.
 //! 3. A write checks the grant, copies, passes a full fence, and checks the grant again. It has
 //!    then ended; its completion waits to be polled.
 //! 4. [`revoke`](crate::Fabric::revoke) takes grant and name away.
@@ -29,7 +30,9 @@ use argosy_base::{Grant, Incarnation, ServerId};
 use argosy_memory::{Bell, BellFile, SharedMemory, own_directory};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use crate::{Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
+use crate::{
+    Connecting, Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion,
+};
 
 /// Most completions that a connection keeps until they are polled.
 pub const ENDED_MAX: usize = 4096;
@@ -114,6 +117,45 @@ impl ShmFabric {
         }
     }
 
+    /// The memory of `peer` that `descriptor` names, if it is granted to this server and has `least` bytes.
+    fn reach(
+        &self,
+        peer: ServerId,
+        descriptor: Descriptor,
+        least: usize,
+    ) -> Result<ShmRemote, FabricError> {
+        let Descriptor { key, grant } = descriptor;
+        let memory = match self.map(peer, key) {
+            Err(FabricError::NotThere { .. }) => return Err(FabricError::Revoked),
+            mapped => mapped?,
+        };
+        let access = memory.access();
+        if access == 0 || access != grant || memory.grantee() != Some(self.server) {
+            return Err(FabricError::Revoked);
+        }
+        let len = memory.len();
+        if len < least {
+            return Err(FabricError::TooShort {
+                peer,
+                key,
+                len,
+                least,
+            });
+        }
+        let incarnation = memory.incarnation();
+        // The peer may have made a new bell since: look for it at the next ring.
+        let mut bells = self.peers.write();
+        bells.remove(&peer);
+        Ok(ShmRemote {
+            memory,
+            access,
+            incarnation,
+            ended: VecDeque::new(),
+            last_seq: None,
+            revoked: false,
+        })
+    }
+
     fn bell_of(&self, peer: ServerId) -> Option<Arc<BellFile>> {
         let known = self.peers.read();
         if let Some(bell) = known.get(&peer) {
@@ -171,42 +213,8 @@ impl Fabric for ShmFabric {
         }
     }
 
-    fn connect(
-        &self,
-        peer: ServerId,
-        descriptor: Descriptor,
-        least: usize,
-    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let Descriptor { key, grant } = descriptor;
-        let memory = match self.map(peer, key) {
-            Err(FabricError::NotThere { .. }) => return Err(FabricError::Revoked),
-            mapped => mapped?,
-        };
-        let access = memory.access();
-        if access == 0 || access != grant || memory.grantee() != Some(self.server) {
-            return Err(FabricError::Revoked);
-        }
-        let len = memory.len();
-        if len < least {
-            return Err(FabricError::TooShort {
-                peer,
-                key,
-                len,
-                least,
-            });
-        }
-        let incarnation = memory.incarnation();
-        // The peer may have made a new bell since: look for it at the next ring.
-        let mut bells = self.peers.write();
-        bells.remove(&peer);
-        Ok(Box::new(ShmRemote {
-            memory,
-            access,
-            incarnation,
-            ended: VecDeque::new(),
-            last_seq: None,
-            revoked: false,
-        }))
+    fn connect(&self, peer: ServerId, descriptor: Descriptor, least: usize) -> Box<dyn Connecting> {
+        Box::new(ShmConnecting(Some(self.reach(peer, descriptor, least))))
     }
 
     fn notify(&self, peer: ServerId) {
@@ -223,6 +231,19 @@ impl Fabric for ShmFabric {
 
     fn park(&self, seen: Bell, timeout: Duration) {
         self.bell.park(seen, timeout);
+    }
+}
+
+/// What came of a [`connect`](crate::Fabric::connect), until it is polled.
+struct ShmConnecting(Option<Result<ShmRemote, FabricError>>);
+
+impl Connecting for ShmConnecting {
+    fn poll(&mut self) -> Result<Option<Box<dyn RemoteMemory>>, FabricError> {
+        let remote = self.0.take().unwrap_or(Err(FabricError::Broken))?;
+        if remote.memory.access() != remote.access {
+            return Err(FabricError::Revoked);
+        }
+        Ok(Some(Box::new(remote)))
     }
 }
 

@@ -23,7 +23,8 @@ const NEVER: Duration = Duration::from_secs(3600);
 /// Connects to what B grants.
 fn connect(fabric: &dyn Fabric) -> Result<Box<dyn RemoteMemory>, FabricError> {
     let found = fabric.find(B, KEY)?;
-    fabric.connect(B, found, 0)
+    let connected = fabric.connect(B, found, 0).poll()?;
+    Ok(connected.expect("the first poll ends it"))
 }
 
 /// A directory of this process's own on tmpfs, gone at the end.

@@ -11,7 +11,7 @@ use crate::plan::WorldKind;
 use crate::{leaving, many, moved};
 
 /// What must have happened at least once in a run of many seeds.
-pub const NEEDED: [&str; 84] = [
+pub const NEEDED: [&str; 87] = [
     "operations",
     "forwarded operations",
     "clocks set back",
@@ -48,6 +48,9 @@ pub const NEEDED: [&str; 84] = [
     "torn one-sided writes",
     "overtaken pieces",
     "revoked one-sided writes",
+    "connections refused",
+    "connections given up",
+    "connections dropped on the way",
     "broken connections",
     "links lost",
     "memory refused",

@@ -14,7 +14,8 @@ use std::time::Duration;
 use argosy_base::{Incarnation, ServerId};
 use argosy_device::{Counters, Device, DeviceError, Io, MemoryDevice, OpKind, Ticket, Waker};
 use argosy_fabric::{
-    Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld, WriteCompletion,
+    Connecting, Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, SimFabric, SimWorld,
+    WriteCompletion,
 };
 use argosy_memory::{Bell, MemoryError, SharedMemory, WindowStore};
 
@@ -310,19 +311,13 @@ impl Fabric for CrashingFabric {
         }
     }
 
-    fn connect(
-        &self,
-        peer: ServerId,
-        descriptor: Descriptor,
-        least: usize,
-    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let inner = self.inner.connect(peer, descriptor, least)?;
-        Ok(Box::new(CrashingRemote {
-            inner,
+    fn connect(&self, peer: ServerId, descriptor: Descriptor, least: usize) -> Box<dyn Connecting> {
+        Box::new(CrashingConnecting {
+            inner: self.inner.connect(peer, descriptor, least),
             key: descriptor.key,
             crash_point: Arc::clone(&self.crash_point),
             wire: Arc::clone(&self.wire),
-        }))
+        })
     }
 
     fn notify(&self, peer: ServerId) {
@@ -335,6 +330,28 @@ impl Fabric for CrashingFabric {
 
     fn park(&self, seen: Bell, timeout: std::time::Duration) {
         self.inner.park(seen, timeout);
+    }
+}
+
+/// A connection of a process that may crash, while it is being made.
+struct CrashingConnecting {
+    inner: Box<dyn Connecting>,
+    key: MemoryKey,
+    crash_point: Arc<CrashPoint>,
+    wire: Arc<Wire>,
+}
+
+impl Connecting for CrashingConnecting {
+    fn poll(&mut self) -> Result<Option<Box<dyn RemoteMemory>>, FabricError> {
+        let Some(inner) = self.inner.poll()? else {
+            return Ok(None);
+        };
+        Ok(Some(Box::new(CrashingRemote {
+            inner,
+            key: self.key,
+            crash_point: Arc::clone(&self.crash_point),
+            wire: Arc::clone(&self.wire),
+        })))
     }
 }
 

@@ -5,6 +5,7 @@
 //! 2. A piece that arrives is written under the connection's grant, unless the connection is
 //!    severed. The last piece of a write sends an acknowledgement back.
 //! 3. A failure, or the end of the writer's patience, ends all writes of the connection.
+//! 4. What makes a connection is in [`super::connect`].
 
 use std::ops::Range;
 
@@ -18,17 +19,19 @@ impl Event {
         match self {
             Self::Land(id, ..) | Self::Acknowledge(id, _) | Self::Fail(id, _) => Some(*id),
             Self::Snap(id) | Self::Forget(id) => Some(*id),
-            Self::Ring(..) => None,
+            Self::Ring(..) | Self::Connect(..) => None,
         }
     }
 }
 
 impl World {
     pub(super) fn happen(&mut self, event: Event) {
-        if let Event::Ring(from, to) = event {
-            return self.happen_ring(from, to);
-        }
-        let id = event.connection().expect("all but rings have one");
+        let event = match event {
+            Event::Ring(from, to) => return self.happen_ring(from, to),
+            Event::Connect(id, leg) => return self.happen_connect(id, leg),
+            event => event,
+        };
+        let id = event.connection().expect("all others have one");
         let Some(connection) = self.connections.get(&id) else {
             return;
         };
@@ -36,7 +39,7 @@ impl World {
         let link = match event {
             Event::Land(..) => Some((from, to)),
             Event::Acknowledge(..) | Event::Fail(..) => Some((to, from)),
-            Event::Snap(_) | Event::Forget(_) | Event::Ring(..) => None,
+            Event::Snap(_) | Event::Forget(_) | Event::Ring(..) | Event::Connect(..) => None,
         };
         if link.is_some_and(|(from, to)| self.is_cut(from, to)) {
             self.counters.held += 1;
@@ -50,7 +53,7 @@ impl World {
             Event::Fail(_, error) => self.fail(id, &error),
             Event::Snap(_) => self.snap(id),
             Event::Forget(_) => drop(self.connections.remove(&id)),
-            Event::Ring(..) => {}
+            Event::Ring(..) | Event::Connect(..) => {}
         }
     }
 
@@ -126,7 +129,7 @@ impl World {
         connection.at_cut.wearing = false;
         let healed = connection.at_cut.held.is_empty() && !connection.severed;
         if !healed && connection.failed.is_none() {
-            self.counters.broken += 1;
+            self.counters.connections.broken += 1;
             self.fail(id, &FabricError::Broken);
         }
     }

@@ -17,10 +17,14 @@
 //! - On a cut link nothing moves. Where it lasts, the connection breaks: what had not landed never
 //!   will, and what had landed unacknowledged is reported as failed all the same.
 //! - Memory of a server that was stopped or killed takes writes like any other.
+//! - To connect takes a question and an answer, which are on their way as long as writes. A cut holds them as it does
+//!   writes, and so does a peer that is stopped; some questions are lost. Where that lasts, the caller gives up. A
+//!   server that was killed takes no connection more; one whose power was cut does not even say so.
 //! - When a server is killed, what it had begun to write lands in part, perhaps long after.
 //! - Revoking is exact: nothing lands afterwards. A write that had landed whole before may still
 //!   be reported as successful; the owner's copy has it.
 
+mod connect;
 mod happen;
 mod random;
 mod world;
@@ -32,7 +36,9 @@ use argosy_base::{Incarnation, Instant, ServerId};
 use argosy_memory::{Bell, SharedMemory};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
+use crate::{
+    Connecting, Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion,
+};
 use world::{ConnectionId, World};
 
 /// How bad the world is.
@@ -50,7 +56,9 @@ pub struct SimSettings {
     pub pieces_max: u32,
     /// Most writes of a connection that have not been polled; one more is refused.
     pub in_flight_max: usize,
-    /// Longest time for which a connection bears a cut.
+    /// How many of 100 questions for a connection are lost; usually only a cut keeps them away.
+    pub lost_percent: u32,
+    /// Longest time for which a connection, or one that is being made, bears a cut.
     pub break_max: Duration,
     /// How much longer, at most, bytes are on their way once the process that wrote them has ended; zero: no
     /// longer.
@@ -66,6 +74,7 @@ impl Default for SimSettings {
             torn_percent: 30,
             pieces_max: 6,
             in_flight_max: 256,
+            lost_percent: 0,
             break_max: Duration::from_millis(200),
             linger_max: Duration::ZERO,
         }
@@ -87,8 +96,6 @@ pub struct SimCounters {
     pub overtaken: u64,
     /// Pieces and acknowledgements that met a cut.
     pub held: u64,
-    /// Connections that broke, at a cut or for want of power.
-    pub broken: u64,
     /// Writes that ended as failed since the memory had been revoked.
     pub revoked: u64,
     /// Writes that landed whole, yet were reported as failed.
@@ -97,8 +104,25 @@ pub struct SimCounters {
     pub lost: u64,
     /// Writes refused since too many were in flight.
     pub refused: u64,
+    /// Connections.
+    pub connections: ConnectionCounters,
     /// Notifications.
     pub rings: RingCounters,
+}
+
+/// What became of connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounters {
+    /// Those that were begun.
+    pub begun: u64,
+    /// Those that were refused by the peer.
+    pub refused: u64,
+    /// Those that were given up since nothing was heard.
+    pub unheard: u64,
+    /// Those that were dropped before their end.
+    pub dropped: u64,
+    /// Those that were made, and broke, at a cut or for want of power.
+    pub broken: u64,
 }
 
 /// What became of notifications.
@@ -113,7 +137,7 @@ pub struct RingCounters {
 impl SimCounters {
     /// Every counter with its name, in a fixed order.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 13] {
+    pub const fn named(&self) -> [(&'static str, u64); 17] {
         [
             ("writes", self.writes),
             ("bytes", self.bytes),
@@ -121,11 +145,15 @@ impl SimCounters {
             ("late", self.late),
             ("overtaken", self.overtaken),
             ("held", self.held),
-            ("broken", self.broken),
             ("revoked", self.revoked),
             ("landed_failed", self.landed_failed),
             ("lost", self.lost),
             ("refused", self.refused),
+            ("connections", self.connections.begun),
+            ("connections_refused", self.connections.refused),
+            ("connections_unheard", self.connections.unheard),
+            ("connections_dropped", self.connections.dropped),
+            ("broken", self.connections.broken),
             ("rings", self.rings.sent),
             ("rings_lost", self.rings.lost),
         ]
@@ -302,21 +330,14 @@ impl Fabric for SimFabric {
         self.alive()?.find(self.server, peer, key)
     }
 
-    fn connect(
-        &self,
-        peer: ServerId,
-        descriptor: Descriptor,
-        least: usize,
-    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let opened = self
-            .alive()?
-            .connect(self.server, peer, descriptor, least)?;
-        Ok(Box::new(SimRemote {
+    fn connect(&self, peer: ServerId, descriptor: Descriptor, least: usize) -> Box<dyn Connecting> {
+        let begun = self.alive();
+        let begun = begun.map(|mut world| world.connect(self.server, peer, descriptor, least));
+        Box::new(SimConnecting {
             world: self.world.clone(),
-            id: opened.id,
-            incarnation: opened.incarnation,
-            len: opened.len,
-        }))
+            // That of a process that has ended has ended, too.
+            id: begun.ok(),
+        })
     }
 
     fn notify(&self, peer: ServerId) {
@@ -331,6 +352,37 @@ impl Fabric for SimFabric {
 
     /// Returns at once: there is no other thread that could ring.
     fn park(&self, _seen: Bell, _timeout: Duration) {}
+}
+
+/// A connection in a [`SimWorld`] that is being made.
+struct SimConnecting {
+    world: SimWorld,
+    /// `None` once it has ended.
+    id: Option<ConnectionId>,
+}
+
+impl Connecting for SimConnecting {
+    fn poll(&mut self) -> Result<Option<Box<dyn RemoteMemory>>, FabricError> {
+        let id = self.id.take().ok_or(FabricError::Broken)?;
+        let Some(opened) = self.world.lock().poll_connect(id)? else {
+            self.id = Some(id);
+            return Ok(None);
+        };
+        Ok(Some(Box::new(SimRemote {
+            world: self.world.clone(),
+            id,
+            incarnation: opened.incarnation,
+            len: opened.len,
+        })))
+    }
+}
+
+impl Drop for SimConnecting {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.world.lock().drop_connect(id);
+        }
+    }
 }
 
 /// A connection in a [`SimWorld`].

@@ -8,10 +8,30 @@ const B: ServerId = ServerId(2);
 const KEY: MemoryKey = MemoryKey(5);
 const LEN: usize = 8192;
 
-/// Connects to what B grants.
-fn connect(fabric: &dyn Fabric) -> Result<Box<dyn RemoteMemory>, FabricError> {
-    let found = fabric.find(B, KEY)?;
-    fabric.connect(B, found, 0)
+/// Connects to what B grants. What breaks is begun anew a few times.
+fn connect(world: &SimWorld, fabric: &dyn Fabric) -> Result<Box<dyn RemoteMemory>, FabricError> {
+    let mut ended = Err(FabricError::Broken);
+    for _ in 0..8 {
+        let found = fabric.find(B, KEY)?;
+        ended = ended_of(world, &mut *fabric.connect(B, found, 0));
+        if !matches!(ended, Err(FabricError::Broken)) {
+            break;
+        }
+    }
+    ended
+}
+
+/// Steps until it ends, and no further.
+fn ended_of(
+    world: &SimWorld,
+    connecting: &mut dyn Connecting,
+) -> Result<Box<dyn RemoteMemory>, FabricError> {
+    loop {
+        if let Some(remote) = connecting.poll()? {
+            return Ok(remote);
+        }
+        world.step(world.next_event().expect("it ends"));
+    }
 }
 
 struct World {
@@ -62,11 +82,7 @@ impl Harness for World {
 #[test]
 fn keeps_the_contract() {
     for seed in 0..20 {
-        let mut make = || -> Box<dyn Harness> {
-            Box::new(World {
-                world: SimWorld::new(seed),
-            })
-        };
+        let mut make = || -> Box<dyn Harness> { Box::new(World { world: lossy(seed) }) };
         conformance::run(&mut make);
     }
 }
@@ -78,8 +94,20 @@ struct Link {
     memory: Arc<SharedMemory>,
 }
 
+/// A world in which some questions for a connection are lost.
+fn lossy(seed: u64) -> SimWorld {
+    let settings = SimSettings {
+        lost_percent: 3,
+        ..SimSettings::default()
+    };
+    SimWorld::with_settings(seed, settings)
+}
+
 fn link(seed: u64) -> Link {
-    let world = SimWorld::new(seed);
+    link_in(SimWorld::new(seed))
+}
+
+fn link_in(world: SimWorld) -> Link {
     let a = world.fabric(A, Incarnation(1));
     let b = world.fabric(B, Incarnation(1));
     let memory = Arc::new(SharedMemory::anonymous(LEN));
@@ -94,7 +122,7 @@ fn link(seed: u64) -> Link {
 
 impl Link {
     fn connect(&self) -> Box<dyn RemoteMemory> {
-        connect(&*self.a).expect("it is offered")
+        connect(&self.world, &*self.a).expect("it is offered")
     }
 }
 
@@ -148,7 +176,7 @@ fn burst(remote: &mut dyn RemoteMemory, after: u64) -> u64 {
 
 /// Does every harm once.
 fn harm(seed: u64) -> SimCounters {
-    let link = link(seed);
+    let link = link_in(lossy(seed));
     let some = |world: &SimWorld| {
         for _ in 0..30 {
             if let Some(next) = world.next_event() {
@@ -172,6 +200,12 @@ fn harm(seed: u64) -> SimCounters {
     link.world.settle();
     let again = link.b.grant(KEY, Arc::clone(&link.memory), A);
     again.expect("it was revoked");
+    let begin = |descriptor| link.a.connect(B, descriptor, 0);
+    let found = link.a.find(B, KEY).expect("it is offered");
+    let _kept: Vec<_> = (0..5).map(|_| begin(found)).collect();
+    drop(begin(found));
+    let _refused = begin(Descriptor { grant: 0, ..found });
+    link.world.settle();
     let mut remote = link.connect();
     burst(&mut *remote, 0);
     link.world.kill(A);
@@ -218,6 +252,94 @@ fn a_torn_write_is_seen_in_part() {
     assert!(in_part > 10, "{in_part}");
 }
 
+/// A connection is made at a time that the seed chose, and not before.
+#[test]
+fn a_connection_takes_its_time() {
+    let times = (0..20).map(|seed| {
+        let link = link(seed);
+        let found = link.a.find(B, KEY).expect("it is offered");
+        let mut connecting = link.a.connect(B, found, 0);
+        assert!(matches!(connecting.poll(), Ok(None)), "it has just begun");
+        ended_of(&link.world, &mut *connecting).expect("nothing speaks against it");
+        link.world.now()
+    });
+    let times: std::collections::BTreeSet<_> = times.collect();
+    assert_eq!(times.len(), 20, "each seed has its own");
+}
+
+/// Who is asked, and dies before the question arrives, refuses; who has answered is believed.
+#[test]
+fn a_peer_that_dies_takes_no_connection() {
+    let link = link(1);
+    let found = link.a.find(B, KEY).expect("it is offered");
+    let mut connecting = link.a.connect(B, found, 0);
+    link.world.kill(B);
+    let result = ended_of(&link.world, &mut *connecting).map(|_| ());
+    assert_eq!(result, Err(FabricError::Broken));
+    assert_eq!(link.world.counters().connections.refused, 1);
+}
+
+/// A short stop only delays, a long one is not waited for.
+#[test]
+fn a_stopped_peer_holds_a_connection_up() {
+    let link = link(1);
+    let found = link.a.find(B, KEY).expect("it is offered");
+    link.world.stop(B);
+    let mut connecting = link.a.connect(B, found, 0);
+    while link.world.counters().held == 0 {
+        link.world
+            .step(link.world.next_event().expect("it arrives"));
+    }
+    assert!(matches!(connecting.poll(), Ok(None)));
+    link.world.resume(B);
+    assert!(ended_of(&link.world, &mut *connecting).is_ok());
+    link.world.stop(B);
+    let mut connecting = link.a.connect(B, found, 0);
+    let result = ended_of(&link.world, &mut *connecting).map(|_| ());
+    assert_eq!(result, Err(FabricError::Broken));
+    assert_eq!(link.world.counters().connections.unheard, 1);
+}
+
+/// What a healed link lets through goes on; an answer is held by a cut of the way back.
+#[test]
+fn a_cut_holds_question_and_answer() {
+    for (from, to) in [(A, B), (B, A)] {
+        let link = link(2);
+        let found = link.a.find(B, KEY).expect("it is offered");
+        let mut connecting = link.a.connect(B, found, 0);
+        link.world.cut(from, to);
+        while link.world.counters().held == 0 {
+            link.world
+                .step(link.world.next_event().expect("it arrives"));
+        }
+        assert!(matches!(connecting.poll(), Ok(None)));
+        link.world.heal_all();
+        assert!(ended_of(&link.world, &mut *connecting).is_ok());
+        link.world.settle();
+        assert_eq!(link.world.counters().connections.unheard, 0);
+    }
+}
+
+/// Nothing is left in the world of connections that were dropped, whatever had become of them.
+#[test]
+fn a_dropped_connection_leaves_nothing() {
+    let link = link(3);
+    let found = link.a.find(B, KEY).expect("it is offered");
+    for steps in 0..4 {
+        let connecting = link.a.connect(B, found, 0);
+        for _ in 0..steps {
+            if let Some(next) = link.world.next_event() {
+                link.world.step(next);
+            }
+        }
+        drop(connecting);
+        link.world.settle();
+        let world = link.world.lock();
+        assert_eq!((world.handshakes.len(), world.connections.len()), (0, 0));
+    }
+    assert_eq!(link.world.counters().connections.dropped, 4);
+}
+
 /// A cut of the way back: the bytes land, and the writer never learns it.
 #[test]
 fn lost_acknowledgements_leave_the_writer_in_doubt() {
@@ -247,7 +369,7 @@ fn a_short_cut_breaks_nothing() {
     let b = world.fabric(B, Incarnation(1));
     let memory = Arc::new(SharedMemory::anonymous(LEN));
     b.grant(KEY, Arc::clone(&memory), A).expect("it is new");
-    let mut remote = connect(&*a).expect("it is offered");
+    let mut remote = connect(&world, &*a).expect("it is offered");
     world.cut(A, B);
     for seq in 1..=20u64 {
         remote
@@ -287,7 +409,10 @@ fn without_power_memory_is_gone() {
     let ended: Vec<_> = std::iter::from_fn(|| remote.poll()).collect();
     assert_eq!(ended.len(), 2);
     assert!(ended.iter().all(|e| e.result == Err(FabricError::Broken)));
-    assert_eq!(connect(&*link.a).map(|_| ()), Err(FabricError::Broken));
+    assert_eq!(
+        connect(&link.world, &*link.a).map(|_| ()),
+        Err(FabricError::Broken)
+    );
     let result = link.b.grant(KEY, Arc::clone(&link.memory), A);
     assert_eq!(result, Err(FabricError::Broken), "its process is gone too");
     let again = link.world.fabric(B, Incarnation(2));

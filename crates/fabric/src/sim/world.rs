@@ -1,5 +1,5 @@
 //! The state of a simulated world: servers, connections, and what is due when. What
-//! then happens is in [`super::happen`].
+//! then happens is in [`super::happen`], and how connections are made in [`super::connect`].
 //!
 //! A write becomes one event *land* for each of its pieces and, once the last has landed, one
 //! event *acknowledge*. A refusal travels back as an event *fail*. Each goes along a link between
@@ -16,19 +16,13 @@ use std::time::Duration;
 use argosy_base::{Grant, Incarnation, Instant, ServerId};
 use argosy_memory::SharedMemory;
 
+use super::connect::{Handshake, Leg};
 use super::random::Random;
 use super::{SimCounters, SimSettings};
 use crate::{Descriptor, FabricError, MemoryKey, WriteCompletion};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ConnectionId(u64);
-
-/// What `connect` hands out.
-pub(super) struct Opened {
-    pub(super) id: ConnectionId,
-    pub(super) incarnation: Incarnation,
-    pub(super) len: usize,
-}
+pub(super) struct ConnectionId(pub(super) u64);
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -92,6 +86,8 @@ pub(super) enum Event {
     Forget(ConnectionId),
     /// A notification arrives.
     Ring(ServerId, ServerId),
+    /// What makes a connection goes on.
+    Connect(ConnectionId, Leg),
 }
 
 #[derive(Debug)]
@@ -101,6 +97,8 @@ pub(super) struct World {
     pub(super) now: Instant,
     pub(super) servers: BTreeMap<ServerId, Server>,
     pub(super) connections: BTreeMap<ConnectionId, Connection>,
+    /// Those that are being made. The peer may have its end already.
+    pub(super) handshakes: BTreeMap<ConnectionId, Handshake>,
     /// What is due, by moment and then in order of entry.
     pub(super) events: BTreeMap<(Instant, u64), Event>,
     pub(super) entered: u64,
@@ -120,6 +118,7 @@ impl World {
             now: Instant::default(),
             servers: BTreeMap::new(),
             connections: BTreeMap::new(),
+            handshakes: BTreeMap::new(),
             events: BTreeMap::new(),
             entered: 0,
             grants: 0,
@@ -164,6 +163,8 @@ impl World {
         for id in self.connections_where(own) {
             self.end(id, self.settings.linger_max);
         }
+        self.handshakes
+            .retain(|_, handshake| handshake.from != server);
     }
 
     pub(super) fn cut_power(&mut self, server: ServerId) {
@@ -182,6 +183,9 @@ impl World {
 
     pub(super) fn set_stopped(&mut self, server: ServerId, stopped: bool) {
         self.server(server).stopped = stopped;
+        if !stopped {
+            self.release(|handshake| handshake.to == server);
+        }
     }
 
     pub(super) fn is_stopped(&self, server: ServerId) -> bool {
@@ -264,50 +268,6 @@ impl World {
         }
         let memory = peer.granted.get(&key);
         Ok(memory.filter(|memory| memory.grantee() == Some(from)))
-    }
-
-    pub(super) fn connect(
-        &mut self,
-        from: ServerId,
-        to: ServerId,
-        descriptor: Descriptor,
-        least: usize,
-    ) -> Result<Opened, FabricError> {
-        let Descriptor { key, grant } = descriptor;
-        let memory = self.granted(from, to, key)?;
-        let memory = memory.filter(|memory| memory.access() == grant);
-        let memory = Arc::clone(memory.ok_or(FabricError::Revoked)?);
-        let len = memory.len();
-        if len < least {
-            let peer = to;
-            return Err(FabricError::TooShort {
-                peer,
-                key,
-                len,
-                least,
-            });
-        }
-        let opened = Opened {
-            id: ConnectionId(self.enter()),
-            incarnation: memory.incarnation(),
-            len: memory.len(),
-        };
-        let connection = Connection {
-            from,
-            to,
-            access: memory.access(),
-            memory,
-            writes: BTreeMap::new(),
-            ended: VecDeque::new(),
-            last_seq: None,
-            last_landing: self.now,
-            severed: false,
-            failed: None,
-            closed: false,
-            at_cut: AtCut::default(),
-        };
-        self.connections.insert(opened.id, connection);
-        Ok(opened)
     }
 
     pub(super) fn write(
@@ -454,6 +414,7 @@ impl World {
                 self.schedule(self.now, event);
             }
         }
+        self.release(|h| (h.from, h.to) == (from, to) || (h.to, h.from) == (from, to));
     }
 
     pub(super) fn all_cuts(&self) -> Vec<(ServerId, ServerId)> {
@@ -515,7 +476,7 @@ impl World {
         }
     }
 
-    fn enter(&mut self) -> u64 {
+    pub(super) fn enter(&mut self) -> u64 {
         self.entered += 1;
         self.entered
     }

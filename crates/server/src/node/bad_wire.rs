@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, ServerId};
-use argosy_fabric::{Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion};
+use argosy_fabric::{
+    Connecting, Descriptor, Fabric, FabricError, MemoryKey, RemoteMemory, WriteCompletion,
+};
 use argosy_memory::{Bell, SharedMemory};
 
 use super::keys;
@@ -50,16 +52,11 @@ impl Fabric for BadWire {
         self.0.revoke(key);
     }
 
-    fn connect(
-        &self,
-        peer: ServerId,
-        descriptor: Descriptor,
-        least: usize,
-    ) -> Result<Box<dyn RemoteMemory>, FabricError> {
-        let inner = self.0.connect(peer, descriptor, least)?;
+    fn connect(&self, peer: ServerId, descriptor: Descriptor, least: usize) -> Box<dyn Connecting> {
+        let inner = self.0.connect(peer, descriptor, least);
         // Landing slots are checked from their first byte on.
         let lands = keys::checked_from(descriptor.key) == Some(0);
-        Ok(Box::new(BadRemote { inner, lands }))
+        Box::new(BadConnecting { inner, lands })
     }
 
     fn notify(&self, peer: ServerId) {
@@ -72,6 +69,20 @@ impl Fabric for BadWire {
 
     fn park(&self, seen: Bell, timeout: Duration) {
         self.0.park(seen, timeout);
+    }
+}
+
+/// A connection over it that is being made.
+struct BadConnecting {
+    inner: Box<dyn Connecting>,
+    lands: bool,
+}
+
+impl Connecting for BadConnecting {
+    fn poll(&mut self) -> Result<Option<Box<dyn RemoteMemory>>, FabricError> {
+        let lands = self.lands;
+        let made = self.inner.poll()?;
+        Ok(made.map(|inner| Box::new(BadRemote { inner, lands }) as _))
     }
 }
 

@@ -236,7 +236,7 @@ impl Pair {
     }
 
     /// Has the backup of the first region asked to report anew.
-    fn prepare_anew(&self) {
+    pub(super) fn prepare_anew(&self) {
         let node = &self.nodes[0];
         let region = node.region(REGIONS[0]).expect("a member");
         if let Driver::Primary(driver) = &mut *region.driver() {
@@ -265,6 +265,16 @@ impl Pair {
         self.put_values(region, key, 240);
     }
 
+    /// Asks the first server for this; the answer comes in its time.
+    pub(super) fn begin(&mut self, request: Request<'_>) {
+        let sink: Arc<dyn ReplySink> = Arc::clone(&self.answers) as _;
+        self.asked += 1;
+        let reply = ReplyTo::new(&sink, self.asked);
+        if let Some(now) = self.nodes[0].call(request, Reach::Device, reply).answered() {
+            sink.deliver(self.asked, now);
+        }
+    }
+
     /// The same, with values of `len` bytes.
     pub(super) fn put_values(&mut self, region: usize, key: u64, len: usize) {
         let mut batch = WriteBatch::new();
@@ -275,18 +285,8 @@ impl Pair {
                 .expect("it is short");
         }
         let options = WriteOptions::default();
-        let sink: Arc<dyn ReplySink> = Arc::clone(&self.answers) as _;
-        self.asked += 1;
-        let request = Request::Write {
-            batch: &batch,
-            options,
-        };
-        if let Some(now) = self.nodes[0]
-            .call(request, Reach::Device, ReplyTo::new(&sink, self.asked))
-            .answered()
-        {
-            sink.deliver(self.asked, now);
-        }
+        let batch = &batch;
+        self.begin(Request::Write { batch, options });
         self.nodes[0].flush();
     }
 

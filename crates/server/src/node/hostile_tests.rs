@@ -19,7 +19,7 @@ use argosy_coordinator::{ClusterId, ClusterMap, Region, Replication, Server};
 use argosy_device::{FormatOptions, MemoryDevice, Store};
 use argosy_engine::{Reach, Wanted, WriteBatch, WriteOptions};
 use argosy_fabric::sim::{SimFabric, SimWorld};
-use argosy_fabric::{Descriptor, Fabric, MemoryKey, RemoteMemory};
+use argosy_fabric::{Connecting, Descriptor, Fabric, MemoryKey, RemoteMemory};
 use argosy_memory::AnonymousWindows;
 use argosy_wire::message::{CONTINUED, FetchStatus, Message};
 use argosy_wire::ring::{Header, RingShape, RingWriter};
@@ -144,6 +144,16 @@ fn open(world: &SimWorld, id: ServerId) -> Arc<Node> {
     Node::open(id, settings(), world, map()).expect("it opens")
 }
 
+/// A write past the links.
+enum Raw {
+    /// It is being connected: these bytes go to that offset.
+    Connecting(Box<dyn Connecting>, usize, Vec<u8>),
+    Made {
+        /// Kept, so that the write is not given up.
+        _remote: Box<dyn RemoteMemory>,
+    },
+}
+
 /// See the module documentation.
 struct Scene {
     world: SimWorld,
@@ -151,10 +161,9 @@ struct Scene {
     links: [Link; 2],
     fabric: Arc<SimFabric>,
     /// What the hostile one has begun to write past its links.
-    raw: Vec<Box<dyn RemoteMemory>>,
+    raw: Vec<Raw>,
     random: Random,
     now: u64,
-    write: u64,
     /// Attempts that the others have named.
     attempts: Vec<u64>,
     answers: Arc<Answers>,
@@ -185,7 +194,6 @@ impl Scene {
             raw: Vec::new(),
             random: Random(seed),
             now: 1,
-            write: 0,
             attempts: vec![1, 2],
             answers: Arc::default(),
             sent: 0,
@@ -198,6 +206,7 @@ impl Scene {
         set_clock(self.now);
         let now = Instant::from_nanos(self.now);
         self.world.step(now);
+        self.step_raw();
         for node in &self.nodes {
             node.step_fabric(now);
             node.step_background(now);
@@ -299,18 +308,30 @@ impl Scene {
 
     /// Writes `bytes` at `offset` of memory that the peer offers under `key`, as far as there is such.
     fn write_raw(&mut self, peer: ServerId, key: MemoryKey, offset: usize, bytes: &[u8]) {
-        let found = self.fabric.find(peer, key);
-        let connected = found.and_then(|found| self.fabric.connect(peer, found, 1));
-        let Ok(mut remote) = connected else {
+        let Ok(found) = self.fabric.find(peer, key) else {
             return;
         };
-        let len = remote.len();
-        let offset = offset.min(len);
-        let bytes = &bytes[..bytes.len().min(len - offset)];
-        self.write += 1;
-        // It may be revoked in this very moment.
-        let _ = remote.write(offset, bytes, self.write);
-        self.raw.push(remote);
+        let connecting = self.fabric.connect(peer, found, 1);
+        let bytes = bytes.to_vec();
+        self.raw.push(Raw::Connecting(connecting, offset, bytes));
+    }
+
+    /// Writes what was to be written where connections have been made.
+    fn step_raw(&mut self) {
+        for raw in &mut self.raw {
+            let Raw::Connecting(connecting, offset, bytes) = raw else {
+                continue;
+            };
+            // Those that fail stay, and count as others that are given up.
+            if let Ok(Some(mut remote)) = connecting.poll() {
+                let len = remote.len();
+                let offset = len.min(*offset);
+                let bytes = &bytes[..bytes.len().min(len - offset)];
+                // It may be revoked in this very moment.
+                let _ = remote.write(offset, bytes, 1);
+                *raw = Raw::Made { _remote: remote };
+            }
+        }
     }
 
     /// Random bytes anywhere: in the words of an inbox, in its ring, in landing slots and windows.

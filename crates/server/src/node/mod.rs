@@ -25,6 +25,7 @@ mod awake;
 mod background;
 mod bulk_load;
 mod calls;
+mod connection;
 mod context;
 mod convert;
 mod counters;
@@ -537,6 +538,8 @@ impl Node {
 mod bad_wire;
 #[cfg(test)]
 mod calls_tests;
+#[cfg(test)]
+mod connecting_tests;
 #[cfg(test)]
 mod copies_tests;
 #[cfg(test)]

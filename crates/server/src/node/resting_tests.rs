@@ -84,8 +84,12 @@ fn a_group_rests_and_is_woken_by_a_write() {
         pair.restart(1);
         pair.open();
         pair.put(0, 30);
-        pair.run(2);
-        assert_eq!(pair.acknowledged(), (1, 1));
+        // They are connected to first.
+        let is_acknowledged = (0..20).any(|_| {
+            pair.run(1);
+            pair.acknowledged() == (1, 1)
+        });
+        assert!(is_acknowledged);
         // Both are killed with what is in windows alone.
         pair.restart(0);
         pair.restart(1);

@@ -1,8 +1,10 @@
 //! Writing a primary's log, one-sided, into one backup's windows, and finished segments into its landing
 //! slots.
 //!
-//! An [`Attachment`] writes to the windows that the backup granted in its report, each connected when it is first
-//! written, and to no others: those of a later report are another attachment's.
+//! An [`Attachment`] writes to the windows that the backup granted in its report, and to no others: those of a later
+//! report are another attachment's. It begins to connect to all of them when there is first something to write.
+//! Before it is connected to the last, nothing is written; what was appended meanwhile is part of the first ship. An
+//! attachment that is dropped before gives the connections up.
 //! It remembers up to where each log has been written to the backup. A *ship*
 //! writes everything behind that, piece by piece, as the engine hands it out ([`Source::piece`]): the
 //! bytes from the primary's own window, at the same place of the backup's, and in front of the first
@@ -23,9 +25,10 @@ use std::collections::{BTreeSet, VecDeque};
 use argosy_base::{Descriptor, FlushRange, LogId, PerLog, Position, RegionId, ServerId};
 use argosy_engine::source::{LogPlace, Next, Piece};
 use argosy_engine::{LogEnd, LogSpec, SealedSegment, Source};
-use argosy_fabric::{Fabric, FabricError, RemoteMemory};
+use argosy_fabric::{Fabric, FabricError};
 use argosy_wire::message::Message;
 
+use super::connection::Connection;
 use super::context::Context;
 use super::keys;
 use super::link::SendError;
@@ -64,27 +67,7 @@ pub(crate) struct Granting<'a> {
 struct ShippedWindow {
     /// Its grant; `None` where there is none.
     granted: Option<Descriptor>,
-    /// The connection, from the first write on.
-    remote: Option<Box<dyn RemoteMemory>>,
-}
-
-impl ShippedWindow {
-    /// The connection, into memory of `bytes` at least.
-    fn connected(
-        &mut self,
-        member: ServerId,
-        bytes: usize,
-        fabric: &dyn Fabric,
-    ) -> Result<&mut dyn RemoteMemory, FabricError> {
-        let remote = match self.remote.take() {
-            Some(remote) => remote,
-            None => {
-                let granted = self.granted.ok_or(FabricError::Revoked)?;
-                fabric.connect(member, granted, bytes)?
-            }
-        };
-        Ok(&mut **self.remote.insert(remote))
-    }
+    connection: Connection,
 }
 
 /// A log that is written to a backup.
@@ -107,7 +90,7 @@ impl ShippedLog {
             let mut granted = backup.windows.iter();
             ShippedWindow {
                 granted: granted.find(|of| of.key == key).copied(),
-                remote: None,
+                connection: Connection::None,
             }
         };
         Self {
@@ -146,9 +129,21 @@ impl ShippedLog {
     }
 }
 
+/// How far an attachment is connected to the backup's windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reached {
+    /// There was nothing to write.
+    NotYet,
+    /// It is connecting.
+    InPart,
+    /// To all that are granted.
+    All,
+}
+
 /// A backup that is being written to. See the module documentation.
 pub(crate) struct Attachment {
     member: ServerId,
+    reached: Reached,
     logs: Vec<ShippedLog>,
     /// Numbers the writes.
     write: u64,
@@ -156,9 +151,9 @@ pub(crate) struct Attachment {
     /// Ships under way: number, and last write.
     ships: VecDeque<(u64, u64)>,
     ship: u64,
-    /// The fabric did not take all that was to be shipped.
+    /// The fabric did not take all that was to be shipped, or is still connecting.
     behind: bool,
-    /// A write has ended since, so that it may take more.
+    /// A write has ended since, or the last connection was made, so that it may take more.
     has_room: bool,
     piece: Piece,
     bytes_written: u64,
@@ -175,6 +170,7 @@ impl Attachment {
         let shipped = |spec: &LogSpec| ShippedLog::new(spec, position, backup);
         Self {
             member: backup.member,
+            reached: Reached::NotYet,
             logs: logs.iter().map(shipped).collect(),
             write: 0,
             under_way: BTreeSet::new(),
@@ -234,12 +230,13 @@ impl Attachment {
                 continue;
             };
             self.logs[index].unflushed = unflushed(self.logs[index].spec.id);
-            match self.ship_log(index, *end, fabric, source) {
-                Err(ShipError::Fabric(FabricError::Full)) => {
-                    self.behind = true;
-                    return Ok(None);
-                }
+            let taken = match self.ship_log(index, *end, fabric, source) {
+                Err(ShipError::Fabric(FabricError::Full)) => false,
                 result => result?,
+            };
+            if !taken {
+                self.behind = true;
+                return Ok(None);
             }
         }
         self.ship += 1;
@@ -247,21 +244,54 @@ impl Attachment {
         Ok(Some(self.ship))
     }
 
-    /// Writes the log with this index up to `end`.
+    /// Writes the log with this index up to `end`. Returns whether all of it was written: none is while the windows
+    /// are being connected to.
     fn ship_log(
         &mut self,
         index: usize,
         end: LogEnd,
         fabric: &dyn Fabric,
         source: &dyn Source,
-    ) -> Result<(), ShipError> {
+    ) -> Result<bool, ShipError> {
         while self.next_piece(index, end, source)? {
             let log = &self.logs[index];
             if log.would_lose_some() {
                 return Err(log.too_far_behind());
             }
-            self.write_piece(index, fabric)?;
+            if self.reached == Reached::NotYet {
+                self.connect(fabric)?;
+            }
+            if self.reached != Reached::All {
+                return Ok(false);
+            }
+            self.write_piece(index)?;
             self.logs[index].at = self.piece.next;
+        }
+        Ok(true)
+    }
+
+    /// Begins to connect to all windows, and has what is made at once.
+    fn connect(&mut self, fabric: &dyn Fabric) -> Result<(), FabricError> {
+        for log in &mut self.logs {
+            for window in &mut log.windows {
+                if let Some(granted) = window.granted {
+                    let connecting = fabric.connect(self.member, granted, log.spec.slot_bytes);
+                    window.connection = Connection::Connecting(connecting);
+                }
+            }
+        }
+        self.reached = Reached::InPart;
+        self.step_connections()
+    }
+
+    fn step_connections(&mut self) -> Result<(), FabricError> {
+        let mut all = true;
+        for window in self.logs.iter_mut().flat_map(|log| &mut log.windows) {
+            window.connection.step()?;
+            all &= window.granted.is_none() || window.connection.is_made();
+        }
+        if all {
+            self.reached = Reached::All;
         }
         Ok(())
     }
@@ -290,11 +320,11 @@ impl Attachment {
     }
 
     /// Writes the piece to the log with this index, and the window's header in front of its first.
-    fn write_piece(&mut self, index: usize, fabric: &dyn Fabric) -> Result<(), ShipError> {
+    fn write_piece(&mut self, index: usize) -> Result<(), ShipError> {
         let piece = &self.piece;
-        let ShippedLog { spec, windows, .. } = &mut self.logs[index];
-        let window = &mut windows[piece.slot];
-        let remote = window.connected(self.member, spec.slot_bytes, fabric)?;
+        let window = &mut self.logs[index].windows[piece.slot];
+        // What was not granted can be connected to no more than what was revoked.
+        let remote = window.connection.remote().ok_or(FabricError::Revoked)?;
         if !piece.header.is_empty() {
             self.write += 1;
             remote.write(0, &piece.header, self.write)?;
@@ -307,10 +337,14 @@ impl Attachment {
         Ok(())
     }
 
-    /// The highest ship that is complete, if that has changed.
+    /// The highest ship that is complete, if that has changed. Moves on what is being connected to.
     pub(crate) fn poll(&mut self) -> Result<Option<u64>, ShipError> {
+        if self.reached == Reached::InPart {
+            self.step_connections()?;
+            self.has_room |= self.reached == Reached::All;
+        }
         let windows = self.logs.iter_mut().flat_map(|log| &mut log.windows);
-        for remote in windows.filter_map(|window| window.remote.as_mut()) {
+        for remote in windows.filter_map(|window| window.connection.remote()) {
             while let Some(done) = remote.poll() {
                 done.result?;
                 self.has_room = true;

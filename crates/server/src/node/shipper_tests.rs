@@ -118,12 +118,17 @@ fn pieces_are_written_where_they_belong() {
     };
     let source = Scripted::new([
         (place(0, 0), Next::Skip(place(3, 0)), Piece::default()),
+        (place(3, 0), Next::Write, first.clone()),
         (place(3, 0), Next::Write, first),
         (place(3, 300), Next::Write, second),
         (place(3, 500), Next::End, Piece::default()),
     ]);
     let fabric = world.fabric(IDS[0], Incarnation(1));
     let mut attachment = attach(&[granted]);
+    let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
+    assert_eq!(shipped.expect("nothing is against it"), None);
+    world.settle();
+    assert_eq!(attachment.poll().expect("it is reached"), None);
     let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
     assert_eq!(shipped.expect("it is reached"), Some(1));
     world.settle();
@@ -212,12 +217,145 @@ fn an_attachment_writes_to_no_window_of_a_later_grant() {
     let fabric = world.fabric(IDS[0], Incarnation(1));
     for windows in [&[earlier][..], &[]] {
         let source = Scripted::new([(place(0, 0), Next::Write, piece.clone())]);
-        let shipped = attach(windows).ship(&*fabric, &source, &ends(), &|_| None);
+        let mut attachment = attach(windows);
+        let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
+        world.settle();
+        let ended = shipped.and_then(|_| attachment.poll());
         assert!(matches!(
-            shipped,
+            ended,
             Err(ShipError::Fabric(FabricError::Revoked))
         ));
     }
     world.settle();
     assert_eq!(theirs.read_vec(0, 64), [0; 64]);
+}
+
+/// A backup whose two windows are granted, and what is to be written to the second.
+struct Slow {
+    world: SimWorld,
+    theirs: Arc<SharedMemory>,
+    windows: [Descriptor; 2],
+}
+
+impl Slow {
+    fn new() -> Self {
+        let world = SimWorld::new(1);
+        let backup = world.fabric(IDS[1], Incarnation(1));
+        let theirs = Arc::new(SharedMemory::anonymous(LOG.slot_bytes));
+        let other = Arc::new(SharedMemory::anonymous(LOG.slot_bytes));
+        let grant = |slot, memory| backup.grant(keys::window(REGION, LOG.id, slot), memory, IDS[0]);
+        let windows = [grant(0, other), grant(1, Arc::clone(&theirs))];
+        Self {
+            windows: windows.map(|granted| granted.expect("it is fresh")),
+            world,
+            theirs,
+        }
+    }
+
+    /// Nothing has been written to the backup.
+    fn is_untouched(&self) -> bool {
+        self.theirs.read_vec(0, LOG.slot_bytes) == vec![0; LOG.slot_bytes]
+    }
+}
+
+/// So many bytes from the log's beginning.
+fn piece(bytes: usize) -> Piece {
+    Piece {
+        slot: 1,
+        header: vec![1; 64],
+        at: 4096,
+        bytes: vec![2; bytes],
+        next: place(0, u32::try_from(bytes).expect("they are few")),
+    }
+}
+
+/// Between attach and connected nothing is shipped, how often it may be tried; what is appended meanwhile is part of
+/// the first ship, and that is one.
+#[test]
+fn what_is_appended_while_connecting_goes_with_the_first_ship() {
+    let slow = Slow::new();
+    let source = Scripted::new([
+        (place(0, 0), Next::Write, piece(100)),
+        (place(0, 0), Next::Write, piece(200)),
+        (place(0, 0), Next::Write, piece(300)),
+        (place(0, 300), Next::End, Piece::default()),
+    ]);
+    let fabric = slow.world.fabric(IDS[0], Incarnation(1));
+    let mut attachment = attach(&slow.windows);
+    assert!(!attachment.is_under_way(), "there is nothing to write");
+    for _ in 0..2 {
+        let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
+        assert_eq!(shipped.expect("nothing is against it"), None);
+        assert_eq!(attachment.poll().expect("nor here"), None);
+        assert!(attachment.is_under_way(), "it is connecting");
+        assert!(
+            !attachment.goes_on(),
+            "there is nothing to do before that ends"
+        );
+    }
+    let begun = slow.world.counters().connections.begun;
+    assert_eq!(begun, 2, "to each window once");
+    slow.world.settle();
+    assert!(slow.is_untouched());
+    assert_eq!(attachment.poll().expect("it is reached"), None);
+    assert!(attachment.goes_on());
+    let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
+    assert_eq!(shipped.expect("it is reached"), Some(1));
+    slow.world.settle();
+    assert_eq!(attachment.poll().expect("it is reached"), Some(1));
+    assert_eq!(slow.theirs.read_vec(4096, 300), [2; 300]);
+    assert_eq!(attachment.bytes_written(), 300);
+    assert!(!attachment.is_under_way());
+}
+
+/// While one window is connected to and the other is not, nothing is written either.
+#[test]
+fn nothing_is_written_before_the_last_window_is_connected_to() {
+    let slow = Slow::new();
+    let again = (place(0, 0), Next::Write, piece(100));
+    let end = (place(0, 100), Next::End, Piece::default());
+    let source = Scripted::new([again.clone(), again, end]);
+    let fabric = slow.world.fabric(IDS[0], Incarnation(1));
+    let mut attachment = attach(&slow.windows);
+    let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
+    assert_eq!(shipped.expect("nothing is against it"), None);
+    // Two questions and two answers: the second answer is the last of them.
+    for _ in 0..3 {
+        slow.world
+            .step(slow.world.next_event().expect("it is on its way"));
+        assert_eq!(attachment.poll().expect("nothing is against it"), None);
+        assert!(!attachment.goes_on());
+    }
+    slow.world.step(slow.world.next_event().expect("the last"));
+    assert_eq!(attachment.poll().expect("it is reached"), None);
+    assert!(attachment.goes_on());
+    let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
+    assert_eq!(shipped.expect("it is reached"), Some(1));
+}
+
+/// An attachment that is dropped gives its connections up, and writes nothing; another one is connected to the same
+/// windows.
+#[test]
+fn a_detach_gives_up_what_is_being_connected_to() {
+    let slow = Slow::new();
+    let fabric = slow.world.fabric(IDS[0], Incarnation(1));
+    let source = Scripted::new([(place(0, 0), Next::Write, piece(100))]);
+    let mut attachment = attach(&slow.windows);
+    let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
+    assert_eq!(shipped.expect("nothing is against it"), None);
+    drop(attachment);
+    slow.world.settle();
+    assert_eq!(slow.world.counters().connections.dropped, 2);
+    assert!(slow.is_untouched());
+
+    let again = (place(0, 0), Next::Write, piece(100));
+    let end = (place(0, 100), Next::End, Piece::default());
+    let source = Scripted::new([again.clone(), again, end]);
+    let mut attachment = attach(&slow.windows);
+    let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
+    assert_eq!(shipped.expect("nothing is against it"), None);
+    slow.world.settle();
+    assert_eq!(attachment.poll().expect("it is reached"), None);
+    let shipped = attachment.ship(&*fabric, &source, &ends(), &|_| None);
+    assert_eq!(shipped.expect("it is reached"), Some(1));
 }

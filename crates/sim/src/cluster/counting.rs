@@ -97,7 +97,11 @@ pub(super) fn count_fabric(fabric: &SimWorld, wire: &Wire, coverage: &mut Covera
     coverage.add("torn one-sided writes", counters.torn);
     coverage.add("overtaken pieces", counters.overtaken);
     coverage.add("revoked one-sided writes", counters.revoked);
-    coverage.add("broken connections", counters.broken);
+    let connections = counters.connections;
+    coverage.add("connections refused", connections.refused);
+    coverage.add("connections given up", connections.unheard);
+    coverage.add("connections dropped on the way", connections.dropped);
+    coverage.add("broken connections", connections.broken);
     coverage.add("bits flipped on the way", wire.flipped());
 }
 

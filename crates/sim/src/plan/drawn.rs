@@ -116,6 +116,8 @@ pub(super) fn fabric(random: &mut Random) -> SimSettings {
         pieces_max: u32::try_from(random.between(2, 8)).expect("small"),
         in_flight_max: random.between(64, 512),
         break_max: random.micros(5_000, 200_000),
+        // Where nothing is wrong, nothing is lost: only cuts keep anything away.
+        lost_percent: 0,
         linger_max: Duration::ZERO,
     }
 }

@@ -10,9 +10,11 @@
 //! 2. When a new wish stands in the own inbox: replace the inbox, and the landing slots, by fresh
 //!    memory, which revokes the old; then write the wish back as `accept`.
 //! 3. When the own session stands in the own inbox as `accept`, beside the wish that was accepted:
-//!    connect to the peer's fresh memory. The link is open. (Not before the last hello has ended:
+//!    begin to connect to the peer's fresh memory. (Not before the last hello has ended:
 //!    the writes of two connections land in any order, and an older hello that lands last would
 //!    take back what the newer one says.)
+//! 4. When that has been connected to, and the own inbox still says so: the link is open. A hello that is written
+//!    meanwhile gives the connections up, as the peer's memory may be another one by then.
 //!
 //! When anything fails, or a new wish arrives on an open link, the link is down: it takes a new
 //! session, and makes its memory fresh again. So whatever the peer wrote under an open link of
@@ -53,7 +55,7 @@ use argosy_wire::ring::{Header, RingError, RingShape, RingWriter};
 pub(crate) use self::deferred::Admission;
 use self::deferred::Deferred;
 pub(crate) use self::holdings::Holdings;
-use self::opening::MemoryWanted;
+use self::opening::{Closed, MemoryWanted};
 use self::pulse::Pulse;
 use self::reading::Reading;
 pub(crate) use self::sent::SentBytes;
@@ -189,13 +191,8 @@ struct Open {
 }
 
 enum State {
-    /// Waiting for the peer. `inbox` is there once the words have been written to it; `hello` is
-    /// the write of these that has not ended yet.
-    Closed {
-        inbox: Option<Box<dyn RemoteMemory>>,
-        hello: Option<u64>,
-        next_try: Instant,
-    },
+    /// Waiting for the peer.
+    Closed(Closed),
     Open(Box<Open>),
 }
 
@@ -265,11 +262,7 @@ impl Link {
             reading: Reading::new(shape, 0),
             reset_wanted: None,
             session,
-            state: State::Closed {
-                inbox: None,
-                hello: None,
-                next_try: Instant::default(),
-            },
+            state: State::Closed(Closed::until(Instant::default())),
             write: 0,
             pulse: Pulse::default(),
             sent: SentBytes::default(),
@@ -454,7 +447,7 @@ impl Link {
             }
         }
         match &self.state {
-            State::Closed { .. } => self.try_open(now, events),
+            State::Closed(_) => self.try_open(now, events),
             State::Open(_) => self.step_open(now),
         }
     }
@@ -514,11 +507,7 @@ impl Link {
             tracing::debug!(me = self.ends.me.0, peer = self.ends.peer.0, why = %broken, "link cannot open");
         }
         self.session = self.session.wrapping_add(1).max(1);
-        self.state = State::Closed {
-            inbox: None,
-            hello: None,
-            next_try: now,
-        };
+        self.state = State::Closed(Closed::until(now));
         self.try_renew(now);
     }
 
@@ -528,8 +517,7 @@ impl Link {
             return wanted.at();
         }
         match &self.state {
-            State::Closed { hello: Some(_), .. } => Instant::default(),
-            State::Closed { next_try, .. } => *next_try,
+            State::Closed(closed) => closed.next_step(),
             // The peer makes room without ringing the bell. Writes that end ring it.
             State::Open(open) if !open.backlog.is_empty() => Instant::default(),
             State::Open(_) => self.pulse.next(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Incarnation, Instant};
-use argosy_fabric::{Fabric, FabricError, MemoryKey, RemoteMemory};
+use argosy_fabric::{Connecting, Fabric, FabricError, MemoryKey, RemoteMemory};
 use argosy_memory::{MemoryError, SharedMemory};
 use argosy_wire::ring::{RingShape, RingWriter};
 
@@ -13,6 +13,7 @@ use super::{
     BEAT_EVERY, Broken, Deferred, Ends, FETCH_SLOTS, Link, LinkEvent, Open, Reading, SHIP_SLOTS,
     State,
 };
+use crate::node::connection::Connection;
 use crate::node::inbox::{HELLO, Hello, Inbox, RING};
 use crate::node::keys;
 
@@ -116,82 +117,92 @@ impl Link {
         Ok(memory)
     }
 
-    /// Steps 1 and 3 of opening.
+    /// Steps 1, 3 and 4 of opening.
     pub(super) fn try_open(
         &mut self,
         now: Instant,
         events: &mut Vec<LinkEvent>,
     ) -> Result<bool, Broken> {
-        let State::Closed {
-            inbox,
-            hello,
-            next_try,
-        } = &mut self.state
-        else {
+        let State::Closed(closed) = &mut self.state else {
             return Ok(false);
         };
-        let mut failed = false;
-        if let Some(remote) = inbox {
-            while let Some(done) = remote.poll() {
-                failed |= done.result.is_err();
-                if *hello == Some(done.seq) {
-                    *hello = None;
-                }
-            }
-        }
-        if failed {
-            (*inbox, *hello) = (None, None);
-        }
-        let due = now >= *next_try;
+        closed.poll_hello();
+        let due = now >= closed.next_try;
         if due {
-            *next_try = now + BEAT_EVERY;
+            closed.next_try = now + BEAT_EVERY;
         }
-        if inbox.is_none() {
-            if !due {
-                return Ok(false);
-            }
-            let bytes = RING + self.settings.ring_bytes;
-            match meet(&*self.fabric, self.ends, keys::inbox(self.ends.me), bytes) {
-                Ok(remote) => *inbox = Some(remote),
-                Err(FabricError::NotThere { .. } | FabricError::Revoked | FabricError::Broken) => {
-                    return Ok(false);
-                }
-                Err(error) => return Err(error.into()),
-            }
-            self.say_hello();
-            return Ok(true);
+        if !closed.inbox.is_made() {
+            return self.meet(due);
         }
-        if self.offered.inbox.hello()
-            != (Hello {
-                wish: self.offered.accepted,
-                accept: self.session,
-            })
-        {
+        let expected = Hello {
+            wish: self.offered.accepted,
+            accept: self.session,
+        };
+        if self.offered.inbox.hello() != expected {
             // Tell again from time to time: the peer may have renewed its inbox in between.
             if due {
                 self.say_hello();
             }
             return Ok(false);
         }
-        if matches!(self.state, State::Closed { hello: Some(_), .. }) {
+        if closed.hello.is_some() {
             return Ok(false);
         }
-        self.finish_opening(now, events)
+        self.finish_opening(due, now, events)
     }
 
-    /// The peer has made room for the own session: its inbox, and landing slots, are fresh.
+    /// Connects to the peer's inbox, and says hello there. To connect is begun only where that is `due`.
+    fn meet(&mut self, due: bool) -> Result<bool, Broken> {
+        let State::Closed(closed) = &mut self.state else {
+            return Ok(false);
+        };
+        if closed.inbox.is_none() {
+            if !due {
+                return Ok(false);
+            }
+            let bytes = RING + self.settings.ring_bytes;
+            match meet(&*self.fabric, self.ends, keys::inbox(self.ends.me), bytes) {
+                Ok(connecting) => closed.inbox = Connection::Connecting(connecting),
+                Err(error) => return not_yet(error),
+            }
+        }
+        match closed.inbox.step() {
+            Ok(true) => {
+                self.say_hello();
+                Ok(true)
+            }
+            Ok(false) => Ok(false),
+            Err(error) => not_yet(error),
+        }
+    }
+
+    /// The peer has made room for the own session: its inbox, and landing slots, are fresh. Connects to both. What
+    /// failed is begun anew when that is `due`: a peer that is gone still says in the own inbox that it is ready.
     fn finish_opening(
         &mut self,
+        due: bool,
         now: Instant,
         events: &mut Vec<LinkEvent>,
     ) -> Result<bool, Broken> {
-        let inbox_bytes = RING + self.settings.ring_bytes;
-        let landing_bytes = usize::from(SHIP_SLOTS + FETCH_SLOTS) * self.settings.slot_bytes;
-        let connect = |key, least| meet(&*self.fabric, self.ends, key, least);
-        let (Ok(inbox), Ok(landing)) = (
-            connect(keys::inbox(self.ends.me), inbox_bytes),
-            connect(keys::landing(self.ends.me), landing_bytes),
-        ) else {
+        let State::Closed(closed) = &mut self.state else {
+            return Ok(false);
+        };
+        if matches!(closed.fresh, Fresh::Wanted) || due && matches!(closed.fresh, Fresh::Failed) {
+            let inbox_bytes = RING + self.settings.ring_bytes;
+            let landing_bytes = usize::from(SHIP_SLOTS + FETCH_SLOTS) * self.settings.slot_bytes;
+            let connect = |key, least| meet(&*self.fabric, self.ends, key, least);
+            let (Ok(inbox), Ok(landing)) = (
+                connect(keys::inbox(self.ends.me), inbox_bytes),
+                connect(keys::landing(self.ends.me), landing_bytes),
+            ) else {
+                return Ok(false);
+            };
+            closed.fresh = Fresh::Connecting {
+                inbox: Connection::Connecting(inbox),
+                landing: Connection::Connecting(landing),
+            };
+        }
+        let Some((inbox, landing)) = closed.fresh.take_made() else {
             return Ok(false);
         };
         let shape = RingShape::new(self.settings.ring_bytes);
@@ -223,34 +234,126 @@ impl Link {
         self.write += 1;
         let (bytes, seq) = (words.word().to_le_bytes(), self.write);
         match &mut self.state {
-            State::Closed {
-                inbox: Some(remote),
-                hello,
-                ..
-            } => {
-                *hello = Some(seq);
-                if remote.write(HELLO, &bytes, seq).is_err()
-                    && let State::Closed { inbox, hello, .. } = &mut self.state
-                {
-                    (*inbox, *hello) = (None, None);
+            State::Closed(closed) => {
+                if !closed.say_hello(&bytes, seq) {
+                    return;
                 }
             }
             // A failure is found when it is polled.
             State::Open(open) => drop(open.inbox.write(HELLO, &bytes, seq)),
-            State::Closed { inbox: None, .. } => return,
         }
         self.fabric.notify(self.ends.peer);
     }
 }
 
-/// Connects to memory by which two servers meet: its descriptor is in no message. The session in the hello says which
-/// link it is of.
+/// A link that is closed.
+pub(super) struct Closed {
+    /// Where the words are written.
+    inbox: Connection,
+    /// The last write of them, which has not ended yet.
+    hello: Option<u64>,
+    fresh: Fresh,
+    next_try: Instant,
+}
+
+/// The memory that the peer has made for the own session.
+enum Fresh {
+    /// It is connected to once the peer says that it is there.
+    Wanted,
+    Connecting {
+        inbox: Connection,
+        landing: Connection,
+    },
+    /// It could not be connected to: it is tried again later.
+    Failed,
+}
+
+impl Fresh {
+    /// Inbox and landing slots, once both have been connected to.
+    fn take_made(&mut self) -> Option<(Box<dyn RemoteMemory>, Box<dyn RemoteMemory>)> {
+        let Self::Connecting { inbox, landing } = self else {
+            return None;
+        };
+        if inbox.step().is_err() || landing.step().is_err() {
+            *self = Self::Failed;
+            return None;
+        }
+        if !inbox.is_made() || !landing.is_made() {
+            return None;
+        }
+        match (std::mem::take(inbox), std::mem::take(landing)) {
+            (Connection::Made(inbox), Connection::Made(landing)) => Some((inbox, landing)),
+            _ => None,
+        }
+    }
+}
+
+impl Closed {
+    /// One that tries to open at `next_try`.
+    pub(super) const fn until(next_try: Instant) -> Self {
+        Self {
+            inbox: Connection::None,
+            hello: None,
+            fresh: Fresh::Wanted,
+            next_try,
+        }
+    }
+
+    /// When it wants its next step, if nothing else happens. The end of a connecting rings.
+    pub(super) fn next_step(&self) -> Instant {
+        match self.hello {
+            Some(_) => Instant::default(),
+            None => self.next_try,
+        }
+    }
+
+    /// Sees which hellos have ended. Where one has failed, the inbox is connected to anew.
+    fn poll_hello(&mut self) {
+        let Some(remote) = self.inbox.remote() else {
+            return;
+        };
+        let mut failed = false;
+        while let Some(done) = remote.poll() {
+            failed |= done.result.is_err();
+            if self.hello == Some(done.seq) {
+                self.hello = None;
+            }
+        }
+        if failed {
+            (self.inbox, self.hello) = (Connection::None, None);
+        }
+    }
+
+    /// Writes `words`. Returns whether there is an inbox to write them to.
+    fn say_hello(&mut self, words: &[u8], seq: u64) -> bool {
+        let Some(remote) = self.inbox.remote() else {
+            return false;
+        };
+        self.hello = Some(seq);
+        self.fresh = Fresh::Wanted;
+        if remote.write(HELLO, words, seq).is_err() {
+            (self.inbox, self.hello) = (Connection::None, None);
+        }
+        true
+    }
+}
+
+/// What an attempt to meet comes to that failed so: it is tried again, unless what is there cannot be used.
+fn not_yet(error: FabricError) -> Result<bool, Broken> {
+    match error {
+        FabricError::NotThere { .. } | FabricError::Revoked | FabricError::Broken => Ok(false),
+        error => Err(error.into()),
+    }
+}
+
+/// Begins to connect to memory by which two servers meet: its descriptor is in no message. The session in the hello
+/// says which link it is of.
 fn meet(
     fabric: &dyn Fabric,
     ends: Ends,
     key: MemoryKey,
     least: usize,
-) -> Result<Box<dyn RemoteMemory>, FabricError> {
+) -> Result<Box<dyn Connecting>, FabricError> {
     let found = fabric.find(ends.peer, key)?;
-    fabric.connect(ends.peer, found, least)
+    Ok(fabric.connect(ends.peer, found, least))
 }

@@ -20,7 +20,7 @@ impl Link {
     pub(crate) fn holdings(&self) -> Holdings {
         match &self.state {
             State::Open(open) => Holdings::of_open(open, self.held_bytes()),
-            State::Closed { .. } => Holdings::of_closed(self.held_bytes()),
+            State::Closed(_) => Holdings::of_closed(self.held_bytes()),
         }
     }
 
@@ -29,7 +29,7 @@ impl Link {
         match &mut self.state {
             State::Open(open) => open.deferred.admit(header, payload, open.backlog_bytes),
             // Nobody waits for the answer any more.
-            State::Closed { .. } => Admission::Refused,
+            State::Closed(_) => Admission::Refused,
         }
     }
 
@@ -37,7 +37,7 @@ impl Link {
     pub(crate) fn next_deferred(&mut self) -> Option<(Header, Vec<u8>)> {
         match &mut self.state {
             State::Open(open) => open.deferred.next(open.backlog_bytes),
-            State::Closed { .. } => None,
+            State::Closed(_) => None,
         }
     }
 
@@ -52,7 +52,7 @@ impl Link {
     pub(crate) fn held_bytes(&self) -> usize {
         let waiting = match &self.state {
             State::Open(open) => open.backlog_bytes + open.behind_bytes,
-            State::Closed { .. } => 0,
+            State::Closed(_) => 0,
         };
         waiting + self.reading.held_bytes()
     }
@@ -61,7 +61,7 @@ impl Link {
     pub(crate) fn has_room(&self) -> bool {
         match &self.state {
             State::Open(open) => open.backlog_bytes + open.behind_bytes <= CONGESTED_BYTES,
-            State::Closed { .. } => false,
+            State::Closed(_) => false,
         }
     }
 

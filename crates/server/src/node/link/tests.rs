@@ -81,19 +81,23 @@ impl Pair {
     /// Lets `millis` milliseconds pass.
     fn run(&mut self, millis: u64) {
         for _ in 0..millis * 4 {
-            self.now = self.now + Duration::from_micros(250);
-            self.world.step(self.now);
-            for side in &mut self.sides {
-                let mut events = Vec::new();
-                side.link.step(self.now, &mut events);
-                side.seen.extend(events.into_iter().map(Err));
-                let mut payload = Vec::new();
-                while let Some(header) = side.link.next(&mut payload) {
-                    assert_eq!(payload, pattern(header.request), "a message is whole");
-                    side.seen.push(Ok(header.request));
-                }
-                side.link.flush();
+            self.step(Duration::from_micros(250));
+        }
+    }
+
+    fn step(&mut self, span: Duration) {
+        self.now = self.now + span;
+        self.world.step(self.now);
+        for side in &mut self.sides {
+            let mut events = Vec::new();
+            side.link.step(self.now, &mut events);
+            side.seen.extend(events.into_iter().map(Err));
+            let mut payload = Vec::new();
+            while let Some(header) = side.link.next(&mut payload) {
+                assert_eq!(payload, pattern(header.request), "a message is whole");
+                side.seen.push(Ok(header.request));
             }
+            side.link.flush();
         }
     }
 
@@ -381,7 +385,7 @@ fn calls_that_waited_come_in_order() {
     let link = &mut pair.sides[0].link;
     let open = match &mut link.state {
         super::State::Open(open) => open,
-        super::State::Closed { .. } => panic!("the link is open"),
+        super::State::Closed(_) => panic!("the link is open"),
     };
     open.backlog_bytes = 5 << 20;
     assert_eq!(link.admit(header(1), b"first"), Later);
@@ -630,4 +634,85 @@ fn a_slot_is_freed_by_who_names_what_is_in_it() {
     assert!(!link.ship_slot_freed(0, right));
     assert_eq!(link.free_ship_slot(), None);
     assert!(link.ship_slot_freed(0, Shipment::of(header(9), 4)));
+}
+
+/// Whatever a link is connecting to when its peer stops, begins another session or starts again: the connections are
+/// given up, both sides agree on the next session, and messages arrive in order.
+#[test]
+fn a_peer_that_changes_while_a_link_connects_is_met_anew() {
+    let (mut dropped, mut refused) = (0, 0);
+    for case in 0..3 {
+        for steps in 0..40 {
+            let mut pair = Pair::new(steps + 1);
+            for _ in 0..steps {
+                pair.step(Duration::from_micros(15));
+            }
+            pair.world.stop(IDS[1]);
+            pair.step(Duration::from_micros(100));
+            match case {
+                0 => {}
+                1 => {
+                    let now = pair.now;
+                    let Side { link, seen, .. } = &mut pair.sides[1];
+                    let mut events = Vec::new();
+                    link.break_down(now, &super::Broken::Stuck, &mut events);
+                    seen.extend(events.into_iter().map(Err));
+                }
+                _ => pair.restart(1),
+            }
+            pair.world.resume(IDS[1]);
+            pair.run(1500);
+            assert!(pair.is_open(), "case {case}, {steps} steps");
+            for _ in 0..10 {
+                pair.send(0);
+                pair.send(1);
+                pair.run(1);
+            }
+            pair.run(20);
+            for side in &pair.sides {
+                assert_eq!(count(side), 10, "case {case}, {steps} steps");
+                check(&side.seen);
+            }
+            let connections = pair.world.counters().connections;
+            dropped += connections.dropped;
+            refused += connections.refused;
+        }
+    }
+    assert!(
+        dropped > 0 && refused > 0,
+        "{dropped} dropped, {refused} refused"
+    );
+}
+
+/// While the peer takes no connection, a link asks a few times a second, and no more often.
+#[test]
+fn a_peer_that_takes_no_connection_is_asked_in_its_time() {
+    let mut pair = Pair::new(3);
+    pair.world.kill(IDS[1]);
+    let begun = |pair: &Pair| pair.world.counters().connections.begun;
+    pair.run(1000);
+    assert!((8..=12).contains(&begun(&pair)), "{}", begun(&pair));
+    assert!(!pair.sides[0].link.is_open());
+}
+
+/// Nor more often where the peer had said that its fresh memory is there, before it was gone.
+#[test]
+fn fresh_memory_of_a_peer_that_is_gone_is_asked_for_in_its_time() {
+    let mut asked = 0;
+    for seed in 0..20 {
+        let mut pair = Pair::new(seed);
+        let is_accepted = |link: &Link| link.offered.inbox.hello().accept == link.session;
+        while !is_accepted(&pair.sides[0].link) {
+            pair.step(Duration::from_micros(15));
+        }
+        pair.world.kill(IDS[1]);
+        let before = pair.world.counters().connections;
+        pair.run(1000);
+        let after = pair.world.counters().connections;
+        // Two a try: inbox, and landing slots.
+        let begun = after.begun - before.begun;
+        assert!(begun <= 24, "{begun} of seed {seed}");
+        asked += u64::from(begun >= 16);
+    }
+    assert!(asked > 0, "it was asked for fresh memory");
 }

@@ -1,0 +1,100 @@
+//! A backup whose windows take long to be connected to, and what its region does meanwhile: it is written to, flushed,
+//! and detached.
+
+use std::time::Duration;
+
+use argosy_base::ServerId;
+use argosy_coordinator::Replication;
+use argosy_fabric::sim::SimSettings;
+
+use super::copies_tests::{Pair, REGIONS, settings};
+use super::region::Driver;
+use super::{Mutants, NodeSettings};
+use crate::service::{Maintenance, Request, Service};
+
+const BACKUP: ServerId = ServerId(1);
+
+/// Two servers of which the second, the backup, has reported, and takes no connection from now on. Everything else it
+/// does.
+fn pair() -> Pair {
+    let fabric = SimSettings {
+        break_max: Duration::from_secs(1 << 30),
+        ..SimSettings::default()
+    };
+    let settings = NodeSettings {
+        deadline: Duration::from_secs(10),
+        ..settings(Mutants::default())
+    };
+    let mut pair = Pair::with(Replication::SendIndex, fabric, settings);
+    pair.open();
+    pair.put(0, 1);
+    pair.run(20);
+    assert_eq!(pair.acknowledged(), (1, 1));
+    pair.prepare_anew();
+    pair.run(20);
+    assert_eq!(pair.nodes[0].ready().lacks, None, "it is attached again");
+    pair.world.stop(BACKUP);
+    pair
+}
+
+/// Bytes of the first region's log that were written to the backup.
+fn written(pair: &Pair) -> u64 {
+    let region = pair.nodes[0].region(REGIONS[0]).expect("a member");
+    match &*region.driver() {
+        Driver::Primary(driver) => driver.log_bytes().values().sum(),
+        _ => panic!("it is the primary"),
+    }
+}
+
+/// Writes four pairs under each of four keys, and has all logs flushed.
+fn write_and_flush(pair: &mut Pair) {
+    for key in 10..14 {
+        pair.put(0, key);
+        pair.run(2);
+    }
+    pair.begin(Request::Maintain {
+        what: Maintenance::Flush,
+    });
+    pair.run(40);
+}
+
+/// Nothing is shipped before the windows are connected to, and so nothing acknowledged. All of it is then.
+#[test]
+fn writes_and_a_flush_wait_for_a_slow_connection() {
+    let mut pair = pair();
+    let before = written(&pair);
+    write_and_flush(&mut pair);
+    assert_eq!(pair.acknowledged(), (0, 0));
+    assert_eq!(written(&pair), before);
+    pair.world.resume(BACKUP);
+    pair.run(200);
+    assert_eq!(pair.acknowledged(), (4, 5));
+    assert!(written(&pair) > before + 4000);
+    assert_eq!(pair.world.counters().connections.dropped, 0);
+    assert_eq!(pair.nodes[0].inspect().counts().links_lost, 0);
+}
+
+/// Another attempt gives up what is being connected to, and begins anew. What was written meanwhile reaches the
+/// backup, which has all of it when the primary has lost it.
+#[test]
+fn a_detach_gives_up_a_slow_connection() {
+    let mut pair = pair();
+    let before = written(&pair);
+    write_and_flush(&mut pair);
+    assert_eq!(pair.world.counters().connections.dropped, 0);
+    pair.prepare_anew();
+    pair.run(20);
+    assert!(pair.world.counters().connections.dropped > 0);
+    pair.put(0, 14);
+    pair.run(20);
+    assert_eq!(pair.acknowledged(), (0, 0));
+    assert_eq!(written(&pair), before);
+    pair.world.resume(BACKUP);
+    pair.run(200);
+    assert_eq!(pair.acknowledged(), (5, 6));
+    pair.replace(0);
+    pair.open();
+    for key in 10..15 {
+        assert!(pair.has(0, key), "{key}");
+    }
+}
