@@ -6,6 +6,8 @@
 
 mod connecting;
 mod grants;
+#[cfg(test)]
+pub(crate) mod mistakes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -148,11 +150,14 @@ impl Pair {
 /// # Panics
 /// When the provider breaks the contract.
 pub fn run(make: &mut dyn FnMut() -> Box<dyn Harness>) {
-    let cases: [fn(Pair); 25] = [
+    let cases: [fn(Pair); 28] = [
         connecting::ends,
         connecting::revoked,
         connecting::granted_anew,
+        connecting::refused,
         connecting::dropped,
+        connecting::late,
+        connecting::many,
         connecting::killed,
         connecting::stopped,
         connecting::cut,

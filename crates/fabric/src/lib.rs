@@ -6,8 +6,6 @@
 //!
 //! - A peer connects with the descriptor of a grant that is its own and stands, and with no other: not with that of an
 //!   earlier grant of the same memory or key, and not with another peer's.
-//! - To connect takes round trips, and nobody waits for them: it is begun, and [polled](Connecting). It ends by
-//!   itself, whatever becomes of the peer and of the way there, within a bound of the provider's.
 //! - A completion means that the bytes are in the target's memory. It does *not* mean that the
 //!   target is alive: a stopped process's memory still completes writes.
 //! - There is no order across writes, and no write but one of 8 aligned bytes lands whole. What is
@@ -18,10 +16,30 @@
 //!   there is observed by nobody.
 //! - The target owes no progress: writes complete while it does nothing. To connect may need some: it fails where the
 //!   target is gone, and may where it does nothing.
-//! - A write that ends after [`RemoteMemory::write`] has returned, and a connecting that ends after its first poll,
-//!   rings the own bell, well ended or not: a thread that parks while some are under way is woken when there is
+//! - A write that ends after [`RemoteMemory::write`] has returned, and an attempt to connect that ends after its first
+//!   poll, rings the own bell, well ended or not: a thread that parks while some are under way is woken when there is
 //!   something to poll.
 //! - A server that starts again under a new incarnation revokes all that it granted before.
+//!
+//! To connect takes round trips, and no step waits for them. It is an *attempt*, which is begun and polled:
+//!
+//! ```text
+//! connect ──▶ under way ──▶ made        by a poll
+//!               │     └───▶ failed      by a poll: refused, broken, or the grant is over
+//!               └─────────▶ given up    dropped before its end
+//! ```
+//!
+//! 1. [`Fabric::connect`] begins it, and says nothing of how it will end.
+//! 2. Whoever has begun it [polls](Connecting::poll) it at once, since what ends before the first poll need not ring;
+//!    and then whenever the bell has rung. Until then there is nothing to poll: an attempt that is under way takes no
+//!    time of its caller's.
+//! 3. It ends by itself, whatever becomes of the peer and of the way there, within a bound of the provider's. It ends
+//!    once, and is not begun anew by itself. When to begin another one is for the caller to say.
+//! 4. It is for the grant of its descriptor from its beginning to its end: where the memory is granted anew meanwhile,
+//!    it fails. So one that is begun with the descriptor of an earlier grant never reaches a later one.
+//! 5. One that is dropped leaves nothing. An answer that comes later makes no connection, and ends no other attempt.
+//! 6. Each ends for itself, in any order. The caller bounds how many there are: a provider keeps little for each, and
+//!    none refuses one since there are too many.
 //!
 //! Two providers: [`shm`] for servers on one host, and [`sim`], a world of servers in one thread
 //! that is driven by a seed and a clock of the caller's. [`conformance`] holds every provider to
@@ -101,10 +119,9 @@ pub struct WriteCompletion {
     pub result: Result<(), FabricError>,
 }
 
-/// A connection to one memory of a peer that is being made.
+/// An attempt to connect to one memory of a peer. See the crate documentation for its life.
 ///
-/// There may be as many at one time as there are memories to connect to; the caller bounds them. Dropped before the
-/// end, it is given up: nothing was written, and nothing is left of it at either side.
+/// Dropped before the end, it is given up: nothing was written, and nothing is left of it at either side.
 pub trait Connecting: Send {
     /// The connection, once it is made; `None` before. After the end it is not polled again: there is nothing more to
     /// say but [`FabricError::Broken`].
@@ -169,12 +186,15 @@ pub trait Fabric: Send + Sync {
     /// What `peer` grants this server under `key` at this moment. For the memory by which two servers meet, before
     /// they can send each other descriptors; all other memory is found by what a message says.
     ///
+    /// It waits for nobody. A provider that has to ask the peer says [`FabricError::NotThere`] until it has heard, and
+    /// what it has heard may be over: to connect with it fails then, and the caller looks again.
+    ///
     /// # Errors
     /// [`FabricError::NotThere`], or the provider's.
     fn find(&self, peer: ServerId, key: MemoryKey) -> Result<Descriptor, FabricError>;
 
-    /// Begins to connect to a peer's memory, into the first `least` bytes of which the caller will write. Whatever
-    /// speaks against it is said when it is [polled](Connecting::poll).
+    /// Begins an attempt to connect to a peer's memory, into the first `least` bytes of which the caller will write.
+    /// Whatever speaks against it is said when it is [polled](Connecting::poll).
     fn connect(&self, peer: ServerId, descriptor: Descriptor, least: usize) -> Box<dyn Connecting>;
 
     /// Wakes `peer` if it is parked, once the bytes of all that was written to it before are there, where nothing

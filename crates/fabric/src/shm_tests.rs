@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 use super::*;
-use crate::conformance::{self, Harness};
+use crate::conformance::{self, Harness, mistakes};
 
 const A: ServerId = ServerId(1);
 const B: ServerId = ServerId(2);
@@ -103,6 +103,17 @@ fn keeps_the_contract() {
         })
     };
     conformance::run(&mut make);
+}
+
+#[test]
+fn mistakes_in_connecting_are_found() {
+    let mut make = || -> Box<dyn Harness> {
+        Box::new(World {
+            root: Root::new(),
+            made: 0,
+        })
+    };
+    mistakes::are_found(&mut make);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{
     FIRST, KEY, LEN, Pair, SECOND, TARGET, WRITER, assert_successes_are_in, successes,
     write_numbers,
 };
-use crate::{Connecting, FabricError};
+use crate::{Connecting, Descriptor, FabricError, MemoryKey};
 
 /// A connection that was begun.
 enum Begun {
@@ -96,6 +96,25 @@ pub(super) fn granted_anew(mut pair: Pair) {
     assert_eq!(pair.try_connect(), Ok(()));
 }
 
+/// One that is begun with the descriptor of an earlier grant is refused, and a refusal is heard, too.
+pub(super) fn refused(mut pair: Pair) {
+    let earlier = pair.granted;
+    let memory = Arc::clone(&pair.memory);
+    pair.grant(memory);
+    for _ in 0..20 {
+        let mut connecting = pair.writer.connect(TARGET, earlier, LEN);
+        let first = connecting.poll().map(|made| made.map(|_| ()));
+        if first != Ok(None) {
+            assert_eq!(first, Err(FabricError::Revoked));
+            continue;
+        }
+        let seen = pair.writer.bell();
+        let result = pair.end(&mut *connecting).map(|_| ());
+        assert_ne!(pair.writer.bell(), seen, "it was refused unheard");
+        assert!(result == Err(FabricError::Broken) || result == Err(FabricError::Revoked));
+    }
+}
+
 /// One that is dropped before its end leaves nothing: the memory can be connected to, and revoked.
 pub(super) fn dropped(mut pair: Pair) {
     let zeros = vec![0; LEN];
@@ -113,6 +132,56 @@ pub(super) fn dropped(mut pair: Pair) {
     pair.target.revoke(KEY);
     pair.world.settle();
     assert_eq!(pair.try_connect(), Err(FabricError::Revoked));
+}
+
+/// What is answered to one that was dropped ends no other: the next one reaches the memory that it is for.
+pub(super) fn late(mut pair: Pair) {
+    let mut made = 0;
+    for _ in 0..20 {
+        let given_up = pair.begin();
+        let other = pair.world.memory(TARGET, 2 * LEN);
+        pair.grant(other);
+        let mut connecting = pair.writer.connect(TARGET, pair.granted, 0);
+        drop(given_up);
+        match pair.end(&mut *connecting) {
+            Ok(remote) => {
+                assert_eq!(remote.len(), 2 * LEN);
+                made += 1;
+            }
+            Err(error) => assert_eq!(error, FabricError::Broken, "nothing else"),
+        }
+        let memory = Arc::clone(&pair.memory);
+        pair.grant(memory);
+    }
+    assert!(made >= 10, "{made}");
+}
+
+/// Those that are under way at one time end each for itself, and each with its own memory.
+pub(super) fn many(mut pair: Pair) {
+    let granted: Vec<(Descriptor, usize)> = (1..=12_u64)
+        .map(|number| {
+            let len = 4096 * usize::try_from(number).expect("it is small");
+            let memory = pair.world.memory(TARGET, len);
+            let key = MemoryKey(KEY.0 + number);
+            let granted = pair.target.grant(key, memory, WRITER);
+            (granted.expect("it is new"), len)
+        })
+        .collect();
+    let begin = |(granted, len): &(Descriptor, usize)| pair.writer.connect(TARGET, *granted, *len);
+    let mut begun: Vec<_> = granted.iter().map(begin).collect();
+    // One in three is given up, and the others do not notice.
+    begun.truncate(8);
+    let mut made = 0;
+    for (connecting, (_, len)) in begun.iter_mut().zip(&granted) {
+        match pair.end(&mut **connecting) {
+            Ok(remote) => {
+                assert_eq!(remote.len(), *len);
+                made += 1;
+            }
+            Err(error) => assert_eq!(error, FabricError::Broken, "nothing else"),
+        }
+    }
+    assert!(made >= 4, "{made}");
 }
 
 /// It ends where the target dies meanwhile. Where it was made all the same, the memory takes writes or not, as that

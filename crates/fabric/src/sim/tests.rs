@@ -1,7 +1,7 @@
 //! The simulated fabric keeps the contract, is as bad as it says, and is so from its seed alone.
 
 use super::*;
-use crate::conformance::{self, Harness};
+use crate::conformance::{self, Harness, mistakes};
 
 const A: ServerId = ServerId(1);
 const B: ServerId = ServerId(2);
@@ -85,6 +85,15 @@ fn keeps_the_contract() {
         let mut make = || -> Box<dyn Harness> { Box::new(World { world: lossy(seed) }) };
         conformance::run(&mut make);
     }
+}
+
+#[test]
+fn mistakes_in_connecting_are_found() {
+    let mut make = || -> Box<dyn Harness> {
+        let world = SimWorld::new(1);
+        Box::new(World { world })
+    };
+    mistakes::are_found(&mut make);
 }
 
 struct Link {
