@@ -8,6 +8,7 @@ use argosy_coordinator::Replication;
 use argosy_fabric::sim::SimSettings;
 
 use super::copies_tests::{Pair, REGIONS, settings};
+use super::readers_tests::set_clock;
 use super::region::Driver;
 use super::{Mutants, NodeSettings};
 use crate::service::{Maintenance, Request, Service};
@@ -97,4 +98,27 @@ fn a_detach_gives_up_a_slow_connection() {
     for key in 10..15 {
         assert!(pair.has(0, key), "{key}");
     }
+}
+
+/// While a connection is being made, and nothing else is to be done, the steps of the primary do nothing, and it parks
+/// between them.
+#[test]
+fn a_slow_connection_is_not_looked_for() {
+    let mut pair = pair();
+    pair.put(0, 10);
+    pair.run(20);
+    let begun = pair.world.counters().connections.begun;
+    let (mut made, mut busy) = (0, 0);
+    for _ in 0..400 {
+        pair.now = pair.now + Duration::from_micros(250);
+        pair.world.step(pair.now);
+        set_clock(pair.now.as_nanos());
+        let primary = pair.nodes[0].step_fabric(pair.now);
+        made += usize::from(primary.made);
+        busy += usize::from(primary.idle_for < Some(Duration::from_micros(250)));
+        pair.nodes[1].step_fabric(pair.now);
+    }
+    assert_eq!(pair.acknowledged(), (0, 0), "it is still being made");
+    assert!(made <= 4 && busy <= 4, "{made} steps, {busy} short rests");
+    assert_eq!(pair.world.counters().connections.begun, begun);
 }

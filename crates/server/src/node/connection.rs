@@ -1,4 +1,7 @@
 //! Memory of a peer that is connected to, or about to be: to connect is begun, and moves on step by step.
+//!
+//! Whoever begins it [steps](Connection::step) it at once, and then whenever the fabric has rung. It has one attempt
+//! under way at most; another one takes its place, and gives it up.
 
 use argosy_fabric::{Connecting, FabricError, RemoteMemory};
 

@@ -3,8 +3,9 @@
 //!
 //! An [`Attachment`] writes to the windows that the backup granted in its report, and to no others: those of a later
 //! report are another attachment's. It begins to connect to all of them when there is first something to write.
-//! Before it is connected to the last, nothing is written; what was appended meanwhile is part of the first ship. An
-//! attachment that is dropped before gives the connections up.
+//! Before it is connected to the last, nothing is written; what was appended meanwhile is part of the first ship. There
+//! is one attempt for each window, and none is begun anew: where one fails, the backup has to report anew, and grants
+//! its windows anew. An attachment that is dropped before gives the attempts up.
 //! It remembers up to where each log has been written to the backup. A *ship*
 //! writes everything behind that, piece by piece, as the engine hands it out ([`Source::piece`]): the
 //! bytes from the primary's own window, at the same place of the backup's, and in front of the first

@@ -16,6 +16,9 @@
 //! 4. When that has been connected to, and the own inbox still says so: the link is open. A hello that is written
 //!    meanwhile gives the connections up, as the peer's memory may be another one by then.
 //!
+//! So a link has at most two attempts to connect under way. One that has failed is begun anew at the next beat, and not
+//! before. While they are under way nothing is looked at before the fabric rings.
+//!
 //! When anything fails, or a new wish arrives on an open link, the link is down: it takes a new
 //! session, and makes its memory fresh again. So whatever the peer wrote under an open link of
 //! before is gone, and its next write fails and makes it break as well; and a peer that was still
@@ -500,14 +503,17 @@ impl Link {
     }
 
     fn break_down(&mut self, now: Instant, broken: &Broken, events: &mut Vec<LinkEvent>) {
-        if self.is_open() {
+        let next_try = if self.is_open() {
             tracing::info!(me = self.ends.me.0, peer = self.ends.peer.0, why = %broken, "link down");
             events.push(LinkEvent::Down);
+            now
         } else {
             tracing::debug!(me = self.ends.me.0, peer = self.ends.peer.0, why = %broken, "link cannot open");
-        }
+            // What cannot be used now cannot be used at once again.
+            now + BEAT_EVERY
+        };
         self.session = self.session.wrapping_add(1).max(1);
-        self.state = State::Closed(Closed::until(now));
+        self.state = State::Closed(Closed::until(next_try));
         self.try_renew(now);
     }
 

@@ -195,6 +195,7 @@ impl Link {
                 connect(keys::inbox(self.ends.me), inbox_bytes),
                 connect(keys::landing(self.ends.me), landing_bytes),
             ) else {
+                closed.fresh = Fresh::Failed;
                 return Ok(false);
             };
             closed.fresh = Fresh::Connecting {
@@ -299,12 +300,9 @@ impl Closed {
         }
     }
 
-    /// When it wants its next step, if nothing else happens. The end of a connecting rings.
-    pub(super) fn next_step(&self) -> Instant {
-        match self.hello {
-            Some(_) => Instant::default(),
-            None => self.next_try,
-        }
+    /// When it wants its next step, if nothing else happens. The end of an attempt rings, and so does that of a hello.
+    pub(super) const fn next_step(&self) -> Instant {
+        self.next_try
     }
 
     /// Sees which hellos have ended. Where one has failed, the inbox is connected to anew.
@@ -324,21 +322,23 @@ impl Closed {
         }
     }
 
-    /// Writes `words`. Returns whether there is an inbox to write them to.
+    /// Writes `words`, and sees whether that has ended at once. Returns whether there is an inbox to write them to.
     fn say_hello(&mut self, words: &[u8], seq: u64) -> bool {
         let Some(remote) = self.inbox.remote() else {
             return false;
         };
         self.hello = Some(seq);
         self.fresh = Fresh::Wanted;
-        if remote.write(HELLO, words, seq).is_err() {
-            (self.inbox, self.hello) = (Connection::None, None);
+        match remote.write(HELLO, words, seq) {
+            Ok(()) => self.poll_hello(),
+            Err(_) => (self.inbox, self.hello) = (Connection::None, None),
         }
         true
     }
 }
 
-/// What an attempt to meet comes to that failed so: it is tried again, unless what is there cannot be used.
+/// What an attempt to meet comes to that failed so: it is tried again, with a new session where what is there cannot be
+/// used.
 fn not_yet(error: FabricError) -> Result<bool, Broken> {
     match error {
         FabricError::NotThere { .. } | FabricError::Revoked | FabricError::Broken => Ok(false),

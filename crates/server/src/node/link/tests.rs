@@ -39,6 +39,16 @@ struct Pair {
 }
 
 fn link(world: &SimWorld, side: usize, incarnation: u64, windows: Arc<Scarce>) -> Link {
+    link_of(SETTINGS, world, side, incarnation, windows)
+}
+
+fn link_of(
+    settings: LinkSettings,
+    world: &SimWorld,
+    side: usize,
+    incarnation: u64,
+    windows: Arc<Scarce>,
+) -> Link {
     let fabric = world.fabric(IDS[side], Incarnation(incarnation));
     let ends = Ends {
         me: IDS[side],
@@ -46,7 +56,7 @@ fn link(world: &SimWorld, side: usize, incarnation: u64, windows: Arc<Scarce>) -
     };
     Link::new(
         ends,
-        SETTINGS,
+        settings,
         fabric,
         windows,
         u32::try_from(incarnation).expect("few") << 16,
@@ -715,4 +725,21 @@ fn fresh_memory_of_a_peer_that_is_gone_is_asked_for_in_its_time() {
         asked += u64::from(begun >= 16);
     }
     assert!(asked > 0, "it was asked for fresh memory");
+}
+
+/// Nor where the peer's memory is too short, since it has other settings.
+#[test]
+fn memory_that_is_too_short_is_asked_for_in_its_time() {
+    let mut pair = Pair::new(3);
+    let settings = LinkSettings {
+        ring_bytes: 2 * SETTINGS.ring_bytes,
+        ..SETTINGS
+    };
+    let memory = Arc::clone(&pair.sides[0].memory);
+    pair.sides[0].link = link_of(settings, &pair.world, 0, 2, memory);
+    pair.run(1000);
+    assert!(!pair.sides[0].link.is_open());
+    let connections = pair.world.counters().connections;
+    assert!((8..=12).contains(&connections.refused), "{connections:?}");
+    assert!(connections.begun <= 30, "{connections:?}");
 }
