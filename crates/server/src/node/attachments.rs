@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::{Descriptor, ServerId};
 
-use super::shipper::Attachment;
+use super::Mutants;
+use super::shipper::{Attachment, Granting};
 
 /// Windows that a backup grants.
 struct Granted {
@@ -71,10 +72,13 @@ impl Attachments {
         self.ships.insert(member, ship);
     }
 
-    /// `member` grants these windows under `attempt`.
-    pub(super) fn granted(&mut self, member: ServerId, attempt: u64, windows: &[Descriptor]) {
-        let windows = windows.to_vec();
-        self.granted.insert(member, Granted { attempt, windows });
+    /// `backup` grants its windows under `attempt`. Those of before are over, unless a mistake is planted.
+    pub(super) fn granted(&mut self, attempt: u64, backup: &Granting<'_>, mutants: Mutants) {
+        let earlier = self.granted.remove(&backup.member);
+        let earlier = earlier.filter(|_| mutants.use_earlier_grant());
+        let windows = earlier.map_or_else(|| backup.windows.to_vec(), |of| of.windows);
+        let granted = Granted { attempt, windows };
+        self.granted.insert(backup.member, granted);
     }
 
     /// The windows that `member` grants under `attempt`.

@@ -16,6 +16,7 @@ use super::region::{Driver, Region, engine_of};
 use super::schedule::Left;
 use super::sending::Wanted;
 use super::serving::Serving;
+use super::shipper::Granting;
 use super::write::Retried;
 use super::{awake, repairing, scrubbing, sweeping};
 use crate::activity::Activity;
@@ -282,7 +283,13 @@ impl<'a> LocalRegion<'a> {
                     attempt, windows, ..
                 } = message
                 {
-                    driver.windows_granted(peer, *attempt, windows);
+                    let (region, member) = (region.id(), peer);
+                    let backup = Granting {
+                        region,
+                        member,
+                        windows,
+                    };
+                    driver.windows_granted(*attempt, &backup, context.settings.mutants);
                 }
                 match primary_event(peer, message) {
                     Some(event) => driver.handle(event, context),

@@ -30,6 +30,9 @@ argosy_base::mutants! {
         keep_grant,
         /// A primary goes on with a backup's windows where it was when their link broke (breaks I4, I6).
         keep_attachment,
+        /// A backup's windows are connected to with the descriptors of its first report, whatever it grants later: no
+        /// later attempt succeeds.
+        use_earlier_grant,
         /// Inbox and landing slots stay the same when a peer begins a new session.
         keep_link_memory,
         /// Segments are taken as they were shipped, whatever their checksum (breaks I2).

@@ -120,6 +120,34 @@ fn late_bytes_of_a_killed_primary_harm_nothing() {
     assert!(left < 96, "all that was acknowledged is there");
 }
 
+/// A backup reports anew, which grants its windows anew, and four pairs are written. Returns how many writes were
+/// acknowledged, and whether connections were refused.
+fn written_under_a_later_grant(mutants: Mutants) -> (usize, bool) {
+    let mut pair = Pair::new(SimSettings::default(), mutants);
+    pair.open();
+    pair.put(0, 1);
+    pair.run(20);
+    assert_eq!(pair.acknowledged(), (1, 1));
+    let before = pair.world.counters().connections.refused;
+    pair.prepare_anew();
+    pair.put(0, 2);
+    pair.run(50);
+    let refused = pair.world.counters().connections.refused - before;
+    (pair.acknowledged().0, refused > 0)
+}
+
+/// An attempt to connect is for the grant that was reported last: those of earlier reports are over.
+#[test]
+fn a_backup_is_written_to_under_its_last_grant() {
+    let usual = Mutants::default();
+    assert_eq!(written_under_a_later_grant(usual), (1, false));
+    let mutants = Mutants {
+        use_earlier_grant: true,
+        ..usual
+    };
+    assert_eq!(written_under_a_later_grant(mutants), (0, true));
+}
+
 /// A bit flips in a segment on its way to the backup. Then the primary loses all that it has. Returns how often the
 /// link broke for the segment, and how many of the 160 pairs in it the backup had.
 fn left_after_a_flipped_bit(mutants: Mutants) -> (u64, usize) {

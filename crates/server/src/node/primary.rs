@@ -13,14 +13,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{
-    Descriptor, EditSeq, FlushRange, Lsn, Position, RegionId, SegmentPart, ServerId,
-};
+use argosy_base::{EditSeq, FlushRange, Lsn, Position, RegionId, SegmentPart, ServerId};
 use argosy_engine::Source;
 use argosy_replication::Primary;
 use argosy_replication::primary::{Action, Event, OwnCopy};
 use argosy_wire::message::Message;
 
+use super::Mutants;
 use super::attachments::Attachments;
 use super::context::Context;
 use super::counters::Counted;
@@ -565,14 +564,14 @@ impl PrimaryDriver {
         context.send(member, self.region, &Message::Rest { attempt });
     }
 
-    /// `member` grants these windows under `attempt`.
+    /// `backup` grants its windows under `attempt`.
     pub(crate) fn windows_granted(
         &mut self,
-        member: ServerId,
         attempt: u64,
-        windows: &[Descriptor],
+        backup: &Granting<'_>,
+        mutants: Mutants,
     ) {
-        self.attachments.granted(member, attempt, windows);
+        self.attachments.granted(attempt, backup, mutants);
     }
 
     fn attach(
