@@ -14,9 +14,10 @@ use super::clock::Monotonic;
 use super::link::{Link, NoChannel, Size};
 use super::long::long_in;
 use super::meet::find;
-use super::run::{Caller, NoReply, Sending, Verdict};
+use super::run::{Caller, Sending};
 use super::snapshot::Snapshot;
 use super::ticket::{Ask, Completion, Ticket};
+use super::verdict::{NoReply, Verdict};
 use crate::error::ClientError;
 use crate::kv::PutOnly;
 

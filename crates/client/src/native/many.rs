@@ -11,8 +11,9 @@ use argosy_wire::native::{Flags, MULTI_KEYS_MAX, OneValue, Op, Values, put_keys}
 use super::change::read;
 use super::client::{Client, odd};
 use super::long::long_in;
-use super::run::{Failed, Sending, Sent};
+use super::run::{Sending, Sent};
 use super::ticket::Flight;
+use super::verdict::Failed;
 use crate::error::ClientError;
 use crate::kv::{Kv, Page, PutOnly, Span, Write};
 

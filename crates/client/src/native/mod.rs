@@ -26,6 +26,7 @@ mod run;
 mod slots;
 mod snapshot;
 mod ticket;
+mod verdict;
 
 pub use change::{PairOutline, Terms, Told, Until, ValueChange, WriteCondition, WriteOutcome};
 pub use client::{Client, Options};

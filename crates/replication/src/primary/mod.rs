@@ -110,8 +110,6 @@ pub struct Primary {
     commit: Lsn,
     /// The last edit that is durable here.
     committed: EditSeq,
-    /// The last edit that a member may have from here.
-    stored: EditSeq,
     /// Up to here every backup has applied.
     applied: EditSeq,
     flushes: Flushes,
@@ -135,7 +133,6 @@ impl Primary {
             appended: position.lsn,
             commit: Lsn(0),
             committed: position.edit,
-            stored: EditSeq(0),
             applied: EditSeq(0),
             flushes: Flushes::default(),
             waits_for_lease: false,
@@ -293,7 +290,7 @@ impl Primary {
             Event::LogsRest => self.logs_rest(actions),
             Event::Wanted { member } => self.members.wanted(member, actions),
             Event::Awake { member, attempt } => self.members.awake(member, attempt, actions),
-            Event::StoreAt { seq } => self.stored = self.stored.max(seq),
+            Event::StoreAt { seq } => self.own.edit = self.own.edit.max(seq),
             Event::EditCommitted { seq } => self.edit_committed(seq, actions),
             Event::EditApplied {
                 member,

@@ -302,7 +302,7 @@ impl Primary {
         report: Report,
         actions: &mut Vec<Action>,
     ) {
-        let own = self.committed.max(self.stored);
+        let own = self.committed.max(self.own.edit);
         let Some(member) = self.members.get_mut(id) else {
             return;
         };

@@ -83,12 +83,12 @@ pub(super) struct Returned {
 
 /// Bytes of reads and of writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct BytesKept {
     reads: usize,
     writes: usize,
 }
 
-impl Held {
+impl BytesKept {
     const fn all(self) -> usize {
         self.reads + self.writes
     }
@@ -126,12 +126,12 @@ impl Held {
 pub(crate) struct Calls {
     pending: BTreeMap<u64, PendingCall>,
     last: u64,
-    kept: Held,
+    kept: BytesKept,
     /// By the place of the region. Those alone of which something is to be remembered.
     lines: BTreeMap<usize, Line>,
     /// Calls in lines, and their bytes.
     waiting: usize,
-    waiting_bytes: Held,
+    waiting_bytes: BytesKept,
 }
 
 impl Calls {

@@ -16,9 +16,9 @@ use argosy_wire::message::{FetchStatus, Message};
 
 use super::copies_tests::{Pair, REGIONS, settings};
 use super::fetching::Fetching;
-use super::primary::Stage;
 use super::refilling::Unusable;
 use super::region::{Driver, copy_of};
+use super::stage::Stage;
 use super::{Mutants, Node};
 use crate::service::Service;
 

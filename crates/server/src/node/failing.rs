@@ -10,9 +10,10 @@ use argosy_replication::primary;
 use argosy_wire::message::{Message, WHY_BYTES_MAX};
 
 use super::context::Context;
-use super::primary::{PrimaryDriver, Stage};
+use super::primary::PrimaryDriver;
 use super::role;
 use super::shipper::ShipError;
+use super::stage::Stage;
 
 impl PrimaryDriver {
     /// What this region is waiting for, in words; `None` where it serves with every member.

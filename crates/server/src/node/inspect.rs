@@ -11,8 +11,8 @@ use argosy_engine::{Checkpoint, Snapshot};
 use super::context::Context;
 use super::counters::NodeCounts;
 use super::gate::{Gate, Reveals, Verdict};
-use super::primary::Stage;
 use super::region::{Driver, copy_of, engine_of};
+use super::stage::Stage;
 use super::whole::WholeMark;
 
 /// Why a copy has failed that was [made to](Inspect::fail_copy).

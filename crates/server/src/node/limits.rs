@@ -10,11 +10,25 @@
 
 use std::time::Duration;
 
-use argosy_base::Instant;
-use argosy_engine::LogSpec;
+use argosy_base::{Instant, ServerId};
+use argosy_engine::{LogSpec, Source};
+use argosy_replication::Primary;
 
 /// More time than this between two looks does not count: this server has done nothing then, whatever the backup did.
 const LOOK_MAX: Duration = Duration::from_millis(200);
+
+/// Whether the windows of `log` wait for `member` alone, whom `machine` knows; `source` has the log here.
+pub(super) fn wait_for(
+    member: ServerId,
+    machine: &Primary,
+    source: &dyn Source,
+    log: &LogSpec,
+) -> bool {
+    let owed = machine.owed(member, log.id);
+    let only_there = owed.take_while(|range| source.has_flushed(range));
+    let bytes = only_there.map(|range| u64::from(range.to - range.from));
+    is_at_limit(bytes.sum(), log)
+}
 
 /// Whether a backup is at its limit that has not flushed so many `bytes` of `log` which are durable here.
 pub(super) const fn is_at_limit(bytes: u64, log: &LogSpec) -> bool {

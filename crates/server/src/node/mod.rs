@@ -87,6 +87,7 @@ mod serve;
 mod serving;
 mod shipper;
 mod snapshots;
+mod stage;
 mod steps;
 mod stopped;
 mod sweeping;
@@ -127,10 +128,9 @@ use link::Link;
 use links::Links;
 use memory::Memory;
 use opening::{Opened, Opener};
-use region::{Care, Closed, Region, engine_of};
+use region::{Care, Region, engine_of};
 use regions::{Regions, Wanted};
 use requests::Requests;
-use role::Role;
 use router::Router;
 use schedule::Steppers;
 use telling::Telling;
@@ -514,17 +514,7 @@ impl Node {
     }
 
     fn set_view(&self, region: &Region, view: View) {
-        let role = region.set_view(view);
-        if role != Role::Primary {
-            region.end_serving();
-            let why = match role {
-                Role::Opening => "it is being opened",
-                Role::Primary | Role::Backup | Role::Outside | Role::Failed => {
-                    "this server is not its primary"
-                }
-            };
-            region.set_closed(Closed::Yet(why.into()));
-        }
+        region.set_view(view);
         self.context().set_gate(region);
         self.context().wake(region.id());
     }

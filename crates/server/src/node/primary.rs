@@ -32,33 +32,12 @@ use super::promoting::Due;
 use super::reading::Reader;
 use super::refilling::Unusable;
 use super::sending::Wanted;
-use super::serving::Serving;
 use super::shipper::{Attachment, Granting, Sent, ShipError, send_segment};
+use super::stage::Stage;
 use super::views::View;
 use super::whole::WholeMark;
 use super::written::Written;
 use crate::activity::Activity;
-
-pub(super) enum Stage {
-    /// Waiting for reports, or adopting.
-    Opening(Box<Follower>),
-    /// Open.
-    Serving(Arc<Serving>),
-    /// The own copy is too damaged to be used, and waits to be refilled.
-    Damaged(Box<Unusable>),
-    /// Between the others, and after a failure.
-    Closed(String),
-}
-
-impl Stage {
-    /// The open region, as backups copy it.
-    pub(super) fn source(&self) -> Option<&dyn Source> {
-        match self {
-            Self::Serving(engine) => engine.source(),
-            Self::Opening(_) | Self::Damaged(_) | Self::Closed(_) => None,
-        }
-    }
-}
 
 /// See the module documentation.
 pub(crate) struct PrimaryDriver {
@@ -324,13 +303,8 @@ impl PrimaryDriver {
         };
         let (logs, now) = (context.memory.engine().logs(), context.now());
         for member in self.attachments.members() {
-            let machine = &self.machine;
-            let is_at_limit = logs.iter().any(|log| {
-                let owed = machine.owed(member, log.id);
-                let only_there = owed.take_while(|range| source.has_flushed(range));
-                let bytes = only_there.map(|range| u64::from(range.to - range.from));
-                limits::is_at_limit(bytes.sum(), log)
-            });
+            let mut logs = logs.iter();
+            let is_at_limit = logs.any(|log| limits::wait_for(member, &self.machine, source, log));
             // One that is silent leaves as such, when it has been for long enough.
             let is_slow = is_at_limit && !context.link(member).is_quiet(now);
             self.group.note_limit(member, is_slow, now);

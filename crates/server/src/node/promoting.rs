@@ -11,9 +11,10 @@ use argosy_replication::primary::Event;
 use super::context::Context;
 use super::counters::Counted;
 use super::local_copy::Promotion;
-use super::primary::{PrimaryDriver, Stage};
+use super::primary::PrimaryDriver;
 use super::refilling::Unusable;
 use super::role;
+use super::stage::Stage;
 use super::views::View;
 
 /// What is to be done in the background.

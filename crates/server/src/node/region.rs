@@ -289,9 +289,15 @@ impl Region {
         self.membership.role()
     }
 
-    /// Replaces who stores it and who serves it. Returns what this server is to it now.
-    pub(super) fn set_view(&self, view: View) -> Role {
-        self.membership.set_view(view)
+    /// Replaces who stores it and who serves it. Where that is not this server any more it is closed.
+    pub(super) fn set_view(&self, view: View) {
+        let why = match self.membership.set_view(view) {
+            Role::Primary => return,
+            Role::Opening => "it is being opened",
+            Role::Backup | Role::Outside | Role::Failed => "this server is not its primary",
+        };
+        self.end_serving();
+        self.set_closed(Closed::Yet(why.into()));
     }
 
     /// Whether this server has a copy of it, of whatever worth.
