@@ -170,8 +170,7 @@ impl LedGroup {
             .iter()
             .filter(|(_, missing)| missing.is_late(now, patience))
             .map(|(id, _)| *id);
-        let keeps_up = |id: &ServerId| self.slow.get(id).is_none_or(|slow| !slow.is_now());
-        let filled = self.filled.iter().copied().filter(keeps_up);
+        let filled = self.filled.iter().copied();
         // Who has not reported to a primary that opens may have the only copy that is whole.
         let can_do_without = self.claimed == Claimed::Cut || machine.has_whole_copy();
         let goes = |id: ServerId| {

@@ -59,11 +59,6 @@ impl AtLimit {
         (self.is_at_limit, self.looked) = (is_at_limit, now);
     }
 
-    /// Whether it is at this moment.
-    pub(super) const fn is_now(&self) -> bool {
-        self.is_at_limit
-    }
-
     /// Whether it has been for `patience` by `now`.
     pub(super) fn is_long(&mut self, now: Instant, patience: Duration) -> bool {
         self.note(self.is_at_limit, now);
