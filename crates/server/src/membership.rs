@@ -53,7 +53,7 @@ pub struct MembershipTimes {
     pub read_every: Duration,
     /// What there is to say is looked at so often.
     pub look_every: Duration,
-    /// While an answer is outstanding, the coordinator is polled so often; and for [`SETTLING`] after the map has
+    /// While an answer is outstanding, the coordinator is polled so often; and for a second after the map has
     /// changed, or while the server leaves, what there is to say is looked at so often, too.
     pub poll_every: Duration,
 }
