@@ -13,7 +13,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, FlushRange, Lsn, Position, RegionId, SegmentPart, ServerId};
+use argosy_base::{EditSeq, FlushRange, Instant, Lsn, Position, RegionId, SegmentPart, ServerId};
+use argosy_coordinator::Wish;
 use argosy_engine::Source;
 use argosy_replication::Primary;
 use argosy_replication::primary::{Action, Event, OwnCopy};
@@ -292,16 +293,25 @@ impl PrimaryDriver {
                 .step(Event::EditCommitted { seq }, &mut self.actions);
         }
         self.act(context);
-        self.note_limits(context);
         made | self.offering.send_on(context)
     }
 
-    /// Tells the group which copies are at the limit of what may wait for them.
-    fn note_limits(&mut self, context: &Context<'_>) {
+    /// What it wishes for its group under `view`. Looks which copies are at the limit of what may wait for them.
+    pub(super) fn wish(
+        &mut self,
+        view: &View,
+        now: Instant,
+        context: &Context<'_>,
+    ) -> Option<Wish> {
+        self.note_limits(now, context);
+        self.group.wish(&self.machine, view, now, context)
+    }
+
+    fn note_limits(&mut self, now: Instant, context: &Context<'_>) {
         let Some(source) = self.stage.source() else {
             return;
         };
-        let (logs, now) = (context.memory.engine().logs(), context.now());
+        let logs = context.memory.engine().logs();
         for member in self.attachments.members() {
             let mut logs = logs.iter();
             let is_at_limit = logs.any(|log| limits::wait_for(member, &self.machine, source, log));

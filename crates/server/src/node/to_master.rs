@@ -8,7 +8,6 @@ use argosy_coordinator::CopyStatus;
 use argosy_coordinator::reports::{CopyReport, ServerReport};
 
 use super::context::Context;
-use super::primary::PrimaryDriver;
 use super::region::{Driver, Region};
 use super::role::Role;
 use super::views::View;
@@ -66,8 +65,7 @@ fn report_region(region: &Region, context: &Context<'_>, now: Instant, report: &
             report.failed.insert(id);
         }
         Driver::Primary(driver) => {
-            let PrimaryDriver { group, machine, .. } = &mut **driver;
-            if let Some(wish) = group.wish(machine, &view, now, context) {
+            if let Some(wish) = driver.wish(&view, now, context) {
                 report.wishes.insert(id, wish);
             }
         }
