@@ -15,7 +15,7 @@
 //! quarter from the other: a flood of writes does not have reads refused, or lost with their link, nor the other way
 //! round.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use argosy_base::{Epoch, Instant, Outcome, ServerId};
@@ -363,11 +363,6 @@ impl Calls {
             let pending = self.unkeep(number).expect("it is there");
             self.fail(pending, "does not answer, and is its primary no more", due);
         }
-    }
-
-    /// The servers that calls are with.
-    pub(super) fn peers(&self) -> BTreeSet<ServerId> {
-        self.pending.values().map(|of| of.peer).collect()
     }
 
     /// Fails the calls that are with servers and whose deadline has passed.

@@ -416,9 +416,8 @@ impl Requests {
 
     /// Fails what was sent to servers that are quiet, for regions that they lead no more.
     fn give_up_lost(&self, due: &mut Vec<(ReplyTo, Response)>, context: &Context<'_>) {
-        let peers = self.calls().peers();
         let is_quiet = |peer: &ServerId| context.link(*peer).is_quiet(context.now());
-        let quiet: BTreeSet<ServerId> = peers.into_iter().filter(is_quiet).collect();
+        let quiet: BTreeSet<ServerId> = context.links.peers().filter(is_quiet).collect();
         if quiet.is_empty() {
             return;
         }
