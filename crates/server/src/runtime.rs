@@ -49,6 +49,10 @@ mod threads;
 
 /// How long a server that stops waits for others to hand their leases back, as all do that stop at the same time.
 const HAND_BACK: Duration = Duration::from_millis(100);
+/// The directory of windows, in that of a server.
+const WINDOWS: &str = "windows";
+/// The directory of what would be in shared memory, in the data directory.
+const SHARED_MEMORY: &str = "shared-memory";
 
 /// Puts the id of a server's device into the region map that all servers read.
 pub type RecordDevice = Box<dyn FnMut(DeviceId) -> Result<(), CoordinatorError> + Send>;
@@ -425,7 +429,7 @@ fn shared_memory(options: &ServerOptions) -> Result<PathBuf, StartError> {
         }),
         Err(error) => {
             tracing::warn!("there is no shared memory ({error}): the data directory is used");
-            Ok(data_directory(options).join("shared-memory"))
+            Ok(data_directory(options).join(SHARED_MEMORY))
         }
     }
 }
@@ -467,15 +471,26 @@ fn data_directory(options: &ServerOptions) -> &Path {
     options.device.path.parent().unwrap_or(Path::new("."))
 }
 
-/// Where windows of this server may lie, whatever the start that made them found.
-fn windows_directories(options: &ServerOptions) -> [PathBuf; 3] {
-    let data = data_directory(options);
-    let server = format!("server-{}", options.id.0);
-    [
-        options.shared_memory.join(&server).join("windows"),
-        data.join("shared-memory").join(&server).join("windows"),
-        data.join("windows"),
-    ]
+/// Where windows of `server` may lie, whatever the start that made them found: in `shared_memory`, if that is known,
+/// and in the `data` directory.
+#[must_use]
+pub fn windows_directories(
+    server: ServerId,
+    shared_memory: Option<&Path>,
+    data: &Path,
+) -> Vec<PathBuf> {
+    let own = data.join(SHARED_MEMORY);
+    let shared = shared_memory.into_iter().chain([own.as_path()]);
+    let mut windows: Vec<_> = shared.map(|shared| windows_in(shared, server)).collect();
+    windows.push(data.join(WINDOWS));
+    windows
+}
+
+/// Where the windows of `server` lie in `shared_memory`.
+fn windows_in(shared_memory: &Path, server: ServerId) -> PathBuf {
+    shared_memory
+        .join(format!("server-{}", server.0))
+        .join(WINDOWS)
 }
 
 fn open_windows(
@@ -483,14 +498,12 @@ fn open_windows(
     shared_memory: &Path,
     store: &Store,
 ) -> Result<(WindowFiles, File), StartError> {
-    let directory = shared_memory
-        .join(format!("server-{}", options.id.0))
-        .join("windows");
+    let directory = windows_in(shared_memory, options.id);
     let lock = lock_windows(&directory)?;
     let windows = WindowFiles::open(WindowFilesOptions {
         directory,
         fallback: Some(Fallback {
-            directory: data_directory(options).join("windows"),
+            directory: data_directory(options).join(WINDOWS),
             names: names_within(options.id, &options.map),
         }),
         boot: boot_id()?,

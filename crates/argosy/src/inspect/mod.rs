@@ -37,7 +37,7 @@ use argosy_lsm::shape::Shape;
 use argosy_lsm::{Settings, Version};
 use argosy_memory::{BootId, SharedMemory};
 use argosy_server::node::left_windows;
-use argosy_server::runtime::boot_id;
+use argosy_server::runtime::{boot_id, windows_directories};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
@@ -159,18 +159,12 @@ impl Opened {
         let device = ReadOnlyFile::open(&path).map_err(of_device)?;
         let device: Arc<dyn Device> = Arc::new(device);
         let store = Store::open_read_only(device).map_err(of_device)?;
-        let server = store.superblock().server.0;
+        let server = store.superblock().server;
         // Without a configuration, or with one that is not right, windows are looked for in the
         // directory alone: where a server keeps them that has no room elsewhere.
         let config = ServerConfig::load(&dir.join("argosy.toml")).ok();
         let shared = config.map(|config| config.fabric.shm_dir);
-        let shared = [shared, Some(dir.join("shared-memory"))];
-        let mut windows: Vec<_> = shared
-            .into_iter()
-            .flatten()
-            .map(|shared| shared.join(format!("server-{server}")).join("windows"))
-            .collect();
-        windows.push(dir.join("windows"));
+        let mut windows = windows_directories(server, shared.as_deref(), dir);
         let is_embedded = store.superblock().cluster_id == argosy_embedded::CLUSTER;
         let unclosed = Unclosed::read(dir).filter(|unclosed| {
             boot_id().is_ok_and(|boot| unclosed.concerns(store.superblock().device_id, boot))

@@ -2,8 +2,8 @@
 //!
 //! 1. Look at what is there, without a write ([`found`]).
 //! 2. Decide ([`ownership`]).
-//! 3. Make a device where that was decided; refuse one that is what it was some time ago. Put its id into the map of
-//!    regions.
+//! 3. Make a device where that was decided; refuse one that is what it was some time ago. Put its id into the
+//!    region map.
 //! 4. Open it.
 
 use std::path::Path;
@@ -67,7 +67,8 @@ pub(super) fn open_store(
 fn check_age(options: &ServerOptions, device: Option<&FileDevice>) -> Result<(), StartError> {
     let device = device.expect("it was found");
     let superblock = Store::inspect(device)?.superblock;
-    let directories = super::windows_directories(options);
+    let (shared, data) = (&options.shared_memory, super::data_directory(options));
+    let directories = super::windows_directories(options.id, Some(shared), data);
     let windows = latest_incarnation(&directories, superblock.device_id)?;
     let (id, known) = (options.id, DeviceId(superblock.device_id));
     let checked = ownership::check_age(id, known, superblock.incarnation, windows);
