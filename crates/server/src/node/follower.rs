@@ -407,7 +407,7 @@ impl Follower {
     /// Applies an edit of which nothing is missing, now or when the device has room.
     fn apply(&mut self, seq: EditSeq, context: &Context<'_>) {
         let edit = self.edits.encoded(seq).unwrap_or_default();
-        self.copy.note_change();
+        self.copy.note_change(context.settings.mutants);
         match self.copy.replica.submit(edit) {
             Ok(_) => {}
             Err(error) if error.is_full() => self.postponed.push(Postponed::Apply(seq)),

@@ -14,7 +14,6 @@ use argosy_fabric::FabricError;
 use argosy_memory::MemoryError;
 use argosy_wire::message::Message;
 
-use super::World;
 use super::arriving::Shipped;
 use super::awake::RegionPermit;
 use super::context::Context;
@@ -23,6 +22,7 @@ use super::serving::Serving;
 use super::views::View;
 use super::whole::WholeMark;
 use super::windows::WindowsOf;
+use super::{Mutants, World};
 use crate::activity::Activity;
 
 /// The copy as it lies here, and whose copy it is.
@@ -77,8 +77,8 @@ impl LocalCopy {
     }
 
     /// An edit is about to be applied: where its logs end is to be found anew.
-    pub(super) const fn note_change(&mut self) {
-        self.is_fresh = false;
+    pub(super) const fn note_change(&mut self, mutants: Mutants) {
+        self.is_fresh &= mutants.trust_fresh();
     }
 
     /// What the copy is certain to hold.

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Epoch, KeyRange, ServerId};
+use argosy_base::{Epoch, KeyRange, Lsn, ServerId};
 use argosy_coordinator::{
     ClusterId, ClusterMap, CopyReport, CopyStatus, PromotionClaim, Region as MapRegion, RegionState,
 };
 use argosy_engine::Reach;
 use argosy_fabric::sim::SimSettings;
 
-use super::ViewError;
 use super::copies_tests::{Pair, REGIONS};
 use super::region::Driver;
 use super::role::{Event, Role, next};
 use super::views::Part;
 use super::windows::WindowsOf;
+use super::{Mutants, ViewError};
 use crate::service::{ReplyTo, Request, Response, Service};
 
 /// The table in the header of `role`, line by line: `-` where that does not happen.
@@ -321,6 +321,32 @@ fn a_region_moves_while_both_servers_run() {
         let (acknowledged, answers) = pair.acknowledged();
         assert_eq!((acknowledged, answers), (200, 200), "after move {move_}");
     }
+}
+
+/// What both servers say that they have, after the epoch of a region with 20 writes was raised.
+fn reported(mutants: Mutants) -> Vec<Lsn> {
+    let mut pair = Pair::new(SimSettings::default(), mutants);
+    pair.open();
+    for key in 0..20 {
+        pair.put(0, key);
+    }
+    pair.run(50);
+    assert_eq!(pair.acknowledged(), (20, 20));
+    let stood = raise(&mut pair, 2, &[0, 1]);
+    stood.iter().map(|stood| stood.lsn).collect()
+}
+
+/// A backup looks at what its primary has written before it says what it has.
+#[test]
+fn a_backup_says_all_that_was_written_to_it() {
+    let all = reported(Mutants::default());
+    assert_eq!(all[0], all[1]);
+    let stale = reported(Mutants {
+        trust_fresh: true,
+        ..Mutants::default()
+    });
+    assert_eq!(stale[0], all[0]);
+    assert!(stale[1] < all[1], "{stale:?}");
 }
 
 /// A copy that steps back, and waits, and follows or leads, has one set of fresh windows for all of that.

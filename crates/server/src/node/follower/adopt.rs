@@ -302,7 +302,7 @@ impl Follower {
     /// Applies the checkpoint, now or when the device has room.
     fn apply_adopted(&mut self, from: ServerId, bytes: Vec<u8>, context: &Context<'_>) {
         self.adoption = Some(Adoption::Applying);
-        self.copy.note_change();
+        self.copy.note_change(context.settings.mutants);
         match self.copy.replica.submit_adopted(&bytes) {
             Ok(_) => {}
             Err(error) if error.is_full() => {
