@@ -9,6 +9,9 @@ use core::time::Duration;
 pub struct Instant(u64);
 
 impl Instant {
+    /// Later than every moment that a clock shows.
+    pub const MAX: Self = Self(u64::MAX);
+
     /// The moment `nanos` nanoseconds after the clock's origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {

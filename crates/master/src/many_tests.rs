@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use argosy_base::{EditSeq, Incarnation, Lsn};
+use argosy_base::{EditSeq, Lsn};
 use argosy_coordinator::contract::VALUE_BYTES_MAX;
 use argosy_coordinator::reports::REPORT_BYTES_MAX;
 use argosy_coordinator::{CopyReport, EntryVersion, ServerReport, Wish};
 
-use super::tests::map;
+use super::tests::{map, started};
 use super::*;
-use crate::cluster::{LiveServer, looks};
+use crate::cluster::looks;
 
 const SERVERS: u32 = 6;
 const COPIES: u32 = 3;
@@ -53,13 +53,7 @@ impl Many {
     }
 
     fn start(&mut self, server: ServerId, incarnation: u64) {
-        let mut live = LiveServer::default();
-        live.presence.incarnation = Incarnation(incarnation);
-        live.report = Some(ServerReport {
-            incarnation: Incarnation(incarnation),
-            ..ServerReport::default()
-        });
-        self.cluster.servers.insert(server, live);
+        self.cluster.servers.insert(server, started(incarnation));
     }
 
     /// Has all servers report of the regions, by `say`, with the views of the present map.

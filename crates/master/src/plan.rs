@@ -25,9 +25,6 @@ use crate::memory::RegionMemory;
 use crate::promotion::{CopyReports, Preference, promote, voters};
 use crate::settings::{Mutants, PlanSettings};
 
-/// No time ends it.
-const FOREVER: Instant = Instant::from_nanos(u64::MAX);
-
 /// What a planner wants.
 #[derive(Clone, Debug, Default)]
 pub struct MasterPlan {
@@ -37,7 +34,7 @@ pub struct MasterPlan {
     pub map: Option<ClusterMap>,
     /// When there may be more to do, although nothing has changed.
     pub again: Option<Instant>,
-    /// Whether something is about to change: a region waits for a primary, or a server leaves.
+    /// Whether something is about to change: a region waits for reports, and not for long yet, or a server leaves.
     pub is_under_way: bool,
 }
 
@@ -220,9 +217,7 @@ impl<'a> Pass<'a> {
             stored: RegionCounts::of(cluster),
             plan: MasterPlan::default(),
         };
-        let mut regions = cluster.map.regions().iter();
-        let is_recovering = |region: &Region| region.state == RegionState::Recovering;
-        pass.plan.is_under_way = regions.any(is_recovering) || !planner.leaving.is_empty();
+        pass.plan.is_under_way = !planner.leaving.is_empty();
         for (id, since) in &planner.leaving {
             let from = *since + planner.settings.leave_after;
             match from <= now {
@@ -364,7 +359,7 @@ impl<'a> Pass<'a> {
         let has_view = |id| memory.has_view(cluster, id);
         let missing = all.filter(|id| is_missing(cluster, group, *id, &is_well, has_view));
         // What a server that is there waits for, the planner does not know.
-        let until = |id: ServerId| self.absent.get(&id).copied().unwrap_or(FOREVER);
+        let until = |id: ServerId| self.absent.get(&id).copied().unwrap_or(Instant::MAX);
         Candidates {
             fillable: Fillable::of(cluster, group.after, stored, is_free),
             missing: missing.map(until).filter(|until| self.now < *until).max(),
@@ -373,6 +368,7 @@ impl<'a> Pass<'a> {
 
     fn recovering(&mut self, region: &Region, memory: &mut RegionMemory) -> Option<Region> {
         let until = memory.seen_at() + self.settings.report_within;
+        self.plan.is_under_way |= self.now < until;
         for level in [Health::Late, Health::Leaving, Health::Suspected] {
             let reports = self.reports(region, memory, level);
             let next = self.promoted(region, memory, &reports);

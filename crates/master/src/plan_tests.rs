@@ -41,6 +41,17 @@ pub(crate) fn map(servers: u32, regions: u32, copies: u32) -> ClusterMap {
     map.unwrap().with_addresses(AddressMode::Logical)
 }
 
+/// A server that has just started, and has said so.
+pub(crate) fn started(incarnation: u64) -> LiveServer {
+    let mut live = LiveServer::default();
+    live.presence.incarnation = Incarnation(incarnation);
+    live.report = Some(ServerReport {
+        incarnation: Incarnation(incarnation),
+        ..ServerReport::default()
+    });
+    live
+}
+
 /// A planner, and what it sees.
 struct Script {
     planner: Planner,
@@ -97,13 +108,7 @@ impl Script {
     }
 
     fn start(&mut self, server: ServerId, incarnation: u64) {
-        let mut live = LiveServer::default();
-        live.presence.incarnation = Incarnation(incarnation);
-        live.report = Some(ServerReport {
-            incarnation: Incarnation(incarnation),
-            ..ServerReport::default()
-        });
-        self.cluster.servers.insert(server, live);
+        self.cluster.servers.insert(server, started(incarnation));
     }
 
     fn report(&mut self, server: ServerId) -> &mut ServerReport {

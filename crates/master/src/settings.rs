@@ -41,7 +41,7 @@ pub struct MasterTimes {
     pub session_timeout: Duration,
     /// Everything is read again after this time, hint or not.
     pub read_every: Duration,
-    /// While an answer is outstanding, or regions wait for a primary, the coordinator is polled so often.
+    /// While an answer is outstanding, or regions wait for reports, the coordinator is polled so often.
     pub poll_every: Duration,
 }
 

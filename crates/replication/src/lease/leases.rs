@@ -16,7 +16,7 @@ use argosy_base::{Instant, ServerId};
 use super::{HandBack, Holder, LeaseAnswer, LeaseRequest, LinkSession};
 
 /// Later than every moment that a clock shows.
-pub const FOR_EVER: Instant = Instant::from_nanos(u64::MAX);
+pub const FOR_EVER: Instant = Instant::MAX;
 
 /// The leases of one server, by the peers that grant them. See the module documentation.
 #[derive(Clone, Debug)]
