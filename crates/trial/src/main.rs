@@ -12,7 +12,7 @@ use std::time::Duration;
 use argosy_trial::faults::{FaultKind, FaultsSettings, heading, measure};
 use argosy_trial::{TrialError, TrialSettings, TrialVerdict, run};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum as _};
 
 /// Longest trial: what is recorded of one has to fit memory.
 const MINUTES_MAX: f64 = 60.0;
@@ -75,15 +75,8 @@ struct FaultsArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Only these, separated by commas [default: all]
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = fault_kind)]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_enum)]
     only: Vec<FaultKind>,
-}
-
-fn fault_kind(name: &str) -> Result<FaultKind, String> {
-    FaultKind::from_name(name).ok_or_else(|| {
-        let names = FaultKind::ALL.map(FaultKind::name).join(", ");
-        format!("there are {names}")
-    })
 }
 
 fn minutes(text: &str) -> Result<Duration, String> {
@@ -138,7 +131,7 @@ fn trial(args: &TrialArgs) -> Result<u8, TrialError> {
 
 fn faults(args: &FaultsArgs) -> Result<u8, TrialError> {
     let kinds = match args.only.is_empty() {
-        true => FaultKind::ALL.to_vec(),
+        true => FaultKind::value_variants().to_vec(),
         false => args.only.clone(),
     };
     let settings = FaultsSettings {
@@ -157,7 +150,7 @@ fn faults(args: &FaultsArgs) -> Result<u8, TrialError> {
         lines.extend(wrong.map(|wrong| format!("WRONG: {name}: {wrong}")));
         lines.push(format!(
             "{} has all",
-            settings.dir.join(name).join("wrong").display()
+            settings.dir.join(&name).join("wrong").display()
         ));
     }
     lines.push(match verdict.exit_code() {

@@ -1,11 +1,12 @@
 //! What may fail, a row of the table each.
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::cluster::Leads;
 
-/// A failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// A failure. The table has them in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// A server that leads no region is killed.
@@ -45,55 +46,11 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All of them, as the table has them.
-    pub const ALL: [Self; 17] = [
-        Self::BackupKilled,
-        Self::PrimaryKilled,
-        Self::MasterKilled,
-        Self::TwoKilled,
-        Self::AllKilledForward,
-        Self::AllKilledBackward,
-        Self::AllKilledMiddle,
-        Self::KilledInPromotion,
-        Self::KilledInCatchUp,
-        Self::LeftInCatchUp,
-        Self::DeviceLost,
-        Self::OldDevice,
-        Self::OldDeviceFirst,
-        Self::SnapshotFirst,
-        Self::CoordinatorAway,
-        Self::PrimaryHalted,
-        Self::CleanStop,
-    ];
-
-    /// Its name on the command line.
+    /// Its name, on the command line and of its directory.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BackupKilled => "backup-killed",
-            Self::PrimaryKilled => "primary-killed",
-            Self::MasterKilled => "master-killed",
-            Self::TwoKilled => "two-killed",
-            Self::AllKilledForward => "all-killed-forward",
-            Self::AllKilledBackward => "all-killed-backward",
-            Self::AllKilledMiddle => "all-killed-middle",
-            Self::KilledInPromotion => "killed-in-promotion",
-            Self::KilledInCatchUp => "killed-in-catch-up",
-            Self::LeftInCatchUp => "left-in-catch-up",
-            Self::DeviceLost => "device-lost",
-            Self::OldDevice => "old-device",
-            Self::OldDeviceFirst => "old-device-first",
-            Self::SnapshotFirst => "snapshot-first",
-            Self::CoordinatorAway => "coordinator-away",
-            Self::PrimaryHalted => "primary-halted",
-            Self::CleanStop => "clean-stop",
-        }
-    }
-
-    /// The failure of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    pub fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.expect("none is hidden").get_name().to_owned()
     }
 
     /// What is done, as the table says it.
@@ -162,9 +119,10 @@ mod tests {
 
     #[test]
     fn every_failure_has_a_name_of_its_own() {
-        for kind in FaultKind::ALL {
-            assert_eq!(FaultKind::from_name(kind.name()), Some(kind));
+        for kind in FaultKind::value_variants() {
+            assert_eq!(FaultKind::from_str(&kind.name(), false), Ok(*kind));
         }
-        assert_eq!(FaultKind::from_name("fire"), None);
+        assert_eq!(FaultKind::OldDeviceFirst.name(), "old-device-first");
+        assert!(FaultKind::from_str("fire", false).is_err());
     }
 }

@@ -52,29 +52,34 @@ pub(crate) fn row_of(kind: FaultKind, of: &Material, parts: &Parts) -> FaultRow 
             }
         }
     }
+    let judged = judged(kind, parts);
     FaultRow {
         led,
         others,
         on_return,
-        requests: RequestsRow::of(&of.samples, &of.deed.servers),
+        requests: RequestsRow {
+            lost: judged.requests.lost,
+            ..RequestsRow::of(&of.samples, &of.deed.servers)
+        },
         afterwards: of.afterwards.clone(),
-        ..judged(kind, parts)
+        ..judged
     }
-    .with_lost(parts)
 }
 
 /// The row of a failure that could not be done.
 #[must_use]
 pub(crate) fn not_done(kind: FaultKind, error: &TrialError, parts: &Parts) -> FaultRow {
-    let mut row = judged(kind, parts).with_lost(parts);
+    let mut row = judged(kind, parts);
     row.wrong.push(error.to_string());
     row
 }
 
-/// A row that knows of nothing but what is wrong.
+/// A row that knows of nothing but what is wrong. Histories that are not possible count as lost.
 fn judged(kind: FaultKind, parts: &Parts) -> FaultRow {
     let mut wrong = parts.wrong.clone();
-    for fault in judge(&parts.histories) {
+    let faults = judge(&parts.histories);
+    let lost = u64::try_from(faults.len()).expect("a count");
+    for fault in faults {
         wrong.push(format!("key {}: {}", fault.key, fault.words));
         wrong.extend(fault.around.iter().map(|line| format!("  {line}")));
     }
@@ -83,18 +88,12 @@ fn judged(kind: FaultKind, parts: &Parts) -> FaultRow {
         led: None,
         others: None,
         on_return: 0.0,
-        requests: RequestsRow::default(),
+        requests: RequestsRow {
+            lost,
+            ..RequestsRow::default()
+        },
         afterwards: AfterwardsRow::default(),
         wrong,
-    }
-}
-
-impl FaultRow {
-    /// The row, with the histories that are not possible counted as lost.
-    fn with_lost(mut self, parts: &Parts) -> Self {
-        let faults = judge(&parts.histories).len();
-        self.requests.lost += u64::try_from(faults).expect("a count");
-        self
     }
 }
 

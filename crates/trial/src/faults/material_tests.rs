@@ -2,31 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use argosy_base::Instant;
 use argosy_device::SystemClock;
 use argosy_history::register::{Access, AccessKind, Before, Bound, Saw, When};
 
 use super::*;
-use crate::doors::Door;
 use crate::faults::FaultsVerdict;
-use crate::record::{Came, History, Op};
-
-const MILLI: u64 = 1_000_000;
-
-fn at(millis: u64) -> Instant {
-    Instant::from_nanos(millis * MILLI)
-}
-
-fn answered(region: u8, ended: u64) -> Sample {
-    Sample {
-        began: (ended - 1) * MILLI,
-        ended: ended * MILLI,
-        region,
-        door: Door::Native,
-        op: Op::Set,
-        came: Came::Answered,
-    }
-}
+use crate::faults::silence::tests::{answered, at};
+use crate::record::History;
 
 /// Two regions; server 1, which leads the second one, fails at 3 s.
 fn material() -> Material {

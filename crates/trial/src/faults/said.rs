@@ -14,8 +14,10 @@
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
 use argosy_base::{Clock, Instant};
+use humantime::parse_rfc3339;
 
 /// What was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,33 +83,15 @@ fn number_behind(text: &str, words: &str) -> Option<u64> {
     rest[..end].parse().ok()
 }
 
+/// Bytes of a time, to the microsecond.
+const TIME_BYTES: usize = "2026-11-30T05:51:55.123456Z".len();
+
 /// Microseconds since 1970 of `2026-11-30T05:51:55.123456Z`.
 fn micros_of(text: &str) -> Option<u64> {
-    let text = text.strip_suffix('Z')?;
-    let (date, time) = text.split_once('T')?;
-    let (time, fraction) = time.split_once('.')?;
-    let mut date = date.split('-').map(|part| part.parse::<u64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let mut time = time.split(':').map(|part| part.parse::<u64>().ok());
-    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
-    let is_right = (1970..10_000).contains(&year)
-        && (1..=12).contains(&month)
-        && (1..=31).contains(&day)
-        && fraction.len() == 6;
-    if !is_right {
-        return None;
-    }
-    let seconds = days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
-    Some(seconds * 1_000_000 + fraction.parse::<u64>().ok()?)
-}
-
-/// Days from 1970 to a day, by years that begin in March: then what a leap year adds comes last.
-const fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let leap = year / 4 - year / 100 + year / 400;
-    // Days from the first of March of year 0 to 1970.
-    year * 365 + leap + of_year - 719_468
+    let time = parse_rfc3339(text)
+        .ok()
+        .filter(|_| text.len() == TIME_BYTES)?;
+    u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_micros()).ok()
 }
 
 /// The difference between the clock on the wall and the trial's.

@@ -139,4 +139,4 @@ pub(crate) fn steps(
 
 #[cfg(test)]
 #[path = "silence_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -6,17 +6,18 @@ use crate::record::{Came, Op};
 
 const MILLI: u64 = 1_000_000;
 
-fn at(millis: u64) -> Instant {
+pub(in crate::faults) fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * MILLI)
 }
 
-fn answered(region: u8, ended: u64) -> Sample {
+/// A write that took a millisecond.
+pub(in crate::faults) fn answered(region: u8, ended: u64) -> Sample {
     Sample {
         began: (ended - 1) * MILLI,
         ended: ended * MILLI,
         region,
         door: Door::Native,
-        op: Op::Get,
+        op: Op::Set,
         came: Came::Answered,
     }
 }
