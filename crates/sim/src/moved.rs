@@ -175,6 +175,9 @@ impl<'r> AskingFormer<'r> {
 
     /// Looks who would answer, and who has been promoted.
     pub(crate) fn look(&mut self) {
+        if !self.run.clients.moved.changes {
+            return;
+        }
         let cluster = &self.run.cluster;
         for region in cluster.map.regions() {
             let shows = |server: &usize| {
