@@ -34,14 +34,14 @@ use crate::node::Node;
 /// Most events that one step takes.
 const EVENTS_MAX: usize = 256;
 
-/// How long what there is to say is looked at more often after the map has changed: regions take their places then, and
-/// the master waits for what is said of them.
+/// For so long after the map has changed the server looks more often for what there is to say: copies take their places
+/// then, and the master waits to hear where they stand.
 const SETTLING: Duration = Duration::from_secs(1);
-/// How long nothing is said after the map has changed while copies still take their places. What is said at one time is
-/// acted on at one time, and each change of the map has all leases be checked.
+/// While copies take their places after a change of the map, the server says nothing of them for so long at most. The
+/// master acts at once on what it hears at once, and each change of the map has all leases checked.
 const GATHERING: Duration = Duration::from_millis(100);
-/// For how long after a change of the map a server that leaves has its copies not take their places. Others lead its
-/// regions meanwhile, unless they need a copy of it.
+/// A server that leaves keeps its copies from taking their places for so long after a change of the map. By then others
+/// lead its regions, unless they need one of its copies.
 const YIELDING: Duration = Duration::from_millis(300);
 
 /// When something is done.
@@ -263,7 +263,7 @@ pub struct Membership {
     map: Watched,
     /// When what there is to say is looked at again.
     look_at: Instant,
-    /// When the map was another one last.
+    /// When the map changed last.
     changed_at: Instant,
     leaving: Arc<Leaving>,
     others: Others,

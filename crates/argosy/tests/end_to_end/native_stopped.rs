@@ -1,4 +1,4 @@
-//! The native client beside a server that halts and goes on: its memory is there all the time, and nobody answers.
+//! The native client while a server is halted, and after it goes on. A halted server's memory stays, but nobody answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ const WRITERS: usize = 3;
 /// Keys of each writer, which lie in all three regions.
 const KEYS: u32 = 36;
 
-/// What a key may hold: what was acknowledged last, or a write behind that of which nobody knows.
+/// The values that a key may hold: the last one that was acknowledged, and those of later writes with unknown outcomes.
 #[derive(Default)]
 struct Model {
     settled: Option<Vec<u8>>,

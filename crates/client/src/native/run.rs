@@ -305,9 +305,8 @@ impl Caller {
         }
     }
 
-    /// Waits until the writes that were laid in `channel` so far have been answered: only then may
-    /// what was asked for behind them be laid in the other channel to the same server. Or until what is at `seat` has
-    /// moved.
+    /// Waits until the writes that were laid in `channel` so far have been answered, or until the region at `seat` has
+    /// moved. A request that was made after these writes may be laid in the other channel to the same server only then.
     fn wait_for_writes(
         &self,
         channel: &Arc<Channel>,
@@ -357,7 +356,8 @@ impl Caller {
         Ok(())
     }
 
-    /// Waits for the reply of what is in flight, and no longer where its server is quiet and its region has moved.
+    /// Waits for the reply to a request in flight. The wait ends without one if the server is quiet and the region has
+    /// moved.
     pub(super) fn await_reply(
         &self,
         flight: &mut Flight,
@@ -398,7 +398,7 @@ impl Caller {
         }
     }
 
-    /// Whether what is in flight is with a server that has been quiet for long, and leads its region no more.
+    /// Whether the server of a request in flight has been quiet for long, and no longer leads the request's region.
     pub(super) fn has_lost(&self, flight: &mut Flight, deadline: Instant) -> bool {
         let seat = flight
             .seat()

@@ -480,8 +480,8 @@ impl Node {
         self.regions.iter().all(|region| region.is_seated())
     }
 
-    /// Copies that have not taken their places yet do not before `at`: what they do for that is of no use to anybody if
-    /// this server is gone by then. Nothing is shown by them meanwhile.
+    /// Keeps copies that have not taken their places from doing so before `at`: if this server is gone by then, nobody
+    /// needs what they do for that. They show nothing meanwhile.
     pub fn put_off_places(&self, at: Instant) {
         let regions = self.regions.iter();
         let waiting = regions.filter(|region| !region.is_seated());

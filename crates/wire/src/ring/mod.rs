@@ -77,8 +77,8 @@ const END_SIZE: usize = 8;
 /// 13: a backup tells that its copy has failed. 14: and whether a copy is whole, or damaged and to be begun anew.
 /// 15: and whether it was begun anew or put back. 16: a position lists the logs that it speaks of. 17: windows may
 /// rest. 18: windows of a new attempt may have no memory until the primary asks for it. 19: a report has the
-/// descriptors of the windows, and what a backup tells of edits and flushes names the attempt. 20: leases. 21: so does
-/// what it tells of segments that it was shipped.
+/// descriptors of the windows, and what a backup tells of edits and flushes names the attempt. 20: leases. 21: what a
+/// backup tells of segments that it was shipped names the attempt, too.
 const VERSION: u8 = 21;
 
 /// The first two bytes of every header. Not zero, so that free space is not a message.
