@@ -1,4 +1,5 @@
-//! The native client while a server is halted, and after it goes on. A halted server's memory stays, but nobody answers.
+//! The native client while a server is halted, and after it goes on. A halted server's memory stays, but nobody
+//! answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

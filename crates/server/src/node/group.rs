@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use argosy_base::{Epoch, Instant, Position, ServerId, Standing};
 use argosy_coordinator::reports::Wish;
+use argosy_engine::Source;
 use argosy_replication::Primary;
 use argosy_replication::primary::Group;
 
 use super::context::Context;
-use super::limits::AtLimit;
+use super::limits::{self, AtLimit};
 use super::views::View;
 
 /// How many times longer than one that is away a member may take that catches up.
@@ -118,11 +119,26 @@ impl LedGroup {
         &self.failures
     }
 
-    /// The copy of `member`, which is live, is at the limit of what may wait for it, or is not, from `now` on.
-    pub(super) fn note_limit(&mut self, member: ServerId, is_at_limit: bool, now: Instant) {
-        if is_at_limit || self.slow.contains_key(&member) {
-            let slow = self.slow.entry(member);
-            slow.or_default().note(is_at_limit, now);
+    /// Looks which of `members`, whose copies are live, are at the limit of what may wait for them: what is durable
+    /// in the logs of `source`, but not there.
+    pub(super) fn note_limits(
+        &mut self,
+        members: Vec<ServerId>,
+        machine: &Primary,
+        source: &dyn Source,
+        context: &Context<'_>,
+    ) {
+        let now = context.now();
+        let logs = context.memory.engine().logs();
+        for member in members {
+            let mut logs = logs.iter();
+            let waits = logs.any(|log| limits::wait_for(member, machine, source, log));
+            // One that is silent leaves as such, when it has been for long enough.
+            let is_slow = waits && !context.link(member).is_quiet(now);
+            if is_slow || self.slow.contains_key(&member) {
+                let slow = self.slow.entry(member);
+                slow.or_default().note(is_slow, now);
+            }
         }
     }
 

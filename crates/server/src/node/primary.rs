@@ -26,7 +26,6 @@ use super::context::Context;
 use super::counters::Counted;
 use super::follower::Follower;
 use super::group::{self, Claimed, LedGroup};
-use super::limits;
 use super::offering::Offering;
 use super::outbox::Outbox;
 use super::promoting::Due;
@@ -303,22 +302,12 @@ impl PrimaryDriver {
         now: Instant,
         context: &Context<'_>,
     ) -> Option<Wish> {
-        self.note_limits(now, context);
-        self.group.wish(&self.machine, view, now, context)
-    }
-
-    fn note_limits(&mut self, now: Instant, context: &Context<'_>) {
-        let Some(source) = self.stage.source() else {
-            return;
-        };
-        let logs = context.memory.engine().logs();
-        for member in self.attachments.members() {
-            let mut logs = logs.iter();
-            let is_at_limit = logs.any(|log| limits::wait_for(member, &self.machine, source, log));
-            // One that is silent leaves as such, when it has been for long enough.
-            let is_slow = is_at_limit && !context.link(member).is_quiet(now);
-            self.group.note_limit(member, is_slow, now);
+        if let Some(source) = self.stage.source() {
+            let members = self.attachments.members();
+            self.group
+                .note_limits(members, &self.machine, source, context);
         }
+        self.group.wish(&self.machine, view, now, context)
     }
 
     /// Whether there is something to move on although nothing more happens: what is on its way to backups, what waits
