@@ -191,6 +191,7 @@ impl<'a> Op<'a> {
     }
 
     /// The range that is removed, where it is one.
+    #[inline]
     #[must_use]
     pub fn range(&self) -> Option<KeyRange> {
         match self {

@@ -26,9 +26,10 @@ pub struct Written {
 }
 
 impl Written {
-    /// What an empty batch does where everything up to `last` was appended.
+    /// That everything up to `last` was appended, and nothing is to be told of what was there before.
+    #[inline]
     #[must_use]
-    pub const fn of_nothing(last: Lsn) -> Self {
+    pub const fn up_to(last: Lsn) -> Self {
         Self {
             applied: true,
             unguarded: false,

@@ -155,15 +155,17 @@ pub(super) fn write(
     looked: Option<Looked>,
 ) -> Result<Written, EngineError> {
     if batch.is_empty() {
-        return Ok(Written::of_nothing(lsm.visible()));
+        return Ok(Written::up_to(lsm.visible()));
     }
     let mut appender = Appender::of(lsm);
     // Whoever closes the region flushes, under this lock, what was written before.
     lsm.check_open()?;
-    let now = match looked.is_some() || batch.expires() {
-        true => lsm.history.time().clock_or_time(),
-        false => Moment(0),
-    };
+    if looked.is_none() && !batch.expires() {
+        let appended = appender.append(batch);
+        appended.map_err(|error| sent_away(lsm, error))?;
+        return Ok(Written::up_to(appender.writer.last()));
+    }
+    let now = lsm.history.time().clock_or_time();
     let mut answer = match looked {
         Some(looked) => looked.decide(&mut appender, batch, options, now)?,
         None => Answer::default(),

@@ -169,11 +169,14 @@ impl Writer {
                 Memtable::entry_bytes_max(op.key().len(), &entry)
             })
             .sum();
-        let ranges = batch.ops().filter_map(|op| op.range());
-        let range_bytes = ranges.map(|range| bound_bytes(&range)).sum();
         let active = self.tables.active();
+        let takes_ranges = || {
+            let ranges = batch.ops().filter_map(|op| op.range());
+            let bytes = ranges.map(|range| bound_bytes(&range)).sum();
+            active.takes_ranges(batch.ranges_len(), bytes)
+        };
         let fits = active.fits(needed)
-            && active.takes_ranges(batch.ranges_len(), range_bytes)
+            && (batch.ranges_len() == 0 || takes_ranges())
             && !self.tables.outgrows_memory(needed);
         if fits && self.active_log_bytes() < settings.memtables.log_bytes {
             return Ok(false);

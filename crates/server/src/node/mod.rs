@@ -418,10 +418,11 @@ impl Node {
     }
 
     /// What passes requests on to their regions.
-    pub(crate) const fn router(&self) -> Router<'_> {
+    pub(crate) fn router(&self) -> Router<'_> {
         Router {
             context: self.context(),
             me: &self.me,
+            map: self.views.map(),
         }
     }
 

@@ -228,6 +228,11 @@ impl Region {
         self.membership.view()
     }
 
+    /// Whether this server is its primary, by the view.
+    pub(super) fn is_led_here(&self) -> bool {
+        self.membership.is_led_here()
+    }
+
     /// Whether `server` is its primary, chosen in the epoch `since`.
     pub(super) fn is_served_by(&self, server: ServerId, since: Epoch) -> bool {
         let view = self.view();

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
+use arc_swap::Guard;
 use argosy_base::KeyRange;
+use argosy_coordinator::ClusterMap;
 use argosy_engine::Reach;
 use argosy_engine::batch::check_key;
 use argosy_engine::long::{self, check_users};
@@ -16,17 +18,17 @@ use super::many::ManyKeys;
 use super::region::Region;
 use super::serve::PAGE_BYTES_MAX;
 use super::snapshots::Leasing;
-use super::views::Part;
 use super::write::Write;
 use crate::activity::Place;
 use crate::service::{Begun, Failure, Paging, ReplySink, ReplyTo, Request, Response};
 
 /// What passes requests on to their regions.
-#[derive(Clone, Copy)]
 pub(crate) struct Router<'a> {
     pub(super) context: Context<'a>,
     /// For answers that come later, and go on with their request.
     pub(super) me: &'a Weak<Node>,
+    /// The region map, as it was when the request came.
+    pub(super) map: Guard<Arc<ClusterMap>>,
 }
 
 impl Router<'_> {
@@ -38,7 +40,7 @@ impl Router<'_> {
                     let error = Failure::Invalid(error.to_string());
                     return Begun::Answered(Response::Failed(error));
                 }
-                let index = self.context.views.map().index_of(key);
+                let index = self.map.index_of(key);
                 self.call_region(index, request, reach, reply)
             }
             Target::Keys { keys, wanted, at } => {
@@ -87,7 +89,7 @@ impl Router<'_> {
 
     /// How many regions there are.
     pub(super) fn regions(&self) -> usize {
-        self.context.views.map().regions().len()
+        self.map.regions().len()
     }
 
     /// Asks every region for its part of a request, and has `parts` put the answers together.
@@ -104,7 +106,7 @@ impl Router<'_> {
         paging: Paging,
         reply: ReplyTo,
     ) -> Begun {
-        let index = self.context.views.map().first_of(range, paging.direction);
+        let index = self.map.first_of(range, paging.direction);
         let request = Request::Scan { range, paging };
         self.call_region(index, request, Reach::Device, reply)
     }
@@ -174,8 +176,7 @@ impl Router<'_> {
 
     /// The region in place `index` of the map, if this server is its primary.
     pub(super) fn served_here(&self, index: usize) -> Option<&Arc<Region>> {
-        let map = self.context.views.map();
-        let region = self.context.region(map.regions()[index].id);
-        region.filter(|region| region.view().part_of(self.context.id) == Part::Primary)
+        let region = self.context.region(self.map.regions()[index].id);
+        region.filter(|region| region.is_led_here())
     }
 }

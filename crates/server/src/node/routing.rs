@@ -15,14 +15,14 @@ use crate::service::{Begun, Failure, ReplySink, ReplyTo, Request, Response};
 impl Router<'_> {
     /// The place of the region in which `key` lies: a part of a value, in that of the value.
     pub(super) fn route(&self, key: &[u8]) -> usize {
-        self.context.views.map().index_of(long::routing_key(key))
+        self.map.index_of(long::routing_key(key))
     }
 
     /// The places of the regions in which `op` has keys.
     pub(super) fn routes_of(&self, op: &Op<'_>) -> RangeInclusive<usize> {
         let first = self.route(op.key());
         let last = match op.range() {
-            Some(range) => self.context.views.map().first_of(&range, Direction::Down),
+            Some(range) => self.map.first_of(&range, Direction::Down),
             None => first,
         };
         first..=last
@@ -63,7 +63,7 @@ impl Router<'_> {
             let error = Failure::Invalid(what.to_owned());
             return Begun::Answered(Response::Failed(error));
         }
-        let map = self.context.views.map();
+        let map = &self.map;
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
         for (at, op) in batch.ops().enumerate() {
             for place in self.routes_of(&op) {
@@ -100,7 +100,7 @@ impl Router<'_> {
             return Begun::Answered(Response::Failed(Failure::Invalid(odd)));
         }
         let mut parts: BTreeMap<usize, (WriteBatch, Vec<usize>)> = BTreeMap::new();
-        let map = self.context.views.map();
+        let map = &self.map;
         for (at, (key, value)) in batch.puts().enumerate() {
             let (part, ops) = parts.entry(map.index_of(key)).or_default();
             let put = part.put(key, value);

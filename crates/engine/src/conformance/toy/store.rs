@@ -331,7 +331,7 @@ impl Store for ToyStore {
         let mut state = self.state();
         state.check_open()?;
         if batch.is_empty() {
-            return Ok(Written::of_nothing(state.copy.map.last));
+            return Ok(Written::up_to(state.copy.map.last));
         }
         let now = state.copy.map.time.max(self.wall());
         let mut answer = Answer::default();

@@ -1,7 +1,7 @@
 //! What a server is to one region, by the region's view and by what has become of its copy.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use argosy_base::{Epoch, ServerId};
@@ -15,6 +15,8 @@ pub(super) struct Membership {
     server: ServerId,
     /// Who stores the region and who serves it.
     view: ArcSwap<View>,
+    /// Whether this server does, by that view. Each request reads it.
+    is_led_here: AtomicBool,
     role: Mutex<Role>,
     /// The view for which the region's driver was made: its epoch, and above it that in which its primary was chosen.
     seated: AtomicU64,
@@ -27,6 +29,7 @@ impl Membership {
             server,
             role: Mutex::new(Role::at_start(view.part_of(server), usable)),
             seated: AtomicU64::new(seat_of(&view)),
+            is_led_here: AtomicBool::new(view.part_of(server) == Part::Primary),
             view: ArcSwap::from_pointee(view),
         }
     }
@@ -36,11 +39,17 @@ impl Membership {
         self.view.load()
     }
 
+    /// Whether it is this server that serves it.
+    pub(super) fn is_led_here(&self) -> bool {
+        self.is_led_here.load(Ordering::Acquire)
+    }
+
     /// Replaces that. Returns what this server is to the region now.
     pub(super) fn set_view(&self, view: View) -> Role {
-        let is_chosen =
-            view.part_of(self.server) == Part::Primary && !self.view().goes_on_in(&view);
+        let is_led_here = view.part_of(self.server) == Part::Primary;
+        let is_chosen = is_led_here && !self.view().goes_on_in(&view);
         self.view.store(Arc::new(view));
+        self.is_led_here.store(is_led_here, Ordering::Release);
         self.turn(if is_chosen {
             role::Event::Chosen
         } else {
