@@ -8,7 +8,7 @@ mod servers;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use argosy_base::AddressMode;
+use argosy_base::{AddressMode, Durability};
 use argosy_bench::Mix;
 use argosy_bench::driver::PIPELINE_MAX;
 use argosy_bench::plot;
@@ -32,7 +32,7 @@ use servers::target_of;
 
 /// Run YCSB and measure
 ///
-/// Every combination of --replication, --address, --placement, --compaction and --mix gets a cluster of
+/// Every combination of --replication, --address, --durability, --placement, --compaction and --mix gets a cluster of
 /// its own, which is loaded once and then runs the workloads on that data. Each read is verified. A run
 /// ends when the servers have drained, and all figures include the drain.
 #[derive(Args, Clone, Debug)]
@@ -84,6 +84,7 @@ struct System {
     peer: Option<Peer>,
     replication: Replication,
     addresses: AddressMode,
+    durability: Durability,
     placement: PlacementName,
     compaction: CompactionName,
     mix: Mix,
@@ -187,6 +188,7 @@ impl Bench {
                 peer: Some(peer),
                 replication: Replication::None,
                 addresses: AddressMode::Logical,
+                durability: Durability::LastWrite,
                 placement: PlacementName::InPlace,
                 compaction: CompactionName::Partial,
                 mix,
@@ -208,16 +210,19 @@ impl Bench {
 
     fn placed(&self, replication: Replication) -> Vec<System> {
         let mut systems = Vec::new();
-        for &addresses in &self.systems.address {
-            for (&placement, &compaction) in self.layouts() {
-                systems.extend(self.mixes().into_iter().map(|mix| System {
-                    peer: None,
-                    replication,
-                    addresses,
-                    placement,
-                    compaction,
-                    mix,
-                }));
+        for &durability in &self.systems.durability {
+            for &addresses in &self.systems.address {
+                for (&placement, &compaction) in self.layouts() {
+                    systems.extend(self.mixes().into_iter().map(|mix| System {
+                        peer: None,
+                        replication,
+                        addresses,
+                        durability,
+                        placement,
+                        compaction,
+                        mix,
+                    }));
+                }
             }
         }
         systems
@@ -290,7 +295,7 @@ impl Bench {
         }
         format!(
             "client={} layout={} l0_bytes={}{} growth_factor={} medium_log_percent={} \
-             node_bytes={} large_bytes={} memory_limit={}",
+             node_bytes={} large_bytes={} memory_limit={} durability={}",
             self.asking.client,
             self.cluster.layout.name(),
             self.engine.l0_bytes().0,
@@ -299,7 +304,8 @@ impl Bench {
             self.medium_log_percent(),
             self.engine.node_bytes.0,
             self.engine.large_bytes.0,
-            self.engine.memory.0
+            self.engine.memory.0,
+            system.durability
         )
     }
 
@@ -382,6 +388,7 @@ impl Bench {
             replication: Some(replication),
             primaries: Some(self.cluster.layout),
             addresses: Some(system.addresses),
+            durability: Some(system.durability),
         }
     }
 

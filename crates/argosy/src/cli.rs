@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use argosy_base::AddressMode;
+use argosy_base::{AddressMode, Durability};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::layout::Replication;
@@ -114,6 +114,13 @@ pub fn log_to_stderr(level: &str) {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
+}
+
+/// A durability mode on the command line.
+pub fn parse_durability(name: &str) -> Result<Durability, String> {
+    Durability::from_name(name).ok_or_else(|| {
+        format!("no durability mode is called '{name}'; there are last-write, last-flush and sync")
+    })
 }
 
 /// An address mode on the command line.

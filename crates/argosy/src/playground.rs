@@ -18,13 +18,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use argosy_base::{AddressMode, Clock};
+use argosy_base::{AddressMode, Clock, Durability};
 use argosy_device::SystemClock;
 use clap::Args;
 use rustix::event::Timespec;
 use serde::Serialize;
 
-use crate::cli::{OutputFormat, parse_address, parse_replication};
+use crate::cli::{OutputFormat, parse_address, parse_durability, parse_replication};
 use crate::cluster::layout::{Primaries, Replication, Shape, Split};
 use crate::cluster::{Cluster, Member, Spec};
 use crate::config::{CompactionName, MemorySection, PlacementName, StorageSection, ValueKeys};
@@ -119,6 +119,9 @@ struct ShapeArgs {
     /// [default: logical]
     #[arg(long, value_name = "MODE", value_parser = parse_address)]
     address: Option<AddressMode>,
+    /// When writes are acknowledged: last-write, last-flush or sync [default: last-write]
+    #[arg(long, value_name = "MODE", value_parser = parse_durability)]
+    durability: Option<Durability>,
 }
 
 /// What is printed before servers are asked to stop.
@@ -197,6 +200,7 @@ impl Playground {
                 regions: self.shape.regions,
                 replication: self.shape.replication,
                 addresses: self.shape.address,
+                durability: self.shape.durability,
                 primaries: self.shape.layout,
             },
             split: Split::Text,
@@ -294,7 +298,7 @@ fn print_text(cluster: &Cluster, took: Duration) {
         .max();
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     say(&format!(
-        "Argosy: {}, {}, {} of each, replication {}{}; ready in {:.1} s\n",
+        "Argosy: {}, {}, {} of each, replication {}{}{}; ready in {:.1} s\n",
         count(map.servers().len(), "server"),
         count(map.regions().len(), "region"),
         count(members.unwrap_or(0), "copy").replace("copys", "copies"),
@@ -302,6 +306,10 @@ fn print_text(cluster: &Cluster, took: Duration) {
         match map.addresses() {
             AddressMode::Logical => "",
             AddressMode::Rewrite => ", addresses rewritten",
+        },
+        match map.durability() {
+            Durability::LastWrite => String::new(),
+            other => format!(", durability {other}"),
         },
         took.as_secs_f64(),
     ));

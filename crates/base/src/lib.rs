@@ -1,7 +1,8 @@
 //! The nouns that every crate of Argosy shares: numbers with a meaning, limits, key ranges, the
 //! checksum, and what an error asks of its caller.
 //!
-//! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers), [`limits`] (bounds), [`range`],
+//! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers),
+//! [`durability`] (when writes are acknowledged), [`limits`] (bounds), [`range`],
 //! [`keys`] (lists of keys), [`batch`] (batches of writes), [`ops`] (their bytes), [`change`] (computed changes),
 //! [`long`] (the keys of long values), [`logs`] (a region's logs, and a member's position in them), [`checksum`],
 //! [`codec`] (numbers as bytes), [`outcome`] (remedies and the fate of a write), [`clock`] (time), [`shared`] (memory
@@ -20,6 +21,7 @@ pub mod change;
 pub mod checksum;
 pub mod clock;
 pub mod codec;
+pub mod durability;
 pub mod grant;
 pub mod ids;
 pub mod info;
@@ -39,6 +41,7 @@ pub use batch::{BatchError, Condition, Expiry, Guard, Op, WriteBatch, WriteOptio
 pub use change::{Change, Changed, Only, Refusal, Was};
 pub use checksum::{Identity, Kind};
 pub use clock::{Clock, Instant, Moment};
+pub use durability::Durability;
 pub use grant::{Descriptor, Grant, MemoryKey};
 pub use ids::{
     DeviceSegment, EditSeq, Epoch, Incarnation, Lsn, Pointer, RegionId, SegmentNumber, ServerId,

@@ -10,7 +10,7 @@ use std::fmt;
 
 use argosy_base::limits::REGION_ID_MAX;
 use argosy_base::range::Starts;
-use argosy_base::{AddressMode, Direction, KeyRange, RegionId, ServerId};
+use argosy_base::{AddressMode, Direction, Durability, KeyRange, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
 
 use crate::map_json::SCHEMA;
@@ -144,6 +144,7 @@ pub struct ClusterMap {
     cluster: ClusterId,
     replication: Replication,
     addresses: AddressMode,
+    durability: Durability,
     copies: u32,
     servers: Vec<Server>,
     devices: BTreeMap<ServerId, DeviceId>,
@@ -170,6 +171,7 @@ impl ClusterMap {
             cluster,
             replication,
             addresses: AddressMode::default(),
+            durability: Durability::default(),
             copies: u32::try_from(most.unwrap_or_default()).unwrap_or(u32::MAX),
             servers,
             devices: BTreeMap::new(),
@@ -190,6 +192,7 @@ impl ClusterMap {
             cluster: self.cluster,
             replication: self.replication,
             addresses: self.addresses,
+            durability: self.durability,
             copies: self.copies,
             servers: self.servers.clone(),
             devices: self.devices.clone(),
@@ -218,6 +221,13 @@ impl ClusterMap {
         self
     }
 
+    /// The same map for a cluster that acknowledges writes as `durability` says.
+    #[must_use]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
     /// The same map where the data of `server`, which the map names, is on `device` alone.
     #[must_use]
     pub fn with_device(mut self, server: ServerId, device: DeviceId) -> Self {
@@ -242,6 +252,12 @@ impl ClusterMap {
     #[must_use]
     pub const fn addresses(&self) -> AddressMode {
         self.addresses
+    }
+
+    /// When writes are acknowledged.
+    #[must_use]
+    pub const fn durability(&self) -> Durability {
+        self.durability
     }
 
     /// How many members a region is to have. It has fewer from when one is removed until another has taken its

@@ -6,6 +6,7 @@
 //!   "cluster": "00112233445566778899aabbccddeeff",
 //!   "replication": "send-index",
 //!   "addresses": "rewrite",
+//!   "durability": "sync",
 //!   "copies": 3,
 //!   "servers": [{ "id": 0, "resp": "127.0.0.1:7379", "admin": "127.0.0.1:7480",
 //!                 "device": "8899aabbccddeeff0011223344556677" }],
@@ -23,6 +24,7 @@
 //! | | what it is | default |
 //! |---|---|---|
 //! | `addresses` | what pointers inside level segments name | "logical" |
+//! | `durability` | when writes are acknowledged | "last-write" |
 //! | `device` | the id of the device that has the server's data | the server has none yet |
 //! | `state` | "serving" or "recovering" | "serving" |
 //! | `filling` | who is to become a member | nobody |
@@ -35,7 +37,7 @@
 //!
 //! Version 1 had no `device`, and version 2 nothing of `copies` and of a region's last promotion. Both are refused.
 
-use argosy_base::{AddressMode, EditSeq, Epoch, KeyRange, Lsn, RegionId, ServerId};
+use argosy_base::{AddressMode, Durability, EditSeq, Epoch, KeyRange, Lsn, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
 
 use crate::map::{ClusterId, ClusterMap, DeviceId, MapError, Replication, Server};
@@ -58,6 +60,8 @@ struct RawMap {
     replication: Replication,
     #[serde(skip_serializing_if = "Option::is_none")]
     addresses: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durability: Option<String>,
     copies: u32,
     servers: Vec<RawServer>,
     regions: Vec<RawRegion>,
@@ -159,6 +163,10 @@ impl RawMap {
                 AddressMode::Logical => None,
                 other => Some(other.name().to_owned()),
             },
+            durability: match map.durability() {
+                Durability::LastWrite => None,
+                other => Some(other.name().to_owned()),
+            },
             copies: map.copies(),
             servers: map.servers().iter().map(server).collect(),
             regions: map.regions().iter().map(RawRegion::encode).collect(),
@@ -178,6 +186,12 @@ impl RawMap {
                 reason: format!("no address mode is called {name:?}"),
             })?,
         };
+        let durability = match &self.durability {
+            None => Durability::default(),
+            Some(name) => Durability::from_name(name).ok_or_else(|| MapError::Malformed {
+                reason: format!("no durability mode is called {name:?}"),
+            })?,
+        };
         let regions: Result<Vec<_>, _> = self.regions.into_iter().map(RawRegion::decode).collect();
         let mut map = ClusterMap::new(
             ClusterId(cluster),
@@ -186,6 +200,7 @@ impl RawMap {
             regions?,
         )?
         .with_addresses(addresses)
+        .with_durability(durability)
         .with_copies(self.copies)?;
         for server in &self.servers {
             if let Some(device) = &server.device {

@@ -1,11 +1,11 @@
 //! The options of the bench, and their defaults.
 
-use argosy_base::AddressMode;
+use argosy_base::{AddressMode, Durability};
 use argosy_bench::{Mix, PairSizes, Transport, Workload};
 use clap::Args;
 
 use super::embedded::Peer;
-use crate::cli::{parse_address, parse_replication};
+use crate::cli::{parse_address, parse_durability, parse_replication};
 use crate::cluster::layout::{Primaries, Replication};
 use crate::config::{CompactionName, PlacementName};
 use crate::units::Size;
@@ -66,6 +66,15 @@ pub(super) struct SystemArgs {
         default_value = "logical"
     )]
     pub(super) address: Vec<AddressMode>,
+    /// When writes are acknowledged: last-write, last-flush, sync
+    #[arg(
+        long,
+        value_name = "MODES",
+        value_delimiter = ',',
+        value_parser = parse_durability,
+        default_value = "last-write"
+    )]
+    pub(super) durability: Vec<Durability>,
 }
 
 /// The cluster of each system.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use argosy_base::AddressMode;
+use argosy_base::{AddressMode, Durability};
 use argosy_bench::Workload;
 use argosy_bench::figure::bars;
 use argosy_bench::figure::outcome::{FigureOutcome, Takes};
@@ -46,7 +46,7 @@ pub(super) struct Rerun {
         value_name = "NAME",
         value_parser = parse_figure,
         conflicts_with_all = [
-            "small_percent", "sizes", "placement", "replication", "address", "servers", "replicas",
+            "small_percent", "sizes", "placement", "replication", "address", "durability", "servers", "replicas",
             "layout", "growth_factor", "medium_log_percent", "node_bytes", "large_bytes", "memory",
             "embedded", "peer",
         ]
@@ -268,6 +268,7 @@ fn system_of(figure: &Figure, asked: &Asked) -> Option<System> {
         peer: None,
         replication: Replication::from_name(asked.replication)?,
         addresses: AddressMode::from_name(asked.address)?,
+        durability: Durability::default(),
         placement: PlacementName::from_str(figure.placement, false).ok()?,
         compaction: CompactionName::default(),
         mix: figure.points.first()?.mix(),

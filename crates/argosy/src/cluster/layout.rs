@@ -16,7 +16,7 @@
 
 use std::path::{Path, PathBuf};
 
-use argosy_base::{AddressMode, KeyRange, RegionId, ServerId};
+use argosy_base::{AddressMode, Durability, KeyRange, RegionId, ServerId};
 use argosy_coordinator::split::{SPLIT_MAX, split_hex, split_text};
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterId, ClusterMap, CoordinatorError, DeviceId, Embedded, Region, Server,
@@ -48,6 +48,8 @@ pub(crate) struct Shape {
     pub primaries: Option<Primaries>,
     /// What pointers inside level segments name.
     pub addresses: Option<AddressMode>,
+    /// When writes are acknowledged.
+    pub durability: Option<Durability>,
 }
 
 /// Which servers are primaries of regions.
@@ -216,7 +218,8 @@ pub(crate) fn new_map(
         regions,
     );
     let map = map.map_err(|error| CommandFailure::Usage(chain(&error)))?;
-    Ok(map.with_addresses(shape.addresses.unwrap_or_default()))
+    let map = map.with_addresses(shape.addresses.unwrap_or_default());
+    Ok(map.with_durability(shape.durability.unwrap_or_default()))
 }
 
 /// `map` with its servers at `ports`.
@@ -230,6 +233,7 @@ pub(crate) fn moved(map: &ClusterMap, ports: &[Ports]) -> Result<ClusterMap, Com
         Some((server.id, device))
     });
     let moved = moved.with_addresses(map.addresses());
+    let moved = moved.with_durability(map.durability());
     Ok(devices.fold(moved, |moved, (id, device)| moved.with_device(id, device)))
 }
 
@@ -263,6 +267,7 @@ impl Shape {
             replication: Some(map.replication()),
             primaries: Primaries::of(map),
             addresses: Some(map.addresses()),
+            durability: Some(map.durability()),
         }
     }
 
@@ -308,6 +313,13 @@ impl Shape {
             return Err(CommandFailure::Usage(format!(
                 "--address {asked}: the cluster in this data directory has {found}, for the life of \
                  its data"
+            )));
+        }
+        if let (Some(asked), Some(found)) = (self.durability, there.durability)
+            && asked != found
+        {
+            return Err(CommandFailure::Usage(format!(
+                "--durability {asked}: the cluster in this data directory has {found}"
             )));
         }
         for (flag, asked, found) in differs {
@@ -376,6 +388,7 @@ mod tests {
             replication: None,
             primaries: None,
             addresses: None,
+            durability: None,
         }
     }
 
@@ -407,6 +420,7 @@ mod tests {
                 replication: Some(Replication::SendIndex),
                 primaries: Some(Primaries::Spread),
                 addresses: Some(AddressMode::Logical),
+                durability: Some(Durability::LastWrite),
                 ..shape(3, 2, 6)
             }
         );

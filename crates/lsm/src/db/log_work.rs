@@ -1,7 +1,8 @@
 //! What makes the logs durable, apart from all other work: a merge that is under way holds up no write that waits for
 //! the device.
 //!
-//! Full windows, and every `flush_interval` what is filled of the present ones, go to the device ([`LogFlusher`]). A
+//! Full windows, and every `flush_interval` what is filled of the present ones, go to the device ([`LogFlusher`]).
+//! Where each write is to be synced, what is filled goes there as soon as what went before is done: together. A
 //! log that was flushed and does not go on for an interval ends in a mark that says so; whoever asks for it has it at
 //! once. Much later the windows rest ([`resting`](super::resting)).
 //!
@@ -132,6 +133,7 @@ impl LogWork {
         // Whoever ends the engine waits for this lock afterwards: nothing is written behind that.
         lsm.check_open()?;
         let asked = self.flush_asked.swap(false, Ordering::AcqRel) || self.is_awaited();
+        let asked = asked || lsm.settings.logs.sync && !state.flusher.is_busy();
         let made = state.step(lsm, &self.store, asked, now)?;
         let due = state.next_flush.filter(|_| !lsm.windows.are_at_rest());
         let due = due.map(|at| at.since(now));
@@ -241,6 +243,10 @@ fn flushed(lsm: &Lsm, done: &[FlushRange]) -> bool {
         }
     }
     writer.note_durable();
+    if lsm.serving.is_alone() && lsm.settings.logs.sync {
+        let durable = writer.logs.durable(writer.last());
+        lsm.shown.marks().raise_committed(durable);
+    }
     let has_ended = writer.ended().next().is_some();
     has_ended || lsm.steps.logs().is_awaited()
 }

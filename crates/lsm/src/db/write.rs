@@ -72,7 +72,8 @@ impl<'a> Appender<'a> {
         let touched = append(writer)?;
         let last = writer.last();
         lsm.shown.marks().set_last(last);
-        if lsm.serving.is_alone() {
+        let syncs = lsm.settings.logs.sync;
+        if lsm.serving.is_alone() && !syncs {
             lsm.shown.marks().set_committed(last);
         }
         let flushes = writer.queue_flushes(false);
@@ -80,7 +81,7 @@ impl<'a> Appender<'a> {
             tell_appended(observer, writer, touched, before);
             flushes.iter().for_each(|range| observer.flush(*range));
         }
-        if !flushes.is_empty() {
+        if syncs || !flushes.is_empty() {
             lsm.wake();
         }
         Ok(())

@@ -151,6 +151,8 @@ impl MemtableSettings {
 pub struct LogSettings {
     /// Log records become durable at least this often.
     pub flush_interval: Duration,
+    /// What is appended is flushed at once, and is not committed before it is durable everywhere.
+    pub sync: bool,
     /// How long nothing is appended before the log windows give their memory back.
     pub rest_after: Duration,
 }
@@ -159,6 +161,7 @@ impl Default for LogSettings {
     fn default() -> Self {
         Self {
             flush_interval: Duration::from_secs(1),
+            sync: false,
             rest_after: Duration::from_secs(30),
         }
     }

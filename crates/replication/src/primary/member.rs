@@ -159,6 +159,15 @@ impl Member {
         self.part == MemberPart::Filling
     }
 
+    /// Up to where all is on its way to its memory, or there.
+    pub(super) fn issued(&self) -> Lsn {
+        let under_way = self.ships.under_way.back().map(|(_, last)| *last);
+        match self.is_live() {
+            true => under_way.unwrap_or_default().max(self.holds.lsn),
+            false => Lsn(0),
+        }
+    }
+
     /// Whether it is live and holds everything up to `lsn`.
     pub(super) fn has(&self, lsn: Lsn) -> bool {
         self.is_live() && self.holds.lsn >= lsn

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::{Epoch, Instant, RegionId, ServerId};
+use argosy_base::{Durability, Epoch, Instant, RegionId, ServerId};
 use argosy_coordinator::Replication;
 use argosy_device::Waker;
 use argosy_fabric::Fabric;
@@ -62,6 +62,11 @@ impl<'a> Context<'a> {
         let region = self.region(region);
         let region = region.expect("drivers are of regions that there is a copy of here");
         Arc::clone(&region.view())
+    }
+
+    /// When writes are acknowledged.
+    pub(super) fn durability(&self) -> Durability {
+        self.views.map().durability()
     }
 
     /// The time of the last step or flush.

@@ -2,7 +2,8 @@
 //!
 //! Every answer that shows data passes [`Gate::show`] at the moment when it is given. What it asks:
 //!
-//! 1. Everything that the answer reveals is committed (invariant I5). The gate reads the commit LSN, and no other file
+//! 1. Everything that the answer reveals is committed (invariant I5); where writes are acknowledged once they are on
+//!    their way ([`Durability::LastFlush`]), that it is on its way. The gate reads the commit LSN, and no other file
 //!    of the server does; reports, which show no data, get it from [`Gate::committed`]. A tidy test holds that.
 //! 2. The region *serves*: the members have been equal since it was opened here, and no earlier primary can hold a
 //!    lease any more. Otherwise a failure right after could lose what was shown, or another server show something else.
@@ -18,7 +19,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::{Clock, Epoch, Instant, Lsn};
+use argosy_base::{Clock, Durability, Epoch, Instant, Lsn};
 use argosy_engine::WaitFor;
 use argosy_replication::lease::leases::FOR_EVER;
 use parking_lot::{Mutex, MutexGuard};
@@ -133,6 +134,7 @@ pub(crate) struct Gate {
     opened: AtomicU64,
     terms: Mutex<Terms>,
     clock: Arc<dyn Clock>,
+    durability: Durability,
     /// For a planted mistake: the time at which the step began that is under way.
     stepped: AtomicU64,
     mutants: Mutants,
@@ -140,7 +142,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// A gate of a region that is not open, and in which this server leads nothing.
-    pub(crate) fn new(clock: Arc<dyn Clock>, mutants: Mutants) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, durability: Durability, mutants: Mutants) -> Self {
         Self {
             opened: AtomicU64::new(0),
             terms: Mutex::new(Terms {
@@ -150,6 +152,7 @@ impl Gate {
                 leases: NEVER,
             }),
             clock,
+            durability,
             stepped: AtomicU64::new(0),
             mutants,
         }
@@ -194,7 +197,7 @@ impl Gate {
     pub(crate) fn show(&self, engine: &Serving, what: Reveals, wait: WaitFor) -> Verdict {
         // In this order: the lease counts that is held after everything is committed.
         let may_show = || self.may_show(engine) || self.has_lost_lease(engine, what);
-        let is_over = wait.is_over(engine.committed_lsn()) && may_show();
+        let is_over = wait.is_over(self.acknowledged(engine)) && may_show();
         if is_over || what.passes_unasked(self.mutants) {
             Verdict::Now
         } else {
@@ -210,8 +213,23 @@ impl Gate {
 
     /// Up to where answers that have waited may be given now; `None` where none may.
     pub(crate) fn show_up_to(&self, engine: &Serving) -> Option<Lsn> {
+        let acknowledged = self.acknowledged(engine);
+        self.may_show(engine).then_some(acknowledged)
+    }
+
+    /// Whether answers may show what is not committed.
+    pub(crate) fn shows_uncommitted(&self) -> bool {
+        self.durability == Durability::LastFlush
+    }
+
+    /// Up to where writes are acknowledged.
+    fn acknowledged(&self, engine: &Serving) -> Lsn {
         let committed = engine.committed_lsn();
-        self.may_show(engine).then_some(committed)
+        match self.durability {
+            // A commit LSN that waits for the devices is the primary's: see its driver.
+            Durability::LastWrite | Durability::Sync => committed,
+            Durability::LastFlush => committed.max(engine.issued_lsn()),
+        }
     }
 
     /// The commit LSN, for reports.

@@ -17,6 +17,7 @@
 //! the calls under way. Answers are delivered outside all of them. The engine's own locks come
 //! last, and the engine calls nothing back but an `Outbox`, which calls nobody.
 
+mod acknowledging;
 mod adapting;
 mod arriving;
 mod assembling;
@@ -272,7 +273,8 @@ impl Node {
                 sweep: settings.sweep,
             };
             let region = map.region(region).expect("it is in the map");
-            let gate = Gate::new(Arc::clone(&world.clock), settings.mutants);
+            let clock = Arc::clone(&world.clock);
+            let gate = Gate::new(clock, map.durability(), settings.mutants);
             let region = Region::new(region, driver, care, gate, &answers);
             region.active().raise();
             (region.id(), Arc::new(region))

@@ -121,7 +121,9 @@ impl<'a> OpenRegion<'a> {
             }
             told
         };
-        if region.gate().show_committed(engine, Reveals::Page) == Verdict::Now {
+        let gate = region.gate();
+        let is_shown = || gate.show_committed(engine, Reveals::Page) == Verdict::Now;
+        if !gate.shows_uncommitted() && is_shown() {
             let snapshot = engine.snapshot();
             let found = page(&*snapshot);
             if !snapshot.shows_overdue() || !tells_time() {

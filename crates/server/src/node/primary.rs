@@ -20,7 +20,6 @@ use argosy_replication::Primary;
 use argosy_replication::primary::{Action, Event, OwnCopy};
 use argosy_wire::message::Message;
 
-use super::Mutants;
 use super::attachments::Attachments;
 use super::context::Context;
 use super::counters::Counted;
@@ -37,6 +36,7 @@ use super::stage::Stage;
 use super::views::View;
 use super::whole::WholeMark;
 use super::written::Written;
+use super::{Mutants, acknowledging};
 use crate::activity::Activity;
 
 /// See the module documentation.
@@ -280,6 +280,7 @@ impl PrimaryDriver {
         }
         made |= self.poll_ships(context);
         drop(span);
+        self.acknowledge(context);
         self.rest(context);
         self.offering.offer_all(self.stage.source(), context);
         made |= self.ship_segment(context);
@@ -524,12 +525,10 @@ impl PrimaryDriver {
         }
     }
 
-    fn commit(&mut self, lsn: Lsn, context: &Context<'_>) {
+    fn acknowledge(&self, context: &Context<'_>) {
         if let Stage::Serving(engine) = &self.stage {
-            // A member may claim more than was ever written here; it is not believed.
-            engine.commit(lsn.min(engine.last_lsn()));
+            acknowledging::raise(engine, &self.machine, context.durability());
         }
-        self.tell_commit(lsn, context);
     }
 
     fn let_rest(&self, member: ServerId, attempt: u64, context: &Context<'_>) {
@@ -585,8 +584,10 @@ impl PrimaryDriver {
         }
     }
 
-    /// Backups that build levels wait for what they flushed to be committed.
-    fn tell_commit(&mut self, commit: Lsn, context: &Context<'_>) {
+    /// Every member holds everything up to `commit`. Backups that build levels wait for what they flushed to be
+    /// committed.
+    fn commit(&mut self, commit: Lsn, context: &Context<'_>) {
+        self.acknowledge(context);
         if !self.written.take_owed(commit) {
             return;
         }

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::Lsn;
 use argosy_engine::{Follower, Marks, NotDemoted, Promoted, Source, Store, Windows};
@@ -16,6 +17,8 @@ pub(crate) struct Serving {
     marks: Arc<Marks>,
     /// Up to when what it has may be shown.
     right: Arc<Right>,
+    /// Everything up to this LSN is on its way to every member.
+    issued: AtomicU64,
 }
 
 impl Deref for Serving {
@@ -34,6 +37,7 @@ impl Serving {
             source: promoted.source,
             marks,
             right: Arc::default(),
+            issued: AtomicU64::new(0),
         }
     }
 
@@ -58,6 +62,16 @@ impl Serving {
     /// The commit LSN.
     pub(crate) fn committed_lsn(&self) -> Lsn {
         self.marks.committed_lsn()
+    }
+
+    /// The highest LSN up to which everything is on its way to every member.
+    pub(super) fn issued_lsn(&self) -> Lsn {
+        Lsn(self.issued.load(Ordering::Acquire))
+    }
+
+    /// Everything up to `lsn` is on its way to every member.
+    pub(super) fn issued(&self, lsn: Lsn) {
+        self.issued.fetch_max(lsn.0, Ordering::AcqRel);
     }
 
     /// Whether writes of new data are refused because a device is full.

@@ -184,7 +184,11 @@ impl Leasing {
                 };
                 // Before it is taken, so that it has all that was acknowledged; and after, so that nobody else
                 // has shown more by then.
-                let view = may_show().then(|| Arc::from(open.engine.snapshot()));
+                let take = || match region.gate().shows_uncommitted() {
+                    true => Arc::from(open.engine.snapshot_of_all()),
+                    false => Arc::from(open.engine.snapshot()),
+                };
+                let view = may_show().then(take);
                 let Some(view) = view.filter(|_| may_show()) else {
                     let what = format!("{}: what it has cannot be shown yet; retry", region.id());
                     let outcome = Outcome::NotApplied;

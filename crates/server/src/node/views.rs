@@ -192,7 +192,7 @@ fn check(known: &ClusterMap, next: &ClusterMap) -> Result<(), ViewError> {
         false => Err(ViewError::Fixed { what }),
     };
     fixed(known.cluster() == next.cluster(), "another cluster's name")?;
-    let ways = |map: &ClusterMap| (map.replication(), map.addresses());
+    let ways = |map: &ClusterMap| (map.replication(), map.addresses(), map.durability());
     fixed(ways(known) == ways(next), "another way to replicate")?;
     fixed(known.servers() == next.servers(), "other servers")?;
     let keys = |map: &ClusterMap| -> Vec<_> {

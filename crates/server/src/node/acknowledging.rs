@@ -1,0 +1,28 @@
+//! Up to where a primary's writes are acknowledged, by the durability of its cluster.
+//!
+//! | durability | the commit LSN is raised to what | answers show what is |
+//! |---|---|---|
+//! | `last-write` | every member holds (invariant I4) | committed |
+//! | `last-flush` | the same | on its way to every member |
+//! | `sync` | every member holds, and has on its device | committed |
+//!
+//! A store keeps what is not committed out of its levels, in each of them.
+
+use argosy_base::Durability;
+use argosy_replication::Primary;
+
+use super::serving::Serving;
+
+/// Raises what `engine` may show, by how far `machine` and the devices are.
+pub(super) fn raise(engine: &Serving, machine: &Primary, durability: Durability) {
+    // A member may claim more than was ever written here; it is not believed.
+    let held = machine.commit().min(engine.last_lsn());
+    match durability {
+        Durability::LastWrite => engine.commit(held),
+        Durability::LastFlush => {
+            engine.commit(held);
+            engine.issued(machine.issued());
+        }
+        Durability::Sync => engine.commit(held.min(engine.durable_lsn())),
+    }
+}
