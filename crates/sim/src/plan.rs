@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::AddressMode;
+use argosy_base::{AddressMode, Durability};
 use argosy_device::OpKind;
 use argosy_engine::conformance::toy;
 use argosy_engine::long::SweepPace;
@@ -150,6 +150,8 @@ pub(crate) struct Plan {
 pub(crate) struct GroupPlan {
     /// Backups build their own levels, instead of being sent the primary's.
     pub builds: bool,
+    /// When writes are acknowledged.
+    pub durability: Durability,
     /// How groups change, where they do.
     pub changes: Option<Failover>,
 }
@@ -269,6 +271,7 @@ impl Plan {
             kind,
             groups: GroupPlan {
                 builds: Random::new(seed, 8).chance(40),
+                durability: Durability::LastWrite,
                 changes: None,
             },
             regions,
@@ -302,6 +305,11 @@ impl Plan {
             },
             when_due: false,
         }
+    }
+
+    /// Whether any server may lose power at any time.
+    pub(crate) fn loses_power(&self) -> bool {
+        self.kind == WorldKind::Powerless || self.groups.durability == Durability::Sync
     }
 
     /// Servers.
@@ -382,6 +390,17 @@ fn episodes(kind: WorldKind, random: &mut Random) -> Vec<Episode> {
         });
     }
     episodes
+}
+
+/// All servers lose power at once, under some load.
+pub(crate) fn all_without_power(random: &mut Random) -> Episode {
+    let mut events = vec![(random.micros(0, 30_000), Event::Power(all_but(SERVERS)))];
+    restart(&mut events, random);
+    Episode {
+        calm_ops: random.between(40, 420),
+        events,
+        wait: random.chance(70),
+    }
 }
 
 fn to_bits(who: usize) -> u8 {

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use argosy_base::{AddressMode, BLOCK_SIZE, SEGMENT_SIZE};
+use argosy_base::{AddressMode, BLOCK_SIZE, Durability, SEGMENT_SIZE};
 use argosy_engine::conformance::toy;
 
 use crate::engine::Compaction;
-use crate::plan::Plan;
+use crate::plan::{Plan, WorldKind, all_without_power};
 use crate::random::Random;
 use crate::{alone, failover, lone, many, rotting, slow, wire};
 
@@ -27,18 +27,21 @@ pub enum Profile {
     DamagedWindows,
     /// Servers have the toy engine of the suite that every engine passes.
     Toy,
+    /// Writes are synced, and nothing that was acknowledged may be lost, whoever loses power.
+    Synced,
     /// Groups change: a master moves regions away from servers that are lost (see `failover.rs`).
     Failover,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Usual,
         Self::ManySegments,
         Self::WhenDue,
         Self::DamagedWindows,
         Self::Toy,
+        Self::Synced,
         Self::Failover,
     ];
 
@@ -51,6 +54,7 @@ impl Profile {
             Self::WhenDue => "when-due",
             Self::DamagedWindows => "damaged-windows",
             Self::Toy => "toy",
+            Self::Synced => "synced",
             Self::Failover => "failover",
         }
     }
@@ -61,7 +65,7 @@ impl Profile {
         match self {
             Self::Usual => 1,
             Self::ManySegments => 20,
-            Self::WhenDue | Self::DamagedWindows | Self::Toy => 100,
+            Self::WhenDue | Self::DamagedWindows | Self::Toy | Self::Synced => 100,
             Self::Failover => 200,
         }
     }
@@ -101,6 +105,23 @@ fn with_toy(mut plan: Plan, random: &mut Random) -> Plan {
     plan
 }
 
+/// The plan, where each write is synced. Members of a region lose power together then, too; and a single copy that
+/// loses it is judged like one that is killed.
+fn synced(mut plan: Plan, random: &mut Random) -> Plan {
+    plan.groups.durability = Durability::Sync;
+    plan.engine.logs.sync = true;
+    match plan.kind {
+        WorldKind::Replicated => {
+            for _ in 0..random.between(1, 3) {
+                let at = random.between(0, plan.episodes.len());
+                plan.episodes.insert(at, all_without_power(random));
+            }
+        }
+        WorldKind::Killed | WorldKind::Powerless => plan.kind = WorldKind::Killed,
+    }
+    plan
+}
+
 impl Plan {
     /// The plan of `seed` under `profile`.
     #[must_use]
@@ -118,6 +139,12 @@ impl Plan {
             }
             Profile::DamagedWindows => rotting::of_damaged_windows(seed),
             Profile::Failover => failover::of_failover(seed),
+            Profile::Synced => {
+                let plan = Self::beginning(seed);
+                let plan = wire::with_bad_wires(plan, &mut Random::new(seed, 51));
+                let plan = slow::with_slow_devices(plan, &mut Random::new(seed, 54));
+                synced(plan, &mut Random::new(seed, 73))
+            }
             Profile::Toy => {
                 let plan = Self::beginning(seed);
                 let plan = alone::with_failed_copies(plan, &mut Random::new(seed, 26));

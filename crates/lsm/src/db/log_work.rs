@@ -133,7 +133,6 @@ impl LogWork {
         // Whoever ends the engine waits for this lock afterwards: nothing is written behind that.
         lsm.check_open()?;
         let asked = self.flush_asked.swap(false, Ordering::AcqRel) || self.is_awaited();
-        let asked = asked || lsm.settings.logs.sync && !state.flusher.is_busy();
         let made = state.step(lsm, &self.store, asked, now)?;
         let due = state.next_flush.filter(|_| !lsm.windows.are_at_rest());
         let due = due.map(|at| at.since(now));
@@ -179,6 +178,9 @@ impl State {
         let due = *self.next_flush.get_or_insert(now + interval);
         let mut made = false;
         let yields = lsm.windows.are_to_rest();
+        if lsm.settings.logs.sync && !self.flusher.is_busy() {
+            made |= Appender::of(lsm).force_flushes();
+        }
         if asked || yields || now >= due {
             made |= Appender::of(lsm).force_flushes();
             let is_idle = (yields || now >= due) && !made;

@@ -11,14 +11,16 @@
 use argosy_base::Durability;
 use argosy_replication::Primary;
 
+use super::Mutants;
 use super::serving::Serving;
 
 /// Raises what `engine` may show, by how far `machine` and the devices are.
-pub(super) fn raise(engine: &Serving, machine: &Primary, durability: Durability) {
+pub(super) fn raise(engine: &Serving, machine: &Primary, durability: Durability, mutants: Mutants) {
     // A member may claim more than was ever written here; it is not believed.
     let held = machine.commit().min(engine.last_lsn());
     match durability {
         Durability::LastWrite => engine.commit(held),
+        Durability::Sync if mutants.acknowledge_unsynced() => engine.commit(held),
         Durability::LastFlush => {
             engine.commit(held);
             engine.issued(machine.issued());

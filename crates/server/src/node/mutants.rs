@@ -26,6 +26,8 @@ argosy_base::mutants! {
         forward_uncommitted,
         /// Pairs are not bulk-loaded because of a key that is not committed, and that is answered (breaks I5).
         bulk_load_uncommitted,
+        /// Where writes are synced, one is acknowledged once all members hold it, on their devices or not (breaks I7).
+        acknowledge_unsynced,
         /// A backup that is prepared keeps its windows, and whoever wrote to them may go on (breaks I6).
         keep_grant,
         /// A primary goes on with a backup's windows where it was when their link broke (breaks I4, I6).

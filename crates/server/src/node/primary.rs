@@ -527,7 +527,8 @@ impl PrimaryDriver {
 
     fn acknowledge(&self, context: &Context<'_>) {
         if let Stage::Serving(engine) = &self.stage {
-            acknowledging::raise(engine, &self.machine, context.durability());
+            let mutants = context.settings.mutants;
+            acknowledging::raise(engine, &self.machine, context.durability(), mutants);
         }
     }
 

@@ -162,4 +162,5 @@ pub(super) fn map(plan: &Plan, objects: &Objects) -> ClusterMap {
     let map = ClusterMap::new(ClusterId(1), replication, servers, regions);
     map.expect("a valid map")
         .with_addresses(plan.engine.layout.addresses)
+        .with_durability(plan.groups.durability)
 }

@@ -252,8 +252,7 @@ impl Run {
     /// Whether a server may lose power together with those that are `going`, so that a member of each region keeps
     /// what it had; if so, it does.
     fn may_lose_power(&mut self, server: usize, going: &mut BTreeSet<usize>) -> bool {
-        let may =
-            self.plan.kind == WorldKind::Powerless || self.may_be_gone(server, going, Loss::Power);
+        let may = self.plan.loses_power() || self.may_be_gone(server, going, Loss::Power);
         if may {
             self.harm.lost.insert(server);
         }
