@@ -84,6 +84,7 @@ simulate-named:
 	$(CARGO) run --release --locked -p argosy-sim -- --profile when-due --seeds 60
 	$(CARGO) run --release --locked -p argosy-sim -- --profile damaged-windows --seeds 20
 	$(CARGO) run --release --locked -p argosy-sim -- --profile toy --seeds 40
+	$(CARGO) run --release --locked -p argosy-sim -- --profile synced --seeds 30
 	$(CARGO) run --release --locked -p argosy-sim -- --profile failover --seeds 60
 
 mutants:

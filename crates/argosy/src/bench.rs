@@ -8,7 +8,7 @@ mod servers;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use argosy_base::{AddressMode, Durability};
+use argosy_base::{AddressMode, DurabilityMode};
 use argosy_bench::Mix;
 use argosy_bench::driver::PIPELINE_MAX;
 use argosy_bench::plot;
@@ -84,7 +84,7 @@ struct System {
     peer: Option<Peer>,
     replication: Replication,
     addresses: AddressMode,
-    durability: Durability,
+    durability: DurabilityMode,
     placement: PlacementName,
     compaction: CompactionName,
     mix: Mix,
@@ -188,7 +188,7 @@ impl Bench {
                 peer: Some(peer),
                 replication: Replication::None,
                 addresses: AddressMode::Logical,
-                durability: Durability::LastWrite,
+                durability: DurabilityMode::LastWrite,
                 placement: PlacementName::InPlace,
                 compaction: CompactionName::Partial,
                 mix,

@@ -22,7 +22,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{Durability, SEGMENT_SIZE, ServerId};
+use argosy_base::{DurabilityMode, SEGMENT_SIZE, ServerId};
 use argosy_coordinator::{ClusterMap, Replication};
 use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_server::native::Settings as NativeSettings;
@@ -80,7 +80,7 @@ pub(crate) fn node_settings(
         // Where it comes to serve more regions than now, they share that.
         of.memtables.regions = Some(planned);
         of.layout.addresses = map.addresses();
-        of.logs.sync = map.durability() == Durability::Sync;
+        of.logs.sync = map.durability() == DurabilityMode::Sync;
     });
     let link = LinkSettings {
         ring_bytes: RING_BYTES,

@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use argosy_base::{AddressMode, Durability};
+use argosy_base::{AddressMode, DurabilityMode};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::layout::Replication;
@@ -117,8 +117,8 @@ pub fn log_to_stderr(level: &str) {
 }
 
 /// A durability mode on the command line.
-pub fn parse_durability(name: &str) -> Result<Durability, String> {
-    Durability::from_name(name).ok_or_else(|| {
+pub fn parse_durability(name: &str) -> Result<DurabilityMode, String> {
+    DurabilityMode::from_name(name).ok_or_else(|| {
         format!("no durability mode is called '{name}'; there are last-write, last-flush and sync")
     })
 }

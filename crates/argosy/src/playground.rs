@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use argosy_base::{AddressMode, Clock, Durability};
+use argosy_base::{AddressMode, Clock, DurabilityMode};
 use argosy_device::SystemClock;
 use clap::Args;
 use rustix::event::Timespec;
@@ -121,7 +121,7 @@ struct ShapeArgs {
     address: Option<AddressMode>,
     /// When writes are acknowledged: last-write, last-flush or sync [default: last-write]
     #[arg(long, value_name = "MODE", value_parser = parse_durability)]
-    durability: Option<Durability>,
+    durability: Option<DurabilityMode>,
 }
 
 /// What is printed before servers are asked to stop.
@@ -308,7 +308,7 @@ fn print_text(cluster: &Cluster, took: Duration) {
             AddressMode::Rewrite => ", addresses rewritten",
         },
         match map.durability() {
-            Durability::LastWrite => String::new(),
+            DurabilityMode::LastWrite => String::new(),
             other => format!(", durability {other}"),
         },
         took.as_secs_f64(),

@@ -4,7 +4,7 @@ use core::fmt;
 
 /// When a write is acknowledged. One for a whole cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Durability {
+pub enum DurabilityMode {
     /// Once the memory of every member has it: it survives whatever leaves one of them whole. What reads show survives
     /// that, too.
     #[default]
@@ -16,7 +16,7 @@ pub enum Durability {
     Sync,
 }
 
-impl Durability {
+impl DurabilityMode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::LastWrite, Self::LastFlush, Self::Sync];
 
@@ -37,7 +37,7 @@ impl Durability {
     }
 }
 
-impl fmt::Display for Durability {
+impl fmt::Display for DurabilityMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

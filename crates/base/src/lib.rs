@@ -41,7 +41,7 @@ pub use batch::{BatchError, Condition, Expiry, Guard, Op, WriteBatch, WriteOptio
 pub use change::{Change, Changed, Only, Refusal, Was};
 pub use checksum::{Identity, Kind};
 pub use clock::{Clock, Instant, Moment};
-pub use durability::Durability;
+pub use durability::DurabilityMode;
 pub use grant::{Descriptor, Grant, MemoryKey};
 pub use ids::{
     DeviceSegment, EditSeq, Epoch, Incarnation, Lsn, Pointer, RegionId, SegmentNumber, ServerId,

@@ -10,7 +10,7 @@ use std::fmt;
 
 use argosy_base::limits::REGION_ID_MAX;
 use argosy_base::range::Starts;
-use argosy_base::{AddressMode, Direction, Durability, KeyRange, RegionId, ServerId};
+use argosy_base::{AddressMode, Direction, DurabilityMode, KeyRange, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
 
 use crate::map_json::SCHEMA;
@@ -144,7 +144,7 @@ pub struct ClusterMap {
     cluster: ClusterId,
     replication: Replication,
     addresses: AddressMode,
-    durability: Durability,
+    durability: DurabilityMode,
     copies: u32,
     servers: Vec<Server>,
     devices: BTreeMap<ServerId, DeviceId>,
@@ -171,7 +171,7 @@ impl ClusterMap {
             cluster,
             replication,
             addresses: AddressMode::default(),
-            durability: Durability::default(),
+            durability: DurabilityMode::default(),
             copies: u32::try_from(most.unwrap_or_default()).unwrap_or(u32::MAX),
             servers,
             devices: BTreeMap::new(),
@@ -223,7 +223,7 @@ impl ClusterMap {
 
     /// The same map for a cluster that acknowledges writes as `durability` says.
     #[must_use]
-    pub fn with_durability(mut self, durability: Durability) -> Self {
+    pub fn with_durability(mut self, durability: DurabilityMode) -> Self {
         self.durability = durability;
         self
     }
@@ -256,7 +256,7 @@ impl ClusterMap {
 
     /// When writes are acknowledged.
     #[must_use]
-    pub const fn durability(&self) -> Durability {
+    pub const fn durability(&self) -> DurabilityMode {
         self.durability
     }
 

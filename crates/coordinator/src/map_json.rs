@@ -37,7 +37,7 @@
 //!
 //! Version 1 had no `device`, and version 2 nothing of `copies` and of a region's last promotion. Both are refused.
 
-use argosy_base::{AddressMode, Durability, EditSeq, Epoch, KeyRange, Lsn, RegionId, ServerId};
+use argosy_base::{AddressMode, DurabilityMode, EditSeq, Epoch, KeyRange, Lsn, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
 
 use crate::map::{ClusterId, ClusterMap, DeviceId, MapError, Replication, Server};
@@ -164,7 +164,7 @@ impl RawMap {
                 other => Some(other.name().to_owned()),
             },
             durability: match map.durability() {
-                Durability::LastWrite => None,
+                DurabilityMode::LastWrite => None,
                 other => Some(other.name().to_owned()),
             },
             copies: map.copies(),
@@ -187,8 +187,8 @@ impl RawMap {
             })?,
         };
         let durability = match &self.durability {
-            None => Durability::default(),
-            Some(name) => Durability::from_name(name).ok_or_else(|| MapError::Malformed {
+            None => DurabilityMode::default(),
+            Some(name) => DurabilityMode::from_name(name).ok_or_else(|| MapError::Malformed {
                 reason: format!("no durability mode is called {name:?}"),
             })?,
         };

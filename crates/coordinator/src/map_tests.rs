@@ -1,6 +1,6 @@
 //! Tests of the region map: see [`super`].
 
-use argosy_base::{EditSeq, Epoch, Lsn};
+use argosy_base::{DurabilityMode, EditSeq, Epoch, Lsn};
 
 use super::*;
 use crate::region::{CopyStatus, PromotionClaim, RegionState};
@@ -63,6 +63,16 @@ fn a_map_returns_from_its_json() {
     assert_eq!(silent.unwrap().addresses(), AddressMode::Logical);
     let odd = ClusterMap::parse(json.replace(line, "\"addresses\": \"odd\",").as_bytes());
     assert!(matches!(odd, Err(MapError::Malformed { .. })), "{odd:?}");
+    for mode in DurabilityMode::ALL {
+        let map = build(regions(2)).unwrap().with_durability(mode);
+        let json = String::from_utf8(map.to_json()).unwrap();
+        let says = json.contains(&format!("\"durability\": \"{mode}\""));
+        assert_eq!(says, mode != DurabilityMode::LastWrite, "{json}");
+        assert_eq!(ClusterMap::parse(json.as_bytes()), Ok(map));
+        let odd = json.replace(mode.name(), "odd");
+        let odd = ClusterMap::parse(odd.as_bytes());
+        assert!(!says || matches!(odd, Err(MapError::Malformed { .. })));
+    }
     // Keys of any bytes, and a cluster of one.
     let mut two = regions(2);
     two[0].range.to = Some(vec![0, 0xff, b'"']);

@@ -427,6 +427,8 @@ fn the_commit_lsn_is_what_every_backup_holds() {
                 };
                 primary.step(event, &mut actions);
             }
+            let issued = if id == ids[1] { 30 } else { 0 };
+            assert_eq!(primary.issued(), Lsn(issued), "what both are being sent");
         }
         let mut held = [0u64; 2];
         for bit in 0..6 {

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::{AddressMode, Durability};
+use argosy_base::{AddressMode, DurabilityMode};
 use argosy_device::OpKind;
 use argosy_engine::conformance::toy;
 use argosy_engine::long::SweepPace;
@@ -151,7 +151,7 @@ pub(crate) struct GroupPlan {
     /// Backups build their own levels, instead of being sent the primary's.
     pub builds: bool,
     /// When writes are acknowledged.
-    pub durability: Durability,
+    pub durability: DurabilityMode,
     /// How groups change, where they do.
     pub changes: Option<Failover>,
 }
@@ -271,7 +271,7 @@ impl Plan {
             kind,
             groups: GroupPlan {
                 builds: Random::new(seed, 8).chance(40),
-                durability: Durability::LastWrite,
+                durability: DurabilityMode::LastWrite,
                 changes: None,
             },
             regions,
@@ -309,7 +309,7 @@ impl Plan {
 
     /// Whether any server may lose power at any time.
     pub(crate) fn loses_power(&self) -> bool {
-        self.kind == WorldKind::Powerless || self.groups.durability == Durability::Sync
+        self.kind == WorldKind::Powerless || self.groups.durability == DurabilityMode::Sync
     }
 
     /// Servers.

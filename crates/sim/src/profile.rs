@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use argosy_base::{AddressMode, BLOCK_SIZE, Durability, SEGMENT_SIZE};
+use argosy_base::{AddressMode, BLOCK_SIZE, DurabilityMode, SEGMENT_SIZE};
 use argosy_engine::conformance::toy;
 
 use crate::engine::Compaction;
@@ -108,7 +108,7 @@ fn with_toy(mut plan: Plan, random: &mut Random) -> Plan {
 /// The plan, where each write is synced. Members of a region lose power together then, too; and a single copy that
 /// loses it is judged like one that is killed.
 fn synced(mut plan: Plan, random: &mut Random) -> Plan {
-    plan.groups.durability = Durability::Sync;
+    plan.groups.durability = DurabilityMode::Sync;
     plan.engine.logs.sync = true;
     match plan.kind {
         WorldKind::Replicated => {

@@ -1,6 +1,6 @@
 //! The options of the bench, and their defaults.
 
-use argosy_base::{AddressMode, Durability};
+use argosy_base::{AddressMode, DurabilityMode};
 use argosy_bench::{Mix, PairSizes, Transport, Workload};
 use clap::Args;
 
@@ -74,7 +74,7 @@ pub(super) struct SystemArgs {
         value_parser = parse_durability,
         default_value = "last-write"
     )]
-    pub(super) durability: Vec<Durability>,
+    pub(super) durability: Vec<DurabilityMode>,
 }
 
 /// The cluster of each system.

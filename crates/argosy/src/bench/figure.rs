@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use argosy_base::{AddressMode, Durability};
+use argosy_base::{AddressMode, DurabilityMode};
 use argosy_bench::Workload;
 use argosy_bench::figure::bars;
 use argosy_bench::figure::outcome::{FigureOutcome, Takes};
@@ -268,7 +268,7 @@ fn system_of(figure: &Figure, asked: &Asked) -> Option<System> {
         peer: None,
         replication: Replication::from_name(asked.replication)?,
         addresses: AddressMode::from_name(asked.address)?,
-        durability: Durability::default(),
+        durability: DurabilityMode::default(),
         placement: PlacementName::from_str(figure.placement, false).ok()?,
         compaction: CompactionName::default(),
         mix: figure.points.first()?.mix(),

@@ -16,7 +16,7 @@
 
 use std::path::{Path, PathBuf};
 
-use argosy_base::{AddressMode, Durability, KeyRange, RegionId, ServerId};
+use argosy_base::{AddressMode, DurabilityMode, KeyRange, RegionId, ServerId};
 use argosy_coordinator::split::{SPLIT_MAX, split_hex, split_text};
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterId, ClusterMap, CoordinatorError, DeviceId, Embedded, Region, Server,
@@ -49,7 +49,7 @@ pub(crate) struct Shape {
     /// What pointers inside level segments name.
     pub addresses: Option<AddressMode>,
     /// When writes are acknowledged.
-    pub durability: Option<Durability>,
+    pub durability: Option<DurabilityMode>,
 }
 
 /// Which servers are primaries of regions.
@@ -420,7 +420,7 @@ mod tests {
                 replication: Some(Replication::SendIndex),
                 primaries: Some(Primaries::Spread),
                 addresses: Some(AddressMode::Logical),
-                durability: Some(Durability::LastWrite),
+                durability: Some(DurabilityMode::LastWrite),
                 ..shape(3, 2, 6)
             }
         );

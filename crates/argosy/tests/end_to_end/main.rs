@@ -32,6 +32,7 @@ mod native_stopped;
 mod package_index;
 mod playground;
 mod playground_commands;
+mod promises;
 mod put_back_command;
 mod redis_tools;
 mod repair_command;

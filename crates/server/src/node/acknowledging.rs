@@ -8,23 +8,28 @@
 //!
 //! A store keeps what is not committed out of its levels, in each of them.
 
-use argosy_base::Durability;
+use argosy_base::DurabilityMode;
 use argosy_replication::Primary;
 
 use super::Mutants;
 use super::serving::Serving;
 
 /// Raises what `engine` may show, by how far `machine` and the devices are.
-pub(super) fn raise(engine: &Serving, machine: &Primary, durability: Durability, mutants: Mutants) {
+pub(super) fn raise(
+    engine: &Serving,
+    machine: &Primary,
+    durability: DurabilityMode,
+    mutants: Mutants,
+) {
     // A member may claim more than was ever written here; it is not believed.
     let held = machine.commit().min(engine.last_lsn());
     match durability {
-        Durability::LastWrite => engine.commit(held),
-        Durability::Sync if mutants.acknowledge_unsynced() => engine.commit(held),
-        Durability::LastFlush => {
+        DurabilityMode::LastWrite => engine.commit(held),
+        DurabilityMode::Sync if mutants.acknowledge_unsynced() => engine.commit(held),
+        DurabilityMode::LastFlush => {
             engine.commit(held);
             engine.issued(machine.issued());
         }
-        Durability::Sync => engine.commit(held.min(engine.durable_lsn())),
+        DurabilityMode::Sync => engine.commit(held.min(engine.durable_lsn())),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::{Durability, Epoch, Instant, RegionId, ServerId};
+use argosy_base::{DurabilityMode, Epoch, Instant, RegionId, ServerId};
 use argosy_coordinator::Replication;
 use argosy_device::Waker;
 use argosy_fabric::Fabric;
@@ -65,7 +65,7 @@ impl<'a> Context<'a> {
     }
 
     /// When writes are acknowledged.
-    pub(super) fn durability(&self) -> Durability {
+    pub(super) fn durability(&self) -> DurabilityMode {
         self.views.map().durability()
     }
 

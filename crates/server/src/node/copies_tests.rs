@@ -96,7 +96,7 @@ pub(super) struct Pair {
     pub(super) now: Instant,
 }
 
-fn map(replication: Replication) -> ClusterMap {
+pub(super) fn map(replication: Replication) -> ClusterMap {
     let members = vec![ServerId(0), ServerId(1)];
     let servers = members.iter().map(|id| Server {
         id: *id,
@@ -152,9 +152,13 @@ impl Pair {
         fabric: SimSettings,
         settings: NodeSettings,
     ) -> Self {
+        Self::of(map(replication), fabric, settings)
+    }
+
+    /// One of whose cluster this is the `map`.
+    pub(super) fn of(map: ClusterMap, fabric: SimSettings, settings: NodeSettings) -> Self {
         set_clock(1);
         let world = SimWorld::with_settings(7, fabric);
-        let map = map(replication);
         let devices = [Gate::new(), Gate::new()];
         let windows = [Arc::<Scarce>::default(), Arc::<Scarce>::default()];
         let nodes = std::array::from_fn(|server| {

@@ -3,7 +3,7 @@
 //! Every answer that shows data passes [`Gate::show`] at the moment when it is given. What it asks:
 //!
 //! 1. Everything that the answer reveals is committed (invariant I5); where writes are acknowledged once they are on
-//!    their way ([`Durability::LastFlush`]), that it is on its way. The gate reads the commit LSN, and no other file
+//!    their way ([`DurabilityMode::LastFlush`]), that it is on its way. The gate reads the commit LSN, and no other file
 //!    of the server does; reports, which show no data, get it from [`Gate::committed`]. A tidy test holds that.
 //! 2. The region *serves*: the members have been equal since it was opened here, and no earlier primary can hold a
 //!    lease any more. Otherwise a failure right after could lose what was shown, or another server show something else.
@@ -19,7 +19,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use argosy_base::{Clock, Durability, Epoch, Instant, Lsn};
+use argosy_base::{Clock, DurabilityMode, Epoch, Instant, Lsn};
 use argosy_engine::WaitFor;
 use argosy_replication::lease::leases::FOR_EVER;
 use parking_lot::{Mutex, MutexGuard};
@@ -134,7 +134,7 @@ pub(crate) struct Gate {
     opened: AtomicU64,
     terms: Mutex<Terms>,
     clock: Arc<dyn Clock>,
-    durability: Durability,
+    durability: DurabilityMode,
     /// For a planted mistake: the time at which the step began that is under way.
     stepped: AtomicU64,
     mutants: Mutants,
@@ -142,7 +142,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// A gate of a region that is not open, and in which this server leads nothing.
-    pub(crate) fn new(clock: Arc<dyn Clock>, durability: Durability, mutants: Mutants) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, durability: DurabilityMode, mutants: Mutants) -> Self {
         Self {
             opened: AtomicU64::new(0),
             terms: Mutex::new(Terms {
@@ -219,7 +219,7 @@ impl Gate {
 
     /// Whether answers may show what is not committed.
     pub(crate) fn shows_uncommitted(&self) -> bool {
-        self.durability == Durability::LastFlush
+        self.durability == DurabilityMode::LastFlush
     }
 
     /// Up to where writes are acknowledged.
@@ -227,8 +227,8 @@ impl Gate {
         let committed = engine.committed_lsn();
         match self.durability {
             // A commit LSN that waits for the devices is the primary's: see its driver.
-            Durability::LastWrite | Durability::Sync => committed,
-            Durability::LastFlush => committed.max(engine.issued_lsn()),
+            DurabilityMode::LastWrite | DurabilityMode::Sync => committed,
+            DurabilityMode::LastFlush => committed.max(engine.issued_lsn()),
         }
     }
 

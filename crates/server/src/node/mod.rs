@@ -528,6 +528,8 @@ impl Node {
 }
 
 #[cfg(test)]
+mod acknowledging_tests;
+#[cfg(test)]
 mod bad_wire;
 #[cfg(test)]
 mod calls_tests;
