@@ -1,5 +1,5 @@
-//! What each durability mode promises, cell by cell of the table in `docs/operations.md`: what is lost when a process is
-//! killed, when all are, when one host's memory is lost, and when all hosts lose theirs, as they do without power.
+//! What each durability mode promises, cell by cell of the table in `docs/operations.md`: what is lost when a process
+//! is killed, when all are, when one host's memory is lost, and when all hosts lose theirs, as they do without power.
 //! (What devices do that had not synced is the simulator's part.)
 
 use std::path::Path;

@@ -7,7 +7,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use argosy_base::ServerId;
+use argosy_base::{Lsn, ServerId};
 
 use super::member::{Member, MemberPart};
 
@@ -77,6 +77,12 @@ impl Members {
     /// Their servers.
     pub(super) fn ids(&self) -> Vec<ServerId> {
         self.all.keys().copied().collect()
+    }
+
+    /// Up to where all is on its way to each backup that counts, or there, of what was `appended`.
+    pub(super) fn issued(&self, appended: Lsn) -> Lsn {
+        let issued = self.counted().map(|(_, member)| member.issued());
+        issued.min().unwrap_or(appended)
     }
 
     /// Those that count.

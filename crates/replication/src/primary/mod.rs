@@ -169,12 +169,7 @@ impl Primary {
     /// The highest LSN up to which all is on its way to every backup, or there.
     #[must_use]
     pub fn issued(&self) -> Lsn {
-        if !self.is_open() {
-            return self.commit;
-        }
-        let members = self.members.counted();
-        let issued = members.map(|(_, member)| member.issued());
-        issued.min().unwrap_or(self.appended).max(self.commit)
+        self.members.issued(self.appended).max(self.commit)
     }
 
     /// Whether the windows of `member` can be written. Where they cannot, tell [`Wanted`](Event::Wanted) and

@@ -2,8 +2,8 @@
 //!
 //! Every answer that shows data passes [`Gate::show`] at the moment when it is given. What it asks:
 //!
-//! 1. Everything that the answer reveals is committed (invariant I5); where writes are acknowledged once they are on
-//!    their way ([`DurabilityMode::LastFlush`]), that it is on its way. The gate reads the commit LSN, and no other file
+//! 1. Everything that the answer reveals is committed (invariant I5), or on its way where that is enough to
+//!    acknowledge a write ([`DurabilityMode::LastFlush`]). The gate reads the commit LSN, and no other file
 //!    of the server does; reports, which show no data, get it from [`Gate::committed`]. A tidy test holds that.
 //! 2. The region *serves*: the members have been equal since it was opened here, and no earlier primary can hold a
 //!    lease any more. Otherwise a failure right after could lose what was shown, or another server show something else.
