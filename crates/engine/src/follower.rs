@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use argosy_base::{
     AddressMode, DeviceSegment, EditSeq, FlushRange, Instant, Lsn, Position, RegionId,
-    SegmentNumber, SegmentPart, Standing,
+    SegmentNumber, SegmentPart, ServerId, Standing,
 };
 use argosy_device::Buffer;
 
@@ -279,6 +279,16 @@ pub trait Follower: Send {
     /// Whether it builds levels of its own.
     fn builds_levels(&self) -> bool {
         false
+    }
+
+    /// Builds levels of its own from now on, and numbers their segments as `server`: a copy that was the primary's until
+    /// now. Nothing where it does already, or to an engine without levels. Blocks.
+    ///
+    /// # Errors
+    /// Those of the logs, when what was durable is damaged; the device's.
+    fn build_levels(&mut self, server: ServerId) -> Result<(), CopyError> {
+        let _ = server;
+        Ok(())
     }
 
     /// Whether levels are being built, and building can continue without news from the primary.

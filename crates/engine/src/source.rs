@@ -127,6 +127,12 @@ pub trait Source: Send + Sync {
     /// The present state, for a member to start from.
     fn checkpoint(&self) -> PinnedCheckpoint;
 
+    /// Whether the store keeps more of its logs than it needs, as far as there is room: a member is away that has to
+    /// come back by them. A store whose members come back by its levels needs not.
+    fn keep_log(&self, keep: bool) {
+        let _ = keep;
+    }
+
     /// Reads part of a segment in the form in which it goes to other members: from the present version, or from one
     /// that `pins` keep. `None` where none of them has it.
     ///

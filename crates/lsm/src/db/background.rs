@@ -28,7 +28,7 @@ use super::bulk_load::{BulkLoadJob, BulkLoadStep, Taken};
 use super::full_compaction::FullCompaction;
 use super::gc::Gc;
 use super::logflush::DurableEnds;
-use super::upkeep::Upkeep;
+use super::upkeep::{Upkeep, note_kept};
 use crate::edit::{Edit, LogSegment};
 use crate::names::logs::LOGS;
 use crate::storage::{Committed, Storage, StorageError};
@@ -143,6 +143,7 @@ impl Background {
         lsm.space
             .look(&mut ground(&mut self.storage, &mut self.jobs, lsm), now);
         self.jobs.note_reads(&lsm.reading.filters, &self.storage);
+        note_kept(&mut ground(&mut self.storage, &mut self.jobs, lsm));
         let committing = self.is_committing(|_| true);
         made |= self.full_compaction.step(lsm, &mut self.jobs, committing);
         made |= self.step_jobs(lsm)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use argosy_base::{
     AddressMode, DeviceSegment, EditSeq, FlushRange, Instant, Lsn, Position, RegionId,
-    SegmentNumber, SegmentPart, Standing,
+    SegmentNumber, SegmentPart, ServerId, Standing,
 };
 use argosy_device::Buffer;
 use argosy_engine::damage::DamagedSegment;
@@ -211,6 +211,13 @@ impl Follower for Passive {
 
     fn give_up_arrivals(&mut self) {
         self.replica.give_up_arrivals();
+    }
+
+    fn build_levels(&mut self, server: ServerId) -> Result<(), CopyError> {
+        match self.replica.builds_levels() {
+            true => Ok(()),
+            false => Ok(self.replica.build_levels(server)?),
+        }
     }
 
     fn builds_levels(&self) -> bool {

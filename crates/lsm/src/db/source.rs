@@ -108,6 +108,10 @@ impl Source for Lsm {
         }
     }
 
+    fn keep_log(&self, keep: bool) {
+        self.history.keep_log(keep);
+    }
+
     fn read(&self, part: SegmentPart, pins: &[Pin]) -> Option<Result<Buffer, EngineError>> {
         let SegmentPart { number, from, to } = part;
         let view = self.shown.view();

@@ -36,6 +36,10 @@ pub(super) fn tail_purpose(log: LogId, in_use: bool) -> Purpose {
     }
 }
 
+/// So many segments of each log are kept for members that are away, beside those that replay needs: what a
+/// region writes in a while, and so few that one edit can remove all of them.
+const KEPT_MAX: usize = 64;
+
 /// See the module documentation.
 pub(super) struct Upkeep {
     /// Marks that are durable here but perhaps not everywhere.
@@ -193,13 +197,23 @@ fn seal_ended(at: &mut Ground<'_>, logs: &DurableEnds, edit: &mut Edit, effect: 
     }
 }
 
+/// Sees to it that the logs are kept for members that are away, where that is wanted and there is ample room.
+pub(super) fn note_kept(at: &mut Ground<'_>) {
+    let keeps = at.lsm.history.keeps_log() && is_ample(at);
+    at.jobs.lasts.keep(if keeps { KEPT_MAX } else { 0 });
+}
+
+/// Whether at least a quarter of the device is free.
+fn is_ample(at: &Ground<'_>) -> bool {
+    let store = at.storage.store();
+    !at.jobs.space.is_full() && store.room().free >= store.total() / 4
+}
+
 /// How many segments of a log may be declared at a time: next to nothing of what the region takes, so that they
 /// do not count for [`amplification_max`](crate::SpaceSettings::amplification_max), and one where less than
 /// a quarter of the device is free.
 fn tails_max(at: &Ground<'_>) -> u64 {
-    let store = at.storage.store();
-    let is_ample = !at.jobs.space.is_full() && store.room().free >= store.total() / 4;
-    match is_ample {
+    match is_ample(at) {
         true => TAILS_MAX.min(1 + at.storage.head().table().len() as u64 / 64),
         false => 1,
     }

@@ -7,13 +7,18 @@
 //! Records behind those points are replayed. A missing record is damage, as on every member, if its LSN is not above
 //! the one that the group declares durable.
 //!
-//! A checkpoint replaces the backup's levels if the logs do not reach back to its own start of replay. The new levels
-//! may hold segments that an earlier copy on this server built: a primary that had lost its own copy adopted them. Such
-//! segments have numbers of this server's own range, and the present copy would use the same numbers again. Therefore
-//! the copy continues behind the highest of these numbers, and its version records that.
+//! A checkpoint replaces the backup's levels if the logs do not reach back to its own start of replay. They do where
+//! the replay of the checkpoint starts at an LSN that the backup has or lacks next. And they do where the chains that it
+//! names go on, without a gap, in the segments in which the backup's logs end: then everything that the backup lacks is
+//! in them, although the primary has some of that in levels by now. So a backup that was away fetches the difference.
+//!
+//! New levels may hold segments that an earlier copy on this server built: a primary that had lost its own copy adopted
+//! them. Such segments have numbers of this server's own range, and the present copy would use the same numbers again.
+//! Therefore the copy continues behind the highest of these numbers, and its version records that.
 
-use argosy_base::Lsn;
+use argosy_base::{LogId, Lsn};
 
+use super::edits::one_segment;
 use super::logs::Logs;
 use crate::edit::{Edit, EditNumbers, LogChanges, LogSegment};
 use crate::names::logs::LOGS;
@@ -97,7 +102,7 @@ pub(super) fn localized(edit: Edit, storage: &Storage, logs: &Logs) -> Edit {
 fn kept_logs(checkpoint: &Edit, head: &Version, logs: &Logs) -> Option<Vec<LogSegment>> {
     let theirs = checkpoint.numbers.replay_from.unwrap_or(Lsn(1));
     let reaches_back = theirs <= head.replay_from();
-    if !reaches_back && logs.lsn.next() < theirs {
+    if !reaches_back && logs.lsn.next() < theirs && !go_on(checkpoint, head, logs) {
         return None;
     }
     let mut kept = checkpoint.logs.added.clone();
@@ -127,4 +132,31 @@ fn kept_logs(checkpoint: &Edit, head: &Version, logs: &Logs) -> Option<Vec<LogSe
         .windows(2)
         .any(|pair| (pair[0].log, pair[0].ordinal) == (pair[1].log, pair[1].ordinal));
     (!twice).then_some(kept)
+}
+
+/// Whether the chains of `checkpoint` hold all that follows in the logs where those of this member end.
+fn go_on(checkpoint: &Edit, head: &Version, logs: &Logs) -> bool {
+    let goes_on = |log: LogId| {
+        let added = checkpoint.logs.added.iter();
+        let mut theirs: Vec<LogSegment> = added.filter(|of| of.log == log).copied().collect();
+        theirs.sort_by_key(|segment| segment.ordinal);
+        let Some(number) = logs.ends[log.index()] else {
+            // It has nothing of that log.
+            return theirs.is_empty();
+        };
+        let Some(last) = head.log_segment(number).map(|entry| entry.segment) else {
+            return false;
+        };
+        // Of one that is sealed it has everything.
+        let follows = |other: &LogSegment| {
+            one_segment(other, &last)
+                || last.end.is_some() && Some(other.ordinal) == last.ordinal.checked_add(1)
+        };
+        let Some(from) = theirs.iter().position(follows) else {
+            return false;
+        };
+        let mut pairs = theirs[from..].windows(2);
+        pairs.all(|pair| pair[0].ordinal + 1 == pair[1].ordinal)
+    };
+    LOGS.into_iter().all(goes_on)
 }

@@ -9,7 +9,8 @@
 //! it is *evacuated*: it goes although levels point into it. With what a
 //! segment begins is read from it once, when it would be free otherwise ([`unknown_beginning`]); until
 //! then it counts as the rest of a value. The last segment of a chain stays, and so does one that is
-//! not sealed. An edit is written first and truncates logs afterwards, so that the pointers that it drops
+//! not sealed. Some more may be kept: a member that is away and builds its own levels comes back by the logs
+//! ([`LastLsns::keep`]). An edit is written first and truncates logs afterwards, so that the pointers that it drops
 //! and adds are counted. A segment of the medium log goes with the last pointer into it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,8 @@ pub(crate) struct LastLsns {
     /// Segments of the large log of which all that lived was written again, and the LSN up to which
     /// writes took it out of them.
     moved: BTreeMap<SegmentNumber, Lsn>,
+    /// So many segments of the recovery log are kept that replay does not need, and as many of the large log.
+    kept: usize,
 }
 
 impl LastLsns {
@@ -45,7 +48,14 @@ impl LastLsns {
             inside_value: BTreeMap::new(),
             unread: BTreeSet::new(),
             moved: BTreeMap::new(),
+            kept: 0,
         }
+    }
+
+    /// From now on the last `count` segments of the recovery log are kept that replay does not need, and up to as many
+    /// of the large log that were written meanwhile, whether or not anything in them lives.
+    pub(crate) const fn keep(&mut self, count: usize) {
+        self.kept = count;
     }
 
     /// No LSN in `number` is above `last`.
@@ -200,6 +210,9 @@ pub(crate) fn truncate_logs(version: &Version, reach: u64, lasts: &mut LastLsns,
             gone.push((RECOVERY_LOG, segment.number));
         }
     }
+    gone.truncate(gone.len().saturating_sub(lasts.kept));
+    let first_kept = chain.range(gone.len()..chain.len()).next();
+    let kept_from = first_kept.map_or(replay_from, |entry| entry.segment.base_lsn);
     let kept = Kept {
         version,
         lasts,
@@ -207,13 +220,21 @@ pub(crate) fn truncate_logs(version: &Version, reach: u64, lasts: &mut LastLsns,
         replay_from,
     };
     let touched = edit.references.iter().map(|touched| touched.number);
+    let mut large = Vec::new();
     for segment in kept.candidates(touched.clone()) {
         let number = segment.number;
         let referenced = kept.is_referenced(number, refs(number));
         if lasts.get(number) < replay_from && !referenced && !kept.is_entered(&segment, refs) {
-            gone.push((LARGE_LOG, number));
-            evacuated.extend((refs(number) > 0).then_some(number));
+            large.push(number);
         }
+    }
+    // What is kept of the recovery log is of use together with what was written to the large log meanwhile.
+    let newer = large.iter().rev();
+    let newer = newer.take_while(|number| lasts.get(**number) >= kept_from);
+    large.truncate(large.len() - newer.count().min(lasts.kept));
+    for number in large {
+        gone.push((LARGE_LOG, number));
+        evacuated.extend((refs(number) > 0).then_some(number));
     }
     // What nothing pointed to before went before.
     for number in touched {

@@ -254,6 +254,13 @@ impl Adapter<'_> {
                 return Adapted::begins(Driver::Backup(Box::new(copy)));
             }
         }
+        // It may have been the primary's.
+        if let Some(server) = self.own_levels(view)
+            && copy.failed().is_none()
+            && let Err(error) = copy.build_levels(server)
+        {
+            copy.fail_by(&error, context);
+        }
         if part != Part::Primary || copy.failed().is_some() {
             return Adapted::begins(Driver::Backup(Box::new(copy)));
         }

@@ -135,9 +135,11 @@ impl BulkLoads {
 /// Whether pairs are written as a batch: backups of the region build levels of their own, or its engine has no
 /// bulk load.
 fn goes_by_log(open: &OpenRegion<'_>) -> bool {
-    let copies = open.region.view().members().len();
-    let replication = open.context.views.map().replication();
-    let builds = copies > 1 && replication == Replication::BuildIndex;
+    let map = open.context.views.map();
+    // A member that is away comes back by the log.
+    let copies = usize::try_from(map.copies()).unwrap_or(usize::MAX);
+    let copies = copies.max(open.region.view().members().len());
+    let builds = copies > 1 && map.replication() == Replication::BuildIndex;
     builds
         || open
             .engine

@@ -167,6 +167,14 @@ impl Follower {
         Ok(true)
     }
 
+    /// Builds levels of its own from now on, as `server`. Blocks.
+    ///
+    /// # Errors
+    /// What makes the copy fail.
+    pub(super) fn build_levels(&mut self, server: ServerId) -> Result<(), CopyError> {
+        self.copy.replica.build_levels(server)
+    }
+
     /// It takes the place of a copy that could not be used, and that had asked for `fetching`.
     pub(super) fn in_place(self, fetching: Fetching) -> Self {
         Self {

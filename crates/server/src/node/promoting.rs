@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Instant, Position, ServerId};
+use argosy_coordinator::Replication;
 use argosy_engine::{NotPromoted, Observer};
 use argosy_replication::primary::Event;
 
@@ -97,6 +98,7 @@ impl PrimaryDriver {
                     tracing::warn!(region, records, kept = cut.kept, "{}; {kept}", cut.words);
                 }
                 self.stage = Stage::Serving(Arc::clone(&engine));
+                self.keep_log(&context.view(self.region), context);
                 context.serve(self.region, engine, self.group.since());
                 let took = context.world.clock.now().since(began);
                 tracing::info!(region = self.region.0, lsn = lsn.0, ?took, "region open");
@@ -215,6 +217,7 @@ impl PrimaryDriver {
     pub(super) fn regroup(&mut self, view: &View, context: &Context<'_>) {
         let known: Vec<ServerId> = self.machine.members().map(|member| member.id).collect();
         let group = self.group.regrouped(view);
+        self.keep_log(view, context);
         self.machine.step(Event::Group { group }, &mut self.actions);
         let now: Vec<ServerId> = self.machine.members().map(|member| member.id).collect();
         for member in now.into_iter().filter(|id| !known.contains(id)) {
@@ -224,5 +227,16 @@ impl PrimaryDriver {
             }
         }
         self.act(context);
+    }
+
+    /// Has the store keep its log while a copy may return that comes back by it: one that builds its own levels, where
+    /// the group of `view` has fewer members than it is to have.
+    fn keep_log(&self, view: &View, context: &Context<'_>) {
+        let map = context.views.map();
+        let builds = map.replication() == Replication::BuildIndex;
+        let copies = usize::try_from(map.copies()).unwrap_or(usize::MAX);
+        if let Some(source) = self.stage.source() {
+            source.keep_log(builds && view.members().len() < copies);
+        }
     }
 }

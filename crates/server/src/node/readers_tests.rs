@@ -81,7 +81,7 @@ pub(super) struct Gate {
 
 impl Gate {
     pub(super) fn new() -> Arc<Self> {
-        let inner = MemoryDevice::eager(128 * SEGMENT_SIZE as u64, 1);
+        let inner = MemoryDevice::eager(256 * SEGMENT_SIZE as u64, 1);
         Store::format(&inner, &FormatOptions::default()).expect("it is new");
         Arc::new(Self {
             inner,

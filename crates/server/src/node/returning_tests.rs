@@ -41,8 +41,8 @@ enum Away {
 }
 
 const WAYS: [Away; 4] = [Away::Removed, Away::Killed, Away::Stopped, Away::Powerless];
-/// The modes that are tried: not yet those whose copies build levels of their own.
-const MODES: [Replication; 1] = [Replication::SendIndex];
+/// The modes that are tried.
+const MODES: [Replication; 2] = [Replication::SendIndex, Replication::BuildIndex];
 
 /// Two servers of which the second follows, with a loaded region whose levels are at rest.
 fn loaded(replication: Replication) -> Pair {
