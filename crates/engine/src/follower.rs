@@ -21,12 +21,13 @@
 //! [`CopyEvent::EditApplied`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use argosy_base::{
     AddressMode, DeviceSegment, EditSeq, FlushRange, Instant, Lsn, Position, RegionId,
     SegmentNumber, SegmentPart, ServerId, Standing,
 };
-use argosy_device::Buffer;
+use argosy_device::{Buffer, Waker};
 
 use crate::damage::DamagedSegment;
 use crate::set_aside::SetAside;
@@ -205,6 +206,15 @@ pub trait Follower: Send {
     /// What takes space here, in words for a report.
     fn space_in_words(&self) -> String {
         String::new()
+    }
+
+    /// Takes memory for what [`promote`](Self::promote) rebuilds from the logs. Promotions of many regions at one time
+    /// might take more than the server has, so they take turns, in the order in which they ask. Returns `None` once it
+    /// has the memory, which it then keeps, and otherwise for how long to wait: ask again after that, or when `waker`
+    /// is called. Whoever does not ask may be promoted at any time.
+    fn take_memory(&mut self, now: Instant, waker: &Waker) -> Option<Duration> {
+        let _ = (now, waker);
+        None
     }
 
     /// Becomes a store that serves, with all records that were found in logs and windows, up to the first that is

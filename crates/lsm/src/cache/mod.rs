@@ -500,6 +500,12 @@ impl NodeCache {
         }
     }
 
+    /// Bytes of pins and charges.
+    pub(crate) fn claimed_bytes(&self) -> usize {
+        let pins = self.pins();
+        pins.bytes + pins.charged
+    }
+
     fn pins(&self) -> MutexGuard<'_, Pins> {
         // Two numbers, which agree after every line above.
         self.pins.lock()

@@ -37,6 +37,7 @@ mod memtables;
 pub(crate) mod passive;
 mod pinned;
 pub mod promote;
+mod rebuilding;
 pub(crate) mod replay;
 mod resting;
 pub(crate) mod server_memory;

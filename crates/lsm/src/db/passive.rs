@@ -1,12 +1,13 @@
 //! A passive copy, as the owner of an engine has it: a [`Replica`] that can become an engine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use argosy_base::{
     AddressMode, DeviceSegment, EditSeq, FlushRange, Instant, Lsn, Position, RegionId,
     SegmentNumber, SegmentPart, ServerId, Standing,
 };
-use argosy_device::Buffer;
+use argosy_device::{Buffer, Waker};
 use argosy_engine::damage::DamagedSegment;
 use argosy_engine::set_aside::SetAside;
 use argosy_engine::shipment::{Rewritten, Shipment};
@@ -16,6 +17,7 @@ use argosy_engine::{
     Service, Snapshot, Stored, Windows,
 };
 
+use super::rebuilding::Turn;
 use super::server_memory::ServerMemory;
 use super::{Lsm, promote};
 use crate::names::logs::LOGS;
@@ -26,12 +28,18 @@ use crate::set_aside;
 pub(crate) struct Passive {
     replica: Replica,
     memory: Arc<ServerMemory>,
+    /// Where it is to be promoted: its turn, or its place in the line.
+    turn: Option<Turn>,
 }
 
 impl Passive {
     /// `replica`, as a server with this `memory` has it.
     pub(crate) const fn new(replica: Replica, memory: Arc<ServerMemory>) -> Self {
-        Self { replica, memory }
+        Self {
+            replica,
+            memory,
+            turn: None,
+        }
     }
 }
 
@@ -75,6 +83,7 @@ impl Follower for Passive {
     }
 
     fn detach(&mut self, fresh: Windows) -> Result<Position, CopyError> {
+        self.turn = None;
         Ok(self.replica.detach(slots_of(fresh))?)
     }
 
@@ -149,12 +158,31 @@ impl Follower for Passive {
         self.replica.space_in_words()
     }
 
+    fn take_memory(&mut self, now: Instant, waker: &Waker) -> Option<Duration> {
+        let settings = &self.replica.settings().memtables;
+        let table_bytes = self.memory.next_table_bytes(settings);
+        let needed = self.replica.needed().bytes(table_bytes);
+        if needed == 0 {
+            return None;
+        }
+        let line = self.memory.line();
+        let turn = self.turn.get_or_insert_with(|| line.join(waker));
+        turn.take(needed, self.memory.room(settings), now)
+    }
+
     fn promote(self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>> {
-        let Self { replica, memory } = *self;
+        let Self {
+            replica,
+            memory,
+            turn,
+        } = *self;
         let version = Arc::clone(replica.version());
         let store = Arc::clone(replica.store());
         match promote::promote(replica, &memory, service) {
             Ok(lsm) => {
+                if let Some(turn) = turn {
+                    lsm.shown.rebuilt(turn);
+                }
                 let lsm = Arc::new(lsm);
                 Ok(Promoted {
                     cut: lsm.cut().cloned(),

@@ -68,8 +68,10 @@ impl PinnedTables {
             tables.iter().map(|table| table.memory_bytes()).sum()
         };
         let pinned = sum(&left);
-        let beyond = (sum(own) + pinned).saturating_sub(self.memory.share_bytes());
+        let all = sum(own) + pinned;
+        let beyond = all.saturating_sub(self.memory.share_bytes());
         self.charge.set(beyond);
+        self.memory.settled(own, all, beyond);
         pinned
     }
 }

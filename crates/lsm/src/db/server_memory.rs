@@ -15,6 +15,9 @@
 //! 3. What memtables take beyond the region's share is charged to the cache until they are flushed (`pinned`). So are
 //!    those of a log that a server wrote whose memtables were larger.
 //!
+//! 4. Promotions take turns ([`rebuilding`](super::rebuilding)): what they rebuild is within what all shares and the
+//!    cache have left.
+//!
 //! Invariant: the shares of all regions together are at most those of as many regions as were set.
 
 use std::fmt;
@@ -22,9 +25,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use argosy_device::Waker;
+use argosy_engine::Cache as _;
 use parking_lot::Mutex;
 
+use super::rebuilding::{Line, Turn};
 use crate::cache::NodeCache;
+use crate::memtable::Memtable;
 use crate::settings::MemtableSettings;
 
 /// No memtable is made smaller than this: an arena has no smaller chunks.
@@ -37,6 +43,18 @@ pub(crate) struct ServerMemory {
     /// Regions that are served, or about to be. Relaxed: nothing is ordered by it.
     served: AtomicUsize,
     woken: Mutex<Woken>,
+    /// Of those that are to be served.
+    line: Arc<Line>,
+    /// What memtables take, as of the last step of each region.
+    taken: Taken,
+}
+
+/// Bytes of memtables. Relaxed: nothing is ordered by it.
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: AtomicUsize,
+    /// Those of them that are charged to the cache.
+    charged: AtomicUsize,
 }
 
 /// The regions, to be woken when their memtables may be too large.
@@ -54,7 +72,33 @@ impl ServerMemory {
             cache,
             served: AtomicUsize::new(0),
             woken: Mutex::default(),
+            line: Arc::default(),
+            taken: Taken::default(),
         })
+    }
+
+    /// The promotions of the server.
+    pub(super) const fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+
+    /// Bytes of a memtable of the next region that is served, with memtables as `settings` say.
+    pub(super) fn next_table_bytes(&self, settings: &MemtableSettings) -> usize {
+        let served = self.served.load(Ordering::Relaxed) + 1;
+        let part = part_of(settings.bytes, settings.regions, served);
+        part.max(TABLE_BYTES_MIN.min(settings.bytes))
+    }
+
+    /// Bytes that more memtables may take before those of all regions, and whatever else the cache has given way to,
+    /// are more than the shares and what the cache gives.
+    pub(super) fn room(&self, settings: &MemtableSettings) -> usize {
+        let served = self.served.load(Ordering::Relaxed) + 1;
+        let shares = settings.regions.unwrap_or(served).max(1) * share_of(settings);
+        let charged = self.taken.charged.load(Ordering::Relaxed);
+        let of_others = self.cache.claimed_bytes().saturating_sub(charged);
+        let given = self.cache.gives_at_most().saturating_sub(of_others);
+        let taken = self.taken.bytes.load(Ordering::Relaxed);
+        shares.saturating_add(given).saturating_sub(taken)
     }
 
     /// Leaves and values of all regions.
@@ -65,14 +109,15 @@ impl ServerMemory {
     /// Another region is served, with memtables as `settings` say.
     pub(super) fn join(self: &Arc<Self>, settings: &MemtableSettings) -> Arc<RegionMemory> {
         let served = self.served.fetch_add(1, Ordering::Relaxed) + 1;
-        let all = settings.count_max * settings.bytes;
         let region = Arc::new(RegionMemory {
             server: Arc::clone(self),
             table_bytes: settings.bytes,
-            share_bytes: settings.share_bytes.unwrap_or(all),
+            share_bytes: share_of(settings),
             regions: settings.regions,
             has_left: AtomicBool::new(false),
             waker: OnceLock::new(),
+            taken: Taken::default(),
+            rebuilt: Mutex::default(),
         });
         self.wake_others(served, &region);
         region
@@ -104,6 +149,30 @@ pub(crate) struct RegionMemory {
     regions: Option<usize>,
     has_left: AtomicBool,
     waker: OnceLock<Waker>,
+    taken: Taken,
+    rebuilt: Mutex<Option<Rebuilt>>,
+}
+
+/// The turn of a region whose memtables were rebuilt.
+struct Rebuilt {
+    /// Ends when it is dropped.
+    _turn: Turn,
+    /// That which is flushed last.
+    newest: Weak<Memtable>,
+}
+
+/// Bytes that all memtables of a region may take, with such `settings`.
+fn share_of(settings: &MemtableSettings) -> usize {
+    let all = settings.count_max * settings.bytes;
+    settings.share_bytes.unwrap_or(all)
+}
+
+/// The part of `bytes`, set for so many `regions`, that each has where more are served.
+fn part_of(bytes: usize, regions: Option<usize>, served: usize) -> usize {
+    match regions {
+        Some(regions) if served > regions => bytes / served * regions.max(1),
+        _ => bytes,
+    }
 }
 
 impl fmt::Debug for RegionMemory {
@@ -156,18 +225,53 @@ impl RegionMemory {
         }
     }
 
+    /// The memtables that were rebuilt in `turn` are there, of which `newest` is flushed last.
+    pub(super) fn is_rebuilt(&self, mut turn: Turn, newest: Option<&Arc<Memtable>>) {
+        turn.is_rebuilt();
+        *self.rebuilt.lock() = newest.map(|newest| Rebuilt {
+            _turn: turn,
+            newest: Arc::downgrade(newest),
+        });
+    }
+
+    /// The region's memtables, of which it shows `own`, take `bytes`. Those beyond its share are `charged` to the
+    /// cache.
+    pub(super) fn settled(&self, own: &[Arc<Memtable>], bytes: usize, charged: usize) {
+        self.set_taken(bytes, charged);
+        let mut rebuilt = self.rebuilt.lock();
+        let is_there = |rebuilt: &Rebuilt| {
+            let newest = rebuilt.newest.as_ptr();
+            own.iter().any(|table| Arc::as_ptr(table) == newest)
+        };
+        let is_over = rebuilt.as_ref().is_some_and(|rebuilt| !is_there(rebuilt));
+        let over = is_over.then(|| rebuilt.take());
+        drop(rebuilt);
+        drop(over);
+    }
+
+    fn set_taken(&self, bytes: usize, charged: usize) {
+        let all = &self.server.taken;
+        let own = &self.taken;
+        for (own, all, now) in [
+            (&own.bytes, &all.bytes, bytes),
+            (&own.charged, &all.charged, charged),
+        ] {
+            let before = own.swap(now, Ordering::Relaxed);
+            all.fetch_add(now, Ordering::Relaxed);
+            all.fetch_sub(before, Ordering::Relaxed);
+        }
+    }
+
     fn part_of(&self, bytes: usize) -> usize {
         let served = self.server.served.load(Ordering::Relaxed);
-        match self.regions {
-            Some(regions) if served > regions => bytes / served * regions.max(1),
-            _ => bytes,
-        }
+        part_of(bytes, self.regions, served)
     }
 }
 
 impl Drop for RegionMemory {
     fn drop(&mut self) {
         self.leave();
+        self.set_taken(0, 0);
     }
 }
 

@@ -7,6 +7,7 @@ use argosy_base::Lsn;
 use argosy_engine::Marks;
 
 use super::pinned::PinnedTables;
+use super::rebuilding::Turn;
 use super::server_memory::RegionMemory;
 use super::writer::Writer;
 use crate::memtable::Memtable;
@@ -96,6 +97,12 @@ impl Shown {
     /// What the region has of its server's memory.
     pub(super) const fn memory(&self) -> &Arc<RegionMemory> {
         self.pinned.memory()
+    }
+
+    /// All memtables but the newest were rebuilt in `turn`.
+    pub(super) fn rebuilt(&self, turn: Turn) {
+        let view = self.view.load();
+        self.memory().is_rebuilt(turn, view.memtables.get(1));
     }
 
     /// Whether readers pin memtables, as of the last count.

@@ -97,9 +97,7 @@ pub(super) struct Arena {
 impl Arena {
     /// An arena of at most `capacity` bytes, rounded up to whole chunks.
     pub(super) fn new(capacity: usize) -> Self {
-        let chunk_bytes = (capacity / CHUNKS)
-            .next_power_of_two()
-            .clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        let chunk_bytes = Self::chunk_bytes_of(capacity);
         let count = capacity.div_ceil(chunk_bytes).max(1);
         assert!(
             u32::try_from(count * chunk_bytes / UNIT).is_ok(),
@@ -111,6 +109,13 @@ impl Arena {
             // Nothing has address 0.
             used: AtomicUsize::new(UNIT),
         }
+    }
+
+    /// Bytes of the chunks of an arena of `capacity` bytes.
+    pub(super) fn chunk_bytes_of(capacity: usize) -> usize {
+        (capacity / CHUNKS)
+            .next_power_of_two()
+            .clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX)
     }
 
     /// Bytes that an entry with `payload` bytes of key and value takes.

@@ -20,6 +20,7 @@ pub mod allocated;
 #[expect(unsafe_code, reason = "entries are reached by address; see the file")]
 mod arena;
 mod down;
+pub(crate) mod needed;
 mod nodes;
 pub(crate) mod range_tombstones;
 mod sync;

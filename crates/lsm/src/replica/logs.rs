@@ -14,6 +14,7 @@ use super::flush::Flight;
 use super::needs::LogNeed;
 use super::{ReplicaSurvivors, Slots, block_down, block_up};
 use crate::edit::LogPoint;
+use crate::memtable::needed::Needed;
 use crate::names::logs::LOGS;
 use crate::version::Version;
 
@@ -39,6 +40,8 @@ pub(super) struct Logs {
     /// The last scan found windows without memory: they lack what lies in front of the end of the log in its window.
     /// The device has all of that.
     pub(super) bare: bool,
+    /// What the last scan found that memtables would have to hold.
+    pub(super) needed: Needed,
 }
 
 impl Logs {
@@ -56,6 +59,7 @@ impl Logs {
             sync: None,
             feeds: false,
             bare: false,
+            needed: Needed::default(),
         };
         logs.check_windows(&logs.windows);
         logs

@@ -52,6 +52,7 @@ use argosy_memory::SharedMemory;
 
 use crate::cache::NodeCache;
 use crate::edit::{Edit, LogPoint, LogSegment};
+use crate::memtable::needed::Needed;
 use crate::names::logs::LOGS;
 use crate::settings::Settings;
 use crate::storage::{Storage, StorageError};
@@ -235,6 +236,11 @@ impl Replica {
     #[must_use]
     pub const fn version(&self) -> &Arc<Version> {
         self.storage.current()
+    }
+
+    /// What the last scan of the logs found that an engine rebuilds in memtables.
+    pub(crate) const fn needed(&self) -> &Needed {
+        &self.logs.needed
     }
 
     /// The windows, as the primary writes them.

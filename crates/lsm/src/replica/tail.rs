@@ -26,7 +26,7 @@ use argosy_log::segment::{
     WINDOW_HEADER_BYTES, Writer, decode_window_header, encode_window_header,
 };
 use argosy_log::verify::{LogFault, SentBytes, check_sent};
-use argosy_log::{Holes, LogLayout, LogTail, Recovery, recover};
+use argosy_log::{Holes, LogLayout, LogTail, Recovery, Replayed, recover};
 use argosy_memory::SharedMemory;
 
 use super::build::Builder;
@@ -34,6 +34,8 @@ use super::fill::Fill;
 use super::logs::Logs;
 use super::{ReplicaError, ReplicaSurvivors, block_down, block_up};
 use crate::edit::LogSegment;
+use crate::memtable::needed::Needed;
+use crate::names::Entry;
 use crate::names::logs::LOGS;
 use crate::segments::StoredSegment;
 use crate::storage::Storage;
@@ -78,7 +80,9 @@ impl Logs {
         if let Some(builder) = &mut builder {
             builder.begin_again(storage);
         }
+        let mut needed = Needed::default();
         let recovered = recover(&recovery, read, |replayed| {
+            need(&mut needed, &replayed);
             if let Some(builder) = &mut builder {
                 builder.replayed(&replayed);
             }
@@ -89,6 +93,7 @@ impl Logs {
             self.flights.iter_mut().for_each(|flight| flight.fed = true);
         }
         self.lsn = recovered.last;
+        self.needed = needed;
         self.bare = false;
         for (log, tail) in LOGS.into_iter().zip(&recovered.logs) {
             self.take_tail(log, tail, &survivors[log.index()], storage)?;
@@ -344,6 +349,15 @@ impl Logs {
             bytes[valid..].fill(0);
         }
         Some(Ok(bytes))
+    }
+}
+
+/// Adds to what is `needed` to hold what is `replayed`.
+fn need(needed: &mut Needed, replayed: &Replayed<'_>) {
+    match (replayed.time(), replayed.range()) {
+        (Some(_), _) => {}
+        (None, Some(range)) => needed.add_range(&range),
+        (None, None) => needed.add_entry(replayed.key.len(), &Entry::of(replayed)),
     }
 }
 

@@ -25,6 +25,11 @@ impl PrimaryDriver {
             }
             Stage::Damaged(_) | Stage::Opening(_) | Stage::Serving(_) => {}
         }
+        if self.waits_for_memory() {
+            // All have reported: it waits for nobody.
+            let why = "waiting for memory, until other regions have flushed what they rebuilt";
+            return Some(why.into());
+        }
         let mut absent: BTreeSet<ServerId> = self.machine.absent().collect();
         absent.extend(
             context

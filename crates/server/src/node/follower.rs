@@ -189,6 +189,12 @@ impl Follower {
         self.copy.standing()
     }
 
+    /// Takes memory for what its promotion rebuilds. Returns for how long it has to wait for that, if it has.
+    pub(super) fn take_memory(&mut self, now: Instant, context: &Context<'_>) -> Option<Duration> {
+        let waker = context.waker_of(self.copy.region);
+        self.copy.replica.take_memory(now, &waker)
+    }
+
     /// Turns the copy into a store that serves. Blocks.
     pub(super) fn promote(
         self,

@@ -87,8 +87,11 @@ impl LocalRegion<'_> {
         if !region.is_seated() {
             return adapting::adapt(self, now);
         }
-        let what = match &*region.driver() {
-            Driver::Primary(driver) if driver.has_work_at_device(now) => "it is being opened",
+        let what = match &mut *region.driver() {
+            Driver::Primary(driver) => match driver.has_work_at_device(now, context) {
+                true => "it is being opened",
+                false => return false,
+            },
             Driver::Backup(copy) if copy.due_refill().is_some() => "its copy is begun anew",
             Driver::Failed(copy) if copy.refill_is_due_in(now) == Some(Duration::ZERO) => {
                 "its copy is begun anew"

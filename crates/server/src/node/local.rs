@@ -162,7 +162,7 @@ impl<'a> LocalRegion<'a> {
             }
         }
         progress.made |= self.work_at_device(now);
-        progress.idle_for = earlier(progress.idle_for, refill_is_due_in(region, now));
+        progress.idle_for = earlier(progress.idle_for, work_is_due_in(region, now));
         if !region.is_seated() {
             progress.idle_for = earlier(progress.idle_for, Some(region.adapts_at().since(now)));
         }
@@ -308,7 +308,7 @@ impl<'a> LocalRegion<'a> {
 /// Whether something of `region` waits for the device, or for room.
 fn waits(region: &Region) -> bool {
     let driver = match &*region.driver() {
-        Driver::Primary(driver) => !driver.is_serving(),
+        Driver::Primary(driver) => !driver.is_serving() && !driver.waits_for_memory(),
         Driver::Backup(copy) => copy.is_at_device(),
         Driver::AtDevice(_) => true,
         Driver::Failed(_) | Driver::Absent => false,
@@ -316,10 +316,11 @@ fn waits(region: &Region) -> bool {
     driver || region.waiting().is_queueing()
 }
 
-/// How long it is until the copy of `region` is refilled, if that was asked for.
-fn refill_is_due_in(region: &Region, now: Instant) -> Option<Duration> {
+/// How long it is until the copy of `region` is refilled, if that was asked for, or asks for the memory that its
+/// promotion takes.
+fn work_is_due_in(region: &Region, now: Instant) -> Option<Duration> {
     match &*region.driver() {
-        Driver::Primary(driver) => driver.refill_is_due_in(now),
+        Driver::Primary(driver) => driver.work_is_due_in(now),
         Driver::Failed(copy) => copy.refill_is_due_in(now),
         Driver::Backup(_) | Driver::AtDevice(_) | Driver::Absent => None,
     }

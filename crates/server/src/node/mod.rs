@@ -560,6 +560,8 @@ mod peers_calls_tests;
 #[cfg(test)]
 mod planted_tests;
 #[cfg(test)]
+mod promoting_tests;
+#[cfg(test)]
 mod readers_tests;
 #[cfg(test)]
 mod resting_tests;

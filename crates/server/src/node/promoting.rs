@@ -1,5 +1,8 @@
 //! What a primary's driver does in the background: to promote its copy, and to refill it. How it adopts another's
 //! history before, and takes another group after.
+//!
+//! What a promotion rebuilds from the logs takes memory. Where many regions are promoted at one time they take turns
+//! for it, and each step of a region that waits asks whether it has its turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +27,8 @@ pub(super) enum Due {
     Nothing,
     /// The own copy is to be promoted.
     Promotion,
+    /// The same, once it has the memory for that. It asks again at this moment, or when it is woken.
+    PromotionInTurn(Instant),
     /// The own copy is to be refilled.
     Refill,
 }
@@ -34,20 +39,34 @@ impl PrimaryDriver {
         context.wake(self.region);
     }
 
-    /// Whether there is something to do in the background.
-    pub(crate) fn has_work_at_device(&self, now: Instant) -> bool {
+    /// Whether there is something to do in the background, and it may be done now.
+    pub(crate) fn has_work_at_device(&mut self, now: Instant, context: &Context<'_>) -> bool {
         if self.group.is_refused() {
             return false;
         }
-        let later = self.refill_is_due_in(now);
-        self.due != Due::Nothing && later.is_none_or(|later| later.is_zero())
+        match (self.due, &mut self.stage) {
+            (Due::Nothing, _) => false,
+            (Due::Promotion | Due::PromotionInTurn(_), Stage::Opening(copy)) => {
+                let waits = copy.take_memory(now, context);
+                if let Some(waits) = waits {
+                    self.due = Due::PromotionInTurn(now + waits);
+                }
+                waits.is_none()
+            }
+            _ => self.work_is_due_in(now).is_none_or(|later| later.is_zero()),
+        }
+    }
+
+    /// Whether it waits for the memory that its promotion takes.
+    pub(super) const fn waits_for_memory(&self) -> bool {
+        matches!(self.due, Due::PromotionInTurn(_))
     }
 
     /// Promotes the own copy, or refills it, if that is due. Blocks: it reads logs, and waits for the device.
     pub(crate) fn work_at_device(&mut self, context: &Context<'_>) {
         match std::mem::replace(&mut self.due, Due::Nothing) {
             Due::Nothing => {}
-            Due::Promotion => self.promote(context),
+            Due::Promotion | Due::PromotionInTurn(_) => self.promote(context),
             Due::Refill => self.refill_now(context),
         }
         self.act(context);
@@ -122,10 +141,11 @@ impl PrimaryDriver {
         matches!(&self.stage, Stage::Opening(copy) if copy.is_being_filled())
     }
 
-    /// How long it is until the own copy is refilled, after there was no room for it.
-    pub(super) fn refill_is_due_in(&self, now: Instant) -> Option<Duration> {
-        match &self.stage {
-            Stage::Damaged(copy) if self.due == Due::Refill => Some(copy.again_at.since(now)),
+    /// How long it is until the own copy is refilled, after there was no room for it, or asks for memory again.
+    pub(super) fn work_is_due_in(&self, now: Instant) -> Option<Duration> {
+        match (&self.stage, self.due) {
+            (Stage::Damaged(copy), Due::Refill) => Some(copy.again_at.since(now)),
+            (Stage::Opening(_), Due::PromotionInTurn(again)) => Some(again.since(now)),
             _ => None,
         }
     }
