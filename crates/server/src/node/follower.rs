@@ -61,6 +61,9 @@ pub(crate) struct Follower {
     postponed: Vec<Postponed>,
     owed: OwedReport,
     health: CopyHealth,
+    /// What it does not take, as if its device stood still.
+    #[cfg(test)]
+    pub(super) untaken: super::slow_member_tests::NotTaken,
 }
 
 impl Follower {
@@ -114,6 +117,8 @@ impl Follower {
             postponed: Vec::new(),
             owed: OwedReport::default(),
             health: CopyHealth::default(),
+            #[cfg(test)]
+            untaken: Default::default(),
         }
     }
 
@@ -318,6 +323,10 @@ impl Follower {
         }
         if self.health.has_failed() && !context.settings.mutants.fail_silently() {
             return self.handle_failed(from, message, context);
+        }
+        #[cfg(test)]
+        if self.untaken.covers(message) {
+            return;
         }
         match *message {
             Message::Prepare { .. } => self.prepare(message, context),

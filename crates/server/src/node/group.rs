@@ -3,7 +3,8 @@
 //!
 //! A member leaves that has been away, or whose copy has failed, for [`NodeSettings::remove_after`]; one that is there
 //! and catches up has [`CATCH_UP`] times as long. One that is live leaves when it has been at the limit of what may
-//! wait for it for so long ([`limits`](super::limits)). None leaves while the region opens and may need that member's
+//! wait for it for so long, or has taken no edits and segments for [`CATCH_UP`] times as long
+//! ([`limits`](super::limits)). None leaves while the region opens and may need that member's
 //! copy. A copy becomes a member that is being filled and holds all that is committed. Both are wishes: until the map
 //! says so, writes wait.
 //!
@@ -19,7 +20,7 @@ use argosy_replication::Primary;
 use argosy_replication::primary::Group;
 
 use super::context::Context;
-use super::limits::{self, AtLimit};
+use super::limits::{self, AtLimit, Looked, Stuck};
 use super::views::View;
 
 /// How many times longer than one that is away a member may take that catches up.
@@ -60,7 +61,14 @@ pub(super) struct LedGroup {
     /// Backups that have said that their copy has failed, and why, until they report again.
     failures: BTreeMap<ServerId, String>,
     /// Live backups, and copies that are being filled, that have been at the limit of what may wait for them.
-    slow: BTreeMap<ServerId, AtLimit>,
+    slow: BTreeMap<ServerId, Slow>,
+}
+
+/// How slow a backup has been of late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slow {
+    windows: AtLimit,
+    taking: Stuck,
 }
 
 impl LedGroup {
@@ -119,25 +127,27 @@ impl LedGroup {
         &self.failures
     }
 
-    /// Looks which of `members`, whose copies are live, are at the limit of what may wait for them: what is durable
-    /// in the logs of `source`, but not there.
+    /// Looks which of `looked`, whose copies are live, are at the limit of what may wait for them: what is durable
+    /// in the logs of `source`, but not there; and what they have not taken.
     pub(super) fn note_limits(
         &mut self,
-        members: Vec<ServerId>,
+        looked: Vec<Looked>,
         machine: &Primary,
         source: &dyn Source,
         context: &Context<'_>,
     ) {
         let now = context.now();
         let logs = context.memory.engine().logs();
-        for member in members {
+        for Looked { member, untaken } in looked {
             let mut logs = logs.iter();
             let waits = logs.any(|log| limits::wait_for(member, machine, source, log));
             // One that is silent leaves as such, when it has been for long enough.
-            let is_slow = waits && !context.link(member).is_quiet(now);
-            if is_slow || self.slow.contains_key(&member) {
-                let slow = self.slow.entry(member);
-                slow.or_default().note(is_slow, now);
+            let is_heard = !context.link(member).is_quiet(now);
+            let (waits, untaken) = (waits && is_heard, untaken.filter(|_| is_heard));
+            if waits || untaken.is_some() || self.slow.contains_key(&member) {
+                let slow = self.slow.entry(member).or_default();
+                slow.windows.note(waits, now);
+                slow.taking.note(untaken, now);
             }
         }
     }
@@ -148,7 +158,11 @@ impl LedGroup {
         let live: BTreeSet<ServerId> = live.map(|member| member.id).collect();
         self.slow.retain(|id, _| live.contains(id));
         let slow = self.slow.iter_mut();
-        let late = slow.filter_map(|(id, slow)| slow.is_long(now, patience).then_some(*id));
+        let late = slow.filter_map(|(id, slow)| {
+            let by_windows = slow.windows.is_long(now, patience);
+            let is_late = by_windows || slow.taking.is_long(now, patience * CATCH_UP);
+            is_late.then_some(*id)
+        });
         late.collect()
     }
 

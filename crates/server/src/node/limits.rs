@@ -1,4 +1,4 @@
-//! Which backups are too slow to make the logs durable, and for how long.
+//! Which backups are too slow, and for how long: to make the logs durable, or to take edits and segments.
 //!
 //! A log window is used again once every member has flushed it. So the windows pass a slow backup's pace on to writers
 //! (`slow_member_tests`): when all of them wait for it, what it flushes is what is taken, a window at a time. Writers
@@ -7,15 +7,42 @@
 //!
 //! A backup is *at its limit* while all windows of a log but one, or all, wait for it alone: they are durable here. One
 //! that is so for as long as a member may be away is to be removed, as that one is.
+//!
+//! Edits and segments are another matter. A finished segment waits in the outbox until each backup has a landing slot
+//! free for it, and flushes and merges wait behind it. An edit waits at each backup until that has applied it, and
+//! meanwhile the log segments that it declares are not written, and what it frees stays. A backup whose device stands
+//! still for these, while flushes of the logs pass, holds up garbage collection, then flushes, and at last writers. Nobody
+//! waits at first, so a backup has time: it is *stuck* once it has taken nothing for [`TAKES_WITHIN`] although something
+//! waits for it. One that is so for as long as a member may catch up is to be removed. One whose device is full is not
+//! stuck: everybody is told of that, and writers wait for room.
 
 use std::time::Duration;
 
-use argosy_base::{Instant, ServerId};
+use argosy_base::{EditSeq, Instant, SegmentNumber, ServerId};
 use argosy_engine::{LogSpec, Source};
 use argosy_replication::Primary;
 
 /// More time than this between two looks does not count: this server has done nothing then, whatever the backup did.
 const LOOK_MAX: Duration = Duration::from_millis(200);
+
+/// A backup that takes an edit or a segment in this time is not stuck.
+const TAKES_WITHIN: Duration = Duration::from_millis(200);
+
+/// What waits for a backup. It has taken nothing while that stays the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Untaken {
+    /// The last edit that it has applied.
+    pub(super) applied: EditSeq,
+    /// The finished segment that waits for one of its landing slots.
+    pub(super) segment: Option<SegmentNumber>,
+}
+
+/// A backup, and what waits for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looked {
+    pub(super) member: ServerId,
+    pub(super) untaken: Option<Untaken>,
+}
 
 /// Whether the windows of `log` wait for `member` alone, whom `machine` knows; `source` has the log here.
 pub(super) fn wait_for(
@@ -65,6 +92,31 @@ impl AtLimit {
         // What it was before that tells nothing of how it is.
         self.held = self.held.min(patience);
         self.held == patience
+    }
+}
+
+/// For how long a backup has been stuck of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stuck {
+    untaken: Option<Untaken>,
+    /// Since when that has been the same.
+    since: Instant,
+    at_limit: AtLimit,
+}
+
+impl Stuck {
+    /// From `now` on this waits for it.
+    pub(super) fn note(&mut self, untaken: Option<Untaken>, now: Instant) {
+        if untaken != self.untaken {
+            (self.untaken, self.since) = (untaken, now);
+        }
+        let is_stuck = untaken.is_some() && now.since(self.since) >= TAKES_WITHIN;
+        self.at_limit.note(is_stuck, now);
+    }
+
+    /// Whether it has been for `patience` by `now`.
+    pub(super) fn is_long(&mut self, now: Instant, patience: Duration) -> bool {
+        self.at_limit.is_long(now, patience)
     }
 }
 

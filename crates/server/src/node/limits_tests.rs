@@ -79,3 +79,45 @@ fn time_in_which_nobody_has_looked_does_not_count() {
     assert!(!of.is_long(at(10_099), REMOVE_AFTER));
     assert!(of.is_long(at(10_100), REMOVE_AFTER));
 }
+
+/// After how many tenths of a second a backup is to be removed, within ten seconds, that takes an edit in every
+/// `every`th of them, where another one waits at once.
+fn stuck_after(every: u64) -> Option<u64> {
+    let mut of = Stuck::default();
+    (0..100).find(|tenth| {
+        let applied = EditSeq(tenth / every);
+        let segment = None;
+        of.note(Some(Untaken { applied, segment }), at(tenth * 100));
+        of.is_long(at(tenth * 100), REMOVE_AFTER)
+    })
+}
+
+#[test]
+fn who_takes_no_edit_for_most_of_the_time_is_removed() {
+    let after = [100, 20, 10, 5, 2, 1].map(stuck_after);
+    assert_eq!(after, [Some(7), Some(7), Some(7), None, None, None]);
+}
+
+#[test]
+fn who_has_taken_everything_is_not_stuck() {
+    let mut of = Stuck::default();
+    for tenth in 0..100 {
+        of.note(None, at(tenth * 100));
+        assert!(!of.is_long(at(tenth * 100), REMOVE_AFTER));
+    }
+}
+
+/// A segment that waits counts although no edit does.
+#[test]
+fn who_takes_no_segment_is_stuck() {
+    let mut of = Stuck::default();
+    let mut note = |segment, millis| {
+        let segment = Some(SegmentNumber(segment));
+        let applied = EditSeq(1);
+        of.note(Some(Untaken { applied, segment }), at(millis));
+        of.is_long(at(millis), REMOVE_AFTER)
+    };
+    assert!((0..20).all(|tenth| !note(tenth, tenth * 100)));
+    assert!((20..27).all(|tenth| !note(20, tenth * 100)));
+    assert!(note(20, 2700));
+}

@@ -25,6 +25,7 @@ use super::context::Context;
 use super::counters::Counted;
 use super::follower::Follower;
 use super::group::{self, Claimed, LedGroup};
+use super::limits::{Looked, Untaken};
 use super::offering::Offering;
 use super::outbox::Outbox;
 use super::promoting::Due;
@@ -303,12 +304,29 @@ impl PrimaryDriver {
         now: Instant,
         context: &Context<'_>,
     ) -> Option<Wish> {
+        let members = self.attachments.members().into_iter();
+        let looked = members.map(|member| Looked {
+            member,
+            untaken: self.untaken(member, context),
+        });
+        let looked = looked.collect();
         if let Some(source) = self.stage.source() {
-            let members = self.attachments.members();
             self.group
-                .note_limits(members, &self.machine, source, context);
+                .note_limits(looked, &self.machine, source, context);
         }
         self.group.wish(&self.machine, view, now, context)
+    }
+
+    /// What edits and segments wait for `member`, whose device has room as far as it has told.
+    fn untaken(&self, member: ServerId, context: &Context<'_>) -> Option<Untaken> {
+        let mut members = self.machine.members();
+        let applied = members.find(|of| of.id == member)?.applied;
+        let lacks = self.machine.takes_segments(member) && !self.attachments.has_segment(member);
+        let segment = self.outbox.segment().filter(|_| lacks);
+        let segment = segment.map(|segment| segment.number);
+        let waits = applied < self.edit() || segment.is_some();
+        let is_full = waits && context.device_care.full_peers().contains(&member);
+        (waits && !is_full).then_some(Untaken { applied, segment })
     }
 
     /// Whether there is something to move on although nothing more happens: what is on its way to backups, what waits

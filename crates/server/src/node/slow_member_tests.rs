@@ -9,10 +9,12 @@ use argosy_base::{Epoch, Instant, ServerId};
 use argosy_coordinator::Replication;
 use argosy_engine::{Reach, WriteOptions};
 use argosy_fabric::sim::SimSettings;
+use argosy_wire::message::Message;
 
 use super::copies_tests::{Pair, REGIONS, settings};
 use super::planted_tests::write_of;
 use super::readers_tests::{Answers, set_clock};
+use super::region::Driver;
 use super::views_tests::changed;
 use super::{Mutants, NodeSettings};
 use crate::service::{ReplySink, ReplyTo, Request, Response, Service};
@@ -108,6 +110,53 @@ impl Loaded {
             let report = self.pair.nodes[0].report_to_master(self.pair.now);
             report.wishes.contains_key(&REGIONS[0])
         })
+    }
+}
+
+/// What a backup does not take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum NotTaken {
+    #[default]
+    Nothing,
+    Edits,
+    Segments,
+}
+
+impl NotTaken {
+    pub(super) const fn covers(self, message: &Message<'_>) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Edits => matches!(message, Message::Edit { .. }),
+            Self::Segments => matches!(message, Message::Ship { .. }),
+        }
+    }
+}
+
+/// One whose device stands still for edits, or for segments, holds up flushes and then writers, although it makes the
+/// logs durable. It is removed, after as long as it might catch up; then writers go on.
+#[test]
+fn one_that_takes_no_edits_or_segments_is_removed() {
+    for what in [NotTaken::Edits, NotTaken::Segments] {
+        let mut loaded = Loaded::new();
+        assert_eq!(loaded.run(SECOND, 1), None, "{what:?}");
+        let region = loaded.pair.nodes[1]
+            .region(REGIONS[0])
+            .expect("it is in the map");
+        match &mut *region.driver() {
+            Driver::Backup(copy) => copy.untaken = what,
+            _ => panic!("it is a backup"),
+        }
+        let steps = loaded.run(12 * SECOND, 1).expect("it is removed");
+        assert!(steps >= 4 * SECOND, "{what:?}: after {steps} steps");
+        let alone = changed(&loaded.pair, |of| {
+            (of.epoch, of.members) = (Epoch(2), vec![ServerId(0)]);
+        });
+        for node in &loaded.pair.nodes {
+            node.set_map(alone.clone()).expect("newer");
+        }
+        let before = loaded.acknowledged;
+        let _ = loaded.run(SECOND, 1);
+        assert!(loaded.acknowledged > before + 1000, "{what:?}");
     }
 }
 
