@@ -122,3 +122,26 @@ fn a_slow_connection_is_not_looked_for() {
     assert!(made <= 4 && busy <= 4, "{made} steps, {busy} short rests");
     assert_eq!(pair.world.counters().connections.begun, begun);
 }
+
+/// A server that was started with other sizes is there, and its link cannot be opened. That is said of it, with what to
+/// do, and not that it shows no sign of life; and no more once it has the same sizes.
+#[test]
+fn a_server_with_other_settings_is_told_of() {
+    let usual = settings(Mutants::default());
+    let mut pair = Pair::with(Replication::SendIndex, SimSettings::default(), usual);
+    pair.open();
+    let told = |pair: &Pair| {
+        let degraded = pair.nodes[0].ready().degraded;
+        let says = |part: &str| degraded.iter().any(|what| what.contains(part));
+        let refused = says("the link to server 1 cannot be opened") && says("; start both servers");
+        (refused, says("no sign of life"))
+    };
+    pair.settings.link.ring_bytes /= 2;
+    pair.restart(1);
+    pair.run(3000);
+    assert_eq!(told(&pair), (true, false));
+    pair.settings.link.ring_bytes *= 2;
+    pair.restart(1);
+    pair.run(1000);
+    assert_eq!(told(&pair), (false, false));
+}

@@ -7,6 +7,7 @@ use argosy_base::{Instant, RegionId, ServerId};
 use argosy_engine::BusyReason;
 
 use super::gate::{Reveals, Verdict};
+use super::link::CannotOpen;
 use super::primary::PrimaryDriver;
 use super::region::{Driver, Region, copy_of, engine_of};
 use super::report::Reports;
@@ -34,6 +35,8 @@ pub(super) enum Kind {
     Failed,
     /// A server shows no sign of life.
     Lost,
+    /// A server is there, and the link to it cannot be opened.
+    Unlinked,
     /// A region is not open on its primary.
     Closed,
     /// A device is full.
@@ -144,9 +147,20 @@ impl Reports<'_> {
         }
         let now = self.context.now();
         for peer in self.context.links.peers() {
-            if self.context.link(peer).is_silent(now) {
-                let what = format!("{peer} shows no sign of life");
-                add(Subject::Peer(peer), Kind::Lost, Stops::Nothing, what);
+            let (is_silent, cannot_open) = {
+                let link = self.context.link(peer);
+                (link.is_silent(now), link.cannot_open(now))
+            };
+            match cannot_open {
+                CannotOpen::Unknown if is_silent => {
+                    let what = format!("{peer} shows no sign of life");
+                    add(Subject::Peer(peer), Kind::Lost, Stops::Nothing, what);
+                }
+                CannotOpen::Because(why) => {
+                    let what = format!("the link to {peer} cannot be opened: {why}");
+                    add(Subject::Peer(peer), Kind::Unlinked, Stops::Nothing, what);
+                }
+                CannotOpen::Unknown | CannotOpen::ForNow => {}
             }
         }
         for peer in self.context.device_care.full_peers() {

@@ -43,6 +43,7 @@ mod opening;
 mod pulse;
 mod queue;
 mod reading;
+mod refusals;
 mod sent;
 
 use std::collections::VecDeque;
@@ -61,6 +62,8 @@ pub(crate) use self::holdings::Holdings;
 use self::opening::{Closed, MemoryWanted};
 use self::pulse::Pulse;
 use self::reading::Reading;
+pub(crate) use self::refusals::CannotOpen;
+use self::refusals::Refusals;
 pub(crate) use self::sent::SentBytes;
 use super::Mutants;
 use super::inbox::{BEAT, HEAD, Inbox, RING};
@@ -221,6 +224,15 @@ struct Offered {
     scratch: Vec<u8>,
 }
 
+/// What is amiss with a link.
+#[derive(Debug, Default)]
+struct Troubles {
+    /// Why it is to break at the next step.
+    reset_wanted: Option<&'static str>,
+    /// What keeps it from opening.
+    refusals: Refusals,
+}
+
 /// See the module documentation.
 pub(crate) struct Link {
     ends: Ends,
@@ -228,7 +240,7 @@ pub(crate) struct Link {
     fabric: Arc<dyn Fabric>,
     offered: Offered,
     reading: Reading,
-    reset_wanted: Option<&'static str>,
+    troubles: Troubles,
     /// The own session.
     session: u32,
     state: State,
@@ -263,7 +275,7 @@ impl Link {
                 scratch: Vec::new(),
             },
             reading: Reading::new(shape, 0),
-            reset_wanted: None,
+            troubles: Troubles::default(),
             session,
             state: State::Closed(Closed::until(Instant::default())),
             write: 0,
@@ -303,6 +315,14 @@ impl Link {
         !self.is_open() || self.pulse.is_missing(now)
     }
 
+    /// What keeps the link from opening, as far as that is known.
+    pub(crate) fn cannot_open(&self, now: Instant) -> CannotOpen {
+        match self.is_open() {
+            true => CannotOpen::Unknown,
+            false => self.troubles.refusals.told(now),
+        }
+    }
+
     /// Whether the peer has shown no sign of life for a while: it may be gone, or just slow.
     pub(crate) fn is_quiet(&self, now: Instant) -> bool {
         self.pulse.is_quiet(now)
@@ -315,12 +335,12 @@ impl Link {
 
     /// Whether the link is to break at the next step: what is sent now is lost.
     pub(crate) const fn is_about_to_break(&self) -> bool {
-        self.reset_wanted.is_some()
+        self.troubles.reset_wanted.is_some()
     }
 
     /// Has the link break, and open anew, at the next step, because of `why`.
     pub(crate) fn reset(&mut self, why: &'static str) {
-        self.reset_wanted = Some(why);
+        self.troubles.reset_wanted = Some(why);
     }
 
     /// Bytes written into the peer's memory by this link.
@@ -431,7 +451,7 @@ impl Link {
     }
 
     fn try_step(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, Broken> {
-        if let Some(why) = self.reset_wanted.take().filter(|_| self.is_open()) {
+        if let Some(why) = self.troubles.reset_wanted.take().filter(|_| self.is_open()) {
             return Err(Broken::Reset(why));
         }
         if let Some(wanted) = self.offered.wanted {
@@ -508,7 +528,7 @@ impl Link {
             events.push(LinkEvent::Down);
             now
         } else {
-            tracing::debug!(me = self.ends.me.0, peer = self.ends.peer.0, why = %broken, "link cannot open");
+            self.troubles.refusals.note(broken, now);
             // What cannot be used now cannot be used at once again.
             now + BEAT_EVERY
         };

@@ -9,6 +9,7 @@ use argosy_fabric::{Connecting, Fabric, FabricError, MemoryKey, RemoteMemory};
 use argosy_memory::{MemoryError, SharedMemory};
 use argosy_wire::ring::{RingShape, RingWriter};
 
+use super::refusals::Refusals;
 use super::{
     BEAT_EVERY, Broken, Deferred, Ends, FETCH_SLOTS, Link, LinkEvent, Open, Reading, SHIP_SLOTS,
     State,
@@ -191,20 +192,27 @@ impl Link {
             let inbox_bytes = RING + self.settings.ring_bytes;
             let landing_bytes = usize::from(SHIP_SLOTS + FETCH_SLOTS) * self.settings.slot_bytes;
             let connect = |key, least| meet(&*self.fabric, self.ends, key, least);
-            let (Ok(inbox), Ok(landing)) = (
-                connect(keys::inbox(self.ends.me), inbox_bytes),
-                connect(keys::landing(self.ends.me), landing_bytes),
-            ) else {
-                closed.fresh = Fresh::Failed;
-                return Ok(false);
-            };
-            closed.fresh = Fresh::Connecting {
-                inbox: Connection::Connecting(inbox),
-                landing: Connection::Connecting(landing),
+            let inbox = connect(keys::inbox(self.ends.me), inbox_bytes);
+            let landing = connect(keys::landing(self.ends.me), landing_bytes);
+            closed.fresh = match inbox.and_then(|inbox| Ok((inbox, landing?))) {
+                Ok((inbox, landing)) => Fresh::Connecting {
+                    inbox: Connection::Connecting(inbox),
+                    landing: Connection::Connecting(landing),
+                },
+                Err(error) => {
+                    closed.fresh = Fresh::Failed;
+                    self.note_refusal(error, now);
+                    return Ok(false);
+                }
             };
         }
-        let Some((inbox, landing)) = closed.fresh.take_made() else {
-            return Ok(false);
+        let (inbox, landing) = match closed.fresh.take_made() {
+            Ok(Some(made)) => made,
+            Ok(None) => return Ok(false),
+            Err(error) => {
+                self.note_refusal(error, now);
+                return Ok(false);
+            }
         };
         let shape = RingShape::new(self.settings.ring_bytes);
         self.state = State::Open(Box::new(Open {
@@ -220,10 +228,18 @@ impl Link {
             fetches_busy: 0,
             failed: None,
         }));
+        self.troubles.refusals = Refusals::default();
         self.pulse.hear(now);
         self.say_hello();
         events.push(LinkEvent::Up);
         Ok(true)
+    }
+
+    /// The memory that the peer has made for the own session could not be connected to.
+    fn note_refusal(&mut self, error: FabricError, now: Instant) {
+        if let Err(broken) = not_yet(error) {
+            self.troubles.refusals.note(&broken, now);
+        }
     }
 
     /// Writes wish and accept into the peer's inbox.
@@ -257,6 +273,9 @@ pub(super) struct Closed {
     next_try: Instant,
 }
 
+/// Inbox and landing slots of the peer.
+type Made = (Box<dyn RemoteMemory>, Box<dyn RemoteMemory>);
+
 /// The memory that the peer has made for the own session.
 enum Fresh {
     /// It is connected to once the peer says that it is there.
@@ -271,21 +290,21 @@ enum Fresh {
 
 impl Fresh {
     /// Inbox and landing slots, once both have been connected to.
-    fn take_made(&mut self) -> Option<(Box<dyn RemoteMemory>, Box<dyn RemoteMemory>)> {
+    fn take_made(&mut self) -> Result<Option<Made>, FabricError> {
         let Self::Connecting { inbox, landing } = self else {
-            return None;
+            return Ok(None);
         };
-        if inbox.step().is_err() || landing.step().is_err() {
+        if let Err(error) = inbox.step().and_then(|_| landing.step()) {
             *self = Self::Failed;
-            return None;
+            return Err(error);
         }
         if !inbox.is_made() || !landing.is_made() {
-            return None;
+            return Ok(None);
         }
-        match (std::mem::take(inbox), std::mem::take(landing)) {
+        Ok(match (std::mem::take(inbox), std::mem::take(landing)) {
             (Connection::Made(inbox), Connection::Made(landing)) => Some((inbox, landing)),
             _ => None,
-        }
+        })
     }
 }
 

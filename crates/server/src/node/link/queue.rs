@@ -144,7 +144,7 @@ impl Link {
                     Err(PushError::TooLarge { len, max }) => {
                         // It is refused where it is queued. What it was part of cannot go on without it.
                         tracing::error!(len, max, "a message that is too long was queued");
-                        self.reset_wanted = Some("a message is too long");
+                        self.troubles.reset_wanted = Some("a message is too long");
                     }
                 }
                 open.backlog_bytes -= payload.len();

@@ -10,7 +10,7 @@ use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_wire::message::{CONTINUED, LONG_BYTES_MAX, Message};
 use argosy_wire::ring::Header;
 
-use super::{Ends, Link, LinkEvent, LinkSettings, SHIP_SLOTS, SendError, Shipment};
+use super::{CannotOpen, Ends, Link, LinkEvent, LinkSettings, SHIP_SLOTS, SendError, Shipment};
 use crate::node::Mutants;
 use crate::node::copies_tests::Scarce;
 
@@ -742,4 +742,47 @@ fn memory_that_is_too_short_is_asked_for_in_its_time() {
     let connections = pair.world.counters().connections;
     assert!((8..=12).contains(&connections.refused), "{connections:?}");
     assert!(connections.begun <= 30, "{connections:?}");
+}
+
+/// It says so once it has been refused for two seconds, and no more once it opens.
+#[test]
+fn a_link_that_cannot_open_says_why_until_it_does() {
+    let (ring_bytes, slot_bytes) = (2 * SETTINGS.ring_bytes, 2 * SETTINGS.slot_bytes);
+    let rings = LinkSettings {
+        ring_bytes,
+        ..SETTINGS
+    };
+    let slots = LinkSettings {
+        slot_bytes,
+        ..SETTINGS
+    };
+    for settings in [rings, slots] {
+        let mut pair = Pair::new(3);
+        let memory = Arc::clone(&pair.sides[0].memory);
+        pair.sides[0].link = link_of(settings, &pair.world, 0, 2, memory);
+        let told = |pair: &Pair| pair.sides[0].link.cannot_open(pair.now);
+        pair.run(1500);
+        assert_eq!(told(&pair), CannotOpen::ForNow);
+        pair.run(1000);
+        let CannotOpen::Because(why) = told(&pair) else {
+            panic!("{:?}", told(&pair));
+        };
+        assert!(why.contains("are needed"), "{why}");
+        assert!(why.contains("; start both servers"), "{why}");
+        pair.sides[0].link.settings = SETTINGS;
+        pair.run(500);
+        assert!(pair.sides[0].link.is_open());
+        assert_eq!(told(&pair), CannotOpen::Unknown);
+    }
+}
+
+/// Nothing is told of a peer that is just not there.
+#[test]
+fn a_peer_that_is_not_there_refuses_nothing() {
+    let mut pair = Pair::new(3);
+    pair.world.kill(IDS[1]);
+    pair.run(3000);
+    let link = &pair.sides[0].link;
+    assert!(!link.is_open());
+    assert_eq!(link.cannot_open(pair.now), CannotOpen::Unknown);
 }
