@@ -50,7 +50,7 @@ fn regions(server: &Server) -> BTreeMap<String, String> {
 }
 
 /// Until all servers have a copy of all regions that stands at the same place.
-fn until_equal(servers: &[Server]) {
+pub(crate) fn until_equal(servers: &[Server]) {
     until("all copies are equal", || {
         let seen: Vec<_> = servers.iter().map(regions).collect();
         let place = |line: &String| line.split_once(",edit=").map(|(_, rest)| rest.to_owned());

@@ -11,6 +11,7 @@ use argosy_embedded::Db;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::failover::until_equal;
 use crate::support::{
     Playground, argosy, call, connect, empty_dir, info, lives, ok, signal, text, until,
 };
@@ -82,8 +83,9 @@ pub(crate) fn load(playground: &Playground, seed: u8) {
 /// A loaded and stopped cluster of three servers.
 fn stopped(name: &str) -> Dir {
     let dir = Dir(empty_dir(name));
-    let playground = Playground::start_fixed(&["--regions", "3", "--data-dir", path(&dir.0)]);
+    let playground = Playground::start(&["--regions", "3", "--data-dir", path(&dir.0)]);
     load(&playground, 0);
+    until_equal(&playground.servers);
     let server = dir.0.join("server-1");
     let refused = argosy().arg("inspect").arg(&server).output().unwrap();
     let said = text(&refused.stderr);
@@ -170,10 +172,14 @@ fn a_stopped_cluster_is_whole_and_its_members_are_equal() {
 #[test]
 fn killed_servers_are_whole_and_equal_as_well() {
     let dir = Dir(empty_dir("inspect-killed"));
-    let mut playground = Playground::start_fixed(&["--regions", "3", "--data-dir", path(&dir.0)]);
+    let mut playground = Playground::start(&["--regions", "3", "--data-dir", path(&dir.0)]);
     load(&playground, 0);
+    until_equal(&playground.servers);
+    // All at one time: nobody goes on without another.
     for server in &playground.servers {
         signal(server.pid, Signal::KILL);
+    }
+    for server in &playground.servers {
         until("the server dies", || !lives(server.pid));
     }
     playground.kill();
@@ -185,7 +191,7 @@ fn killed_servers_are_whole_and_equal_as_well() {
     assert_eq!(code, 0, "{report}");
     drop(playground);
     // A start takes the shared memory over, and a stop removes it.
-    let playground = Playground::start_fixed(&["--regions", "3", "--data-dir", path(&dir.0)]);
+    let playground = Playground::start(&["--regions", "3", "--data-dir", path(&dir.0)]);
     assert!(playground.interrupt().success());
 }
 
@@ -202,7 +208,7 @@ fn members_that_build_their_levels_hold_the_same_pairs() {
         "--data-dir",
     ];
     let args: Vec<&str> = some.into_iter().chain([data]).collect();
-    let playground = Playground::start_fixed(&args);
+    let playground = Playground::start(&args);
     load(&playground, 0);
     assert!(playground.interrupt().success());
     let servers = [0, 1, 2].map(|id| dir.0.join(format!("server-{id}")));
@@ -287,8 +293,9 @@ fn planted_damage_is_found_where_it_is() {
     let victim = Victim::open(&dir.0.join("server-1"));
     let old_superblock = victim.read(0, 4096);
     // Another start makes what was read above stale.
-    let playground = Playground::start_fixed(&["--regions", "3", "--data-dir", path(&dir.0)]);
+    let playground = Playground::start(&["--regions", "3", "--data-dir", path(&dir.0)]);
     load(&playground, 1);
+    until_equal(&playground.servers);
     assert!(playground.interrupt().success());
     assert_eq!(verify(&victim.dir), Vec::<Value>::new());
 

@@ -7,6 +7,7 @@ use argosy_bench::resp::Reply;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::failover::until_equal;
 use crate::inspect_command::{Dir, inspect, load, path, verify};
 use crate::support::{
     ByHand, Playground, argosy, call, connect, empty_dir, info as info_of, keep_ports, lives,
@@ -17,7 +18,7 @@ const MODE: [&str; 4] = ["--regions", "3", "--address", "rewrite"];
 
 fn start(dir: &Dir) -> Playground {
     let data = ["--data-dir", path(&dir.0)];
-    Playground::start_fixed(&[&MODE[..], &data[..]].concat())
+    Playground::start(&[&MODE[..], &data[..]].concat())
 }
 
 fn number(playground: &Playground, server: usize, name: &str) -> u64 {
@@ -64,8 +65,8 @@ fn assert_whole_and_equal(dir: &Dir) {
     }
 }
 
-/// A server that is killed and comes back, then one without its device: it adopts what another one
-/// has of the region that it is primary of, and fetches the others, in places of its own.
+/// A server that is killed and comes back, then one without its device: it fetches what the others have, in places of
+/// its own. Each time others lead its regions meanwhile.
 #[test]
 fn members_come_back_from_each_others_places() {
     let dir = Dir(empty_dir("rewrite"));
@@ -79,19 +80,21 @@ fn members_come_back_from_each_others_places() {
     let lost = playground.servers[2].clone();
     signal(lost.pid, Signal::KILL);
     until("the server dies", || !lives(lost.pid));
-    let _back = ByHand::start_fixed(&lost.config);
+    let _back = ByHand::start(&lost.config);
     until_ready(lost.admin);
     drop(ports);
     until_ready(playground.servers[0].admin);
     load(&playground, 1);
     let before = pairs(&playground);
     assert!(before.len() > 10_000, "{}", before.len());
+    until_equal(&playground.servers);
     assert!(playground.interrupt().success());
     assert_whole_and_equal(&dir);
 
     std::fs::remove_file(dir.0.join("server-0/device")).unwrap();
     let data = ["--data-dir", path(&dir.0), "--new-device", "0"];
-    let playground = Playground::start_fixed(&[&MODE[..], &data[..]].concat());
+    let playground = Playground::start(&[&MODE[..], &data[..]].concat());
+    until_equal(&playground.servers);
     assert!(number(&playground, 0, info::CATCH_UP_BYTES) > 0);
     assert!(number(&playground, 0, info::REWRITTEN_POINTERS) > 0);
     assert!(pairs(&playground) == before, "the same pairs");
