@@ -8,7 +8,8 @@
 //! Reading order: [`contract`] (the trait, and what it promises), [`state`] (what requests do),
 //! [`embedded`] and [`format`](mod@format) (its files), [`in_memory`], [`conformance`] (tests that both pass); [`map`]
 //! (the region map), [`region`] (an entry of it), [`map_json`], [`reports`] (what servers
-//! tell the master), [`split`] (how keys are cut into regions at first).
+//! tell the master), [`jobs`] and [`jobs_format`] (the master's redo log), [`split`] (how keys are cut into regions at
+//! first).
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,8 @@ pub mod embedded;
 pub mod format;
 mod hints;
 pub mod in_memory;
+pub mod jobs;
+pub mod jobs_format;
 pub mod map;
 pub mod map_json;
 pub mod region;
@@ -31,6 +34,8 @@ pub use contract::{
 };
 pub use embedded::{Embedded, EmbeddedSettings};
 pub use in_memory::InMemory;
+pub use jobs::{Deed, DeedStanding, JOBS_KEY, JobError, JobId, JobKind, JobLog, JobState, RedoJob};
+pub use jobs_format::JobLogError;
 pub use map::{ClusterId, ClusterMap, DeviceId, MapError, Replication, Server};
 pub use region::{CopyStatus, PromotionClaim, Region, RegionState};
 pub use reports::{CopyReport, Presence, ReportError, ServerReport, Wish};
