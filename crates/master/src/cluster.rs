@@ -1,14 +1,14 @@
-//! What a master has read: the region map at one version, who is there, and what they report.
+//! What a master has read: the region map at one version, the redo log at one, who is there, and what they report.
 //!
 //! The parts are read one after the other, so they may be of different moments. That does no harm: a change compares
-//! the map's version; a report counts under one epoch; and whoever was chosen for a report opens only if it still is
+//! the versions of map and log; a report counts under one epoch; and whoever was chosen for a report opens only if it still is
 //! true.
 
 use std::collections::BTreeMap;
 
 use argosy_base::{Epoch, RegionId, ServerId};
 use argosy_coordinator::{
-    ClusterMap, CopyReport, EntryVersion, Presence, Region, ServerReport, Wish,
+    ClusterMap, CopyReport, EntryVersion, JobLog, Presence, Region, ServerReport, Wish,
 };
 
 /// See the module documentation.
@@ -18,6 +18,10 @@ pub struct Cluster {
     pub map: ClusterMap,
     /// Its version, on which a change is based.
     pub version: EntryVersion,
+    /// The redo log.
+    pub jobs: JobLog,
+    /// Its version.
+    pub jobs_version: EntryVersion,
     /// The servers that have a session.
     pub servers: BTreeMap<ServerId, LiveServer>,
 }

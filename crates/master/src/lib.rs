@@ -2,15 +2,15 @@
 //!
 //! It never touches data, and data service never depends on it. What it knows it reads from the coordinator: the region
 //! map, who is there, and what servers report. What it decides is one compare-and-set of the whole map for all regions
-//! at once. Everything is idempotent by that comparison: a master that has died, or was deposed, leaves nothing behind
-//! that another would have to finish.
+//! at once. What it is about to do it writes down before: so another finds what a master that has died had begun, and
+//! finishes it, and people see it.
 //!
 //! The rules are those of `docs/model/Group.tla`, and so are the names: *raise*, *promote*, *remove*, *fill*, *add*.
 //!
 //! Reading order: [`settings`], [`cluster`] (what was read), [`health`] (whom to take for lost), [`promotion`] (who is
 //! promoted: a pure function of a region's entry and its reports), [`memory`] (what a planner remembers of a region:
-//! times), [`groups`] (members that go and come), [`plan`] (the pure machine over all of it), [`round`] (reading it
-//! all), [`runner`] (election, and the loop).
+//! times), [`groups`] (members that go and come), [`plan`] (the pure machine over all of it), [`redo`] (what is
+//! written before it is done), [`round`] (reading it all), [`runner`] (election, and the loop).
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ pub mod health;
 pub mod memory;
 pub mod plan;
 pub mod promotion;
+pub mod redo;
 pub mod round;
 pub mod runner;
 pub mod settings;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use argosy_base::{EditSeq, Lsn};
 use argosy_coordinator::contract::VALUE_BYTES_MAX;
 use argosy_coordinator::reports::REPORT_BYTES_MAX;
-use argosy_coordinator::{CopyReport, EntryVersion, ServerReport, Wish};
+use argosy_coordinator::{CopyReport, EntryVersion, JobLog, ServerReport, Wish};
 
 use super::tests::{map, started};
 use super::*;
@@ -39,6 +39,8 @@ impl Many {
             cluster: Cluster {
                 map: map(SERVERS, regions, COPIES),
                 version: EntryVersion(1),
+                jobs: JobLog::default(),
+                jobs_version: EntryVersion(0),
                 servers: BTreeMap::new(),
             },
             now,

@@ -10,19 +10,30 @@
 //!   that are there have reported, but no longer than `report-within`: who has not reported by then is left out. First
 //!   only those count that are well; then those, too, that are about to stop; then those that others cannot reach.
 //!
+//! What [jobs](crate::redo) of an earlier master have planned and not begun is done, too, if its cause still is there: the
+//! primary is lost, and one need not wait until that is certain; or the group still lacks the server that was to be
+//! filled. If the cause is gone, it is *moot*. What a person has cancelled is not done under this epoch.
+//!
+//! By order of a person a region opens with what is left: the highest copy that is reported, although not all voters
+//! have, and however few members remain. One member has to have reported: it grants no lease to the primary before, so
+//! that one does not serve any more.
+//!
 //! All steps together are one new map, and so one compare-and-set: all regions of a server that fails, and all regions
 //! that can be decided at one time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::{Epoch, Instant, RegionId, ServerId};
-use argosy_coordinator::{ClusterMap, CopyStatus, PromotionClaim, Region, RegionState};
+use argosy_coordinator::{
+    ClusterMap, CopyStatus, Deed, JobKind, JobState, PromotionClaim, Region, RegionState,
+};
 
 use crate::cluster::Cluster;
 use crate::groups::{Fillable, GroupChange, RegionCounts, Regrouped, is_missing, lacking};
 use crate::health::{Health, suspected};
 use crate::memory::RegionMemory;
-use crate::promotion::{CopyReports, Preference, promote, voters};
+use crate::promotion::{CopyReports, Preference, PromotionRule, promote, voters};
+use crate::redo::{Moot, Orders};
 use crate::settings::{Mutants, PlanSettings};
 
 /// What a planner wants.
@@ -36,6 +47,8 @@ pub struct MasterPlan {
     pub again: Option<Instant>,
     /// Whether something is about to change: a region waits for reports, and not for long yet, or a server leaves.
     pub is_under_way: bool,
+    /// What jobs had to do, and comes to nothing.
+    pub moot: Vec<Moot>,
 }
 
 /// A step of one region.
@@ -66,6 +79,18 @@ pub enum GroupStep {
         /// How.
         change: GroupChange,
     },
+}
+
+impl GroupStep {
+    /// The region.
+    #[must_use]
+    pub const fn region(&self) -> RegionId {
+        match self {
+            Self::Raise { region, .. }
+            | Self::Promote { region, .. }
+            | Self::Regroup { region, .. } => *region,
+        }
+    }
 }
 
 /// Why a primary does not serve any more.
@@ -251,8 +276,30 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// What a job had to do about `server` in `region` comes to nothing.
+    fn moot(&mut self, kind: JobKind, server: ServerId, region: &Region, remark: &'static str) {
+        self.plan.moot.push(Moot {
+            deed: Deed {
+                kind,
+                server,
+                region: region.id,
+            },
+            state: match kind {
+                JobKind::Recover => JobState::Failed,
+                _ => JobState::Cancelled,
+            },
+            remark,
+        });
+    }
+
+    fn is_held(&self, kind: JobKind, server: ServerId, region: &Region) -> bool {
+        self.cluster.jobs.is_held(kind, server, region)
+    }
+
     fn serving(&mut self, region: &Region, memory: &mut RegionMemory) -> Option<Region> {
-        if let Some(reason) = self.reason_to_raise(region, memory)
+        let orders = Orders::of(&self.cluster.jobs, region);
+        if let Some(reason) = self.reason_to_raise(region, memory, &orders)
+            && !self.is_held(JobKind::Promote, region.primary, region)
             && let Some(epoch) = region.epoch.0.checked_add(1)
         {
             let (id, primary) = (region.id, region.primary);
@@ -273,18 +320,34 @@ impl<'a> Pass<'a> {
         if let Some(until) = memory.opens_until(self.settings.open_within) {
             self.wake_at(until);
         }
-        self.regroup(region, memory)
+        self.regroup(region, memory, &orders)
     }
 
-    fn reason_to_raise(&mut self, region: &Region, memory: &RegionMemory) -> Option<RaiseReason> {
+    fn reason_to_raise(
+        &mut self,
+        region: &Region,
+        memory: &RegionMemory,
+        orders: &Orders,
+    ) -> Option<RaiseReason> {
         let primary = region.primary;
         if self.cluster.refuses(region) {
             return Some(RaiseReason::Refused);
         }
         let health = self.health(primary, region, memory);
-        if self.awaited.contains(&primary) {
+        let is_ordered = orders.promote || orders.recover;
+        if self.awaited.contains(&primary) && !is_ordered {
             self.wake_at(self.awaited_until);
             return None;
+        }
+        if health == Health::Well && memory.has_opened() {
+            for (kind, has) in [
+                (JobKind::Promote, orders.promote),
+                (JobKind::Recover, orders.recover),
+            ] {
+                if has {
+                    self.moot(kind, primary, region, "the primary serves the region");
+                }
+            }
         }
         if health == Health::Well || memory.is_spared(health) {
             return None;
@@ -301,7 +364,12 @@ impl<'a> Pass<'a> {
     }
 
     /// What becomes of a group whose primary stays.
-    fn regroup(&mut self, region: &Region, memory: &mut RegionMemory) -> Option<Region> {
+    fn regroup(
+        &mut self,
+        region: &Region,
+        memory: &mut RegionMemory,
+        orders: &Orders,
+    ) -> Option<Region> {
         let is_well = |id: ServerId| {
             self.health(id, region, memory) <= Health::Late
                 && !self.cluster.are_apart(region.primary, id)
@@ -314,8 +382,18 @@ impl<'a> Pass<'a> {
         if is_served && !leaves(region.primary) {
             change.let_go(region, min_copies, leaves);
         }
-        let after = change.apply(region)?;
+        let is_held = |kind, id: &ServerId| self.is_held(kind, *id, region);
+        change.remove.retain(|id| !is_held(JobKind::Remove, id));
+        change.fill.retain(|id| !is_held(JobKind::Fill, id));
+        let mut after = change.apply(region)?;
         let is_short = 0 < lacking(self.cluster, region, is_well);
+        if is_served {
+            let may_fill = |id: &ServerId| is_well(*id) && !after.has(*id);
+            let ordered = orders.fill.iter().copied().filter(may_fill);
+            let ordered = ordered.take(lacking(self.cluster, &after, is_well));
+            change.fill.extend(ordered.collect::<Vec<_>>());
+            after = change.apply(region)?;
+        }
         let lacks = is_served && 0 < lacking(self.cluster, &after, is_well);
         let group = Regrouped {
             before: region,
@@ -333,6 +411,9 @@ impl<'a> Pass<'a> {
             until = until.map(|until| missing.map_or(until, |missing| until.min(missing)));
         }
         until.into_iter().for_each(|until| self.wake_at(until));
+        if is_served {
+            self.note_moot(region, orders, &change);
+        }
         if change.is_empty() {
             return None;
         }
@@ -341,6 +422,18 @@ impl<'a> Pass<'a> {
         let region = region.id;
         self.plan.steps.push(GroupStep::Regroup { region, change });
         Some(next)
+    }
+
+    /// What was ordered for a group whose primary serves it, and is not among what is done, has no cause any more.
+    fn note_moot(&mut self, region: &Region, orders: &Orders, change: &GroupChange) {
+        for (kind, ordered, done) in [
+            (JobKind::Remove, &orders.remove, &change.remove),
+            (JobKind::Fill, &orders.fill, &change.fill),
+        ] {
+            for server in ordered.iter().filter(|id| !done.contains(id)) {
+                self.moot(kind, *server, region, "the cause is gone");
+            }
+        }
     }
 
     /// Who may be filled in a group that lacks members.
@@ -354,7 +447,8 @@ impl<'a> Pass<'a> {
             cluster, stored, ..
         } = self;
         let has_left = |id| group.before.has(id) && !group.after.has(id);
-        let is_free = |id| is_well(id) && !has_left(id);
+        let is_free =
+            |id| is_well(id) && !has_left(id) && !self.is_held(JobKind::Fill, id, group.before);
         let all = cluster.map.servers().iter().map(|server| server.id);
         let has_view = |id| memory.has_view(cluster, id);
         let missing = all.filter(|id| is_missing(cluster, group, *id, &is_well, has_view));
@@ -371,7 +465,8 @@ impl<'a> Pass<'a> {
         self.plan.is_under_way |= self.now < until;
         for level in [Health::Late, Health::Leaving, Health::Suspected] {
             let reports = self.reports(region, memory, level);
-            let next = self.promoted(region, memory, &reports);
+            let rule = PromotionRule::usual(self.settings.min_copies);
+            let next = self.promoted(region, memory, &reports, rule);
             let is_whole = next
                 .as_ref()
                 .and_then(|next| next.claim)
@@ -394,7 +489,32 @@ impl<'a> Pass<'a> {
                 return Some(next);
             }
         }
-        None
+        match Orders::of(&self.cluster.jobs, region).recover {
+            true => self.recovered(region, memory),
+            false => None,
+        }
+    }
+
+    /// A person has ordered that `region` opens with what is left, and whoever is there has had time to report.
+    fn recovered(&mut self, region: &Region, memory: &mut RegionMemory) -> Option<Region> {
+        let until = memory.seen_at() + self.settings.report_within;
+        if self.now < until {
+            self.wake_at(until);
+            return None;
+        }
+        let reports = self.reports(region, memory, Health::Suspected);
+        let rule = PromotionRule::WHAT_IS_LEFT;
+        let next = self.promoted(region, memory, &reports, rule);
+        match &next {
+            Some(next) => self.note_promotion(region, next, memory),
+            None => self.moot(
+                JobKind::Recover,
+                region.primary,
+                region,
+                "no member has reported a copy that can open",
+            ),
+        }
+        next
     }
 
     /// What servers that are at least as well as `level` report of `region`.
@@ -414,14 +534,14 @@ impl<'a> Pass<'a> {
         region: &Region,
         memory: &RegionMemory,
         reports: &CopyReports,
+        rule: PromotionRule,
     ) -> Option<Region> {
         let preference = |id: ServerId| Preference {
             health: self.health(id, region, memory),
             leads: self.leads.get(&id).copied().unwrap_or_default(),
             id,
         };
-        let min_copies = self.settings.min_copies;
-        promote(region, reports, min_copies, preference, self.mutants)
+        promote(region, reports, rule, preference, self.mutants)
     }
 
     fn note_promotion(&mut self, region: &Region, next: &Region, memory: &mut RegionMemory) {

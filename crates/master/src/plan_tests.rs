@@ -11,7 +11,7 @@ use std::time::Duration;
 use argosy_base::{AddressMode, EditSeq, Incarnation, KeyRange, Lsn};
 use argosy_coordinator::split::split_text;
 use argosy_coordinator::{
-    ClusterId, CopyReport, EntryVersion, Replication, Server, ServerReport, Wish,
+    ClusterId, CopyReport, EntryVersion, JobLog, Replication, Server, ServerReport, Wish,
 };
 use datadriven::TestCase;
 
@@ -95,6 +95,8 @@ impl Script {
             cluster: Cluster {
                 map,
                 version: EntryVersion(1),
+                jobs: JobLog::default(),
+                jobs_version: EntryVersion(0),
                 servers: BTreeMap::new(),
             },
             lagging: BTreeSet::new(),

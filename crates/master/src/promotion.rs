@@ -12,6 +12,9 @@
 //!    partial copy are filled.
 //!
 //! A partial copy is never promoted.
+//!
+//! By order of a person ([`PromotionRule::WHAT_IS_LEFT`]) 3. holds as soon as one member has reported, and there may be
+//! fewer members than `min-copies`.
 
 use std::collections::BTreeMap;
 
@@ -35,6 +38,41 @@ pub struct Preference {
     pub id: ServerId,
 }
 
+/// What is demanded of a promotion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PromotionRule {
+    /// Fewest members.
+    min_copies: usize,
+    /// Where no voter is whole all of them have to have reported; otherwise one member.
+    needs_all: bool,
+}
+
+impl PromotionRule {
+    /// What a person may order: what the others had is given up.
+    pub const WHAT_IS_LEFT: Self = Self {
+        min_copies: 1,
+        needs_all: false,
+    };
+
+    /// What holds without an order.
+    #[must_use]
+    pub const fn usual(min_copies: usize) -> Self {
+        Self {
+            min_copies,
+            needs_all: true,
+        }
+    }
+
+    /// Whether enough have reported, where no voter is whole.
+    fn suffices(self, region: &Region, voters: &[ServerId], reports: &CopyReports) -> bool {
+        let has_reported = |id: &ServerId| reports.contains_key(id);
+        match self.needs_all {
+            true => voters.iter().all(has_reported),
+            false => region.members.iter().any(has_reported),
+        }
+    }
+}
+
 /// The members of the last epoch that opened, as far as the reports show.
 #[must_use]
 pub fn voters<'a>(region: &'a Region, reports: &CopyReports, mutants: Mutants) -> &'a [ServerId] {
@@ -52,13 +90,14 @@ pub fn voters<'a>(region: &'a Region, reports: &CopyReports, mutants: Mutants) -
 pub fn promote(
     region: &Region,
     reports: &CopyReports,
-    min_copies: usize,
+    rule: PromotionRule,
     preference: impl Fn(ServerId) -> Preference,
     mutants: Mutants,
 ) -> Option<Region> {
     let epoch = Epoch(region.epoch.0.checked_add(1)?);
     let voters = voters(region, reports, mutants);
-    let chosen = choose(voters, reports, preference, mutants)?;
+    let suffices = rule.suffices(region, voters, reports);
+    let chosen = choose(voters, reports, suffices, preference, mutants)?;
     let copy = reports.get(&chosen)?;
     let is_fit = |copy: &&CopyReport| copy.status != CopyStatus::Partial;
     let is_member = |id: &ServerId| *id == chosen || reports.get(id).filter(is_fit).is_some();
@@ -66,7 +105,7 @@ pub fn promote(
     if !members.contains(&chosen) {
         members.push(chosen);
     }
-    if members.len() < min_copies {
+    if members.len() < rule.min_copies {
         return None;
     }
     let mut filling = region.filling.clone();
@@ -101,6 +140,7 @@ pub fn promote(
 fn choose(
     voters: &[ServerId],
     reports: &CopyReports,
+    suffices: bool,
     preference: impl Fn(ServerId) -> Preference,
     mutants: Mutants,
 ) -> Option<ServerId> {
@@ -114,8 +154,7 @@ fn choose(
     if let Some(best) = wholes.min_by_key(|id| preference(*id)) {
         return Some(best);
     }
-    let have_all = voters.iter().all(|id| reports.contains_key(id));
-    if !have_all && !mutants.open_without_all() {
+    if !suffices && !mutants.open_without_all() {
         return None;
     }
     let height = |copy: &CopyReport| match mutants.lsn_over_epoch() {

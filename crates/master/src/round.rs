@@ -1,7 +1,7 @@
-//! One reading of everything: the map, the list of servers, and then what each of them says.
+//! One reading of everything: the map, the redo log, the list of servers, and then what each of them says.
 //!
 //! At most [`READS_MAX`] reads are under way at a time. A value that cannot be read is taken for one that is not there:
-//! its server says nothing that this program understands. The map has to be readable.
+//! its server says nothing that this program understands. Map and log have to be readable.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use argosy_base::ServerId;
 use argosy_coordinator::reports::{SERVERS_KEY, presence_key, report_key, server_of};
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorReply, Entry, EntryVersion,
-    MapError, Presence, Request, RequestId, ServerReport,
+    JOBS_KEY, JobLog, JobLogError, MapError, Presence, Request, RequestId, ServerReport,
 };
 
 use crate::cluster::{Cluster, LiveServer};
@@ -21,6 +21,7 @@ pub const READS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     Map,
+    Jobs,
     Servers,
     Presence(ServerId),
     Report(ServerId),
@@ -31,6 +32,7 @@ impl Ask {
         let read = |key: String| Request::Read { key };
         match self {
             Self::Map => read(CLUSTER_KEY.to_owned()),
+            Self::Jobs => read(JOBS_KEY.to_owned()),
             Self::Servers => Request::Children {
                 key: SERVERS_KEY.to_owned(),
             },
@@ -50,6 +52,9 @@ pub enum RoundError {
     /// The map is none. A person has to look.
     #[error(transparent)]
     Map(#[from] MapError),
+    /// The redo log is none. A person has to look.
+    #[error(transparent)]
+    Jobs(#[from] JobLogError),
 }
 
 /// See the module documentation.
@@ -59,6 +64,8 @@ pub struct Round {
     waiting: BTreeMap<RequestId, Ask>,
     map: Option<ClusterMap>,
     version: EntryVersion,
+    jobs: JobLog,
+    jobs_version: EntryVersion,
     servers: BTreeMap<ServerId, LiveServer>,
     /// How many values were not understood.
     strange: u64,
@@ -69,10 +76,12 @@ impl Round {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            queue: VecDeque::from([Ask::Map, Ask::Servers]),
+            queue: VecDeque::from([Ask::Map, Ask::Jobs, Ask::Servers]),
             waiting: BTreeMap::new(),
             map: None,
             version: EntryVersion(0),
+            jobs: JobLog::default(),
+            jobs_version: EntryVersion(0),
             servers: BTreeMap::new(),
             strange: 0,
         }
@@ -112,6 +121,10 @@ impl Round {
                 if entry.version != EntryVersion(0) {
                     self.map = Some(ClusterMap::parse(&entry.value)?);
                 }
+            }
+            (Ask::Jobs, CoordinatorReply::Entry(entry)) => {
+                self.jobs_version = entry.version;
+                self.jobs = JobLog::decode(&entry.value)?;
             }
             (Ask::Servers, CoordinatorReply::Children(names)) => {
                 for id in names.iter().filter_map(|name| server_of(name)) {
@@ -174,6 +187,8 @@ impl Round {
         Some(Cluster {
             map: self.map?,
             version: self.version,
+            jobs: self.jobs,
+            jobs_version: self.jobs_version,
             servers: known,
         })
     }

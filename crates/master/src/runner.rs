@@ -10,11 +10,13 @@
 //!    there, so that they know who is lost when they take over.
 //! 2. Who leads reads everything ([`Round`]) after each hint, after each change, when the planner asks for it, and from
 //!    time to time. Then the [`Planner`] says what the next map is.
-//! 3. That is set if the map is still what was read, and under the master's session: a deposed master changes nothing.
-//!    After a conflict, or an unknown outcome, everything is read again.
+//! 3. What is about to be done is written to the [redo log](crate::redo) first, in a transaction of its own. Then the
+//!    map is set, and with it how far the jobs are.
+//! 4. Both transactions hold if map and log are still what was read, and while the master holds the election: under its
+//!    session, and with the key there. A deposed master changes nothing. After a conflict, or an unknown outcome,
+//!    everything is read again.
 //!
-//! Two masters at a time do no harm (the model has two): the comparison decides between them. Nothing is logged in
-//! advance: every change is one compare-and-set, and what is left to do is in the map and the reports.
+//! Two masters at a time do no harm (the model has two): the comparison decides between them.
 //!
 //! The value under `master` is `{"schema":"argosy.master.v1","server":0}`: it tells people who leads. Nothing is done
 //! for what it says.
@@ -25,10 +27,11 @@ use argosy_base::{Instant, ServerId};
 use argosy_coordinator::reports::{REPORTS_KEY, SERVERS_KEY, server_of};
 use argosy_coordinator::{
     CLUSTER_KEY, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp, CoordinatorReply,
-    EntryVersion, MASTER_KEY, Request, RequestId, SessionId, SessionState,
+    EntryVersion, JOBS_KEY, MASTER_KEY, Request, RequestId, SessionId, SessionState,
 };
 
 use crate::plan::{GroupStep, Planner};
+use crate::redo::Errand;
 use crate::round::{Round, RoundError};
 use crate::settings::{MasterTimes, Mutants, PlanSettings};
 
@@ -60,7 +63,9 @@ pub struct MasterTally {
     pub rounds: u64,
     /// Maps that it has set.
     pub changes: u64,
-    /// Maps that it has not set, because another was there.
+    /// Times that it has written the redo log by itself.
+    pub notes: u64,
+    /// Maps and logs that it has not set, because another was there.
     pub conflicts: u64,
     /// Values of servers that it did not understand.
     pub strange: u64,
@@ -77,12 +82,39 @@ enum Ask {
     Servers,
 }
 
-/// A change on its way.
+/// What of an errand is not done yet, in bytes, and on which versions it is based.
+#[derive(Debug)]
+struct ErrandLeft {
+    map_version: EntryVersion,
+    jobs_version: EntryVersion,
+    note: Option<Vec<u8>>,
+    act: Option<ActBytes>,
+}
+
+/// A change of the map.
+#[derive(Debug)]
+struct ActBytes {
+    map: Vec<u8>,
+    /// The log behind it.
+    log: Vec<u8>,
+    steps: Vec<GroupStep>,
+}
+
+/// A transaction on its way.
 #[derive(Debug)]
 struct Pending {
     id: RequestId,
-    value: Vec<u8>,
-    steps: Vec<GroupStep>,
+    sent: Sent,
+    left: ErrandLeft,
+}
+
+/// What a transaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// It writes the log.
+    Note,
+    /// It sets the map, and the log with it.
+    Act,
 }
 
 /// What a master that leads is at.
@@ -91,7 +123,7 @@ enum Work {
     /// Until something happens.
     Rest,
     Reading(Box<Round>),
-    Changing(Pending),
+    Changing(Box<Pending>),
 }
 
 #[derive(Debug)]
@@ -326,7 +358,7 @@ impl Master {
                     self.read(round, id, answer, now);
                 }
                 Work::Changing(pending) if pending.id == id => {
-                    self.changed(pending, answer, now);
+                    self.changed(*pending, answer, now);
                 }
                 other => *work = other,
             },
@@ -426,9 +458,20 @@ impl Master {
         if let Some(again) = plan.again {
             self.next = self.next.min(again);
         }
-        if let Some(map) = plan.map {
-            self.change(cluster.version, map.to_json(), plan.steps);
-        }
+        let Some(session) = self.session() else {
+            return;
+        };
+        let Errand { note, act } = Errand::of(&cluster, plan, session);
+        self.send(ErrandLeft {
+            map_version: cluster.version,
+            jobs_version: cluster.jobs_version,
+            note: note.map(|log| log.encode()),
+            act: act.map(|act| ActBytes {
+                map: act.map.to_json(),
+                log: act.log.encode(),
+                steps: act.steps,
+            }),
+        });
     }
 
     fn work_at(&mut self, to_do: Work) {
@@ -437,17 +480,37 @@ impl Master {
         }
     }
 
-    fn change(&mut self, expected: EntryVersion, value: Vec<u8>, steps: Vec<GroupStep>) {
-        let request = Request::Multi {
-            ops: vec![CoordinatorOp::Set {
-                key: CLUSTER_KEY.to_owned(),
-                expected,
-                value: value.clone(),
-            }],
-            under: self.session(),
+    /// Begins what is left of an errand: the note comes first.
+    fn send(&mut self, left: ErrandLeft) {
+        let set = |key: &str, expected, value: &Vec<u8>| CoordinatorOp::Set {
+            key: key.to_owned(),
+            expected,
+            value: value.clone(),
         };
-        let id = self.coordinator.submit(request);
-        self.work_at(Work::Changing(Pending { id, value, steps }));
+        let act_first = self.mutants.note_after_act() && left.act.is_some();
+        let (sent, mut ops) = match (&left.note, &left.act) {
+            (Some(note), _) if !act_first => {
+                (Sent::Note, vec![set(JOBS_KEY, left.jobs_version, note)])
+            }
+            (_, Some(act)) => {
+                let map = set(CLUSTER_KEY, left.map_version, &act.map);
+                let log = set(JOBS_KEY, left.jobs_version, &act.log);
+                let both = [map, log].into_iter();
+                (Sent::Act, both.take(2 - usize::from(act_first)).collect())
+            }
+            (_, None) => return,
+        };
+        let mut under = None;
+        if !self.mutants.act_unelected() {
+            under = self.session();
+            // Under the session that has made it nothing else can be there.
+            ops.push(CoordinatorOp::Check {
+                key: MASTER_KEY.to_owned(),
+                expected: EntryVersion(1),
+            });
+        }
+        let id = self.coordinator.submit(Request::Multi { ops, under });
+        self.work_at(Work::Changing(Box::new(Pending { id, sent, left })));
     }
 
     fn changed(
@@ -456,21 +519,41 @@ impl Master {
         answer: Result<CoordinatorReply, CoordinatorError>,
         now: Instant,
     ) {
+        let Pending { sent, mut left, .. } = pending;
         match answer {
-            Ok(_) => {
-                self.tally.changes += 1;
-                self.steps.extend(pending.steps);
-                let surplus = self.steps.len().saturating_sub(STEPS_KEPT);
-                self.steps.drain(..surplus);
+            Ok(CoordinatorReply::Done(versions)) => {
                 self.next = now;
+                match sent {
+                    Sent::Note => {
+                        self.tally.notes += 1;
+                        left.note = None;
+                        left.jobs_version = versions.first().copied().unwrap_or_default();
+                    }
+                    Sent::Act => {
+                        self.tally.changes += 1;
+                        self.steps
+                            .extend(left.act.take().map(|act| act.steps).unwrap_or_default());
+                        let surplus = self.steps.len().saturating_sub(STEPS_KEPT);
+                        self.steps.drain(..surplus);
+                    }
+                }
+                self.send(left);
             }
-            Err(CoordinatorError::Conflict { found, .. }) if self.mutants.no_compare() => {
-                self.change(found, pending.value, pending.steps);
+            Err(CoordinatorError::Conflict { found, key, .. }) if self.mutants.no_compare() => {
+                match key.as_str() {
+                    CLUSTER_KEY => left.map_version = found,
+                    _ => left.jobs_version = found,
+                }
+                self.send(left);
+            }
+            Err(CoordinatorError::Conflict { key, .. }) if key == MASTER_KEY => {
+                self.start_over(now);
             }
             Err(CoordinatorError::Conflict { .. }) => {
                 self.tally.conflicts += 1;
                 self.next = now;
             }
+            Ok(_) => self.next = now,
             Err(error) => self.fail(error.into(), now),
         }
     }
@@ -504,3 +587,7 @@ impl Master {
 #[cfg(test)]
 #[path = "runner_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "killed_tests.rs"]
+mod killed;

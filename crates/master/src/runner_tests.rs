@@ -10,8 +10,8 @@ use std::time::Duration;
 use argosy_base::{EditSeq, Epoch, Incarnation, Lsn, RegionId};
 use argosy_coordinator::reports::{presence_key, report_key};
 use argosy_coordinator::{
-    ClusterMap, CopyReport, CopyStatus, DeviceId, Entry, InMemory, Presence, RegionState,
-    ServerReport,
+    ClusterMap, CopyReport, CopyStatus, DeviceId, Entry, InMemory, Presence, Region, RegionState,
+    ServerReport, Wish,
 };
 
 use super::*;
@@ -38,10 +38,10 @@ impl Coordinator for Held {
     }
 }
 
-type Answer = Result<CoordinatorReply, CoordinatorError>;
+pub(super) type Answer = Result<CoordinatorReply, CoordinatorError>;
 
 /// Asks, and polls until there is the answer.
-fn ask(handle: &mut InMemory, request: Request, now: Instant) -> Answer {
+pub(super) fn ask(handle: &mut InMemory, request: Request, now: Instant) -> Answer {
     let asked = handle.submit(request);
     for _ in 0..1000 {
         if let Some(CoordinatorEvent::Ended { id, answer }) = handle.poll(now)
@@ -53,18 +53,20 @@ fn ask(handle: &mut InMemory, request: Request, now: Instant) -> Answer {
     panic!("no answer");
 }
 
-fn read(handle: &mut InMemory, key: &str, now: Instant) -> Entry {
+pub(super) fn read(handle: &mut InMemory, key: &str, now: Instant) -> Entry {
     let key = key.to_owned();
     let answer = ask(handle, Request::Read { key }, now).unwrap();
     answer.into_entry().unwrap()
 }
 
 /// A server that is played.
-struct Player {
+pub(super) struct Player {
     id: ServerId,
     handle: InMemory,
     incarnation: u64,
-    up: bool,
+    pub(super) up: bool,
+    /// It asks for changes to groups that it leads: who is away leaves, and who is filled has all at once.
+    pub(super) wishes: bool,
 }
 
 impl Player {
@@ -99,18 +101,44 @@ impl Player {
             };
             (region.id, copy)
         });
-        let report = ServerReport {
+        let mut report = ServerReport {
             incarnation,
             map: entry.version,
             copies: copies.collect(),
             ..ServerReport::default()
         };
+        if self.wishes {
+            report.wishes = self.wish(&map, now);
+        }
         let presence = Presence {
             incarnation,
             ..Presence::default()
         };
         self.say(session, presence_key(self.id), presence.to_json(), now);
         self.say(session, report_key(self.id), report.to_json(), now);
+    }
+
+    fn wish(&mut self, map: &ClusterMap, now: Instant) -> BTreeMap<RegionId, Wish> {
+        let key = SERVERS_KEY.to_owned();
+        let there = match ask(&mut self.handle, Request::Children { key }, now) {
+            Ok(CoordinatorReply::Children(names)) => names,
+            odd => panic!("{odd:?}"),
+        };
+        let there: Vec<_> = there.iter().filter_map(|name| server_of(name)).collect();
+        let leads =
+            |region: &&Region| region.primary == self.id && region.state == RegionState::Serving;
+        let wishes = map.regions().iter().filter(leads).map(|region| {
+            let mut wish = Wish {
+                epoch: region.epoch,
+                add: region.filling.clone(),
+                remove: region.members.clone(),
+                ..Wish::default()
+            };
+            wish.add.retain(|id| there.contains(id));
+            wish.remove.retain(|id| !there.contains(id));
+            (region.id, wish)
+        });
+        wishes.collect()
     }
 
     fn say(&mut self, session: SessionId, key: String, value: Vec<u8>, now: Instant) {
@@ -136,24 +164,24 @@ impl Player {
 }
 
 /// Masters, players, and somebody who looks on.
-struct Stage {
-    now: Instant,
-    observer: InMemory,
-    handles: Vec<Arc<Mutex<InMemory>>>,
-    masters: Vec<Master>,
-    players: Vec<Player>,
+pub(super) struct Stage {
+    pub(super) now: Instant,
+    pub(super) observer: InMemory,
+    pub(super) handles: Vec<Arc<Mutex<InMemory>>>,
+    pub(super) masters: Vec<Master>,
+    pub(super) players: Vec<Player>,
     /// Who was promoted in which epoch of which region.
     promoted: BTreeMap<(RegionId, Epoch), ServerId>,
     epochs: BTreeMap<RegionId, Epoch>,
 }
 
-const TIMES: MasterTimes = MasterTimes {
+pub(super) const TIMES: MasterTimes = MasterTimes {
     session_timeout: Duration::from_millis(200),
     read_every: Duration::from_millis(100),
     poll_every: Duration::from_millis(5),
 };
 
-fn settings() -> PlanSettings {
+pub(super) fn settings() -> PlanSettings {
     PlanSettings {
         report_within: Duration::from_millis(500),
         absent_after: Duration::from_millis(300),
@@ -162,7 +190,7 @@ fn settings() -> PlanSettings {
 }
 
 impl Stage {
-    fn new(masters: u32, regions: u32, mutants: Mutants) -> Self {
+    pub(super) fn new(masters: u32, regions: u32, mutants: Mutants) -> Self {
         let now = Instant::from_nanos(1);
         let mut observer = InMemory::new();
         let first = Request::CompareAndSet {
@@ -184,6 +212,7 @@ impl Stage {
             handle: observer.clone(),
             incarnation: 0,
             up: true,
+            wishes: false,
         };
         Self {
             now,
@@ -197,7 +226,7 @@ impl Stage {
     }
 
     /// Everybody goes on for `millis`, five at a time.
-    fn pass(&mut self, millis: u64) {
+    pub(super) fn pass(&mut self, millis: u64) {
         for _ in 0..millis.div_ceil(5) {
             self.now = self.now + Duration::from_millis(5);
             for master in &mut self.masters {
@@ -224,18 +253,18 @@ impl Stage {
         }
     }
 
-    fn map(&mut self) -> ClusterMap {
+    pub(super) fn map(&mut self) -> ClusterMap {
         let entry = read(&mut self.observer, CLUSTER_KEY, self.now);
         ClusterMap::parse(&entry.value).unwrap()
     }
 
-    fn leaders(&self) -> Vec<usize> {
+    pub(super) fn leaders(&self) -> Vec<usize> {
         let roles = self.masters.iter().map(Master::role).enumerate();
         let leads = roles.filter(|(_, role)| *role == MasterRole::Leading);
         leads.map(|(index, _)| index).collect()
     }
 
-    fn handle(&self, master: usize) -> std::sync::MutexGuard<'_, InMemory> {
+    pub(super) fn handle(&self, master: usize) -> std::sync::MutexGuard<'_, InMemory> {
         self.handles[master].lock().unwrap()
     }
 
@@ -250,7 +279,7 @@ impl Stage {
         ask(&mut self.observer, request, self.now).unwrap();
     }
 
-    fn is_served(&mut self) -> bool {
+    pub(super) fn is_served(&mut self) -> bool {
         let up: Vec<_> = self.players.iter().filter(|p| p.up).map(|p| p.id).collect();
         let map = self.map();
         let mut regions = map.regions().iter();

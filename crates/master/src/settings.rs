@@ -56,7 +56,8 @@ impl Default for MasterTimes {
 }
 
 argosy_base::mutants! {
-    /// Mistakes that tests plant to show that they are found. They are those of the model that a master can make.
+    /// Mistakes that tests plant to show that they are found. They are those of the model that a master can make, and
+    /// those of the redo log.
     pub struct Mutants {
         /// The map is written without comparing.
         no_compare,
@@ -70,5 +71,9 @@ argosy_base::mutants! {
         drop_early,
         /// A spare becomes a member before it has caught up.
         count_early,
+        /// What is to be done is written down after it was done.
+        note_after_act,
+        /// A master acts that does not hold the election any more.
+        act_unelected,
     }
 }
