@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::layout::Replication;
 use crate::transfer::{export, import};
-use crate::{bench, config, frugal, inspect, playground, server, shell};
+use crate::{bench, config, ctl, frugal, inspect, playground, server, shell};
 
 /// A replicated, persistent, ordered key-value store
 #[derive(Parser, Debug)]
@@ -19,7 +19,7 @@ use crate::{bench, config, frugal, inspect, playground, server, shell};
     after_help = "Examples:\n  argosy playground\n  \
         argosy bench --workload load-a,run-a --mix sd --records 100000\n\n\
         Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 no answer (try again), \
-        7 configuration, 8 data damaged"
+        6 not healthy, 7 configuration, 8 data damaged"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -35,6 +35,7 @@ enum Command {
     Export(export::Export),
     Bench(Box<bench::Bench>),
     Inspect(inspect::Inspect),
+    Ctl(ctl::Ctl),
     Config(config::command::Config),
 }
 
@@ -93,6 +94,7 @@ pub fn main(allocator: Allocator) -> ExitCode {
         Command::Import(import) => import.run(),
         Command::Export(export) => export.run(),
         Command::Inspect(inspect) => inspect.run(),
+        Command::Ctl(ctl) => ctl.run(),
         Command::Config(config) => config.run(),
     };
     match result {

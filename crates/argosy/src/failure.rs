@@ -7,6 +7,7 @@
 //! | 2 | the command line is wrong |
 //! | 3 | what was named does not exist, or a condition does not hold |
 //! | 4 | nothing answered, or not in time: try again |
+//! | 6 | the cluster is not healthy |
 //! | 7 | the configuration is wrong |
 //! | 8 | data is not what was written |
 //!
@@ -29,6 +30,9 @@ pub enum CommandFailure {
     /// Try again later.
     #[error("{0}")]
     Unreachable(String),
+    /// Look what is wrong with the cluster.
+    #[error("{0}")]
+    Unhealthy(String),
     /// Correct the configuration.
     #[error("{0}")]
     Config(String),
@@ -60,6 +64,7 @@ impl CommandFailure {
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
             Self::Unreachable(_) => 4,
+            Self::Unhealthy(_) => 6,
             Self::Config(_) => 7,
             Self::Corrupt(_) => 8,
         })

@@ -345,6 +345,11 @@ fn print_text(cluster: &Cluster, took: Duration) {
     }
 }
 
+/// The directory of the one playground that runs without a `--data-dir`.
+pub(crate) fn scratch_that_runs() -> Result<PathBuf, CommandFailure> {
+    command::find(&std::env::temp_dir()).map(|(dir, _)| dir)
+}
+
 /// Prints a line. Nobody may be reading, which is no reason to stop servers.
 fn say(line: &str) {
     let mut stdout = std::io::stdout().lock();

@@ -29,6 +29,9 @@ use crate::failure::{CommandFailure, chain};
 
 pub(crate) use argosy_coordinator::Replication;
 
+/// The region map's directory in that of a cluster.
+pub(crate) const COORDINATOR: &str = "coordinator";
+
 /// Most servers of a cluster on one machine.
 pub(crate) const SERVERS_MAX: usize = 64;
 
@@ -121,7 +124,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// The region map's directory.
     pub(crate) fn coordinator(&self) -> PathBuf {
-        self.dir.join("coordinator")
+        self.dir.join(COORDINATOR)
     }
 
     /// The directory of server `id`.

@@ -165,7 +165,7 @@ fn connect(dir: &Path) -> Result<UnixStream, CommandFailure> {
 }
 
 /// The one playground that runs in a directory of this user's in `root` that goes away with it.
-fn find(root: &Path) -> Result<(PathBuf, UnixStream), CommandFailure> {
+pub(super) fn find(root: &Path) -> Result<(PathBuf, UnixStream), CommandFailure> {
     let dirs = scratch::own_directories(root).into_iter();
     let mut found: Vec<_> = dirs
         .filter_map(|dir| {

@@ -196,6 +196,7 @@ fn at_line(what: &str, number: u64, failure: CommandFailure) -> CommandFailure {
         CommandFailure::Usage(text) => CommandFailure::Usage(with(text)),
         CommandFailure::NotFound(text) => CommandFailure::NotFound(with(text)),
         CommandFailure::Unreachable(text) => CommandFailure::Unreachable(with(text)),
+        CommandFailure::Unhealthy(text) => CommandFailure::Unhealthy(with(text)),
         CommandFailure::Config(text) => CommandFailure::Config(with(text)),
         CommandFailure::Corrupt(text) => CommandFailure::Corrupt(with(text)),
     }
