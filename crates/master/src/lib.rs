@@ -9,11 +9,13 @@
 //!
 //! Reading order: [`settings`], [`cluster`] (what was read), [`health`] (whom to take for lost), [`promotion`] (who is
 //! promoted: a pure function of a region's entry and its reports), [`memory`] (what a planner remembers of a region:
-//! times), [`groups`] (members that go and come), [`plan`] (the pure machine over all of it), [`redo`] (what is
+//! times), [`groups`] (members that go and come), [`apart`] (pairs that
+//! do not hear each other, again and again), [`steps`] (what it wants), [`plan`] (the pure machine over all of it), [`redo`] (what is
 //! written before it is done), [`round`] (reading it all), [`runner`] (election, and the loop).
 
 #![forbid(unsafe_code)]
 
+pub mod apart;
 pub mod cluster;
 pub mod groups;
 pub mod health;
@@ -24,8 +26,10 @@ pub mod redo;
 pub mod round;
 pub mod runner;
 pub mod settings;
+pub mod steps;
 
 pub use cluster::{Cluster, LiveServer};
-pub use plan::{GroupStep, MasterPlan, Planner, RaiseReason};
+pub use plan::Planner;
 pub use runner::{Master, MasterRole, MasterTally};
 pub use settings::{MasterTimes, Mutants, PlanSettings};
+pub use steps::{GroupStep, MasterPlan, RaiseReason};

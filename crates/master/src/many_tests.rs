@@ -5,7 +5,7 @@ use std::time::Duration;
 use argosy_base::{EditSeq, Lsn};
 use argosy_coordinator::contract::VALUE_BYTES_MAX;
 use argosy_coordinator::reports::REPORT_BYTES_MAX;
-use argosy_coordinator::{CopyReport, EntryVersion, JobLog, ServerReport, Wish};
+use argosy_coordinator::{ClusterMap, CopyReport, EntryVersion, JobLog, ServerReport, Wish};
 
 use super::tests::{map, started};
 use super::*;

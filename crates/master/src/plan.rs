@@ -24,83 +24,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::{Epoch, Instant, RegionId, ServerId};
-use argosy_coordinator::{
-    ClusterMap, CopyStatus, Deed, JobKind, JobState, PromotionClaim, Region, RegionState,
-};
+use argosy_coordinator::{CopyStatus, Deed, JobKind, JobState, Region, RegionState};
 
+use crate::apart::{Apart, ServerPair};
 use crate::cluster::Cluster;
 use crate::groups::{Fillable, GroupChange, RegionCounts, Regrouped, is_missing, lacking};
 use crate::health::{Health, suspected};
 use crate::memory::RegionMemory;
 use crate::promotion::{CopyReports, Preference, PromotionRule, promote, voters};
-use crate::redo::{Moot, Orders};
+use crate::redo::Orders;
+
 use crate::settings::{Mutants, PlanSettings};
-
-/// What a planner wants.
-#[derive(Clone, Debug, Default)]
-pub struct MasterPlan {
-    /// What is to happen, at most one step for each region.
-    pub steps: Vec<GroupStep>,
-    /// The map in which all of it has happened; `None` where that is nothing.
-    pub map: Option<ClusterMap>,
-    /// When there may be more to do, although nothing has changed.
-    pub again: Option<Instant>,
-    /// Whether something is about to change: a region waits for reports, and not for long yet, or a server leaves.
-    pub is_under_way: bool,
-    /// What jobs had to do, and comes to nothing.
-    pub moot: Vec<Moot>,
-}
-
-/// A step of one region.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GroupStep {
-    /// Nobody serves it any more.
-    Raise {
-        /// The region.
-        region: RegionId,
-        /// Who served it.
-        primary: ServerId,
-        /// Why that one does not any more.
-        reason: RaiseReason,
-    },
-    /// It has a new primary.
-    Promote {
-        /// The region.
-        region: RegionId,
-        /// Who serves it.
-        primary: ServerId,
-        /// The report for which it was chosen. A cut copy may lack what was acknowledged last.
-        claim: PromotionClaim,
-    },
-    /// Its group is another one.
-    Regroup {
-        /// The region.
-        region: RegionId,
-        /// How.
-        change: GroupChange,
-    },
-}
-
-impl GroupStep {
-    /// The region.
-    #[must_use]
-    pub const fn region(&self) -> RegionId {
-        match self {
-            Self::Raise { region, .. }
-            | Self::Promote { region, .. }
-            | Self::Regroup { region, .. } => *region,
-        }
-    }
-}
-
-/// Why a primary does not serve any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RaiseReason {
-    /// Its copy is not what its claim says.
-    Refused,
-    /// It is in this health, and another member in a better one.
-    Unfit(Health),
-}
+use crate::steps::{GroupStep, MasterPlan, Moot, RaiseReason};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -114,6 +49,7 @@ pub struct Planner {
     leaving: BTreeMap<ServerId, Instant>,
     /// Servers of the map that are not there, and since when.
     absent: BTreeMap<ServerId, Instant>,
+    apart: Apart,
     regions: BTreeMap<RegionId, RegionMemory>,
 }
 
@@ -128,6 +64,7 @@ impl Planner {
             seen: BTreeSet::new(),
             leaving: BTreeMap::new(),
             absent: BTreeMap::new(),
+            apart: Apart::new(),
             regions: BTreeMap::new(),
         }
     }
@@ -166,6 +103,7 @@ impl Planner {
         self.seen.extend(cluster.servers.keys());
         self.note_leaving(cluster, now);
         self.note_absent(cluster, now);
+        self.apart.observe(cluster, &self.settings, now);
         let map = &cluster.map;
         self.seen.retain(|id| map.server(*id).is_some());
         self.regions.retain(|id, _| map.region(*id).is_some());
@@ -181,7 +119,12 @@ impl Planner {
             };
             next.push(step.unwrap_or_else(|| region.clone()));
         }
-        let mut plan = pass.plan;
+        let Pass {
+            mut plan, pairs, ..
+        } = pass;
+        if !self.mutants.rejoin_at_once() {
+            self.apart.part(cluster, pairs.parted, &self.settings, now);
+        }
         if !plan.steps.is_empty() {
             let next = map.with_regions(next);
             plan.map = Some(next.expect("a step keeps an entry valid"));
@@ -197,20 +140,33 @@ struct Candidates {
     missing: Option<Instant>,
 }
 
+/// Servers of which it is not known yet whether they are lost, and until when.
+struct Awaited {
+    servers: BTreeSet<ServerId>,
+    until: Instant,
+}
+
+/// Pairs of servers that are there, and do not hear each other.
+struct Pairs {
+    /// Until when one is not filled by the other.
+    held: BTreeMap<ServerPair, Instant>,
+    /// Primaries, and who leaves their groups now.
+    parted: BTreeSet<ServerPair>,
+}
+
 /// One pass over all regions.
 struct Pass<'a> {
     cluster: &'a Cluster,
     settings: PlanSettings,
     mutants: Mutants,
     now: Instant,
-    /// Servers of which it is not known yet whether they are lost, and until when.
-    awaited: BTreeSet<ServerId>,
-    awaited_until: Instant,
+    awaited: Awaited,
     suspected: BTreeSet<ServerId>,
     /// Servers that have said for long enough that they leave.
     leaving: BTreeSet<ServerId>,
     /// Servers that are not there, and until when they may return with what they store.
     absent: BTreeMap<ServerId, Instant>,
+    pairs: Pairs,
     /// How many regions each server leads.
     leads: BTreeMap<ServerId, usize>,
     stored: RegionCounts,
@@ -233,11 +189,17 @@ impl<'a> Pass<'a> {
             settings: planner.settings,
             mutants: planner.mutants,
             now,
-            awaited: all.filter(is_awaited).collect(),
-            awaited_until,
+            awaited: Awaited {
+                servers: all.filter(is_awaited).collect(),
+                until: awaited_until,
+            },
             suspected: suspected(&cluster.servers),
             leaving: BTreeSet::new(),
             absent: BTreeMap::new(),
+            pairs: Pairs {
+                held: planner.apart.held(&planner.settings, now),
+                parted: BTreeSet::new(),
+            },
             leads,
             stored: RegionCounts::of(cluster),
             plan: MasterPlan::default(),
@@ -296,6 +258,29 @@ impl<'a> Pass<'a> {
         self.cluster.jobs.is_held(kind, server, region)
     }
 
+    /// Whether `server` may be filled: nobody has cancelled it, and its primary has heard it for long enough.
+    fn may_fill(&self, server: ServerId, region: &Region) -> bool {
+        let pair = ServerPair::of(region.primary, server);
+        !self.pairs.held.contains_key(&pair) && !self.is_held(JobKind::Fill, server, region)
+    }
+
+    /// Takes note of members that leave the group although they are there: their primary does not hear them.
+    fn note_parted(&mut self, region: &Region, memory: &RegionMemory, change: &GroupChange) {
+        for server in &change.remove {
+            if self.health(*server, region, memory) <= Health::Late {
+                self.pairs
+                    .parted
+                    .insert(ServerPair::of(region.primary, *server));
+            }
+        }
+        let until = self.pairs.held.iter().filter_map(|(pair, until)| {
+            let other = pair.other(region.primary)?;
+            (!region.has(other)).then_some(*until)
+        });
+        let until: Option<Instant> = until.min();
+        until.into_iter().for_each(|until| self.wake_at(until));
+    }
+
     fn serving(&mut self, region: &Region, memory: &mut RegionMemory) -> Option<Region> {
         let orders = Orders::of(&self.cluster.jobs, region);
         if let Some(reason) = self.reason_to_raise(region, memory, &orders)
@@ -335,8 +320,8 @@ impl<'a> Pass<'a> {
         }
         let health = self.health(primary, region, memory);
         let is_ordered = orders.promote || orders.recover;
-        if self.awaited.contains(&primary) && !is_ordered {
-            self.wake_at(self.awaited_until);
+        if self.awaited.servers.contains(&primary) && !is_ordered {
+            self.wake_at(self.awaited.until);
             return None;
         }
         if health == Health::Well && memory.has_opened() {
@@ -382,13 +367,15 @@ impl<'a> Pass<'a> {
         if is_served && !leaves(region.primary) {
             change.let_go(region, min_copies, leaves);
         }
-        let is_held = |kind, id: &ServerId| self.is_held(kind, *id, region);
-        change.remove.retain(|id| !is_held(JobKind::Remove, id));
-        change.fill.retain(|id| !is_held(JobKind::Fill, id));
+        change
+            .remove
+            .retain(|id| !self.is_held(JobKind::Remove, *id, region));
+        change.fill.retain(|id| self.may_fill(*id, region));
         let mut after = change.apply(region)?;
         let is_short = 0 < lacking(self.cluster, region, is_well);
         if is_served {
-            let may_fill = |id: &ServerId| is_well(*id) && !after.has(*id);
+            let may_fill =
+                |id: &ServerId| is_well(*id) && !after.has(*id) && self.may_fill(*id, region);
             let ordered = orders.fill.iter().copied().filter(may_fill);
             let ordered = ordered.take(lacking(self.cluster, &after, is_well));
             change.fill.extend(ordered.collect::<Vec<_>>());
@@ -414,6 +401,7 @@ impl<'a> Pass<'a> {
         if is_served {
             self.note_moot(region, orders, &change);
         }
+        self.note_parted(region, memory, &change);
         if change.is_empty() {
             return None;
         }
@@ -447,11 +435,11 @@ impl<'a> Pass<'a> {
             cluster, stored, ..
         } = self;
         let has_left = |id| group.before.has(id) && !group.after.has(id);
-        let is_free =
-            |id| is_well(id) && !has_left(id) && !self.is_held(JobKind::Fill, id, group.before);
+        let may_fill = |id| is_well(id) && self.may_fill(id, group.before);
+        let is_free = |id| may_fill(id) && !has_left(id);
         let all = cluster.map.servers().iter().map(|server| server.id);
         let has_view = |id| memory.has_view(cluster, id);
-        let missing = all.filter(|id| is_missing(cluster, group, *id, &is_well, has_view));
+        let missing = all.filter(|id| is_missing(cluster, group, *id, may_fill, has_view));
         // What a server that is there waits for, the planner does not know.
         let until = |id: ServerId| self.absent.get(&id).copied().unwrap_or(Instant::MAX);
         Candidates {
@@ -476,7 +464,8 @@ impl<'a> Pass<'a> {
             let rest = region.filling.iter().chain(&region.last);
             let rest = rest.filter(|_| !is_whole);
             let is_missing = |id: &ServerId| {
-                let comes = self.awaited.contains(id) || self.health(*id, region, memory) <= level;
+                let comes =
+                    self.awaited.servers.contains(id) || self.health(*id, region, memory) <= level;
                 comes && !reports.contains_key(id)
             };
             let mut expected = region.members.iter().chain(voters).chain(rest);

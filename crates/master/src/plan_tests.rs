@@ -11,7 +11,8 @@ use std::time::Duration;
 use argosy_base::{AddressMode, EditSeq, Incarnation, KeyRange, Lsn};
 use argosy_coordinator::split::split_text;
 use argosy_coordinator::{
-    ClusterId, CopyReport, EntryVersion, JobLog, Replication, Server, ServerReport, Wish,
+    ClusterId, ClusterMap, CopyReport, EntryVersion, JobLog, Replication, Server, ServerReport,
+    Wish,
 };
 use datadriven::TestCase;
 

@@ -14,12 +14,10 @@
 use std::collections::BTreeSet;
 
 use argosy_base::{RegionId, ServerId};
-use argosy_coordinator::{
-    ClusterMap, Deed, DeedStanding, JobKind, JobLog, JobState, Region, SessionId,
-};
+use argosy_coordinator::{ClusterMap, Deed, DeedStanding, JobKind, JobLog, Region, SessionId};
 
 use crate::cluster::Cluster;
-use crate::plan::{GroupStep, MasterPlan};
+use crate::steps::{GroupStep, MasterPlan};
 
 /// What open jobs have to do in a region, and have not begun.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,17 +49,6 @@ impl Orders {
         }
         orders
     }
-}
-
-/// A deed of an open job that comes to nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moot {
-    /// The deed.
-    pub deed: Deed,
-    /// How its job ends, if that was all of it.
-    pub state: JobState,
-    /// Why.
-    pub remark: &'static str,
 }
 
 /// What a round comes to: what is written first, and what is done behind it.

@@ -30,10 +30,11 @@ use argosy_coordinator::{
     EntryVersion, JOBS_KEY, MASTER_KEY, Request, RequestId, SessionId, SessionState,
 };
 
-use crate::plan::{GroupStep, Planner};
+use crate::plan::Planner;
 use crate::redo::Errand;
 use crate::round::{Round, RoundError};
 use crate::settings::{MasterTimes, Mutants, PlanSettings};
+use crate::steps::GroupStep;
 
 /// Most events that one step takes.
 const EVENTS_MAX: usize = 256;

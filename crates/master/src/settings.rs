@@ -19,6 +19,11 @@ pub struct PlanSettings {
     /// A server that a planner has never seen is lost when the planner is so old: all servers start at one time, and
     /// the planner's is the first.
     pub absent_after: Duration,
+    /// A member that has left because its primary did not hear it is not filled again before the two have heard each
+    /// other for so long; for twice as long each further time.
+    pub rejoin_after: Duration,
+    /// The longest that becomes.
+    pub rejoin_after_most: Duration,
 }
 
 impl Default for PlanSettings {
@@ -30,6 +35,8 @@ impl Default for PlanSettings {
             open_within: Duration::from_secs(30),
             replace_after: Duration::from_secs(300),
             absent_after: Duration::from_secs(10),
+            rejoin_after: Duration::from_secs(1),
+            rejoin_after_most: Duration::from_secs(300),
         }
     }
 }
@@ -75,5 +82,7 @@ argosy_base::mutants! {
         note_after_act,
         /// A master acts that does not hold the election any more.
         act_unelected,
+        /// A member that its primary does not hear is filled again at once, however often that happens.
+        rejoin_at_once,
     }
 }

@@ -42,6 +42,7 @@ pub(crate) mod coordination;
 mod counting;
 pub(crate) mod halting;
 mod harm;
+mod jobs;
 pub(crate) mod parked;
 mod setup;
 

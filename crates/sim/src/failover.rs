@@ -109,6 +109,8 @@ impl Failover {
                 open_within: random.micros(500_000, 3_000_000),
                 replace_after: random.micros(20_000, 1_500_000),
                 absent_after: random.micros(200_000, 1_000_000),
+                rejoin_after: session_timeout / 8,
+                rejoin_after_most: 2 * session_timeout,
             },
             remove_after: random.micros(30_000, 600_000),
             leases: LeaseSettings::new(lease(random), drift_ppm).expect("within the bounds"),

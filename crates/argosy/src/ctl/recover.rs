@@ -68,7 +68,7 @@ struct Opens {
 
 /// What would be lost.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(tag = "what", rename_all = "kebab-case")]
 enum Lost {
     /// Nothing: the master opens it without an order.
     Nothing,

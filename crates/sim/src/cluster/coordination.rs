@@ -16,14 +16,15 @@ use argosy_coordinator::contract::CoordinatorAnswer;
 use argosy_coordinator::reports::{REPORTS_KEY, report_key};
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp,
-    CoordinatorReply, CopyStatus, Entry, EntryVersion, InMemory, Region, RegionState, Request,
-    RequestId, ServerReport, SessionState,
+    CoordinatorReply, CopyStatus, Entry, EntryVersion, InMemory, JOBS_KEY, MASTER_KEY, Region,
+    RegionState, Request, RequestId, ServerReport, SessionState,
 };
 use argosy_master::{GroupStep, Master, MasterRole, RaiseReason};
 use argosy_server::membership::Membership;
 use argosy_server::node::Node;
 use parking_lot::Mutex;
 
+use super::jobs::{self, Jobs};
 use super::{Cluster, Doing, id};
 use crate::clock::SimClock;
 use crate::coverage::Coverage;
@@ -65,6 +66,7 @@ struct Handle {
     clock: Arc<SimClock>,
     crash_point: Arc<CrashPoint>,
     sent: Arc<Sent>,
+    wrong: Arc<Mutex<Option<String>>>,
 }
 
 impl Handle {
@@ -95,6 +97,11 @@ impl Coordinator for Handle {
             Request::Multi { ops, .. } => ops.iter().find_map(Change::of),
             _ => None,
         };
+        if let Request::Multi { ops, .. } = &request
+            && let Some(unwritten) = jobs::unwritten(&self.inner.lock(), ops, self.clock.now())
+        {
+            self.wrong.lock().get_or_insert(unwritten);
+        }
         let asked = self.inner.lock().submit(request);
         if let Some(change) = change {
             self.sent.lock().insert((self.number, asked), change);
@@ -176,6 +183,7 @@ pub(super) struct Coordination {
     ways: Vec<Way>,
     sent: Arc<Sent>,
     handles: AtomicU64,
+    jobs: Jobs,
     /// Members that have left, and have not come back.
     left: BTreeSet<(RegionId, ServerId)>,
 }
@@ -191,7 +199,8 @@ impl Coordination {
         let mut observer = InMemory::new();
         observer
             .watch(CLUSTER_KEY)
-            .expect("a handle watches one key");
+            .and_then(|()| observer.watch(JOBS_KEY))
+            .expect("a handle watches two keys");
         let mut coordination = Self {
             of: of.clone(),
             observer,
@@ -201,6 +210,7 @@ impl Coordination {
             ways: vec![Way::default(); map.servers().len()],
             sent: Arc::default(),
             handles: AtomicU64::new(0),
+            jobs: Jobs::default(),
             left: BTreeSet::new(),
         };
         coordination.write(map, clock.now());
@@ -215,6 +225,13 @@ impl Coordination {
         let members = after.members.iter();
         let back = members.filter(|member| self.left.remove(&(after.id, **member)));
         back.count() as u64
+    }
+
+    /// Looks at who has written the redo log, if it has changed.
+    fn look_at_jobs(&mut self, now: Instant) {
+        let log = self.read(JOBS_KEY, now);
+        let owner = self.read(MASTER_KEY, now).owner;
+        self.jobs.look(&log.value, owner);
     }
 
     fn ask(&mut self, request: Request, now: Instant) -> CoordinatorAnswer {
@@ -267,6 +284,7 @@ impl Coordination {
                 clock: Arc::clone(&self.clock),
                 crash_point: Arc::clone(crash_point),
                 sent: Arc::clone(&self.sent),
+                wrong: Arc::clone(&self.jobs.wrong),
             }
         };
         let handles = [handle(), handle()];
@@ -345,6 +363,7 @@ impl Cluster {
         if !has_changed {
             return Vec::new();
         }
+        coordination.look_at_jobs(now);
         let entry = coordination.read(CLUSTER_KEY, now);
         if entry.version == coordination.version {
             return Vec::new();
@@ -397,6 +416,12 @@ impl Cluster {
         for handle in attending.iter().flat_map(|of| &of.handles) {
             handle.suffer(trouble);
         }
+    }
+
+    /// What masters have done that they may not, if they have.
+    pub(crate) fn wrong_of_masters(&self) -> Option<String> {
+        let coordination = self.coordination.as_ref()?;
+        coordination.jobs.wrong.lock().take()
     }
 
     /// Why the groups are not what they should be, or `None`. One may have more members than it needs: a spare was

@@ -354,7 +354,7 @@ impl Run {
             busy |= self.step(server)?;
         }
         self.clocks_reached();
-        self.observe();
+        self.observe()?;
         busy |= self.answers()?;
         self.overdue()?;
         budget::look(&mut self.cluster, self.pacing.ticks)?;
@@ -394,9 +394,9 @@ impl Run {
     }
 
     /// Takes note of changes to groups.
-    fn observe(&mut self) {
+    fn observe(&mut self) -> Result<(), Wrong> {
         if self.plan.groups.changes.is_none() {
-            return;
+            return Ok(());
         }
         let changed = self.cluster.observe();
         if !changed.is_empty() {
@@ -407,6 +407,10 @@ impl Run {
         }
         self.cluster.count_primaries();
         AskingFormer::of(self).look();
+        match self.cluster.wrong_of_masters() {
+            Some(wrong) => Err(wrong),
+            None => Ok(()),
+        }
     }
 
     /// Moves one server on.
