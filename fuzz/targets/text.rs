@@ -11,8 +11,8 @@ use argosy_coordinator::format::{Effects, HeartbeatRecord, SnapshotRecord, Trans
 use argosy_coordinator::map_json::SCHEMA;
 use argosy_coordinator::state::{State, StateChange};
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterId, ClusterMap, CopyStatus, Entry, EntryVersion, Presence, PromotionClaim,
-    Region, RegionState, Replication, Server, ServerReport, SessionId,
+    CLUSTER_KEY, ClusterId, ClusterMap, CopyStatus, Deed, Entry, EntryVersion, JobKind, JobLog,
+    Presence, PromotionClaim, Region, RegionState, Replication, Server, ServerReport, SessionId,
 };
 use argosy_memory::BootId;
 use argosy_server::admin::http;
@@ -47,7 +47,7 @@ fn run(data: &[u8]) -> bool {
     }
 }
 
-/// A file of the coordinator, of whatever kind.
+/// A file of the coordinator, of whatever kind, or the redo log.
 fn coordinator(file: &[u8]) -> bool {
     let transaction = TransactionRecord::decode(file).is_ok_and(|found| {
         assert_eq!(TransactionRecord::decode(&found.encode()), Ok(found));
@@ -61,7 +61,12 @@ fn coordinator(file: &[u8]) -> bool {
         assert_eq!(HeartbeatRecord::decode(&found.encode()), Ok(found));
         true
     });
-    transaction || snapshot || heartbeat
+    let log = !file.is_empty()
+        && JobLog::decode(file).is_ok_and(|found| {
+            assert_eq!(found.encode(), file, "equal logs are equal bytes");
+            true
+        });
+    transaction || snapshot || heartbeat || log
 }
 
 fn replies(mut bytes: &[u8]) -> bool {
@@ -177,7 +182,7 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 /// One file of each kind.
-fn coordinator_files(map: &[u8]) -> [Vec<u8>; 4] {
+fn coordinator_files(map: &[u8]) -> [Vec<u8>; 5] {
     let session = SessionId(3);
     let put = |key: &str, owner| StateChange::Put {
         key: key.to_owned(),
@@ -220,11 +225,21 @@ fn coordinator_files(map: &[u8]) -> [Vec<u8>; 4] {
         counter: 5,
     };
     let changes = changes.into_iter().chain(ends).collect();
+    let mut log = JobLog::default();
+    for region in [1, 300] {
+        let deed = Deed {
+            kind: JobKind::Fill,
+            server: ServerId(2),
+            region: RegionId(region),
+        };
+        log.cover(deed, Epoch(3), session).expect("there is room");
+    }
     [
         transaction(Effects::Changes(changes)).encode(),
         transaction(Effects::Seal).encode(),
         snapshot.encode(),
         heartbeat.encode(),
+        log.encode(),
     ]
 }
 

@@ -28,10 +28,8 @@ use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::{Epoch, Identity, Kind, RegionId, ServerId};
 
 use crate::contract::SessionId;
-use crate::jobs::{
-    ENDED_KEPT, JobId, JobKind, JobLog, JobRegion, JobState, OPEN_MAX, REGIONS_MAX,
-    REMARK_BYTES_MAX, RedoJob, RegionStage,
-};
+use crate::job::{JobId, JobKind, JobRegion, JobState, REMARK_BYTES_MAX, RedoJob, RegionStage};
+use crate::jobs::{ENDED_KEPT, JobLog, OPEN_MAX, REGIONS_MAX};
 
 /// Longest log, in bytes: all regions with the largest numbers.
 pub const LOG_BYTES_MAX: usize = 4 << 20;

@@ -1,7 +1,9 @@
 //! What becomes of jobs, without a master: see [`super`].
 
 use super::*;
+use crate::job::REMARK_BYTES_MAX;
 use crate::map::{ClusterId, Replication, Server};
+use crate::region::RegionState;
 use crate::split::split_text;
 
 fn map(regions: usize) -> ClusterMap {

@@ -8,7 +8,7 @@
 //! Reading order: [`contract`] (the trait, and what it promises), [`state`] (what requests do),
 //! [`embedded`] and [`format`](mod@format) (its files), [`in_memory`], [`conformance`] (tests that both pass); [`map`]
 //! (the region map), [`region`] (an entry of it), [`map_json`], [`reports`] (what servers
-//! tell the master), [`jobs`] and [`jobs_format`] (the master's redo log), [`split`] (how keys are cut into regions at
+//! tell the master), [`job`], [`jobs`] and [`jobs_format`] (the master's redo log), [`split`] (how keys are cut into regions at
 //! first).
 
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ pub mod embedded;
 pub mod format;
 mod hints;
 pub mod in_memory;
+pub mod job;
 pub mod jobs;
 pub mod jobs_format;
 pub mod map;
@@ -34,7 +35,8 @@ pub use contract::{
 };
 pub use embedded::{Embedded, EmbeddedSettings};
 pub use in_memory::InMemory;
-pub use jobs::{Deed, DeedStanding, JOBS_KEY, JobError, JobId, JobKind, JobLog, JobState, RedoJob};
+pub use job::{Deed, DeedStanding, JobId, JobKind, JobState, RedoJob};
+pub use jobs::{JOBS_KEY, JobError, JobLog};
 pub use jobs_format::JobLogError;
 pub use map::{ClusterId, ClusterMap, DeviceId, MapError, Replication, Server};
 pub use region::{CopyStatus, PromotionClaim, Region, RegionState};

@@ -12,7 +12,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use argosy_base::Epoch;
-use argosy_coordinator::{ClusterMap, InMemory, JobKind, JobLog, JobState, Region, RegionState};
+use argosy_coordinator::{
+    ClusterMap, CopyStatus, InMemory, JobKind, JobLog, JobState, Region, RegionState,
+};
 
 use super::tests::{Stage, TIMES, read, settings};
 use super::*;
@@ -198,77 +200,140 @@ struct Told {
     taken_over: usize,
 }
 
-/// Tells the story, with a fate for the master that leads first.
-fn tell(mutants: Mutants, fate: Option<(u32, Fate)>) -> Told {
-    let mut stage = Stage::new(2, 3, mutants);
-    let eye = Arc::new(Mutex::new(Eye {
-        observer: stage.observer.clone(),
-        map: stage.map(),
-        log: JobLog::default(),
-        wrong: Vec::new(),
-    }));
-    let fuses: Vec<Arc<Mutex<Fuse>>> = (0..2).map(|_| Arc::default()).collect();
-    let masters = (0..).zip(stage.handles.iter().zip(&fuses));
-    let masters = masters.map(|(id, (inner, fuse))| {
-        let handle = Watched {
-            inner: Arc::clone(inner),
-            fuse: Arc::clone(fuse),
-            eye: Arc::clone(&eye),
-            now: stage.now,
+/// A stage whose masters are watched.
+struct Theatre {
+    stage: Stage,
+    eye: Arc<Mutex<Eye>>,
+    fuses: Vec<Arc<Mutex<Fuse>>>,
+    /// The master that leads first.
+    leader: usize,
+}
+
+impl Theatre {
+    fn new(mutants: Mutants) -> Self {
+        let mut stage = Stage::new(2, 3, mutants);
+        let eye = Arc::new(Mutex::new(Eye {
+            observer: stage.observer.clone(),
+            map: stage.map(),
+            log: JobLog::default(),
+            wrong: Vec::new(),
+        }));
+        let fuses: Vec<Arc<Mutex<Fuse>>> = (0..2).map(|_| Arc::default()).collect();
+        let masters = (0..).zip(stage.handles.iter().zip(&fuses));
+        let masters = masters.map(|(id, (inner, fuse))| {
+            let handle = Watched {
+                inner: Arc::clone(inner),
+                fuse: Arc::clone(fuse),
+                eye: Arc::clone(&eye),
+                now: stage.now,
+            };
+            let master = Master::new(Box::new(handle), ServerId(id), settings(), TIMES, stage.now);
+            master.with_mutants(settings(), mutants, stage.now)
+        });
+        stage.masters = masters.collect();
+        stage
+            .players
+            .iter_mut()
+            .for_each(|player| player.wishes = true);
+        stage.pass(300);
+        let [leader] = stage.leaders()[..] else {
+            panic!("{:?} lead", stage.leaders());
         };
-        let master = Master::new(Box::new(handle), ServerId(id), settings(), TIMES, stage.now);
-        master.with_mutants(settings(), mutants, stage.now)
-    });
-    stage.masters = masters.collect();
-    stage
-        .players
-        .iter_mut()
-        .for_each(|player| player.wishes = true);
-    stage.pass(300);
-    let [leader] = stage.leaders()[..] else {
-        panic!("{:?} lead", stage.leaders());
-    };
-    *fuses[leader].lock().unwrap() = Fuse {
-        fate,
-        ..Fuse::default()
-    };
-    let pass = |stage: &mut Stage, millis: u64| {
+        Self {
+            stage,
+            eye,
+            fuses,
+            leader,
+        }
+    }
+
+    /// From now on it is counted what the leader asks, and this befalls it.
+    fn doom(&self, fate: Option<(u32, Fate)>) {
+        *self.fuses[self.leader].lock().unwrap() = Fuse {
+            fate,
+            ..Fuse::default()
+        };
+    }
+
+    fn pass(&mut self, millis: u64) {
         for _ in 0..millis / 5 {
-            stage.pass(5);
+            self.stage.pass(5);
             // Whoever was cut off is heard from again when another leads.
-            if stage.masters[1 - leader].role() == MasterRole::Leading {
-                stage.handle(leader).cut_off(false);
+            if self.stage.masters[1 - self.leader].role() == MasterRole::Leading {
+                self.stage.handle(self.leader).cut_off(false);
             }
         }
-    };
-    stage.players[0].up = false;
-    pass(&mut stage, 700);
-    pass(&mut stage, 800);
-    stage.players[0].up = true;
-    pass(&mut stage, 1200);
-    let asked = fuses[leader].lock().unwrap().asked;
-    let changes = fuses[leader].lock().unwrap().changes.clone();
-    assert!(stage.is_served(), "{fate:?}: {}", stage.map());
-    let entry = read(&mut stage.observer, JOBS_KEY, stage.now);
-    let log = JobLog::decode(&entry.value).unwrap();
-    let map = stage.map();
-    let group = |region: &Region| {
-        assert!(region.filling.is_empty(), "{fate:?}: {region}");
-        (region.epoch, region.members.iter().copied().collect())
-    };
-    let mut jobs: Vec<_> = log.jobs().map(|job| (job.kind, job.state)).collect();
-    jobs.sort_unstable();
-    let wrong = eye.lock().unwrap().wrong.clone();
-    Told {
-        end: End {
-            groups: map.regions().iter().map(group).collect(),
-            jobs,
-        },
-        asked,
-        changes,
-        wrong,
-        taken_over: log.jobs().filter(|job| job.attempts > 1).count(),
     }
+
+    fn log(&mut self) -> JobLog {
+        let entry = read(&mut self.stage.observer, JOBS_KEY, self.stage.now);
+        JobLog::decode(&entry.value).unwrap()
+    }
+
+    /// A person orders that all regions open with what is left.
+    fn order(&mut self) {
+        let entry = read(&mut self.stage.observer, JOBS_KEY, self.stage.now);
+        let mut log = JobLog::decode(&entry.value).unwrap();
+        for region in self.stage.map().regions() {
+            log.order_recovery(region).unwrap();
+        }
+        let request = Request::CompareAndSet {
+            key: JOBS_KEY.to_owned(),
+            expected: entry.version,
+            value: log.encode(),
+        };
+        super::tests::ask(&mut self.stage.observer, request, self.stage.now).unwrap();
+        self.eye.lock().unwrap().log = log;
+    }
+
+    fn told(mut self, fate: Option<(u32, Fate)>) -> Told {
+        assert!(self.stage.is_served(), "{fate:?}: {}", self.stage.map());
+        let log = self.log();
+        let map = self.stage.map();
+        let group = |region: &Region| {
+            assert!(region.filling.is_empty(), "{fate:?}: {region}");
+            (region.epoch, region.members.iter().copied().collect())
+        };
+        let mut jobs: Vec<_> = log.jobs().map(|job| (job.kind, job.state)).collect();
+        jobs.sort_unstable();
+        let fuse = self.fuses[self.leader].lock().unwrap();
+        Told {
+            end: End {
+                groups: map.regions().iter().map(group).collect(),
+                jobs,
+            },
+            asked: fuse.asked,
+            changes: fuse.changes.clone(),
+            wrong: self.eye.lock().unwrap().wrong.clone(),
+            taken_over: log.jobs().filter(|job| job.attempts > 1).count(),
+        }
+    }
+}
+
+/// Tells the story, with a fate for the master that leads first.
+fn tell(mutants: Mutants, fate: Option<(u32, Fate)>) -> Told {
+    let mut theatre = Theatre::new(mutants);
+    theatre.doom(fate);
+    theatre.stage.players[0].up = false;
+    theatre.pass(1500);
+    theatre.stage.players[0].up = true;
+    theatre.pass(1200);
+    theatre.told(fate)
+}
+
+/// Another story: two of three servers are lost for good, the third has lost its power, and a person orders that the
+/// regions open with what it has.
+fn tell_of_an_order(fate: Option<(u32, Fate)>) -> Told {
+    let mut theatre = Theatre::new(Mutants::default());
+    theatre.stage.players[0].up = false;
+    theatre.stage.players[1].up = false;
+    theatre.stage.players[2].copies = CopyStatus::Cut;
+    theatre.pass(900);
+    assert!(!theatre.stage.is_served(), "nobody has ordered it");
+    theatre.order();
+    theatre.doom(fate);
+    theatre.pass(1500);
+    theatre.told(fate)
 }
 
 #[test]
@@ -292,6 +357,24 @@ fn a_master_may_die_at_any_of_its_requests() {
         taken_over += told.taken_over;
     }
     assert!(taken_over > 5, "{taken_over}");
+}
+
+#[test]
+fn an_order_is_carried_out_whoever_dies() {
+    let undisturbed = tell_of_an_order(None);
+    assert_eq!(undisturbed.wrong, Vec::<String>::new());
+    let of = |kind| undisturbed.end.jobs.iter().filter(move |job| job.0 == kind);
+    assert_eq!(of(JobKind::Recover).count(), 3);
+    let mut all = undisturbed.end.jobs.iter();
+    assert!(all.all(|job| job.1 == JobState::Done), "{undisturbed:?}");
+    assert!(!undisturbed.changes.is_empty());
+    for at in &undisturbed.changes {
+        for fate in [Fate::Unasked, Fate::Unanswered, Fate::CutOff] {
+            let told = tell_of_an_order(Some((*at, fate)));
+            assert_eq!(told.wrong, Vec::<String>::new(), "{fate:?} at {at}");
+            assert_eq!(told.end, undisturbed.end, "{fate:?} at {at}");
+        }
+    }
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub(super) struct Player {
     pub(super) up: bool,
     /// It asks for changes to groups that it leads: who is away leaves, and who is filled has all at once.
     pub(super) wishes: bool,
+    /// What its copies are.
+    pub(super) copies: CopyStatus,
 }
 
 impl Player {
@@ -94,7 +96,7 @@ impl Player {
         let copies = recovering.map(|region| {
             let copy = CopyReport {
                 epoch: region.epoch,
-                status: CopyStatus::Whole,
+                status: self.copies,
                 cut: region.since,
                 edit: EditSeq(1),
                 lsn: Lsn(1),
@@ -213,6 +215,7 @@ impl Stage {
             incarnation: 0,
             up: true,
             wishes: false,
+            copies: CopyStatus::Whole,
         };
         Self {
             now,

@@ -41,6 +41,7 @@ use setup::{StartSettings, machines, map, node_settings};
 pub(crate) mod coordination;
 mod counting;
 pub(crate) mod halting;
+mod handle;
 mod harm;
 mod jobs;
 pub(crate) mod parked;

@@ -1,6 +1,6 @@
 //! `argosy ctl job`: what the master does in several steps, and what became of it.
 
-use argosy_coordinator::jobs::RegionStage;
+use argosy_coordinator::job::RegionStage;
 use argosy_coordinator::{JobId, RedoJob};
 use clap::{Args, Subcommand};
 use serde::Serialize;

@@ -12,6 +12,7 @@
 mod admin;
 mod bench_command;
 mod config_command;
+mod ctl_command;
 mod cut_command;
 mod damaged;
 mod failover;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::{Clock, Instant, RegionId, ServerId, Standing};
 use argosy_coordinator::contract::CoordinatorAnswer;
-use argosy_coordinator::reports::{REPORTS_KEY, report_key};
+use argosy_coordinator::reports::report_key;
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp,
     CoordinatorReply, CopyStatus, Entry, EntryVersion, InMemory, JOBS_KEY, MASTER_KEY, Region,
@@ -24,110 +24,14 @@ use argosy_server::membership::Membership;
 use argosy_server::node::Node;
 use parking_lot::Mutex;
 
-use super::jobs::{self, Jobs};
+use super::handle::{Change, Handle, Sent};
+use super::jobs::Jobs;
 use super::{Cluster, Doing, id};
 use crate::clock::SimClock;
 use crate::coverage::Coverage;
 use crate::crash_point::CrashPoint;
 use crate::failover::{Failover, Loss, Trouble};
 use crate::leaving::{LOOK_EVERY, Leaving};
-
-/// Changes of the map or of reports that were asked for and have not ended.
-type Sent = Mutex<BTreeMap<(u64, RequestId), Change>>;
-
-/// A change on its way.
-enum Change {
-    Map(Box<ClusterMap>),
-    Report(Box<ServerReport>),
-}
-
-impl Change {
-    fn of(op: &CoordinatorOp) -> Option<Self> {
-        let (CoordinatorOp::Set { key, value, .. } | CoordinatorOp::CreateEphemeral { key, value }) =
-            op
-        else {
-            return None;
-        };
-        match key.as_str() {
-            CLUSTER_KEY => Some(Self::Map(Box::new(ClusterMap::parse(value).ok()?))),
-            key if key.starts_with(REPORTS_KEY) => {
-                Some(Self::Report(Box::new(ServerReport::parse(value).ok()?)))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// A process's handle to the coordinator.
-#[derive(Clone)]
-struct Handle {
-    number: u64,
-    inner: Arc<Mutex<InMemory>>,
-    clock: Arc<SimClock>,
-    crash_point: Arc<CrashPoint>,
-    sent: Arc<Sent>,
-    wrong: Arc<Mutex<Option<String>>>,
-}
-
-impl Handle {
-    fn suffer(&self, trouble: Trouble) {
-        let mut inner = self.inner.lock();
-        match trouble {
-            Trouble::CutOff => inner.cut_off(true),
-            Trouble::Connect => inner.cut_off(false),
-            Trouble::Delay(delay) => inner.delay(delay),
-            Trouble::LoseRequests(count) => inner.lose_requests(count),
-            Trouble::LoseReplies(count) => inner.lose_replies(count),
-        }
-    }
-
-    /// The process has ended, and with it what has not arrived.
-    fn end(&self) {
-        self.sent.lock().retain(|(of, _), _| *of != self.number);
-    }
-}
-
-impl Coordinator for Handle {
-    fn submit(&mut self, request: Request) -> RequestId {
-        if !self.crash_point.acts() {
-            // Nobody waits for the answer any more.
-            return RequestId(u64::MAX);
-        }
-        let change = match &request {
-            Request::Multi { ops, .. } => ops.iter().find_map(Change::of),
-            _ => None,
-        };
-        if let Request::Multi { ops, .. } = &request
-            && let Some(unwritten) = jobs::unwritten(&self.inner.lock(), ops, self.clock.now())
-        {
-            self.wrong.lock().get_or_insert(unwritten);
-        }
-        let asked = self.inner.lock().submit(request);
-        if let Some(change) = change {
-            self.sent.lock().insert((self.number, asked), change);
-        }
-        asked
-    }
-
-    fn watch(&mut self, key: &str) -> Result<(), CoordinatorError> {
-        self.inner.lock().watch(key)
-    }
-
-    fn session(&self) -> SessionState {
-        self.inner.lock().session()
-    }
-
-    fn poll(&mut self, _: Instant) -> Option<CoordinatorEvent> {
-        if self.crash_point.is_dead() {
-            return None;
-        }
-        let event = self.inner.lock().poll(self.clock.now())?;
-        if let CoordinatorEvent::Ended { id, .. } = &event {
-            self.sent.lock().remove(&(self.number, *id));
-        }
-        Some(event)
-    }
-}
 
 /// What a process does in its cluster.
 pub(super) struct Attending {
