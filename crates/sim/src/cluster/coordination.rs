@@ -7,7 +7,7 @@
 //!
 //! The coordinator's time is the common one, whatever the servers' clocks show.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,9 +15,8 @@ use argosy_base::{Clock, Instant, RegionId, ServerId, Standing};
 use argosy_coordinator::contract::CoordinatorAnswer;
 use argosy_coordinator::reports::report_key;
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp,
-    CoordinatorReply, CopyStatus, Entry, EntryVersion, InMemory, JOBS_KEY, MASTER_KEY, Region,
-    RegionState, Request, RequestId, ServerReport, SessionState,
+    CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorEvent, CoordinatorReply, CopyStatus, Entry,
+    EntryVersion, InMemory, JOBS_KEY, MASTER_KEY, Region, RegionState, Request, ServerReport,
 };
 use argosy_master::{GroupStep, Master, MasterRole, RaiseReason};
 use argosy_server::membership::Membership;

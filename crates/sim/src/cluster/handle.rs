@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use argosy_base::Instant;
+use argosy_base::{Clock as _, Instant};
 use argosy_coordinator::reports::REPORTS_KEY;
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp,
