@@ -270,7 +270,7 @@ impl Theatre {
         JobLog::decode(&entry.value).unwrap()
     }
 
-    /// A person orders that all regions open with what is left.
+    /// A person orders that the regions without a primary open with what is left, and one that has one.
     fn order(&mut self) {
         let entry = read(&mut self.stage.observer, JOBS_KEY, self.stage.now);
         let mut log = JobLog::decode(&entry.value).unwrap();
@@ -364,9 +364,10 @@ fn an_order_is_carried_out_whoever_dies() {
     let undisturbed = tell_of_an_order(None);
     assert_eq!(undisturbed.wrong, Vec::<String>::new());
     let of = |kind| undisturbed.end.jobs.iter().filter(move |job| job.0 == kind);
-    assert_eq!(of(JobKind::Recover).count(), 3);
-    let mut all = undisturbed.end.jobs.iter();
-    assert!(all.all(|job| job.1 == JobState::Done), "{undisturbed:?}");
+    // The third region is served, which is why its order fails.
+    let states: Vec<_> = of(JobKind::Recover).map(|job| job.1).collect();
+    let states_due = [JobState::Done, JobState::Done, JobState::Failed];
+    assert_eq!(states, states_due);
     assert!(!undisturbed.changes.is_empty());
     for at in &undisturbed.changes {
         for fate in [Fate::Unasked, Fate::Unanswered, Fate::CutOff] {

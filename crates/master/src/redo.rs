@@ -1,6 +1,6 @@
 //! The redo log in front of a plan: nothing is done to the map that is not written down before.
 //!
-//! 1. What the map says has come to pass is taken note of, and what another master has left is taken up.
+//! 1. What another master has left is taken up, and what the map says has come to pass is taken note of.
 //! 2. Each step of the plan is a deed of an open job; where there is none, one is begun. Steps for which the log has no
 //!    room wait; those that give a region a primary come first.
 //! 3. If the log has changed, it is written, and nothing else. Only behind that the map is set, and in the same
@@ -76,11 +76,11 @@ impl Errand {
     #[must_use]
     pub fn of(cluster: &Cluster, plan: MasterPlan, me: SessionId) -> Self {
         let mut log = cluster.jobs.clone();
+        log.take_over(me);
         for moot in &plan.moot {
             log.drop_deed(moot.deed, moot.state, moot.remark);
         }
         log.settle(&cluster.map);
-        log.take_over(me);
         let act = plan.map.and_then(|map| {
             let steps = covered(&mut log, &cluster.map, plan.steps, me);
             let map = only(&cluster.map, map, &steps)?;
