@@ -135,7 +135,7 @@ fn typed(text: &str) -> bool {
 fn seeds() -> Vec<Vec<u8>> {
     let map = map().to_json();
     assert!(String::from_utf8_lossy(&map).contains(SCHEMA));
-    let [transaction, seal, snapshot, heartbeat] = coordinator_files(&map);
+    let [transaction, seal, snapshot, heartbeat, log] = coordinator_files(&map);
     vec![
         input(0, b"GET /readyz?verbose HTTP/1.1\r\nHost: x\r\n\r\n"),
         input(0, b"HEAD / HTTP/1.0\n\n"),
@@ -148,6 +148,7 @@ fn seeds() -> Vec<Vec<u8>> {
         input(2, &seal),
         input(2, &snapshot),
         input(2, &heartbeat),
+        input(2, &log),
         input(3, &map),
         input(
             3,
