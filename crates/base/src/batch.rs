@@ -4,6 +4,9 @@
 //! What is removed is a key, or all keys of a range, whether there are few of them or many. No key is
 //! empty, so a range that begins with the empty key is kept as one that begins with the lowest that there
 //! is, a zero byte; and no range ends with the empty key, so that stands for one without an end.
+//!
+//! A batch that was computed from what reads told names that, too ([`Seen`]): it is written only where all of it is
+//! still so. One without operations asks just that.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -88,6 +91,17 @@ pub enum Guard {
     /// It has not been written since it had this version: see
     /// [`Condition::Version`].
     Unwritten(Lsn),
+}
+
+/// What a read told of a key, on which a batch was computed: the batch is written only while that is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen<'a> {
+    /// 1 to [`KEY_BYTES_MAX`] bytes.
+    pub key: &'a [u8],
+    /// Whether it was bound. A bulk load, which gives keys no new version, changes this.
+    pub bound: bool,
+    /// The version that the read told: see [`Condition::Version`].
+    pub version: Lsn,
 }
 
 /// What must hold of every key of a batch for it to be written.
@@ -236,6 +250,15 @@ struct More {
     together: bool,
     /// What has to hold of another key.
     guard: Option<(Vec<u8>, Guard)>,
+    /// What was read: keys back to back, and of each where it ends, whether it was bound, and its version.
+    seen: SeenKeys,
+}
+
+/// See [`Seen`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct SeenKeys {
+    keys: Vec<u8>,
+    ends: Vec<(usize, bool, Lsn)>,
 }
 
 impl WriteBatch {
@@ -317,6 +340,38 @@ impl WriteBatch {
     pub fn guarded(&self) -> Option<(&[u8], Guard)> {
         let (key, guard) = self.more.as_ref()?.guard.as_ref()?;
         Some((key, *guard))
+    }
+
+    /// The batch is written only if what was `seen` of its key is still so. The key may be one of the batch's own.
+    /// Counts among its pairs and bytes.
+    ///
+    /// # Errors
+    /// As of a delete of the key.
+    pub fn saw(&mut self, seen: Seen<'_>) -> Result<(), BatchError> {
+        check_key(seen.key)?;
+        self.check_room(seen.key.len())?;
+        let of = &mut self.more.get_or_insert_default().seen;
+        of.keys.extend_from_slice(seen.key);
+        of.ends.push((of.keys.len(), seen.bound, seen.version));
+        Ok(())
+    }
+
+    /// What it was computed on, in the order in which that was added.
+    pub fn seen(&self) -> impl ExactSizeIterator<Item = Seen<'_>> + Clone {
+        let more = self.more.as_ref();
+        let (keys, ends) = more.map_or((&[][..], &[][..]), |more| {
+            (more.seen.keys.as_slice(), more.seen.ends.as_slice())
+        });
+        let mut start = 0;
+        ends.iter().map(move |&(end, bound, version)| {
+            let key = &keys[start..end];
+            start = end;
+            Seen {
+                key,
+                bound,
+                version,
+            }
+        })
     }
 
     /// Adds that all keys of `range` are removed, what earlier operations of the batch put there among them.
@@ -462,16 +517,24 @@ impl WriteBatch {
         if self.changes().is_some() {
             return Err(BatchError::ChangeNotAlone);
         }
-        if self.ends.len() == BATCH_PAIRS_MAX {
-            return Err(BatchError::TooManyPairs);
-        }
-        if self.bytes.len() + key.len() + value.map_or(0, <[u8]>::len) > BATCH_BYTES_MAX {
-            return Err(BatchError::TooManyBytes);
-        }
+        self.check_room(key.len() + value.map_or(0, <[u8]>::len))?;
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(value.unwrap_or_default());
         self.ends.push((key_end, value.map(|_| self.bytes.len())));
+        Ok(())
+    }
+
+    /// Whether there is room for one more key, and so many bytes.
+    fn check_room(&self, bytes: usize) -> Result<(), BatchError> {
+        let seen = self.more.as_ref().map(|more| &more.seen);
+        let (pairs, seen_bytes) = seen.map_or((0, 0), |seen| (seen.ends.len(), seen.keys.len()));
+        if self.ends.len() + pairs >= BATCH_PAIRS_MAX {
+            return Err(BatchError::TooManyPairs);
+        }
+        if self.bytes.len() + seen_bytes + bytes > BATCH_BYTES_MAX {
+            return Err(BatchError::TooManyBytes);
+        }
         Ok(())
     }
 
@@ -482,6 +545,7 @@ impl WriteBatch {
             || options.return_previous
             || self.changes().is_some()
             || self.guarded().is_some()
+            || self.seen().len() > 0
             || self.ops().any(|op| match op {
                 Op::Put { expiry, .. } => expiry == Expiry::Keep,
                 Op::Delete { .. } => true,
@@ -501,10 +565,17 @@ impl WriteBatch {
         self.ends.is_empty()
     }
 
-    /// Bytes of all keys and values, and of what is expected.
+    /// Whether writing it does nothing at all: it has no operation, and was computed on nothing.
+    #[must_use]
+    pub fn is_void(&self) -> bool {
+        self.is_empty() && self.seen().len() == 0
+    }
+
+    /// Bytes of all keys and values, of what is expected, and of the keys that were seen.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.len() + self.expected().len()
+        let seen = self.more.as_ref().map_or(0, |more| more.seen.keys.len());
+        self.bytes.len() + self.expected().len() + seen
     }
 
     /// Forgets all operations and keeps the memory.

@@ -37,7 +37,7 @@ pub mod shared;
 pub mod standing;
 
 pub use addresses::AddressMode;
-pub use batch::{BatchError, Condition, Expiry, Guard, Op, WriteBatch, WriteOptions};
+pub use batch::{BatchError, Condition, Expiry, Guard, Op, Seen, WriteBatch, WriteOptions};
 pub use change::{Change, Changed, Only, Refusal, Was};
 pub use checksum::{Identity, Kind};
 pub use clock::{Clock, Instant, Moment};

@@ -7,6 +7,9 @@
 //! A batch may be guarded by a key that it does not write ([`WriteBatch::guard`]): where that does not hold nothing is
 //! written, as where the condition does not; the answer tells which of the two it was.
 //!
+//! A batch may name what it was computed on ([`WriteBatch::saw`]): where any of that is not so any more nothing is
+//! written, as where the condition does not hold.
+//!
 //! A range that is removed is about no key: no condition concerns it, and nothing is told of what was there.
 
 use std::borrow::Cow;
@@ -37,6 +40,26 @@ pub trait BoundKey {
     fn into_value(self) -> Option<Vec<u8>>;
 }
 
+/// What a key is now on which a batch was computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenNow {
+    /// Whether it is bound. A pair that has expired is none.
+    pub bound: bool,
+    /// No write of the key is above. That a pair has expired is no write.
+    pub version: Lsn,
+    /// The LSN of what was found, and of what told that it has expired.
+    pub lsn: Lsn,
+}
+
+/// What is known beside the keys that a batch writes.
+#[derive(Clone, Debug)]
+pub struct Beside<B> {
+    /// Of the key that it is guarded by.
+    pub guard: Option<B>,
+    /// Of those that it was computed on, in their order.
+    pub seen: Vec<SeenNow>,
+}
+
 /// A write that depends on what its keys are bound to.
 #[derive(Clone, Copy, Debug)]
 pub struct Dependent<'a> {
@@ -61,6 +84,8 @@ pub struct Answer {
     kept: Vec<Option<Moment>>,
     /// What the change comes to, if the batch is one.
     change: Option<Outcome>,
+    /// The highest LSN of what the batch was computed on.
+    seen: Lsn,
 }
 
 /// What a change comes to.
@@ -84,27 +109,31 @@ impl<'a> Dependent<'a> {
         }
     }
 
-    /// Decides. `bindings` has one for each operation, and means nothing for a range; `guard` is that of the key that
-    /// the batch is guarded by. `version_of` tells the LSN that no write of a key is above.
+    /// Decides. `bindings` has one for each operation, and means nothing for a range. `version_of` tells the LSN that no
+    /// write of a key is above.
     ///
     /// # Errors
     /// What a change comes to cannot be written.
     pub fn decide<B: BoundKey>(
         self,
         bindings: Vec<B>,
-        guard: Option<&B>,
+        beside: &Beside<B>,
         version_of: impl Fn(&B) -> Lsn,
     ) -> Result<Answer, BatchError> {
         let unmet = self.failed_on(&bindings, &version_of);
         // What the keys were bound to may be told all the same, so the answer waits for the newest of all.
         let newest = bindings.iter().map(BoundKey::lsn).max();
         let unguarded = self
-            .guard_failed_on(guard, version_of)
+            .guard_failed_on(beside.guard.as_ref(), version_of)
             .filter(|_| unmet.is_none())
             .map(|lsn| newest.map_or(lsn, |newest| newest.max(lsn)));
-        let failed_on = unmet.or(unguarded);
+        let seen = beside.seen.iter().map(|now| now.lsn).max();
+        let seen = seen.unwrap_or_default();
+        let changed = self.has_changed(&beside.seen).then_some(seen);
+        let failed_on = unmet.or(unguarded).or(changed);
         let mut answer = Answer {
             failed_on,
+            seen,
             unguarded: unguarded.is_some(),
             change: match failed_on {
                 None => self.outcome(&bindings)?,
@@ -194,6 +223,12 @@ impl<'a> Dependent<'a> {
         (!holds).then_some(binding.lsn())
     }
 
+    /// Whether anything is not so any more on which the batch was computed.
+    fn has_changed(self, now: &[SeenNow]) -> bool {
+        let mut seen = self.batch.seen().zip(now);
+        seen.any(|(then, now)| now.bound != then.bound || now.version > then.version)
+    }
+
     /// What the change that the batch is comes to.
     fn outcome<B: BoundKey>(self, bindings: &[B]) -> Result<Option<Outcome>, BatchError> {
         let (Some(change), Some(binding)) = (self.batch.changes(), bindings.first()) else {
@@ -260,6 +295,12 @@ impl Answer {
             }
         }
         Ok(resolved)
+    }
+
+    /// The highest LSN of what the batch was computed on: what a batch without operations waits for.
+    #[must_use]
+    pub const fn seen(&self) -> Lsn {
+        self.seen
     }
 
     /// What the write did that has `appended` up to this LSN; `None`: nothing.

@@ -51,7 +51,7 @@ mod wait;
 pub mod windows;
 
 pub use argosy_base::{
-    BatchError, Change, Changed, Condition, Expiry, Guard, Only, Op, Refusal, Wanted, Was,
+    BatchError, Change, Changed, Condition, Expiry, Guard, Only, Op, Refusal, Seen, Wanted, Was,
     WriteBatch, WriteOptions, batch, change,
 };
 pub use cache::{Cache, Charge};

@@ -111,7 +111,7 @@ impl Op {
     pub const fn of(request: &Request<'_>) -> Self {
         match request.target() {
             Target::Key(_) => Self::Get,
-            Target::Keys { .. } => Self::GetMany,
+            Target::Keys { .. } | Target::Together { .. } => Self::GetMany,
             Target::Batch { .. } => Self::Write,
             Target::Range { .. } => Self::Scan,
             Target::Regions | Target::Leases { .. } => Self::Count,

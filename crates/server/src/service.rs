@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use argosy_base::{Instant, Outcome};
+use argosy_base::{Instant, Outcome, RegionId};
 use argosy_engine::Reach;
 
 pub use argosy_base::KeyList;
@@ -115,6 +115,12 @@ pub trait Service: Send + Sync {
 
     /// Sets everything in motion that was called from this thread since the last flush.
     fn flush(&self);
+
+    /// The region that `key` lies in, as far as is known here.
+    fn region_of(&self, key: &[u8]) -> RegionId {
+        let _ = key;
+        RegionId(0)
+    }
 
     /// What the server knows of itself, by section; the first is `argosy`.
     fn info(&self) -> Vec<InfoSection>;

@@ -17,11 +17,14 @@
 //! the levels, so that LSN is its version: it may be told a higher version than before although nobody
 //! wrote, never the same one although somebody did. A key that is not in the levels either may have been removed by a
 //! merge because it had expired, so its version covers the record that tells the time of merges, too.
+//!
+//! Of what a batch [was computed on](WriteBatch::saw) the same is compared, and whether the key is bound. A bulk load
+//! gives no key a new version, but binds keys only that are not bound, so that shows it.
 
 use std::sync::Arc;
 
 use argosy_base::{Lsn, Moment};
-use argosy_engine::deciding::{Answer, BoundKey, Dependent};
+use argosy_engine::deciding::{Answer, Beside, BoundKey, Dependent, SeenNow};
 use argosy_engine::{Condition, EngineError, Op, Reach, Store, WriteBatch, WriteOptions};
 
 use super::Lsm;
@@ -89,13 +92,21 @@ impl BoundKey for Binding {
     }
 }
 
+/// What keys were bound to.
+#[derive(Debug)]
+struct Bindings {
+    /// One for each operation.
+    ops: Vec<Binding>,
+    /// Of the key that the batch is guarded by.
+    guard: Option<Binding>,
+    /// Of those that it was computed on.
+    seen: Vec<Binding>,
+}
+
 /// What was found without the lock.
 pub(super) struct Looked {
     view: Arc<ReadView>,
-    /// One for each operation.
-    bindings: Vec<Binding>,
-    /// Of the key that the batch is guarded by.
-    guard: Option<Binding>,
+    bindings: Bindings,
 }
 
 impl Looked {
@@ -114,22 +125,22 @@ impl Looked {
         }
         let view = lsm.shown.view_to_keep();
         let fetch = Fetch::within(reach);
-        let bindings = batch
+        let ops = batch
             .ops()
             .map(|op| match op {
                 Op::DeleteRange { .. } => Ok(Binding::default()),
                 _ => Binding::of(lsm, &view, op.key(), needs_values(batch, options), fetch),
             })
             .collect::<Result<_, _>>()?;
-        let guard = batch
-            .guarded()
-            .map(|(key, _)| Binding::of(lsm, &view, key, false, fetch));
-        let guard = guard.transpose()?;
-        Ok(Some(Self {
-            view,
-            bindings,
-            guard,
-        }))
+        let without_value = |key: &[u8]| Binding::of(lsm, &view, key, false, fetch);
+        let guard = batch.guarded().map(|(key, _)| without_value(key));
+        let seen = batch.seen().map(|seen| without_value(seen.key));
+        let bindings = Bindings {
+            ops,
+            guard: guard.transpose()?,
+            seen: seen.collect::<Result<_, _>>()?,
+        };
+        Ok(Some(Self { view, bindings }))
     }
 
     /// Decides under the writer lock, at the time `now`.
@@ -141,15 +152,35 @@ impl Looked {
         now: Moment,
     ) -> Result<Answer, EngineError> {
         let lsm = appender.lsm;
-        let (mut bindings, guard) = self.current(lsm, batch, needs_values(batch, options))?;
-        expire(appender, &mut bindings, now)?;
-        let view = lsm.shown.view();
-        let version = |binding: &Binding| match lsm.settings.mutants.forget_version() {
-            true => binding.lsn,
-            false => view.version_of(binding.lsn, binding.exists()),
+        let mut bindings = self.current(lsm, batch, needs_values(batch, options))?;
+        let version_in = |view: &ReadView, binding: &Binding| {
+            match lsm.settings.mutants.forget_version() {
+                true => binding.lsn,
+                false => view.version_of(binding.lsn, binding.exists()),
+            }
         };
+        let view = lsm.shown.view();
+        let versions = bindings.seen.iter();
+        // Before what has expired is taken for none: that is told by whether the key is bound.
+        let versions: Vec<Lsn> = versions.map(|of| version_in(&view, of)).collect();
+        drop(view);
+        expire(appender, &mut bindings.ops, now)?;
+        expire(appender, &mut bindings.seen, now)?;
+        let seen = bindings.seen.iter().zip(versions);
+        let beside = Beside {
+            guard: bindings.guard,
+            seen: seen
+                .map(|(binding, version)| SeenNow {
+                    bound: binding.exists(),
+                    version,
+                    lsn: binding.lsn,
+                })
+                .collect(),
+        };
+        let view = lsm.shown.view();
+        let version = |binding: &Binding| version_in(&view, binding);
         let asked = Dependent::new(batch, options, now);
-        Ok(asked.decide(bindings, guard.as_ref(), version)?)
+        Ok(asked.decide(bindings.ops, &beside, version)?)
     }
 
     /// The bindings as they are now.
@@ -158,26 +189,31 @@ impl Looked {
         lsm: &Lsm,
         batch: &WriteBatch,
         with_value: bool,
-    ) -> Result<(Vec<Binding>, Option<Binding>), EngineError> {
+    ) -> Result<Bindings, EngineError> {
         let view = lsm.shown.view_to_keep();
         let retired = view.levels() != self.view.levels();
         let stands = |key: &[u8], binding: &Binding| match view.in_memory(key, Lsn(u64::MAX)) {
             Some((lsn, _)) => lsn == binding.lsn,
             None => !retired,
         };
-        let (mut bindings, mut guard) = (self.bindings, self.guard);
-        let ops = batch.ops().zip(&mut bindings);
-        for (op, binding) in ops.filter(|(op, _)| op.range().is_none()) {
-            if !stands(op.key(), binding) {
-                *binding = Binding::of(lsm, &view, op.key(), with_value, Fetch::Device)?;
+        let look_again = |key: &[u8], binding: &mut Binding, with_value| {
+            if !stands(key, binding) {
+                *binding = Binding::of(lsm, &view, key, with_value, Fetch::Device)?;
             }
+            Ok::<_, EngineError>(())
+        };
+        let mut bindings = self.bindings;
+        let ops = batch.ops().zip(&mut bindings.ops);
+        for (op, binding) in ops.filter(|(op, _)| op.range().is_none()) {
+            look_again(op.key(), binding, with_value)?;
         }
-        if let (Some((key, _)), Some(binding)) = (batch.guarded(), &mut guard)
-            && !stands(key, binding)
-        {
-            *binding = Binding::of(lsm, &view, key, false, Fetch::Device)?;
+        if let (Some((key, _)), Some(binding)) = (batch.guarded(), &mut bindings.guard) {
+            look_again(key, binding, false)?;
         }
-        Ok((bindings, guard))
+        for (seen, binding) in batch.seen().zip(&mut bindings.seen) {
+            look_again(seen.key, binding, false)?;
+        }
+        Ok(bindings)
     }
 }
 

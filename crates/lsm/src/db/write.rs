@@ -155,7 +155,7 @@ pub(super) fn write(
     options: WriteOptions,
     looked: Option<Looked>,
 ) -> Result<Written, EngineError> {
-    if batch.is_empty() {
+    if batch.is_void() {
         return Ok(Written::up_to(lsm.visible()));
     }
     let mut appender = Appender::of(lsm);
@@ -172,6 +172,8 @@ pub(super) fn write(
         None => Answer::default(),
     };
     let appended = match answer.comes_to(batch, now)? {
+        // It was asked only whether what it was computed on is still so.
+        Some(batch) if batch.is_empty() => Some(Lsn(0)),
         Some(batch) => {
             appender
                 .append(&batch)
@@ -180,6 +182,7 @@ pub(super) fn write(
         }
         None => None,
     };
+    let appended = appended.map(|lsn| lsn.max(answer.seen()));
     Ok(answer.written(appended))
 }
 

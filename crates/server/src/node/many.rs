@@ -187,7 +187,7 @@ impl Router<'_> {
 }
 
 /// Refuses keys that are none.
-fn check(keys: &KeyList) -> Result<(), Response> {
+pub(super) fn check(keys: &KeyList) -> Result<(), Response> {
     let checked = keys.iter().try_for_each(check_key);
     checked.map_err(|error| Response::Failed(Failure::Invalid(error.to_string())))
 }
@@ -215,7 +215,7 @@ pub(super) fn look_up(
     engine.get_some(&page, bounded(wanted), reach)
 }
 
-fn bounded(wanted: Wanted) -> Wanted {
+pub(super) fn bounded(wanted: Wanted) -> Wanted {
     match wanted {
         Wanted::Values(bytes) => Wanted::Values(bytes.min(PAGE_BYTES_MAX)),
         Wanted::Presence => wanted,

@@ -33,6 +33,7 @@ mod counters;
 mod describe;
 mod device_care;
 mod edit_memory;
+mod examine;
 mod failing;
 mod failover;
 mod fetching;

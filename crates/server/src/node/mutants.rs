@@ -1,6 +1,6 @@
 //! Planted mistakes of a node: of what it answers, of windows, of links, and of what arrives.
 
-use argosy_engine::Reach;
+use argosy_engine::{Reach, WriteBatch};
 
 use super::region::{Region, engine_of};
 use crate::service::{Request, Response};
@@ -22,6 +22,8 @@ argosy_base::mutants! {
         snapshot_uncommitted,
         /// The number of keys is answered although some are not committed (breaks I5).
         count_uncommitted,
+        /// A batch is written whatever has become of what it was computed on: transactions overwrite each other.
+        skip_validation,
         /// A read that another server has passed on is answered although what it shows is not committed (breaks I5).
         forward_uncommitted,
         /// Pairs are not bulk-loaded because of a key that is not committed, and that is answered (breaks I5).
@@ -95,6 +97,18 @@ argosy_base::mutants! {
 }
 
 impl Mutants {
+    /// Where that is planted: `batch` without what it was computed on.
+    pub(super) fn unseeing(&self, batch: &WriteBatch) -> Option<WriteBatch> {
+        let planted = self.skip_validation() && batch.seen().len() > 0 && !batch.is_empty();
+        planted.then(|| {
+            let mut blind = WriteBatch::new();
+            for op in batch.ops() {
+                blind.add_any(&op).expect("part of a batch that is within the limits");
+            }
+            blind
+        })
+    }
+
     /// Where that is planted: what a peer has passed on of a read, as it is now.
     pub(super) fn passes_early(&self, region: &Region, request: Request<'_>) -> Option<Response> {
         let engine = engine_of(region).filter(|_| self.forward_uncommitted())?;

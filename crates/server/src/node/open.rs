@@ -6,6 +6,7 @@ use argosy_base::{Instant, KeyRange};
 use argosy_engine::{EngineError, Reach, Snapshot, WaitFor};
 
 use super::context::Context;
+use super::examine::Examination;
 use super::gate::{Reveals, Verdict};
 use super::local::LocalRegion;
 use super::look::{Look, Tell};
@@ -52,6 +53,14 @@ impl<'a> OpenRegion<'a> {
                     keys,
                     wanted,
                     at,
+                    reach,
+                };
+                asked.answer(self, reply)
+            }
+            Request::Examine { keys, wanted } => {
+                let asked = Examination {
+                    keys,
+                    wanted,
                     reach,
                 };
                 asked.answer(self, reply)

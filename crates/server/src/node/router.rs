@@ -12,6 +12,7 @@ use argosy_wire::api::Target;
 
 use super::Node;
 use super::context::Context;
+use super::examine::Examination;
 use super::gather::{CountParts, ScanParts};
 use super::local::LocalRegion;
 use super::many::ManyKeys;
@@ -51,6 +52,14 @@ impl Router<'_> {
                     reach,
                 };
                 asked.ask_all(self, reply)
+            }
+            Target::Together { keys, wanted } => {
+                let asked = Examination {
+                    keys,
+                    wanted,
+                    reach,
+                };
+                asked.ask(self, reply)
             }
             Target::Leases { id, lease } => {
                 let id = id.unwrap_or_else(|| self.context.new_snapshot());

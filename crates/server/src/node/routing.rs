@@ -31,10 +31,19 @@ impl Router<'_> {
     /// The place of the region in which all keys of `batch` are, if it is one.
     pub(super) fn route_of(&self, batch: &WriteBatch) -> Option<usize> {
         let mut ops = batch.ops();
-        let place = self.routes_of(&ops.next()?);
+        let mut seen = batch.seen();
+        let place = match (ops.next(), seen.clone().next()) {
+            (Some(op), _) => self.routes_of(&op),
+            (None, seen) => {
+                let place = self.route(seen?.key);
+                place..=place
+            }
+        };
         let alone = self.regions() == 1;
         let here = |op: Op<'_>| self.routes_of(&op) == place;
-        let together = place.start() == place.end() && ops.all(here);
+        let together = place.start() == place.end()
+            && ops.all(here)
+            && seen.all(|seen| self.route(seen.key) == *place.start());
         (alone || together).then_some(*place.start())
     }
 
@@ -45,7 +54,7 @@ impl Router<'_> {
         reach: Reach,
         reply: ReplyTo,
     ) -> Begun {
-        if batch.is_empty() {
+        if batch.is_void() {
             let (existed, previous) = (Vec::new(), Vec::new());
             return Begun::Answered(Response::Written {
                 applied: true,
@@ -58,7 +67,7 @@ impl Router<'_> {
             let request = Request::Write { batch, options };
             return self.call_region(place, request, reach, reply);
         }
-        if batch.is_together() {
+        if batch.is_together() || batch.seen().len() > 0 {
             let what = "the keys lie in several regions; a batch is atomic within one";
             let error = Failure::Invalid(what.to_owned());
             return Begun::Answered(Response::Failed(error));

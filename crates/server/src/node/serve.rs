@@ -1,7 +1,8 @@
 //! A node as the front ends see it.
 
+use argosy_base::RegionId;
 use argosy_base::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX};
-use argosy_engine::Reach;
+use argosy_engine::{Reach, long};
 
 use super::Node;
 use crate::activity::Activity;
@@ -31,6 +32,12 @@ impl Service for Node {
         self.links.flush();
         self.world.ledger.settle(now);
         self.memory.trim_allocator(&self.world);
+    }
+
+    fn region_of(&self, key: &[u8]) -> RegionId {
+        let context = self.context();
+        let map = context.views.map();
+        map.regions()[map.index_of(long::routing_key(key))].id
     }
 
     fn info(&self) -> Vec<InfoSection> {

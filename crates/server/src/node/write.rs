@@ -65,6 +65,8 @@ impl OpenRegion<'_> {
     /// Writes a batch, and takes note of a part, or a head, that is in it.
     fn write_noted(&self, write: Write<'_>, reach: Reach) -> Result<Written, EngineError> {
         let Write { batch, options } = write;
+        let unseeing = self.context.settings.mutants.unseeing(batch);
+        let batch = unseeing.as_ref().unwrap_or(batch);
         self.region.note_written(self.context.now());
         self.region.uses().writes(batch, self.context.now());
         let written = self.engine.write_within(batch, options, reach)?;

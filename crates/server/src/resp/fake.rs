@@ -2,16 +2,17 @@
 //! once, in the order of the calls, and answers at once; or, when told to, keeps the answers until
 //! they are released, in whatever order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::range::successor;
-use argosy_base::{Direction, KeyRange, Lsn, Moment};
+use argosy_base::{Direction, KeyRange, Lsn, Moment, RegionId};
 use argosy_engine::batch::{Op, check_key};
 use argosy_engine::long::check_users;
 use argosy_engine::{Condition, Reach, Wanted, Was, WriteBatch, WriteOptions};
+use argosy_wire::api::Examined;
 
 use super::session::CallToken;
 use crate::service::{
@@ -21,6 +22,9 @@ use crate::service::{
 
 /// Here it is always this time.
 const NOW: Moment = Moment(1_000_000);
+
+/// What somebody else does to what is stored.
+type Other = Box<dyn FnOnce(&mut WriteBatch) + Send>;
 
 /// A service in memory.
 #[derive(Default)]
@@ -37,6 +41,10 @@ struct State {
     failure: Option<Failure>,
     cold: usize,
     at_flush: Option<Box<dyn FnOnce() + Send>>,
+    /// What others do before the next write, one in front of each.
+    others: VecDeque<Other>,
+    /// Keys from this one on lie in another region.
+    second_region: Option<Vec<u8>>,
     not_ready: Option<String>,
 }
 
@@ -104,6 +112,17 @@ impl Fake {
     #[cfg(test)]
     pub fn at_flush(&self, action: impl FnOnce() + Send + 'static) {
         self.state().at_flush = Some(Box::new(action));
+    }
+
+    /// Before the next write, or the one behind those for which others were told to write, somebody else writes what
+    /// `fill` puts into a batch.
+    pub fn write_before(&self, fill: impl FnOnce(&mut WriteBatch) + Send + 'static) {
+        self.state().others.push_back(Box::new(fill));
+    }
+
+    /// Keys from `from` on lie in a second region.
+    pub fn split_at(&self, from: &[u8]) {
+        self.state().second_region = Some(from.to_vec());
     }
 
     /// From now on, keeps answers until they are released, or not any more.
@@ -184,6 +203,13 @@ impl Service for Fake {
             return Begun::NeedsDevice;
         }
         state.counts.called(reply.token >> CallToken::BITS);
+        if request.writes()
+            && let Some(other) = state.others.pop_front()
+        {
+            let mut batch = WriteBatch::new();
+            other(&mut batch);
+            state.stored.write(&batch, WriteOptions::default());
+        }
         let response = match state.failure.take() {
             Some(failure) => Response::Failed(failure),
             None => state.stored.carry_out(request),
@@ -203,6 +229,11 @@ impl Service for Fake {
         if let Some(at_flush) = at_flush {
             at_flush();
         }
+    }
+
+    fn region_of(&self, key: &[u8]) -> RegionId {
+        let second = self.state().second_region.clone();
+        RegionId(second.is_some_and(|from| key >= from.as_slice()).into())
     }
 
     fn info(&self) -> Vec<InfoSection> {
@@ -237,6 +268,7 @@ impl Stored {
             Request::GetMany { keys, wanted, at } => {
                 self.shown(at, |stored| stored.get_many(keys, wanted))
             }
+            Request::Examine { keys, wanted } => self.examine(keys, wanted),
             Request::Snapshot { id, lease } => self.lease(id, lease),
             Request::Expiry { key } => Response::Expiry {
                 len: self.pairs.get(key).map(|value| value.len() as u64),
@@ -320,6 +352,23 @@ impl Stored {
         Response::Values(values)
     }
 
+    fn examine(&self, keys: &KeyList, wanted: Wanted) -> Response {
+        let Response::Values(values) = self.get_many(keys, wanted) else {
+            let odd = "these are no keys".to_owned();
+            return Response::Failed(Failure::Invalid(odd));
+        };
+        let found = values.into_iter().zip(keys.iter());
+        let found = found.map(|(value, key)| Examined {
+            value,
+            expiry: self.expiries.get(key).copied(),
+            version: self.version_of(key),
+        });
+        Response::Examined {
+            now: NOW,
+            found: found.collect(),
+        }
+    }
+
     fn write(&mut self, batch: &WriteBatch, options: WriteOptions) -> Response {
         let looks = options.condition != Condition::Always || options.return_previous;
         let mut existed = Vec::new();
@@ -353,7 +402,7 @@ impl Stored {
                 changed: Some(effect.told),
             };
         }
-        let applied = self.holds(batch, options.condition, &existed);
+        let applied = self.holds(batch, options.condition, &existed) && self.is_as_seen(batch);
         if applied && !self.is_guarded_well(batch) {
             return Response::Failed(too_slow());
         }
@@ -403,6 +452,14 @@ impl Stored {
             Condition::Absent => existed.iter().all(|existed| !existed),
             Condition::Present => existed.iter().all(|existed| *existed),
         }
+    }
+
+    /// Whether everything is so that `batch` was computed on.
+    fn is_as_seen(&self, batch: &WriteBatch) -> bool {
+        batch.seen().all(|seen| {
+            let bound = self.pairs.contains_key(seen.key);
+            bound == seen.bound && self.version_of(seen.key) <= seen.version
+        })
     }
 
     /// When `key` was written last, by the number of the write.

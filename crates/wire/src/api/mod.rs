@@ -22,7 +22,7 @@ use argosy_base::codec::{Malformed, Reader, put_string};
 pub use failure::Failure;
 pub use request::{BadRequest, Plan, Request, Sender, Target};
 pub(crate) use request::{put_keys, read_keys, snapshot_of};
-pub use response::Response;
+pub use response::{Examined, Response};
 pub use scratch::Scratch;
 pub use terms::{Lease, Maintenance, Paging, SnapshotId};
 

@@ -13,6 +13,7 @@
 //!           | 8 key                                             get, with the version
 //!           | 9 count (key value)*                              ingest
 //!           | 10 what: u8                                       maintain: 1 flush, 2 compact
+//!           | 11 bytes_max?  count key*  0                      examine several keys, as 6
 //! when     := 0 | 1 | 2 | 3 value | 4 lsn                       always, absent, present, equals, version
 //! change   := 0 | kind: u8  number                              none, or of the one operation, a put
 //! op       := 0 key | 1 key value                               delete, put
@@ -20,6 +21,8 @@
 //!           | 3 key value                                       delete all keys from key on and below
 //!                                                               value, which is empty for no bound
 //!           | 4 key                                             nothing, but key has to be bound
+//!           | 5 key  bound: u8  lsn                             nothing, but key has to be bound or not, and
+//!                                                               not to have been written since it had this version
 //! ```
 //!
 //! The number at the end of a scan and behind several keys is the snapshot that they are read from, and 0
@@ -58,6 +61,14 @@ pub enum Request<'a> {
         wanted: Wanted,
         /// As of which snapshot; `None`: now.
         at: Option<SnapshotId>,
+    },
+    /// What several keys of one region are bound to, with their versions and expiries: of the first of them, at least
+    /// of one, as [`GetMany`](Self::GetMany). Where they lie in several regions it is refused.
+    Examine {
+        /// The keys, at least one; the service checks their lengths.
+        keys: &'a KeyList,
+        /// How much of it.
+        wanted: Wanted,
     },
     /// Open a snapshot of all regions, under a number of the service's choice, or renew or close one.
     Snapshot {
@@ -114,6 +125,8 @@ pub enum Plan {
     Expiry,
     /// [`Request::GetMany`] of the keys, now or in a snapshot.
     GetMany(Wanted, Option<SnapshotId>),
+    /// [`Request::Examine`] of the keys.
+    Examine(Wanted),
     /// [`Request::Snapshot`]: open one, or renew or close this one.
     Snapshot(Option<SnapshotId>, Lease),
     /// [`Request::Write`] of the batch.
@@ -141,6 +154,13 @@ pub enum Target<'a> {
         wanted: Wanted,
         /// As of which snapshot; `None`: now.
         at: Option<SnapshotId>,
+    },
+    /// It changes nothing, and is about what these are bound to: the one region of all of them.
+    Together {
+        /// The keys.
+        keys: &'a KeyList,
+        /// How much is wanted.
+        wanted: Wanted,
     },
     /// It writes: the regions of the keys of the batch.
     Batch {
@@ -177,7 +197,7 @@ pub enum Sender {
     /// A server, which has checked it.
     Server,
     /// A client. It writes users' keys only: writes of others, and values that look like heads of long ones, are
-    /// refused, ranges end where users' keys do, and it sets no guards.
+    /// refused, ranges end where users' keys do, it sets no guards, and examines nothing.
     Client,
 }
 
@@ -199,6 +219,7 @@ impl<'a> Request<'a> {
         match *self {
             Self::Get { key } | Self::GetVersion { key } | Self::Expiry { key } => Target::Key(key),
             Self::GetMany { keys, wanted, at } => Target::Keys { keys, wanted, at },
+            Self::Examine { keys, wanted } => Target::Together { keys, wanted },
             Self::Write { batch, options } => {
                 let options = Some(options);
                 Target::Batch { batch, options }
@@ -216,7 +237,10 @@ impl<'a> Request<'a> {
     /// Whether it changes nothing, and reads keys that it names.
     #[must_use]
     pub const fn reads_keys(&self) -> bool {
-        matches!(self.target(), Target::Key(_) | Target::Keys { .. })
+        matches!(
+            self.target(),
+            Target::Key(_) | Target::Keys { .. } | Target::Together { .. }
+        )
     }
 
     /// Whether it may change what keys are bound to.
@@ -233,14 +257,13 @@ impl<'a> Request<'a> {
             Self::Expiry { key } => put_key(5, key, out),
             Self::GetMany { keys, wanted, at } => {
                 out.push(6);
-                match wanted {
-                    Wanted::Presence => out.push(0),
-                    Wanted::Values(bytes_max) => {
-                        out.push(1);
-                        put_varint(out, bytes_max as u64);
-                    }
-                }
+                put_wanted(wanted, out);
                 put_keys(keys.iter(), at, out);
+            }
+            Self::Examine { keys, wanted } => {
+                out.push(11);
+                put_wanted(wanted, out);
+                put_keys(keys.iter(), None, out);
             }
             Self::Snapshot { id, lease } => {
                 let (what, span) = match lease {
@@ -311,10 +334,7 @@ impl<'a> Request<'a> {
             4 => Self::Count,
             5 => Self::Expiry { key: key(&mut r)? },
             6 => {
-                let wanted = match flag(&mut r)? {
-                    true => Wanted::Values(saturated(r.varint()?)),
-                    false => Wanted::Presence,
-                };
+                let wanted = read_wanted(&mut r)?;
                 let keys_max = count(&mut r.clone())?;
                 let at = read_keys(&mut r, keys_max, &mut scratch.keys)?;
                 let keys = &scratch.keys;
@@ -338,6 +358,15 @@ impl<'a> Request<'a> {
                     _ => return Err(r.malformed().into()),
                 },
             },
+            11 if sender == Sender::Server => {
+                let wanted = read_wanted(&mut r)?;
+                let keys_max = count(&mut r.clone())?;
+                if read_keys(&mut r, keys_max, &mut scratch.keys)?.is_some() {
+                    return Err(r.malformed().into());
+                }
+                let keys = &scratch.keys;
+                Self::Examine { keys, wanted }
+            }
             _ => return Err(r.malformed().into()),
         };
         r.finish()?;
@@ -364,6 +393,10 @@ impl Scratch {
             Request::GetMany { keys, wanted, at } => {
                 self.keys.clone_from(keys);
                 Plan::GetMany(wanted, at)
+            }
+            Request::Examine { keys, wanted } => {
+                self.keys.clone_from(keys);
+                Plan::Examine(wanted)
             }
             Request::Snapshot { id, lease } => Plan::Snapshot(id, lease),
             Request::Write { batch, options } => {
@@ -398,6 +431,7 @@ impl Scratch {
             Plan::GetVersion => Request::GetVersion { key },
             Plan::Expiry => Request::Expiry { key },
             Plan::GetMany(wanted, at) => Request::GetMany { keys, wanted, at },
+            Plan::Examine(wanted) => Request::Examine { keys, wanted },
             Plan::Snapshot(id, lease) => Request::Snapshot { id, lease },
             Plan::Write(options) => Request::Write { batch, options },
             Plan::Ingest => Request::Ingest { batch },
@@ -429,6 +463,23 @@ fn put_key(kind: u8, key: &[u8], out: &mut Vec<u8>) {
 
 fn key<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     r.string(KEY_BYTES_MAX)
+}
+
+fn put_wanted(wanted: Wanted, out: &mut Vec<u8>) {
+    match wanted {
+        Wanted::Presence => out.push(0),
+        Wanted::Values(bytes_max) => {
+            out.push(1);
+            put_varint(out, bytes_max as u64);
+        }
+    }
+}
+
+fn read_wanted(r: &mut Reader<'_>) -> Result<Wanted, Malformed> {
+    Ok(match flag(r)? {
+        true => Wanted::Values(saturated(r.varint()?)),
+        false => Wanted::Presence,
+    })
 }
 
 fn put_snapshot(id: Option<SnapshotId>, out: &mut Vec<u8>) {

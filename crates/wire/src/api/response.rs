@@ -14,6 +14,8 @@
 //!           | 9 failure: u8  outcome: u8  text                  failed
 //!           | 10 value?  lsn                                    what a key is bound to, and the version
 //!           | 11                                                done
+//!           | 12 number count (value? number? lsn)*             the region's time; what the first of several keys
+//!                                                               are bound to, when that expires, and the version
 //! told     := 0 | 1 number: u64 | 2 value | 3 refusal: u8       none; a number, a value, why not
 //! ```
 //!
@@ -42,6 +44,13 @@ pub enum Response {
     /// To [`Request::GetMany`](super::Request::GetMany): of the first of the keys, in their order, at least of one.
     /// Whoever wants more asks again for the others.
     Values(Vec<Option<Vec<u8>>>),
+    /// To [`Request::Examine`](super::Request::Examine): of the first of the keys, as [`Values`](Self::Values).
+    Examined {
+        /// The region's time.
+        now: Moment,
+        /// In the order of the keys.
+        found: Vec<Examined>,
+    },
     /// To [`Request::Snapshot`](super::Request::Snapshot): which; `None` where it was not open, in every region.
     Snapshot(Option<SnapshotId>),
     /// To [`Request::Expiry`](super::Request::Expiry).
@@ -81,6 +90,17 @@ pub enum Response {
     Failed(Failure),
 }
 
+/// What a key is bound to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// The value, or as much of it as was wanted; `None` where the key is not bound.
+    pub value: Option<Vec<u8>>,
+    /// When it expires, if it does.
+    pub expiry: Option<Moment>,
+    /// No write of the key has a higher LSN.
+    pub version: Lsn,
+}
+
 impl Response {
     /// Bytes of memory that it holds, beside its own size.
     #[must_use]
@@ -93,6 +113,10 @@ impl Response {
             }
             Self::Values(values) => {
                 values.len() * VALUE_BYTES + values.iter().flatten().map(Vec::len).sum::<usize>()
+            }
+            Self::Examined { found, .. } => {
+                let values = found.iter().filter_map(|found| found.value.as_ref());
+                found.len() * size_of::<Examined>() + values.map(Vec::len).sum::<usize>()
             }
             Self::Written {
                 existed,
@@ -218,6 +242,16 @@ impl Response {
                 out.push(7);
                 put_values(values, out);
             }
+            Self::Examined { now, found } => {
+                out.push(12);
+                put_varint(out, now.0);
+                put_varint(out, found.len() as u64);
+                for found in found {
+                    put_option(out, found.value.as_deref());
+                    put_number(found.expiry.map(|expiry| expiry.0), out);
+                    put_varint(out, found.version.0);
+                }
+            }
             Self::Snapshot(id) => {
                 out.push(8);
                 put_number(id.map(|id| id.0), out);
@@ -292,6 +326,20 @@ impl Response {
                 version: Lsn(r.varint()?),
             },
             11 => Self::Done,
+            12 => {
+                let now = Moment(r.varint()?);
+                let found = (0..count(r)?).map(|_| {
+                    Ok(Examined {
+                        value: owned(r, VALUE_BYTES_MAX)?,
+                        expiry: number(r)?.map(Moment),
+                        version: Lsn(r.varint()?),
+                    })
+                });
+                Self::Examined {
+                    now,
+                    found: found.collect::<Result<_, Malformed>>()?,
+                }
+            }
             _ => return Err(r.malformed()),
         })
     }

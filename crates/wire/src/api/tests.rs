@@ -7,7 +7,7 @@ use core::time::Duration;
 use argosy_base::limits::{BATCH_RANGES_MAX, KEY_BYTES_MAX};
 use argosy_base::{
     BatchError, Change, Changed, Condition, Direction, Expiry, Guard, KeyList, KeyRange, Lsn,
-    Moment, Only, Outcome, Refusal, Wanted, WriteBatch, WriteOptions,
+    Moment, Only, Outcome, Refusal, Seen, Wanted, WriteBatch, WriteOptions,
 };
 
 use super::*;
@@ -25,6 +25,7 @@ fn with_requests(mut see: impl FnMut(Request<'_>)) {
         (Wanted::Presence, None),
     ] {
         see(Request::GetMany { keys, wanted, at });
+        see(Request::Examine { keys, wanted });
     }
     let minute = Duration::from_secs(60);
     for (id, lease) in [
@@ -57,6 +58,20 @@ fn with_requests(mut see: impl FnMut(Request<'_>)) {
     with_batches(see);
 }
 
+/// What a batch may have been computed on.
+const SEEN: [Seen<'static>; 2] = [
+    Seen {
+        key: b"s",
+        bound: true,
+        version: Lsn(300),
+    },
+    Seen {
+        key: b"sealed",
+        bound: false,
+        version: Lsn(0),
+    },
+];
+
 fn with_batches(mut see: impl FnMut(Request<'_>)) {
     let mut write = |batch: &WriteBatch, condition, return_previous| {
         let options = WriteOptions {
@@ -82,6 +97,13 @@ fn with_batches(mut see: impl FnMut(Request<'_>)) {
     write(&batch, Condition::Always, false);
     batch.guard(b"head", Guard::Present);
     write(&batch, Condition::Present, false);
+    for seen in SEEN {
+        batch.saw(seen).unwrap();
+    }
+    write(&batch, Condition::Always, false);
+    batch.clear();
+    batch.saw(SEEN[0]).unwrap();
+    write(&batch, Condition::Always, false);
     let ten = Expiry::After(10);
     for change in [
         Change::Add(-7),
@@ -116,6 +138,17 @@ fn responses() -> Vec<Response> {
         Response::Snapshot(Some(SnapshotId(u64::MAX))),
         Response::Snapshot(None),
         Response::Values(vec![Some(b"v".to_vec()), None, Some(vec![])]),
+        Response::Examined {
+            now: Moment(300),
+            found: vec![
+                Examined {
+                    value: Some(b"v".to_vec()),
+                    expiry: Some(Moment(301)),
+                    version: Lsn(u64::MAX),
+                },
+                Examined::default(),
+            ],
+        },
         Response::Expiry {
             len: Some(300),
             at: Some(Moment(7)),
@@ -217,13 +250,14 @@ fn the_bytes_are_those_of_the_grammar() {
         .delete_range(&KeyRange::new("l", Some(b"m".to_vec())))
         .unwrap();
     batch.guard(b"g", Guard::Present);
+    batch.saw(SEEN[0]).unwrap();
     let options = WriteOptions::default();
     assert_eq!(
         bytes_of(Request::Write {
             batch: &batch,
             options
         }),
-        b"\x02\x00\x00\x00\x03\x02\x01k\x01v\x03\x09\x03\x01l\x01m\x04\x01g"
+        b"\x02\x00\x00\x00\x04\x02\x01k\x01v\x03\x09\x03\x01l\x01m\x04\x01g\x05\x01s\x01\xac\x02"
     );
     let lease = Lease::Open(Duration::from_micros(1500));
     assert_eq!(
@@ -249,9 +283,13 @@ fn clients_write_keys_of_users_only() {
     assert_eq!(refused, Err(BadRequest::Limit(BatchError::KeyReserved)));
 
     let guarded = b"\x02\x00\x00\x00\x01\x04\x01g";
-    assert_eq!(decoded(guarded, &mut scratch), Ok(()));
-    let refused = Request::decode(guarded, Sender::Client, &mut scratch);
-    assert!(matches!(refused, Err(BadRequest::Malformed(_))));
+    let computed = b"\x02\x00\x00\x00\x01\x05\x01g\x00\x07";
+    let examines = b"\x0b\x00\x01\x01k\x00";
+    for bytes in [&guarded[..], computed, examines] {
+        assert_eq!(decoded(bytes, &mut scratch), Ok(()));
+        let refused = Request::decode(bytes, Sender::Client, &mut scratch);
+        assert!(matches!(refused, Err(BadRequest::Malformed(_))));
+    }
 }
 
 #[test]
@@ -277,7 +315,8 @@ fn what_a_batch_may_not_be_is_refused() {
             b"\x02\x00\x00\x00\x01\x02\x01k\x00\x04\x00",
             "an unknown expiry",
         ),
-        (b"\x02\x00\x00\x00\x01\x05\x01k", "an unknown operation"),
+        (b"\x02\x00\x00\x00\x01\x06\x01k", "an unknown operation"),
+        (b"\x0b\x00\x01\x01k\x07", "to examine a snapshot"),
         (b"\x02\x05\x00\x00\x00", "an unknown condition"),
     ] {
         let read = decoded(malformed, &mut scratch);
@@ -310,7 +349,7 @@ fn no_bytes_make_the_decoders_panic() {
         let mut bytes: Vec<u8> = (0..1 + random() % 40)
             .map(|_| (random() & 0xff) as u8)
             .collect();
-        bytes[0] %= 13;
+        bytes[0] %= 14;
         let _ = decoded(&bytes, &mut scratch);
         let _ = Request::decode(&bytes, Sender::Client, &mut scratch);
         let _ = Response::decode(&bytes);

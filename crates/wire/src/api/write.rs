@@ -4,13 +4,17 @@ use alloc::vec::Vec;
 
 use argosy_base::codec::{Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use argosy_base::{Change, Condition, Expiry, Guard, Lsn, Op, WriteBatch, WriteOptions, ops};
+use argosy_base::{
+    Change, Condition, Expiry, Guard, Lsn, Op, Seen, WriteBatch, WriteOptions, ops,
+};
 
 use super::{BadRequest, Sender, flag};
 
 /// Stands among the operations: a key that has to be bound. DO NOT CHANGE THE VALUE.
 const BOUND: u8 = 4;
-const _: () = assert!(BOUND >= ops::KINDS);
+/// The same of what a key was when the batch was computed. DO NOT CHANGE THE VALUE.
+const SEEN: u8 = 5;
+const _: () = assert!(BOUND >= ops::KINDS && SEEN >= ops::KINDS);
 
 /// Appends the write.
 pub(super) fn put(batch: &WriteBatch, options: WriteOptions, out: &mut Vec<u8>) {
@@ -40,12 +44,18 @@ pub(super) fn put(batch: &WriteBatch, options: WriteOptions, out: &mut Vec<u8>) 
         Some((key, Guard::Present)) => Some(key),
         Some((_, Guard::Unwritten(_))) | None => None,
     };
-    let ops = batch.len() + usize::from(bound.is_some());
+    let ops = batch.len() + usize::from(bound.is_some()) + batch.seen().len();
     put_varint(out, ops as u64);
     batch.ops().for_each(|op| ops::put_op(&op, out));
     if let Some(key) = bound {
         out.push(BOUND);
         put_string(out, key);
+    }
+    for seen in batch.seen() {
+        out.push(SEEN);
+        put_string(out, seen.key);
+        out.push(u8::from(seen.bound));
+        put_varint(out, seen.version.0);
     }
 }
 
@@ -110,6 +120,14 @@ fn read_op(
     if (kind, sender) == (BOUND, Sender::Server) {
         batch.guard(r.string(KEY_BYTES_MAX)?, Guard::Present);
         return Ok(());
+    }
+    if (kind, sender) == (SEEN, Sender::Server) {
+        let seen = Seen {
+            key: r.string(KEY_BYTES_MAX)?,
+            bound: flag(r)?,
+            version: Lsn(r.varint()?),
+        };
+        return Ok(batch.saw(seen)?);
     }
     let op = ops::read_op(kind, r)?;
     match (op, sender) {

@@ -25,7 +25,7 @@ use super::log::{LOG, Logged, SEAL_BYTES, Tail, behind, seal};
 use super::map::{Entry, Map};
 use super::snapshot::ToySnapshot;
 use crate::batch::check_key;
-use crate::deciding::{Answer, BoundKey, Dependent};
+use crate::deciding::{Answer, Beside, BoundKey, Dependent, SeenNow};
 use crate::source::{LogPlace, Next, Piece};
 use crate::stats::Stats;
 use crate::{
@@ -46,6 +46,15 @@ pub(super) struct ToyStore {
     state: Mutex<State>,
     /// Snapshots and scans show nothing any more.
     ended: Arc<AtomicBool>,
+}
+
+/// What a batch is told of a key on which it was computed.
+fn now_of(entry: &Entry) -> SeenNow {
+    SeenNow {
+        bound: entry.exists(),
+        version: entry.lsn,
+        lsn: entry.lsn,
+    }
 }
 
 /// What a store does.
@@ -330,7 +339,7 @@ impl Store for ToyStore {
     ) -> Result<Written, EngineError> {
         let mut state = self.state();
         state.check_open()?;
-        if batch.is_empty() {
+        if batch.is_void() {
             return Ok(Written::up_to(state.copy.map.last));
         }
         let now = state.copy.map.time.max(self.wall());
@@ -338,18 +347,25 @@ impl Store for ToyStore {
         if batch.depends_on_values(options) {
             let guard = batch.guarded().map(|(key, _)| key);
             let keys = batch.ops().map(|op| op.key());
-            self.expire(&mut state, keys.clone().chain(guard), now)?;
+            let read = batch.seen().map(|seen| seen.key);
+            let all = keys.clone().chain(guard).chain(read.clone());
+            self.expire(&mut state, all, now)?;
             let map = &state.copy.map;
-            let (seen, guard) = (
-                keys.map(|key| map.seen(key)),
-                guard.map(|key| map.seen(key)),
-            );
+            let bindings = keys.map(|key| map.seen(key)).collect();
+            let beside = Beside {
+                guard: guard.map(|key| map.seen(key)),
+                seen: read.map(|key| now_of(&map.seen(key))).collect(),
+            };
             let asked = Dependent::new(batch, options, now);
-            answer = asked.decide(seen.collect(), guard.as_ref(), Entry::lsn)?;
+            answer = asked.decide(bindings, &beside, Entry::lsn)?;
         }
         let Some(batch) = answer.comes_to(batch, now)? else {
             return Ok(answer.written(None));
         };
+        if batch.is_empty() {
+            let seen = answer.seen();
+            return Ok(answer.written(Some(seen)));
+        }
         if batch.expires() {
             // From here on the time matters.
             self.tell_time(&mut state, Moment(1), now)?;
