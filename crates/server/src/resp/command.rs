@@ -13,7 +13,7 @@ use super::front::Context;
 use super::reply::Gather;
 use super::session::Core;
 use super::{
-    changes, connection, docs, expiry, info, keys, maintenance, scan, snapshots, strings,
+    changes, connection, docs, expiry, info, keys, maintenance, scan, scripts, snapshots, strings,
     transactions,
 };
 
@@ -34,6 +34,8 @@ pub(super) struct Turn<'a> {
 pub(super) enum Step {
     /// It has replied.
     Replied,
+    /// It is queued, and is answered that: it is counted when it is carried out.
+    Queued,
     /// It makes a call.
     Call(Plan, Gather),
 }
@@ -48,7 +50,7 @@ pub(super) struct Command {
     pub flags: &'static str,
     /// Which arguments are keys: the first, the last (from the end where negative), and the step.
     pub keys: (i64, i64, i64),
-    /// `connection`, `string`, `generic`, `server`, `transactions` or `kv`.
+    /// `connection`, `string`, `generic`, `server`, `transactions`, `scripting` or `kv`.
     pub group: &'static str,
     /// What it does, in a line.
     pub summary: &'static str,
@@ -62,7 +64,7 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 11] = [
+pub(super) const FAMILIES: [&[Command]; 12] = [
     strings::COMMANDS,
     changes::COMMANDS,
     keys::COMMANDS,
@@ -74,6 +76,7 @@ pub(super) const FAMILIES: [&[Command]; 11] = [
     info::COMMANDS,
     docs::COMMANDS,
     transactions::COMMANDS,
+    scripts::COMMANDS,
 ];
 
 /// The command of this name, in any case of letters.
@@ -121,22 +124,27 @@ pub(super) fn begin(turn: &mut Turn<'_>, inline: bool) -> Step {
     let name = turn.args.at(0);
     let Some((number, command)) = find_numbered(name) else {
         turn.core.present.number = UNKNOWN;
+        turn.core.client.transaction.abort();
         return unknown(turn, inline);
     };
     turn.core.present.number = number;
-    if let Some(refused) = transactions::refuse(turn, command) {
-        return refused;
+    if let Some(queued) = transactions::queue(turn, command) {
+        return queued;
     }
-    let count = i64::try_from(turn.args.len()).unwrap_or(i64::MAX);
-    let fits = if command.arity < 0 {
-        count >= -command.arity
-    } else {
-        count == command.arity
-    };
-    if !fits {
+    if !is_arity(command, turn.args.len()) {
+        turn.core.client.transaction.abort();
         return wrong_arity(turn, command.name);
     }
     (command.run)(turn)
+}
+
+/// Whether `command` takes so many arguments.
+pub(super) fn is_arity(command: &Command, args: usize) -> bool {
+    let count = i64::try_from(args).unwrap_or(i64::MAX);
+    match command.arity {
+        least @ ..0 => count >= -least,
+        exactly => count == exactly,
+    }
 }
 
 /// Refuses what is no command, in the words of Redis, and keeps the connection. What begins as a

@@ -164,7 +164,7 @@ fn quit(turn: &mut Turn<'_>) -> Step {
 fn reset(turn: &mut Turn<'_>) -> Step {
     turn.core.client.protocol = Protocol::Resp2;
     turn.core.client.reply_mode = ReplyMode::On;
-    turn.core.client.in_refused_multi = false;
+    turn.core.client.transaction.clear();
     update(turn, |client| {
         client.name.clear();
         client.protocol = Protocol::Resp2.number();

@@ -3,6 +3,7 @@
 //! The calls of a pipeline are under way together. What is carried out later than what comes behind it holds that up:
 //!
 //! - a change that may be made part by part (`long`): what concerns its key, until it is answered;
+//! - `EXEC`, a script and `WATCH`: everything, until they are answered;
 //! - a call that a worker carries out: where it reads keys, what concerns these; otherwise everything;
 //! - a read that was sent to another server, which may read later, but writes in order: writes of its keys.
 //!
@@ -83,6 +84,12 @@ impl Holds {
     pub(super) fn change(&mut self, sequence: u32, key: &[u8]) {
         let key = Some(extend(0, key));
         let why = Why::Change;
+        self.all.push(Hold { sequence, key, why });
+    }
+
+    /// Command number `sequence` holds everything up until it is answered.
+    pub(super) fn everything(&mut self, sequence: u32) {
+        let (key, why) = (None, Why::Change);
         self.all.push(Hold { sequence, key, why });
     }
 

@@ -442,9 +442,9 @@ fn a_value_whose_parts_were_swept_is_never_taken_for_one_that_was_written() {
     assert_eq!(harness.exchange(&request), "$-1\\r\\n");
 }
 
-/// A long value is written part by part as it comes, but not behind a `MULTI` that was refused.
+/// A long value is written part by part as it comes, but not inside a transaction.
 #[test]
-fn a_long_value_behind_a_refused_multi_is_read_past() {
+fn a_long_value_inside_a_transaction_is_read_past() {
     let mut harness = Harness::new(Limits::default());
     let long = value(1, LEN);
     harness.send(b"SET k before\r\nMULTI\r\n");

@@ -7,17 +7,19 @@
 //! that are dropped, but waited for, since their tokens name this reply.
 
 use argosy_base::{Direction, KeyRange};
-use argosy_engine::long::{Versions, is_head};
+use argosy_engine::long::is_head;
 use argosy_engine::{Changed, Wanted};
 use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::{Encoder, Protocol};
 
 use super::errors::error_text;
+use super::exec::Exec;
 use super::expiry::Shown;
-use super::front::FrontEnd;
+use super::front::{Context, FrontEnd};
 use super::glob;
 use super::long::LongGather;
 use super::many_long::ManyGather;
+use super::transactions::Watching;
 use crate::long::{Growing, Writing, before_head, look_up, part};
 use crate::meter::MeteredOutcome;
 use crate::service::{KeyList, Paging, Response, SnapshotId};
@@ -90,6 +92,10 @@ pub(super) enum Gather {
     DeletedIf,
     /// `INCR` and the like: what the change told.
     Changed,
+    /// `EXEC`, and scripts: what each command is answered.
+    Exec(Box<Exec>),
+    /// `WATCH`: `OK`, once the versions of its keys are known.
+    Watch(Box<Watching>),
     /// `APPEND`, `SETRANGE`: the same, where the change may have to be made part by part.
     Grow(Box<Growing>),
     /// `MGET` and `EXISTS`: answer after answer, until all keys are told of.
@@ -246,6 +252,8 @@ impl Pending {
         let held = match &gather {
             Gather::Encoded(bytes) => bytes.len(),
             Gather::Grow(growing) => growing.held(),
+            Gather::Exec(exec) => exec.held(),
+            Gather::Watch(watching) => watching.held(),
             _ => 0,
         };
         Self {
@@ -268,13 +276,23 @@ impl Pending {
         self.outstanding == 0
     }
 
-    /// Whether it is a change that was not made at once.
-    pub(super) const fn grows(&self) -> bool {
-        matches!(self.gather, Gather::Grow(_))
+    /// Whether it makes one call behind the other, for the first reply of the queue only.
+    pub(super) const fn goes_alone(&self) -> bool {
+        matches!(self.gather, Gather::Grow(_) | Gather::Exec(_))
     }
 
-    /// The call for the next page of what is read page by page, whose range or keys are put into `scratch`.
-    pub(super) fn next_page(&mut self, versions: &Versions, scratch: &mut Scratch) -> Option<Plan> {
+    /// How the command was answered.
+    pub(super) const fn outcome(&self) -> MeteredOutcome {
+        self.outcome
+    }
+
+    /// The call for the next page of what is read page by page, whose range or keys are put into `scratch`; `None`:
+    /// there is none any more.
+    pub(super) fn next_page(
+        &mut self,
+        context: &Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<Plan> {
         match &mut self.gather {
             Gather::Range(range) => {
                 scratch.range.clone_from(&range.range);
@@ -285,10 +303,19 @@ impl Pending {
             Gather::Many(many) => many.plan(&mut scratch.keys),
             Gather::LengthOf(key) => Some(look_up(key, None, &mut scratch.keys)),
             Gather::Grow(growing) => {
-                let plan = growing.plan(versions, scratch);
+                let plan = growing.plan(&context.front.versions, scratch);
                 self.held = growing.held();
                 Some(plan)
             }
+            Gather::Exec(exec) => {
+                let next = exec.next(context, scratch);
+                self.held = exec.held();
+                next.unwrap_or_else(|text| {
+                    self.fail(text, MeteredOutcome::Invalid);
+                    None
+                })
+            }
+            Gather::Watch(watching) => Some(watching.plan(context, scratch)),
             _ => None,
         }
     }
@@ -318,8 +345,17 @@ impl Pending {
         if self.failed.is_some() {
             return After::Nothing;
         }
-        if self.grows() {
-            return self.take_grown(response);
+        match &mut self.gather {
+            Gather::Grow(_) => return self.take_grown(response),
+            Gather::Exec(exec) => {
+                let taken = exec.take(response);
+                self.held = exec.held();
+                return taken.unwrap_or_else(|refused| {
+                    self.fail(refused.text, refused.outcome);
+                    After::Nothing
+                });
+            }
+            _ => {}
         }
         if let Response::Failed(error) = response {
             let begun = match &mut self.gather {
@@ -345,6 +381,11 @@ impl Pending {
         }
         match (&mut self.gather, response) {
             (Gather::Taking(writing), _) => writing.wrote(),
+            (Gather::Watch(watching), response) => match watching.take(response) {
+                Some(true) => {}
+                Some(false) => return After::NextPage,
+                None => self.fail(UNFIT.to_owned(), MeteredOutcome::Invalid),
+            },
             (Gather::Long(_), Response::Values(told)) => return self.take_part(told),
             (Gather::Many(_), Response::Values(told)) => return self.take_part_of_many(told),
             (Gather::Keys(keys), Response::Values(told)) => {
@@ -404,6 +445,8 @@ impl Pending {
                 encoder.count(len.unwrap_or(0));
             }
             (Gather::LengthOf(_), Some(Response::Count(len))) => encoder.count(len),
+            (Gather::Exec(exec), None) => exec.write(out, front),
+            (Gather::Watch(_), None) => encoder.simple("OK"),
             (Gather::Long(long), None) => (*long).end(out),
             (Gather::Many(mut many), None) => {
                 many.stream(out);
@@ -437,6 +480,27 @@ impl Pending {
 }
 
 impl Gather {
+    /// Whether a transaction may have a command that is answered so.
+    pub(super) const fn is_transactional(&self) -> bool {
+        matches!(
+            self,
+            Self::Value
+                | Self::Part(..)
+                | Self::Length(_)
+                | Self::Type
+                | Self::Usage(_)
+                | Self::Stored
+                | Self::Previous
+                | Self::StoredCount
+                | Self::Deleted
+                | Self::DeletedIf
+                | Self::Changed
+                | Self::Grow(_)
+                | Self::Keys(_)
+                | Self::Expiry(_)
+        )
+    }
+
     const fn is_write(&self) -> bool {
         matches!(
             self,
@@ -576,6 +640,10 @@ pub(super) fn response_bytes(response: &Response) -> usize {
             value.as_ref().map_or(0, Vec::len)
         }
         Response::Values(values) => values.iter().flatten().map(Vec::len).sum(),
+        Response::Examined { found, .. } => {
+            let values = found.iter().filter_map(|found| found.value.as_ref());
+            values.map(Vec::len).sum()
+        }
         Response::Written { previous, .. } => previous.iter().flatten().map(Vec::len).sum(),
         Response::Page { pairs, .. } => pairs
             .iter()

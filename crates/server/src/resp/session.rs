@@ -271,6 +271,7 @@ impl Session {
             self.input.memory_bytes(),
             self.core.output.bytes.capacity()
                 + self.core.replies.held
+                + self.core.client.transaction.memory_bytes()
                 + self.core.replies.pending.capacity() * size_of::<Pending>(),
         )
     }
@@ -331,6 +332,7 @@ impl Session {
                     let text = command::oversized(request_bytes, longest_bytes);
                     if !self.break_off_long(context.front, &text) {
                         self.core.present.count += 1;
+                        self.core.client.transaction.abort();
                         let meter = &context.front.meter;
                         meter.count(command::UNKNOWN, MeteredOutcome::Invalid);
                         self.core.error(&text);
@@ -377,12 +379,16 @@ impl Session {
                 context.front.meter.count(self.core.present.number, outcome);
                 None
             }
+            Step::Queued => None,
             Step::Call(plan, gather) => {
                 let grows = matches!(gather, Gather::Grow(_));
+                let alone = matches!(gather, Gather::Exec(_) | Gather::Watch(_));
                 let token = self.core.push_call(gather);
                 if grows {
                     let key = self.input.args().at(1);
                     self.core.holds.change(token.sequence(), key);
+                } else if alone {
+                    self.core.holds.everything(token.sequence());
                 }
                 Some((token, plan))
             }
@@ -434,7 +440,7 @@ impl Core {
         let (place, &sequence) = waiting.min_by_key(|(_, sequence)| self.index_of(**sequence))?;
         let index = self.index_of(sequence);
         let pending = &self.replies.pending[index];
-        let has_room = match (pending.grows(), pending.is_long()) {
+        let has_room = match (pending.goes_alone(), pending.is_long()) {
             // It is written as it comes, so it is not begun before its turn.
             (_, true) => index == 0 && self.has_room_for_part(),
             (true, _) => index == 0,
@@ -446,10 +452,15 @@ impl Core {
         self.replies.next_pages.swap_remove(place);
         let pending = &mut self.replies.pending[index];
         self.replies.held -= pending.held;
-        let plan = pending.next_page(&context.front.versions, scratch);
+        let plan = pending.next_page(context, scratch);
         self.replies.held += pending.held;
-        let plan = plan?;
-        Some((CallToken::new(sequence), plan))
+        if plan.is_none() {
+            // It has come to its end without a further call.
+            pending.outstanding -= 1;
+            self.holds.answered(sequence, pending.outstanding == 0);
+            self.write_complete(context.front);
+        }
+        Some((CallToken::new(sequence), plan?))
     }
 
     fn index_of(&self, sequence: u32) -> usize {
@@ -468,13 +479,18 @@ impl Core {
         pending.outstanding -= 1;
         self.replies.held -= pending.held;
         let after = pending.take(response);
-        let kept_in_parts = pending.is_long() || pending.grows();
+        let kept_in_parts = pending.is_long() || pending.goes_alone();
         if pending.held > self.limits.reply_bytes_max && !kept_in_parts {
             let text = command::reply_too_long(self.limits.reply_bytes_max);
             pending.fail(text, MeteredOutcome::Invalid);
         } else if after == After::NextPage {
             pending.outstanding += 1;
             self.replies.next_pages.push(sequence);
+        }
+        if let Gather::Watch(watching) = &mut pending.gather
+            && pending.outstanding == 0
+        {
+            self.client.transaction.watch(watching);
         }
         self.holds.answered(sequence, pending.outstanding == 0);
         self.replies.held += pending.held;

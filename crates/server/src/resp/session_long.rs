@@ -61,7 +61,7 @@ impl Core {
         let Some(first) = self.replies.pending.front() else {
             return false;
         };
-        let has_room = first.grows() || first.is_long() && self.has_room_for_part();
+        let has_room = first.goes_alone() || first.is_long() && self.has_room_for_part();
         has_room && self.replies.next_pages.contains(&self.base_sequence())
     }
 
@@ -83,7 +83,7 @@ impl Session {
         let writing = Writing::begin(key, len.into(), &context.front.versions);
         self.core.begin_command();
         self.core.present.number = command::number_of(if setnx { b"setnx" } else { b"set" });
-        let refused = refusal_of_long(self.core.client.in_refused_multi);
+        let refused = refusal_of_long(&mut self.core.client.transaction);
         let (gather, error) = match writing {
             Ok(writing) => (Gather::Taking(Box::new(writing)), None),
             Err(error) => (Gather::Value, Some(format!("ERR {error} (not applied)"))),

@@ -1,12 +1,13 @@
 //! Whether a session has room for more: what bounds requests and calls under way; what ends it; and what commands
 //! see of it.
 
-use argosy_wire::resp::Encoder;
+use argosy_wire::resp::{Encoder, Protocol};
 
 use super::{
     CallToken, Core, Gather, Limits, Output, PENDING_MAX, Pending, Plan, ReplyMode, SEQUENCE_MASK,
     Session,
 };
+use crate::meter::MeteredOutcome;
 use crate::resp::command::Step;
 use crate::resp::front::{Context, FrontEnd};
 use crate::resp::holds::Holding;
@@ -108,6 +109,37 @@ impl Session {
 }
 
 impl Core {
+    /// One apart from any connection, to begin a command of a transaction with.
+    pub(in crate::resp) fn apart(protocol: Protocol) -> Self {
+        let mut core = Self::new(0, Limits::default());
+        core.client.protocol = protocol;
+        core
+    }
+
+    /// What was replied, and how.
+    pub(in crate::resp) fn into_reply(self) -> (Vec<u8>, MeteredOutcome) {
+        let outcome = match self.present.erred {
+            true => MeteredOutcome::Invalid,
+            false => MeteredOutcome::Ok,
+        };
+        (self.output.bytes, outcome)
+    }
+
+    /// Replies to the present command with what is ready.
+    pub(in crate::resp) fn reply_encoded(&mut self, bytes: Vec<u8>) -> Step {
+        if self.is_muted() {
+            return Step::Replied;
+        }
+        if self.replies.pending.is_empty() {
+            self.output.bytes.extend_from_slice(&bytes);
+        } else {
+            let pending = Pending::new(Gather::Encoded(bytes), self.client.protocol, false);
+            self.replies.held += pending.held;
+            self.replies.pending.push_back(pending);
+        }
+        Step::Replied
+    }
+
     /// Replies to the present command on the spot, in its turn.
     pub(in crate::resp) fn reply(&mut self, write: impl FnOnce(&mut Encoder<'_>)) -> Step {
         if self.is_muted() {
@@ -121,9 +153,7 @@ impl Core {
         } else {
             let mut bytes = Vec::new();
             write(&mut Encoder::new(&mut bytes, self.client.protocol));
-            let pending = Pending::new(Gather::Encoded(bytes), self.client.protocol, false);
-            self.replies.held += pending.held;
-            self.replies.pending.push_back(pending);
+            return self.reply_encoded(bytes);
         }
         Step::Replied
     }

@@ -8,14 +8,14 @@ use super::{Pending, ReplyMode};
 use crate::resp::command;
 use crate::resp::input::TIGHT_BYTES;
 use crate::resp::pool::Pool;
+use crate::resp::transactions::Transaction;
 
 /// What the client has chosen for its connection.
 #[derive(Debug)]
 pub(in crate::resp) struct Client {
     pub(in crate::resp) protocol: Protocol,
     pub(in crate::resp) reply_mode: ReplyMode,
-    /// `MULTI` was refused, and its end has not come: commands are refused (see `transactions`).
-    pub(in crate::resp) in_refused_multi: bool,
+    pub(in crate::resp) transaction: Transaction,
 }
 
 impl Default for Client {
@@ -23,7 +23,7 @@ impl Default for Client {
         Self {
             protocol: Protocol::Resp2,
             reply_mode: ReplyMode::On,
-            in_refused_multi: false,
+            transaction: Transaction::default(),
         }
     }
 }

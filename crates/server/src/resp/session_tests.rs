@@ -243,6 +243,19 @@ fn limits_of(case: &mut datadriven::TestCase) -> Limits {
     }
 }
 
+/// What somebody else writes: `SET key value` and `DEL key`.
+fn others(lines: &[String], batch: &mut argosy_engine::WriteBatch) {
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["SET", key, value] => batch.put(key.as_bytes(), value.as_bytes()),
+            ["DEL", key] => batch.delete(key.as_bytes()),
+            other => panic!("no write: {other:?}"),
+        }
+        .unwrap();
+    }
+}
+
 /// One directive of a script.
 fn run(harness: &mut Harness, case: &mut datadriven::TestCase) -> String {
     match case.directive.as_str() {
@@ -278,6 +291,19 @@ fn run(harness: &mut Harness, case: &mut datadriven::TestCase) -> String {
         "fail" => {
             let failure = failure(case);
             harness.fake.fail_next(failure);
+            return String::new();
+        }
+        "others" => {
+            let times: usize = case.try_take_arg("times").unwrap().unwrap_or(1);
+            for _ in 0..times {
+                let lines: Vec<String> = case.input.lines().map(ToOwned::to_owned).collect();
+                harness.fake.write_before(move |batch| others(&lines, batch));
+            }
+            return String::new();
+        }
+        "split" => {
+            let from: String = case.take_arg("from").unwrap();
+            harness.fake.split_at(from.as_bytes());
             return String::new();
         }
         "not-ready" => {

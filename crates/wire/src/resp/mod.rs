@@ -15,4 +15,4 @@ mod inline;
 pub mod parse;
 
 pub use encode::{Encoder, Protocol};
-pub use parse::{Args, Parser, ProtocolError, Step};
+pub use parse::{Args, Kept, Parser, ProtocolError, Step};

@@ -17,6 +17,7 @@
 //! what has arrived, never by what was announced (8 bytes for each argument seen, and an argument
 //! has at least 6 bytes itself); requests do not nest.
 
+mod kept;
 mod long;
 
 use alloc::vec::Vec;
@@ -25,6 +26,7 @@ use core::fmt;
 use argosy_base::limits::{BATCH_BYTES_MAX, BATCH_PAIRS_MAX, VALUE_BYTES_MAX};
 
 use super::inline;
+pub use kept::Kept;
 
 /// Most arguments of a request, its name included, as in Redis. The longest that can be carried out
 /// is far shorter (see [`REQUEST_BYTES_MAX`]).

@@ -1,0 +1,439 @@
+//! `EXEC`: a transaction from its request to its reply. A script that is known is a transaction of one command.
+//!
+//! 1. *Look.* Every command is begun once to see which keys it needs, and of which region. Over several regions the
+//!    transaction is refused.
+//! 2. *Read.* These keys are read, with versions, page by page, without any lock. What was watched is among them.
+//! 3. *Evaluate.* Where a watched key has changed the reply is null. Otherwise the commands are carried out on an
+//!    [`Overlay`] of what was read, and answered into the reply, which waits.
+//! 4. *Commit.* What they have left is written as one batch, where everything is still as it was read. Where it is
+//!    not, nothing was written, and it begins again at 2, [`TRIES_MAX`] times at most.
+//!
+//! So commands see one moment, and what they write takes effect at that moment. A transaction that has read at most
+//! one key, and writes nothing, ends with 3; one that reads more is committed, too, since its pages may be of
+//! different moments.
+//!
+//! Everything is bounded: the queue (`transactions`), what was read and what is replied by the longest reply, what is
+//! written by a batch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use argosy_base::{Lsn, Outcome, RegionId};
+use argosy_engine::batch::check_key;
+use argosy_engine::long::check_users;
+use argosy_engine::{BatchError, Wanted, WriteOptions};
+use argosy_wire::api::{Plan, Scratch};
+use argosy_wire::resp::{Encoder, Kept, Protocol};
+
+use super::command::{self, Step, Turn};
+use super::errors::error_text;
+use super::front::{Context, FrontEnd};
+use super::overlay::{LONG, Need, Overlay, ReadSet, needs_of};
+use super::reply::{After, Gather, Pending, UNFIT};
+use super::scripts::{self, Script};
+use super::session::Core;
+use crate::long::before_head;
+use crate::meter::MeteredOutcome;
+use crate::service::{Failure, KeyList, Response};
+
+/// How often a transaction is tried whose keys others write all the time.
+pub(super) const TRIES_MAX: u8 = 64;
+/// Bytes of values from which on an answer about keys ends.
+const VALUES_BYTES: usize = 256 << 10;
+
+/// A key that is watched, as it was then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Watched {
+    pub(super) key: Vec<u8>,
+    pub(super) bound: bool,
+    pub(super) version: Lsn,
+}
+
+impl Watched {
+    /// Bytes that it takes.
+    pub(super) const fn bytes(&self) -> usize {
+        size_of::<Self>() + self.key.len()
+    }
+}
+
+/// How the reply is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `EXEC`: an array of what each command is answered.
+    Array,
+    /// A script: what it returns.
+    Single,
+}
+
+/// What is to be done at once.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) form: Form,
+    pub(super) requests: Kept,
+    pub(super) watched: Vec<Watched>,
+}
+
+/// What is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The keys are read, of which so many are known.
+    Read(usize),
+    /// The batch is written.
+    Commit,
+    /// The reply is there.
+    Done,
+}
+
+/// A transaction. See the module documentation.
+#[derive(Debug)]
+pub(super) struct Exec {
+    asked: Asked,
+    protocol: Protocol,
+    /// The keys that have to be known.
+    needed: KeyList,
+    /// What of them.
+    wanted: Wanted,
+    stage: Stage,
+    read: ReadSet,
+    reply: Vec<u8>,
+    /// How each command was answered, by its place among those that are counted.
+    outcomes: Vec<(u16, MeteredOutcome)>,
+    tries: u8,
+    reply_bytes_max: usize,
+}
+
+/// What a transaction is answered that has failed.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) text: String,
+    pub(super) outcome: MeteredOutcome,
+}
+
+impl Refused {
+    fn of(error: &Failure) -> Self {
+        Self {
+            text: error_text(error, true),
+            outcome: error.into(),
+        }
+    }
+
+    const fn invalid(text: String) -> Self {
+        let outcome = MeteredOutcome::Invalid;
+        Self { text, outcome }
+    }
+}
+
+/// A command of a transaction that was begun.
+enum Begun {
+    Replied(Vec<u8>, MeteredOutcome),
+    Call(Plan, Gather),
+    Script(Script),
+}
+
+/// What a transaction needs.
+#[derive(Default)]
+struct Needs {
+    keys: BTreeMap<Vec<u8>, Need>,
+    regions: BTreeSet<RegionId>,
+}
+
+impl Needs {
+    /// Takes note of a key.
+    fn add(&mut self, key: &[u8], need: Need, context: &Context<'_>) {
+        // What is no key is refused where it is carried out.
+        if check_key(key).and_then(|()| check_users(key)).is_err() {
+            return;
+        }
+        self.regions.insert(context.service.region_of(key));
+        if need > Need::Nothing {
+            let known = self.keys.entry(key.to_vec()).or_insert(need);
+            *known = need.max(*known);
+        }
+    }
+}
+
+impl Exec {
+    /// Looks at what is `asked`.
+    ///
+    /// # Errors
+    /// In words for the client, where it is not begun.
+    pub(super) fn look(asked: Asked, turn: &mut Turn<'_>) -> Result<Self, String> {
+        let (context, scratch) = (turn.context, &mut *turn.scratch);
+        let protocol = turn.core.client.protocol;
+        let mut needs = Needs::default();
+        for place in 0..asked.requests.len() {
+            match begin(&asked.requests, place, protocol, context, scratch) {
+                Begun::Replied(..) => {}
+                Begun::Script(script) => script.keys().for_each(|key| {
+                    needs.add(key, Need::Value, context);
+                }),
+                Begun::Call(plan, gather) => {
+                    let request = scratch.request(plan);
+                    let known = needs_of(&request, |key, need| needs.add(key, need, context));
+                    if !known || !gather.is_transactional() {
+                        return Err(unfit(&asked.requests, place));
+                    }
+                }
+            }
+        }
+        for watched in &asked.watched {
+            needs.add(&watched.key, Need::Presence, context);
+        }
+        if needs.regions.len() > 1 {
+            return Err(several_regions(&needs.regions, asked.form));
+        }
+        let values = needs.keys.values().any(|need| *need == Need::Value);
+        Ok(Self {
+            asked,
+            protocol,
+            needed: KeyList::of(needs.keys.keys().map(Vec::as_slice)),
+            wanted: match values {
+                true => Wanted::Values(VALUES_BYTES),
+                false => Wanted::Presence,
+            },
+            stage: Stage::Read(0),
+            read: ReadSet::default(),
+            reply: Vec::new(),
+            outcomes: Vec::new(),
+            tries: 0,
+            reply_bytes_max: turn.core.limits().reply_bytes_max,
+        })
+    }
+
+    /// Bytes that are held.
+    pub(super) const fn held(&self) -> usize {
+        self.asked.requests.memory_bytes() + self.read.bytes + self.reply.capacity()
+    }
+
+    /// The next call; `None`: the reply is there.
+    ///
+    /// # Errors
+    /// In words for the client. Nothing was applied.
+    pub(super) fn next(
+        &mut self,
+        context: &Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Option<Plan>, String> {
+        match self.stage {
+            Stage::Read(told) if told < self.needed.len() => {
+                let page = &mut scratch.keys;
+                page.clear();
+                let next = told..told + self.needed.page(told);
+                next.for_each(|at| page.push(self.needed.at(at)));
+                Ok(Some(Plan::Examine(self.wanted)))
+            }
+            Stage::Read(_) => self.evaluate(context, scratch),
+            Stage::Commit | Stage::Done => Ok(None),
+        }
+    }
+
+    /// Takes the answer to the last call.
+    ///
+    /// # Errors
+    /// What is said of a transaction that has failed.
+    pub(super) fn take(&mut self, response: Response) -> Result<After, Refused> {
+        match (self.stage, response) {
+            (Stage::Read(_), Response::Failed(error)) => Err(Refused::of(&before_head(error))),
+            (Stage::Commit, Response::Failed(error)) => Err(Refused::of(&error)),
+            (Stage::Read(told), Response::Examined { now, found }) if !found.is_empty() => {
+                let keys = self.needed.iter().skip(told);
+                self.stage = Stage::Read(told + self.read.take(now, keys, found));
+                match self.read.bytes > self.reply_bytes_max {
+                    true => Err(Refused::invalid(too_much(self.reply_bytes_max))),
+                    false => Ok(After::NextPage),
+                }
+            }
+            (Stage::Commit, Response::Written { applied: true, .. }) => {
+                self.stage = Stage::Done;
+                Ok(After::Nothing)
+            }
+            (Stage::Commit, Response::Written { applied: false, .. }) => self.begin_again(),
+            _ => Err(Refused::invalid(UNFIT.to_owned())),
+        }
+    }
+
+    /// Something was written meanwhile that was read.
+    fn begin_again(&mut self) -> Result<After, Refused> {
+        self.tries += 1;
+        if self.tries >= TRIES_MAX {
+            let what = format!(
+                "others have written the keys of this transaction {TRIES_MAX} times while it was carried out"
+            );
+            let outcome = Outcome::NotApplied;
+            return Err(Refused::of(&Failure::Busy { what, outcome }));
+        }
+        self.read.clear();
+        self.stage = Stage::Read(0);
+        Ok(After::NextPage)
+    }
+
+    /// Whether a watched key has changed.
+    fn is_broken(&self) -> bool {
+        self.asked.watched.iter().any(|watched| {
+            let found = self.read.keys.get(&watched.key);
+            found.is_none_or(|found| {
+                found.version > watched.version || found.value.is_some() != watched.bound
+            })
+        })
+    }
+
+    /// Carries the commands out on what was read, and has what they leave written.
+    fn evaluate(
+        &mut self,
+        context: &Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Option<Plan>, String> {
+        self.reply.clear();
+        self.outcomes.clear();
+        if self.is_broken() {
+            Encoder::new(&mut self.reply, self.protocol).null_array();
+            self.stage = Stage::Done;
+            return Ok(None);
+        }
+        let over = |error: BatchError| format!("ERR {error} (not applied)");
+        let mut overlay = Overlay::new(&self.read);
+        let requests = &self.asked.requests;
+        if self.asked.form == Form::Array {
+            Encoder::new(&mut self.reply, self.protocol).array(requests.len());
+        }
+        for place in 0..requests.len() {
+            let outcome = match begin(requests, place, self.protocol, context, scratch) {
+                Begun::Replied(bytes, outcome) => {
+                    self.reply.extend_from_slice(&bytes);
+                    outcome
+                }
+                Begun::Script(script) => {
+                    let mut encoder = Encoder::new(&mut self.reply, self.protocol);
+                    script.run(&mut overlay, &mut encoder).map_err(over)?
+                }
+                Begun::Call(plan, gather) => {
+                    let pending = Pending::new(gather, self.protocol, false);
+                    let pending = answer(pending, plan, &mut overlay, context, scratch);
+                    let pending = pending.map_err(over)?;
+                    let outcome = pending.outcome();
+                    pending.write(&mut self.reply, context.front);
+                    outcome
+                }
+            };
+            self.outcomes.push((number_of(requests, place), outcome));
+            if self.reply.len() > self.reply_bytes_max {
+                return Err(command::reply_too_long(self.reply_bytes_max));
+            }
+        }
+        let writes = overlay.into_batch(&mut scratch.batch).map_err(over)?;
+        if !writes && self.needed.len() <= 1 {
+            self.stage = Stage::Done;
+            return Ok(None);
+        }
+        self.stage = Stage::Commit;
+        Ok(Some(Plan::Write(WriteOptions::default())))
+    }
+
+    /// Writes the reply.
+    pub(super) fn write(self, out: &mut Vec<u8>, front: &FrontEnd) {
+        if self.asked.form == Form::Array {
+            for (number, outcome) in self.outcomes {
+                front.meter.count(number, outcome);
+            }
+        }
+        out.extend_from_slice(&self.reply);
+    }
+}
+
+/// Begins a command of a transaction, apart from the connection. What it asks for is put into `scratch`.
+fn begin(
+    requests: &Kept,
+    place: usize,
+    protocol: Protocol,
+    context: &Context<'_>,
+    scratch: &mut Scratch,
+) -> Begun {
+    let mut core = Core::apart(protocol);
+    let Some((args, command)) = requests
+        .get(place)
+        .and_then(|args| Some((args, command::find(args.at(0))?)))
+    else {
+        return Begun::Replied(Vec::new(), MeteredOutcome::Invalid);
+    };
+    let mut turn = Turn {
+        core: &mut core,
+        args,
+        context,
+        scratch,
+    };
+    let step = match command.group {
+        "scripting" => match scripts::script_of(&mut turn) {
+            Ok(script) => return Begun::Script(script),
+            Err(step) => step,
+        },
+        _ => (command.run)(&mut turn),
+    };
+    match step {
+        Step::Call(plan, gather) => Begun::Call(plan, gather),
+        Step::Replied | Step::Queued => {
+            let (bytes, outcome) = core.into_reply();
+            Begun::Replied(bytes, outcome)
+        }
+    }
+}
+
+/// Carries out the call of a command on `overlay`, and those that may follow it.
+fn answer(
+    mut pending: Pending,
+    mut plan: Plan,
+    overlay: &mut Overlay<'_>,
+    context: &Context<'_>,
+    scratch: &mut Scratch,
+) -> Result<Pending, BatchError> {
+    loop {
+        let response = overlay.carry_out(&scratch.request(plan))?;
+        if pending.take(response) == After::Nothing {
+            return Ok(pending);
+        }
+        let goes_on = matches!(pending.gather, Gather::Keys(_) | Gather::LengthOf(_));
+        match pending.next_page(context, scratch).filter(|_| goes_on) {
+            Some(next) => plan = next,
+            None => {
+                pending.fail(format!("ERR {LONG}"), MeteredOutcome::Invalid);
+                return Ok(pending);
+            }
+        }
+    }
+}
+
+fn number_of(requests: &Kept, place: usize) -> u16 {
+    let name = requests.get(place).map(|args| command::number_of(args.at(0)));
+    name.unwrap_or(command::UNKNOWN)
+}
+
+/// What is said of a command that has no place in a transaction.
+fn unfit(requests: &Kept, place: usize) -> String {
+    let name = requests.get(place);
+    let name = name.map_or_else(String::new, |args| command::shown(args.at(0)));
+    format!("EXECABORT Transaction discarded because '{name}' is not possible in it (not applied)")
+}
+
+/// What is said of keys that lie in these regions.
+fn several_regions(regions: &BTreeSet<RegionId>, form: Form) -> String {
+    /// Regions that are named, at most.
+    const NAMED_MAX: usize = 8;
+    let named = regions.iter().take(NAMED_MAX).map(ToString::to_string);
+    let mut named: Vec<String> = named.collect();
+    if regions.len() > NAMED_MAX {
+        named.push(format!("{} more", regions.len() - NAMED_MAX));
+    }
+    let named = named.join(", ");
+    match form {
+        Form::Array => format!(
+            "EXECABORT Transaction discarded because its keys, those watched among them, lie in several regions \
+             ({named}), and a transaction is atomic within one: send the commands without a transaction (redis-py: \
+             pipeline(transaction=False), other clients: a plain pipeline) (not applied)"
+        ),
+        Form::Single => format!(
+            "ERR the keys lie in several regions ({named}), and a script is carried out within one (not applied)"
+        ),
+    }
+}
+
+fn too_much(bytes: usize) -> String {
+    format!("ERR the transaction reads over {bytes} bytes (max_reply_bytes) (not applied)")
+}

@@ -1,0 +1,308 @@
+//! What keys are bound to within a transaction: what was read, and over it what its commands have written so far.
+//!
+//! Commands are carried out on it as a region carries requests out, one behind the other, by the same rules
+//! ([`deciding`](argosy_engine::deciding)). So each is answered as it would be alone, and sees those before it. What
+//! is left at the end becomes one batch, with what was read: it is written where all of that is still so.
+//!
+//! Time stands still meanwhile: it is the region's when the first of the keys were read.
+
+use std::collections::BTreeMap;
+
+use argosy_base::limits::BATCH_BYTES_MAX;
+use argosy_base::{Lsn, Moment};
+use argosy_engine::batch::check_key;
+use argosy_engine::deciding::{Beside, BoundKey, Dependent};
+use argosy_engine::long::{check_users, is_head};
+use argosy_engine::{
+    BatchError, Condition, Expiry, Op, Seen, Wanted, WriteBatch, WriteOptions,
+};
+use argosy_wire::api::Examined;
+
+use crate::service::{Failure, Request, Response};
+
+/// Of a long value, which is neither read nor changed in a transaction.
+pub(super) const LONG: &str = "values of over 1 MiB are neither read nor changed inside a transaction";
+
+/// What was read for a transaction.
+#[derive(Debug, Default)]
+pub(super) struct ReadSet {
+    /// The region's time, once something was read.
+    pub(super) now: Moment,
+    pub(super) keys: BTreeMap<Vec<u8>, Examined>,
+    /// Bytes of keys and values.
+    pub(super) bytes: usize,
+}
+
+impl ReadSet {
+    /// Takes what was found for `keys`, the first of those that were asked for. Returns how many.
+    pub(super) fn take<'k>(
+        &mut self,
+        now: Moment,
+        keys: impl Iterator<Item = &'k [u8]>,
+        found: Vec<Examined>,
+    ) -> usize {
+        if self.keys.is_empty() {
+            self.now = now;
+        }
+        let told = found.len();
+        for (key, found) in keys.zip(found) {
+            self.bytes += key.len() + found.value.as_ref().map_or(0, Vec::len);
+            self.keys.insert(key.to_vec(), found);
+        }
+        told
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.keys.clear();
+        self.bytes = 0;
+    }
+}
+
+/// How much has to be known of a key for a request to be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    /// Nothing.
+    Nothing,
+    /// Whether it is bound, and when it expires.
+    Presence,
+    /// Its value.
+    Value,
+}
+
+/// Shows each key of `request` with what has to be known of it. `false`: the request has no place in a transaction.
+pub(super) fn needs_of(request: &Request<'_>, mut see: impl FnMut(&[u8], Need)) -> bool {
+    match *request {
+        Request::Get { key } | Request::Expiry { key } => see(key, Need::Value),
+        Request::GetMany {
+            keys,
+            wanted,
+            at: None,
+        } => {
+            let need = match wanted {
+                Wanted::Values(_) => Need::Value,
+                Wanted::Presence => Need::Presence,
+            };
+            keys.iter().for_each(|key| see(key, need));
+        }
+        Request::Write { batch, options } if batch.ranges_len() == 0 => {
+            let values = options.return_previous
+                || options.condition == Condition::Equals
+                || batch.changes().is_some();
+            // Of a pair that expires the time has to be known, which is read with a key.
+            let need = match batch.depends_on_values(options) || batch.expires() {
+                true if values => Need::Value,
+                true => Need::Presence,
+                false => Need::Nothing,
+            };
+            batch.ops().for_each(|op| see(op.key(), need));
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// What a key is bound to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Binding<'a> {
+    value: Option<&'a [u8]>,
+    expiry: Option<Moment>,
+}
+
+impl BoundKey for Binding<'_> {
+    fn exists(&self) -> bool {
+        self.value.is_some()
+    }
+
+    fn expiry(&self) -> Option<Moment> {
+        self.expiry
+    }
+
+    fn lsn(&self) -> Lsn {
+        Lsn(0)
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        self.value
+    }
+
+    fn into_value(self) -> Option<Vec<u8>> {
+        self.value.map(<[u8]>::to_vec)
+    }
+}
+
+/// A pair that a command has left.
+#[derive(Debug)]
+struct Pair {
+    value: Vec<u8>,
+    expiry: Option<Moment>,
+}
+
+/// See the module documentation.
+pub(super) struct Overlay<'a> {
+    read: &'a ReadSet,
+    /// What commands have left: a pair, or nothing.
+    left: BTreeMap<Vec<u8>, Option<Pair>>,
+    /// Bytes of that.
+    bytes: usize,
+}
+
+impl<'a> Overlay<'a> {
+    /// What was `read`, and nothing over it.
+    pub(super) const fn new(read: &'a ReadSet) -> Self {
+        Self {
+            read,
+            left: BTreeMap::new(),
+            bytes: 0,
+        }
+    }
+
+    /// The value of `key`.
+    pub(super) fn value(&self, key: &[u8]) -> Option<&[u8]> {
+        self.binding(key).value
+    }
+
+    /// When the pair of `key` expires, and the time.
+    pub(super) fn expiry(&self, key: &[u8]) -> (Option<Moment>, Moment) {
+        (self.binding(key).expiry, self.read.now)
+    }
+
+    fn binding(&self, key: &[u8]) -> Binding<'_> {
+        match self.left.get(key) {
+            Some(left) => left.as_ref().map_or_else(Binding::default, |pair| Binding {
+                value: Some(&pair.value),
+                expiry: pair.expiry,
+            }),
+            None => {
+                let read = self.read.keys.get(key);
+                read.map_or_else(Binding::default, |found| Binding {
+                    value: found.value.as_deref(),
+                    expiry: found.expiry,
+                })
+            }
+        }
+    }
+
+    /// Carries `request` out.
+    ///
+    /// # Errors
+    /// What commands have left is more than a batch takes.
+    pub(super) fn carry_out(&mut self, request: &Request<'_>) -> Result<Response, BatchError> {
+        let invalid = |error: BatchError| Response::Failed(Failure::Invalid(error.to_string()));
+        let valid = |key: &[u8]| check_key(key).and_then(|()| check_users(key));
+        Ok(match *request {
+            Request::Get { key } => match valid(key) {
+                Ok(()) => Response::Value(self.value(key).map(<[u8]>::to_vec)),
+                Err(error) => invalid(error),
+            },
+            Request::Expiry { key } => match valid(key) {
+                Ok(()) => Response::Expiry {
+                    len: self.value(key).map(|value| value.len() as u64),
+                    at: self.binding(key).expiry,
+                    now: self.read.now,
+                },
+                Err(error) => invalid(error),
+            },
+            Request::GetMany { keys, wanted, .. } => {
+                let told = |key| match wanted {
+                    Wanted::Values(_) => self.value(key).map(<[u8]>::to_vec),
+                    Wanted::Presence => self.value(key).map(|_| Vec::new()),
+                };
+                Response::Values(keys.iter().map(told).collect())
+            }
+            Request::Write { batch, options } => return self.write(batch, options),
+            _ => {
+                let what = "this has no place in a transaction".to_owned();
+                Response::Failed(Failure::Invalid(what))
+            }
+        })
+    }
+
+    fn write(
+        &mut self,
+        batch: &WriteBatch,
+        options: WriteOptions,
+    ) -> Result<Response, BatchError> {
+        let bindings = batch.ops().map(|op| self.binding(op.key()));
+        let bindings: Vec<Binding<'_>> = bindings.collect();
+        let is_long = |binding: &Binding<'_>| binding.value.is_some_and(is_head);
+        if options.return_previous && bindings.iter().any(is_long) {
+            return Ok(Response::Failed(Failure::Invalid(LONG.to_owned())));
+        }
+        let now = self.read.now;
+        let beside = Beside {
+            guard: None,
+            seen: Vec::new(),
+        };
+        let asked = Dependent::new(batch, options, now);
+        let mut answer = asked.decide(bindings, &beside, |_| Lsn(0))?;
+        let comes_to = answer.comes_to(batch, now)?;
+        let applied = comes_to.is_some();
+        for op in comes_to.iter().flat_map(|batch| batch.ops()) {
+            self.apply(&op)?;
+        }
+        let written = answer.written(applied.then_some(Lsn(0)));
+        Ok(Response::Written {
+            applied: written.applied,
+            existed: written.existed,
+            previous: written.previous,
+            changed: written.changed,
+        })
+    }
+
+    fn apply(&mut self, op: &Op<'_>) -> Result<(), BatchError> {
+        let bytes_of = |pair: &Option<Pair>| pair.as_ref().map_or(0, |pair| pair.value.len());
+        let left = match *op {
+            Op::Put { value, expiry, .. } => Some(Pair {
+                value: value.to_vec(),
+                expiry: expiry.resolve(self.read.now, None),
+            }),
+            Op::Delete { .. } | Op::DeleteRange { .. } => None,
+        };
+        let key = op.key();
+        self.bytes += bytes_of(&left);
+        match self.left.get_mut(key) {
+            Some(place) => self.bytes -= bytes_of(&std::mem::replace(place, left)),
+            None => {
+                self.bytes += key.len();
+                self.left.insert(key.to_vec(), left);
+            }
+        }
+        match self.bytes > BATCH_BYTES_MAX {
+            true => Err(BatchError::TooManyBytes),
+            false => Ok(()),
+        }
+    }
+
+    /// Puts into `batch` what commands have left, and what was read. Returns whether anything is to be written.
+    ///
+    /// # Errors
+    /// It is more than a batch takes.
+    pub(super) fn into_batch(self, batch: &mut WriteBatch) -> Result<bool, BatchError> {
+        batch.clear();
+        batch.keep_together();
+        for (key, left) in &self.left {
+            match left {
+                Some(Pair { value, expiry }) => {
+                    let expiry = expiry.map_or(Expiry::Never, Expiry::At);
+                    batch.put_any(key, value, expiry)?;
+                }
+                // It is not there.
+                None if self.read.keys.get(key).is_some_and(is_unbound) => {}
+                None => batch.delete_any(key)?,
+            }
+        }
+        for (key, found) in &self.read.keys {
+            batch.saw(Seen {
+                key,
+                bound: found.value.is_some(),
+                version: found.version,
+            })?;
+        }
+        Ok(!batch.is_empty())
+    }
+}
+
+const fn is_unbound(found: &Examined) -> bool {
+    found.value.is_none()
+}
