@@ -229,6 +229,7 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
             resp: bind(config.resp.addr)?,
             admin: bind(config.admin.addr)?,
         },
+        cross_region_exec: config.resp.cross_region_exec.into(),
         threads: ThreadOptions {
             resp: RESP_THREADS,
             native: config.native.threads,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use argosy_base::{Direction, Instant, KeyRange};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
-use argosy_engine::{EngineError, Store, WriteBatch, WriteOptions};
+use argosy_engine::{EngineError, Seen, Store, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
 use argosy_lsm::db::bulk_load::Taken;
 use argosy_lsm::db::bulk_loader::BulkLoadError;
@@ -56,6 +56,37 @@ fn count(engine: &Lsm) -> u32 {
         }
     }
     count
+}
+
+/// Versions do not notice bulk-loaded pairs. That a key was not bound when a batch was computed does.
+#[test]
+fn a_batch_that_saw_no_pair_is_refused_where_one_was_bulk_loaded() {
+    let mut machine = Machine::new(tiny(), 256, 9);
+    let engine = machine.open();
+    let look = |key: &[u8]| engine.get(key).unwrap();
+    let (before, key) = (look(&key(5)), key(5));
+    let commit = |bound, version| {
+        let mut batch = WriteBatch::new();
+        batch.put(b"z", b"there before").unwrap();
+        let key = &key;
+        batch
+            .saw(Seen {
+                key,
+                bound,
+                version,
+            })
+            .unwrap();
+        engine
+            .write(&batch, WriteOptions::default())
+            .unwrap()
+            .applied
+    };
+    assert!(commit(false, before.version));
+    let before = look(&key);
+    let loaded = bulk_load(&engine, || step(&mut machine, &engine)).unwrap();
+    assert!(matches!(loaded, Taken::Done));
+    assert!(!commit(false, before.version));
+    assert!(commit(true, look(&key).version));
 }
 
 /// A write that has looked what its keys are bound to sees pairs that are bulk-loaded before it is written.

@@ -39,7 +39,7 @@ use crate::native;
 use crate::node::{Node, NodeSettings, OpenError, World, names_within};
 use crate::ownership::Refusal;
 use crate::report::Reporter;
-use crate::resp::{Listener, Settings as RespSettings, Threads};
+use crate::resp::{CrossRegion, Listener, Settings as RespSettings, Threads};
 use crate::service::Service;
 use crate::tasks::{Tasks, Workers};
 use threads::Threading;
@@ -77,6 +77,8 @@ pub struct ServerOptions {
     pub node: NodeSettings,
     /// Where clients, and those who watch, come in.
     pub sockets: Sockets,
+    /// What becomes of a Redis client's transaction over several regions.
+    pub cross_region_exec: CrossRegion,
     /// How many threads do what.
     pub threads: ThreadOptions,
     /// Time.
@@ -240,6 +242,7 @@ impl RunningServer {
             server: options.id,
             incarnation,
             random: options.random,
+            cross_region_exec: options.cross_region_exec,
             ..RespSettings::within(memory_limit, threading.resp.get())
         };
         let Sockets { resp, admin } = options.sockets;

@@ -282,7 +282,7 @@ fn config_of(id: u32, ports: Ports, spec: &Spec) -> ServerConfig {
             id,
             data_dir: PathBuf::from("."),
         },
-        resp: RespSection { addr: ports.resp },
+        resp: RespSection::at(ports.resp),
         native: NativeSection::default(),
         admin: AdminSection { addr: ports.admin },
         coordinator: CoordinatorSection {

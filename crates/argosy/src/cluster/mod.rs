@@ -249,7 +249,7 @@ impl Cluster {
                 id: u32::try_from(id).expect("servers are few"),
                 data_dir: PathBuf::from("."),
             },
-            resp: RespSection { addr: ports.resp },
+            resp: RespSection::at(ports.resp),
             native: NativeSection::default(),
             admin: AdminSection { addr: ports.admin },
             coordinator: CoordinatorSection {

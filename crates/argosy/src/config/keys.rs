@@ -19,10 +19,15 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub(crate) const KEYS: [Key; 36] = [
+pub(crate) const KEYS: [Key; 37] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
+    key(
+        "resp",
+        "cross-region-exec",
+        "A transaction over several regions is refused (refuse), or carried out in order without isolation (in-order).",
+    ),
     key(
         "native",
         "threads",

@@ -26,6 +26,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use argosy_server::resp::CrossRegion;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::CommandFailure;
@@ -83,13 +84,50 @@ pub struct ServerSection {
 #[serde(rename_all = "kebab-case")]
 pub struct RespSection {
     /// Where to listen.
+    #[serde(default = "resp_addr")]
     pub addr: SocketAddr,
+    /// What becomes of a transaction over several regions.
+    #[serde(default)]
+    pub cross_region_exec: CrossRegionName,
+}
+
+impl RespSection {
+    /// The section of a server that listens there, and is as usual.
+    pub(crate) fn at(addr: SocketAddr) -> Self {
+        let cross_region_exec = CrossRegionName::default();
+        Self {
+            addr,
+            cross_region_exec,
+        }
+    }
 }
 
 impl Default for RespSection {
     fn default() -> Self {
-        Self {
-            addr: SocketAddr::from(([127, 0, 0, 1], 7379)),
+        Self::at(resp_addr())
+    }
+}
+
+fn resp_addr() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7379))
+}
+
+/// What becomes of a transaction whose keys lie in several regions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CrossRegionName {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// Its commands are carried out in order, without isolation.
+    InOrder,
+}
+
+impl From<CrossRegionName> for CrossRegion {
+    fn from(name: CrossRegionName) -> Self {
+        match name {
+            CrossRegionName::Refuse => Self::Refuse,
+            CrossRegionName::InOrder => Self::InOrder,
         }
     }
 }

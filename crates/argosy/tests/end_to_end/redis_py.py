@@ -1,6 +1,7 @@
 """redis-py against the servers whose ports are the arguments. Prints "ok", or fails."""
 
 import sys
+import threading
 import time
 
 import redis
@@ -113,27 +114,91 @@ def check(port, **options):
         pipe.set(f"p{n}", n).get(f"p{n}")
     assert pipe.execute() == [reply for n in range(500) for reply in (True, str(n).encode())]
 
-    # The default pipeline asks for a transaction: it is refused whole, and says what to do instead.
-    for _ in range(2):
-        pipe = client.pipeline()
-        pipe.set("s", "changed").incr("counted").set("long", long[: 3 << 20]).get("s")
+    # The default pipeline is a transaction: of one region, and each command sees those before it.
+    pipe = client.pipeline()
+    pipe.set("s", "in").incr("counted").append("s", "side").get("s").mget("s", "counted").delete("counted")
+    assert pipe.execute() == [True, 1, 6, b"inside", [b"inside", b"1"], 1]
+    assert other.get("s") == b"inside" and other.exists("counted") == 0
+    pipe = client.pipeline()
+    for n in range(2000):
+        pipe.set(f"t{n}", n)
+    assert pipe.execute() == [True] * 2000 and other.get("t1999") == b"1999"
+    assert other.pipeline().delete(*[f"t{n}" for n in range(2000)]).execute() == [2000]
+
+    # Over several regions it is refused whole, and says what to do instead.
+    pipe = client.pipeline().set("s", "changed").set("\x01s", "changed").incr("counted")
+    try:
+        pipe.execute()
+        raise AssertionError("its keys lie in several regions")
+    except redis.ResponseError as error:
+        assert "transaction=False" in str(error) and "not applied" in str(error), error
+    assert other.get("s") == b"inside" and other.exists("counted", "\x01s") == 0
+
+    # So is one with a value that is kept in parts, or with a command that is none.
+    for refused in (lambda pipe: pipe.set("l", long[: 3 << 20]), lambda pipe: pipe.execute_command("NO.SUCH")):
+        pipe = client.pipeline().set("s", "changed")
+        refused(pipe)
         try:
             pipe.execute()
-            raise AssertionError("there are no transactions")
-        except redis.ResponseError as error:
-            assert "transaction=False" in str(error) and "not applied" in str(error), error
-        assert other.get("s") == b"4" and other.exists("counted", "long") == 0
+            raise AssertionError("it cannot be queued")
+        except (redis.ResponseError, redis.exceptions.ExecAbortError):
+            assert other.get("s") == b"inside" and other.exists("l") == 0
+
+    # What is watched and changed by another ends in an error that asks for another try.
     with client.pipeline() as pipe:
+        pipe.watch("s")
+        assert pipe.get("s") == b"inside" and other.set("s", "outside")
+        pipe.multi()
+        pipe.set("s", "changed")
         try:
-            pipe.watch("s")
-            raise AssertionError("there is nothing to be watched for")
-        except redis.ResponseError as error:
-            assert "WATCH" in str(error), error
+            pipe.execute()
+            raise AssertionError("it has changed")
+        except redis.WatchError:
+            assert other.get("s") == b"outside"
+    assert client.set("s", "4")
+
+    # Several clients count, on several servers.
+    def count():
+        with redis.Redis(port=ports[len(threads) % len(ports)], **options) as mine:
+            for _ in range(20):
+                mine.transaction(lambda pipe: add_one(pipe), "count")
+
+    def add_one(pipe):
+        now = int(pipe.get("count") or 0)
+        pipe.multi()
+        pipe.set("count", now + 1).incr("counted")
+
+    threads = []
+    for _ in range(5):
+        threads.append(threading.Thread(target=count))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    assert client.mget("count", "counted") == [b"100", b"100"], client.mget("count", "counted")
+    client.delete("count", "counted")
+
+    # Locks are held by one, extended, and released by their holder only.
+    lock, theirs = client.lock("lock", timeout=30), other.lock("lock", timeout=30, blocking=False)
+    assert lock.acquire() and not theirs.acquire() and lock.owned()
+    assert lock.extend(30) and 30_000 < client.pttl("lock") <= 60_000
+    assert lock.extend(90, replace_ttl=True) and 60_000 < client.pttl("lock") <= 90_000
+    assert lock.reacquire() and client.pttl("lock") <= 30_000
+    lock.release()
+    assert theirs.acquire() and client.exists("lock") == 1
     try:
-        client.transaction(lambda pipe: pipe.multi() or pipe.set("s", "changed"), "s")
-        raise AssertionError("there are no transactions")
-    except redis.ResponseError:
-        assert client.get("s") == b"4"
+        lock.local.token = b"stolen"
+        lock.release()
+        raise AssertionError("it is theirs")
+    except redis.exceptions.LockError:
+        assert theirs.owned()
+    theirs.release()
+    assert client.exists("lock") == 0
+    try:
+        client.eval("return 1", 0)
+        raise AssertionError("no such script is known")
+    except redis.ResponseError as error:
+        assert "not applied" in str(error), error
+    assert client.script_exists("c3f8721cbb97f72bc19e972846bd7aaf91901658", "0" * 40) == [True, False]
 
     # An unknown command is an error, and the connection stays.
     pipe = client.pipeline(transaction=False)

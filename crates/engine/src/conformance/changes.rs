@@ -3,13 +3,14 @@
 use argosy_base::limits::VALUE_BYTES_MAX;
 
 use super::{Host, get, put, settle, value_of, write};
-use crate::{Change, Changed, Condition, Refusal, Store, WriteBatch, WriteOptions, Written};
+use crate::{Change, Changed, Condition, Refusal, Seen, Store, WriteBatch, WriteOptions, Written};
 
 /// Runs the cases of this module.
 pub(super) fn run<H: Host>(make: &mut impl FnMut() -> H) {
     equal_values(&mut make());
     versions(&mut make());
     changes(&mut make());
+    computed(&mut make());
 }
 
 /// Puts `value` where `key` is bound to `expected`.
@@ -84,6 +85,75 @@ fn versions<H: Host>(host: &mut H) {
     let below = read(b"k");
     assert!(version(host, b"k", below));
     assert!(!version(host, b"k", below));
+}
+
+/// What `engine` says of `key`, to be compared later.
+fn look<'k, E: Store>(engine: &E, key: &'k [u8]) -> Seen<'k> {
+    let found = engine.get(key).expect("it can be read");
+    Seen {
+        key,
+        bound: found.value.is_some(),
+        version: found.version,
+    }
+}
+
+/// Puts `value` at `key`, or nothing where there is none, if all of `seen` is still so.
+fn put_if_seen<H: Host>(
+    host: &mut H,
+    engine: &H::Engine,
+    seen: &[Seen<'_>],
+    put: Option<(&[u8], &[u8])>,
+) -> bool {
+    let mut batch = WriteBatch::new();
+    if let Some((key, value)) = put {
+        batch.put(key, value).expect("within the limits");
+    }
+    for seen in seen {
+        batch.saw(*seen).expect("within the limits");
+    }
+    write(host, engine, &batch, WriteOptions::default()).applied
+}
+
+/// Batches that were computed on what was read.
+fn computed<H: Host>(host: &mut H) {
+    let engine = host.open();
+    let before = [look(&engine, b"a"), look(&engine, b"b")];
+    assert!(put_if_seen(host, &engine, &before, Some((b"a", b"1"))));
+    let last = engine.last_lsn();
+    assert!(!put_if_seen(host, &engine, &before, Some((b"a", b"2"))));
+    assert!(!put_if_seen(host, &engine, &before, None));
+    assert!(put_if_seen(host, &engine, &before[1..], None), "nobody has");
+    assert_eq!(engine.last_lsn(), last, "none of them appends anything");
+    assert_eq!(get(&engine, b"a").as_deref(), Some(&b"1"[..]));
+
+    let one = [look(&engine, b"a")];
+    put(host, &engine, b"other", b"1");
+    assert!(
+        put_if_seen(host, &engine, &one, Some((b"c", b"1"))),
+        "others do not count"
+    );
+    put(host, &engine, b"a", b"1");
+    assert!(
+        !put_if_seen(host, &engine, &one, Some((b"c", b"2"))),
+        "the same again does"
+    );
+    let present = [look(&engine, b"a")];
+    super::delete(host, &engine, b"a");
+    assert!(!put_if_seen(host, &engine, &present, None), "it is gone");
+    let absent = [look(&engine, b"a")];
+    put(host, &engine, b"a", b"3");
+    super::delete(host, &engine, b"a");
+    assert!(
+        !put_if_seen(host, &engine, &absent, None),
+        "it was there meanwhile"
+    );
+
+    for key in [b"a", b"c"] {
+        settle(host, &engine);
+        let below = [look(&engine, key)];
+        assert!(put_if_seen(host, &engine, &below, Some((key, b"4"))));
+        assert!(!put_if_seen(host, &engine, &below, Some((key, b"5"))));
+    }
 }
 
 fn change<H: Host>(

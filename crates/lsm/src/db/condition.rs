@@ -153,12 +153,11 @@ impl Looked {
     ) -> Result<Answer, EngineError> {
         let lsm = appender.lsm;
         let mut bindings = self.current(lsm, batch, needs_values(batch, options))?;
-        let version_in = |view: &ReadView, binding: &Binding| {
-            match lsm.settings.mutants.forget_version() {
+        let version_in =
+            |view: &ReadView, binding: &Binding| match lsm.settings.mutants.forget_version() {
                 true => binding.lsn,
                 false => view.version_of(binding.lsn, binding.exists()),
-            }
-        };
+            };
         let view = lsm.shown.view();
         let versions = bindings.seen.iter();
         // Before what has expired is taken for none: that is told by whether the key is bound.

@@ -571,6 +571,8 @@ mod returning_tests;
 #[cfg(test)]
 mod slow_member_tests;
 #[cfg(test)]
+mod transactions_tests;
+#[cfg(test)]
 mod views_tests;
 
 /// A number of this start of the server: the next one at each start, and on a new device one that has nothing to do

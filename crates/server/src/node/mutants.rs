@@ -103,7 +103,9 @@ impl Mutants {
         planted.then(|| {
             let mut blind = WriteBatch::new();
             for op in batch.ops() {
-                blind.add_any(&op).expect("part of a batch that is within the limits");
+                blind
+                    .add_any(&op)
+                    .expect("part of a batch that is within the limits");
             }
             blind
         })

@@ -12,12 +12,14 @@
 //! one key, and writes nothing, ends with 3; one that reads more is committed, too, since its pages may be of
 //! different moments.
 //!
+//! Where the setting says so, commands over several regions are carried out all the same, [in order](super::in_order).
+//!
 //! Everything is bounded: the queue (`transactions`), what was read and what is replied by the longest reply, what is
 //! written by a batch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::{Lsn, Outcome, RegionId};
+use argosy_base::{Outcome, RegionId};
 use argosy_engine::batch::check_key;
 use argosy_engine::long::check_users;
 use argosy_engine::{BatchError, Wanted, WriteOptions};
@@ -26,11 +28,13 @@ use argosy_wire::resp::{Encoder, Kept, Protocol};
 
 use super::command::{self, Step, Turn};
 use super::errors::error_text;
-use super::front::{Context, FrontEnd};
+use super::front::{Context, CrossRegion, FrontEnd};
+use super::in_order::{InOrder, Next};
 use super::overlay::{LONG, Need, Overlay, ReadSet, needs_of};
 use super::reply::{After, Gather, Pending, UNFIT};
 use super::scripts::{self, Script};
 use super::session::Core;
+use super::transactions::Watched;
 use crate::long::before_head;
 use crate::meter::MeteredOutcome;
 use crate::service::{Failure, KeyList, Response};
@@ -39,21 +43,6 @@ use crate::service::{Failure, KeyList, Response};
 pub(super) const TRIES_MAX: u8 = 64;
 /// Bytes of values from which on an answer about keys ends.
 const VALUES_BYTES: usize = 256 << 10;
-
-/// A key that is watched, as it was then.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Watched {
-    pub(super) key: Vec<u8>,
-    pub(super) bound: bool,
-    pub(super) version: Lsn,
-}
-
-impl Watched {
-    /// Bytes that it takes.
-    pub(super) const fn bytes(&self) -> usize {
-        size_of::<Self>() + self.key.len()
-    }
-}
 
 /// How the reply is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,12 +62,14 @@ pub(super) struct Asked {
 }
 
 /// What is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Stage {
     /// The keys are read, of which so many are known.
     Read(usize),
     /// The batch is written.
     Commit,
+    /// Its keys lie in several regions: the commands are carried out one behind the other.
+    InOrder(InOrder),
     /// The reply is there.
     Done,
 }
@@ -87,18 +78,71 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct Exec {
     asked: Asked,
-    protocol: Protocol,
     /// The keys that have to be known.
     needed: KeyList,
     /// What of them.
     wanted: Wanted,
     stage: Stage,
     read: ReadSet,
-    reply: Vec<u8>,
-    /// How each command was answered, by its place among those that are counted.
-    outcomes: Vec<(u16, MeteredOutcome)>,
+    replies: Replies,
     tries: u8,
-    reply_bytes_max: usize,
+}
+
+/// What commands are answered so far.
+#[derive(Debug)]
+pub(super) struct Replies {
+    protocol: Protocol,
+    bytes_max: usize,
+    bytes: Vec<u8>,
+    counted: Vec<Counted>,
+}
+
+/// How a command was answered.
+#[derive(Debug)]
+struct Counted {
+    /// Its place among those that are counted.
+    command: u16,
+    outcome: MeteredOutcome,
+}
+
+impl Replies {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.counted.clear();
+    }
+
+    fn encoder(&mut self) -> Encoder<'_> {
+        Encoder::new(&mut self.bytes, self.protocol)
+    }
+
+    /// The next command is answered so.
+    pub(super) fn add(&mut self, command: u16, bytes: &[u8], outcome: MeteredOutcome) {
+        self.bytes.extend_from_slice(bytes);
+        self.counted.push(Counted { command, outcome });
+    }
+
+    /// The same, by an error.
+    pub(super) fn refuse(&mut self, command: u16, text: &str) {
+        self.encoder().error(text);
+        self.add(command, b"", MeteredOutcome::Invalid);
+    }
+
+    /// The same, by what was gathered; by an error, where that makes the whole too long.
+    pub(super) fn answer(&mut self, command: u16, pending: Pending, front: &FrontEnd) {
+        let (before, outcome) = (self.bytes.len(), pending.outcome());
+        pending.write(&mut self.bytes, front);
+        if self.is_over() {
+            self.bytes.truncate(before);
+            let text = command::reply_too_long(self.bytes_max);
+            return self.refuse(command, &text);
+        }
+        self.add(command, b"", outcome);
+    }
+
+    /// Whether there is more than a reply may have.
+    const fn is_over(&self) -> bool {
+        self.bytes.len() > self.bytes_max
+    }
 }
 
 /// What a transaction is answered that has failed.
@@ -109,21 +153,29 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    fn of(error: &Failure) -> Self {
+    pub(super) fn of(error: &Failure) -> Self {
         Self {
             text: error_text(error, true),
             outcome: error.into(),
         }
     }
 
-    const fn invalid(text: String) -> Self {
+    pub(super) const fn invalid(text: String) -> Self {
         let outcome = MeteredOutcome::Invalid;
         Self { text, outcome }
     }
 }
 
+/// The commands of a transaction.
+#[derive(Clone, Copy)]
+pub(super) struct Commands<'a> {
+    pub(super) requests: &'a Kept,
+    pub(super) watched: &'a [Watched],
+    pub(super) protocol: Protocol,
+}
+
 /// A command of a transaction that was begun.
-enum Begun {
+pub(super) enum Begun {
     Replied(Vec<u8>, MeteredOutcome),
     Call(Plan, Gather),
     Script(Script),
@@ -159,49 +211,41 @@ impl Exec {
     pub(super) fn look(asked: Asked, turn: &mut Turn<'_>) -> Result<Self, String> {
         let (context, scratch) = (turn.context, &mut *turn.scratch);
         let protocol = turn.core.client.protocol;
-        let mut needs = Needs::default();
-        for place in 0..asked.requests.len() {
-            match begin(&asked.requests, place, protocol, context, scratch) {
-                Begun::Replied(..) => {}
-                Begun::Script(script) => script.keys().for_each(|key| {
-                    needs.add(key, Need::Value, context);
-                }),
-                Begun::Call(plan, gather) => {
-                    let request = scratch.request(plan);
-                    let known = needs_of(&request, |key, need| needs.add(key, need, context));
-                    if !known || !gather.is_transactional() {
-                        return Err(unfit(&asked.requests, place));
-                    }
-                }
-            }
-        }
-        for watched in &asked.watched {
-            needs.add(&watched.key, Need::Presence, context);
-        }
-        if needs.regions.len() > 1 {
-            return Err(several_regions(&needs.regions, asked.form));
-        }
+        let needs = asked.commands(protocol).needs(context, scratch)?;
+        let stage = match needs.regions.len() {
+            0 | 1 => Stage::Read(0),
+            _ => match (context.front.settings.cross_region_exec, asked.form) {
+                (CrossRegion::InOrder, Form::Array) => Stage::InOrder(InOrder::new(&asked.watched)),
+                _ => return Err(several_regions(&needs.regions, asked.form)),
+            },
+        };
         let values = needs.keys.values().any(|need| *need == Need::Value);
+        let mut replies = Replies {
+            protocol,
+            bytes_max: turn.core.limits().reply_bytes_max,
+            bytes: Vec::new(),
+            counted: Vec::new(),
+        };
+        if matches!(stage, Stage::InOrder(_)) {
+            replies.encoder().array(asked.requests.len());
+        }
         Ok(Self {
             asked,
-            protocol,
             needed: KeyList::of(needs.keys.keys().map(Vec::as_slice)),
             wanted: match values {
                 true => Wanted::Values(VALUES_BYTES),
                 false => Wanted::Presence,
             },
-            stage: Stage::Read(0),
+            stage,
             read: ReadSet::default(),
-            reply: Vec::new(),
-            outcomes: Vec::new(),
+            replies,
             tries: 0,
-            reply_bytes_max: turn.core.limits().reply_bytes_max,
         })
     }
 
     /// Bytes that are held.
     pub(super) const fn held(&self) -> usize {
-        self.asked.requests.memory_bytes() + self.read.bytes + self.reply.capacity()
+        self.asked.requests.memory_bytes() + self.read.bytes + self.replies.bytes.capacity()
     }
 
     /// The next call; `None`: the reply is there.
@@ -213,8 +257,9 @@ impl Exec {
         context: &Context<'_>,
         scratch: &mut Scratch,
     ) -> Result<Option<Plan>, String> {
-        match self.stage {
-            Stage::Read(told) if told < self.needed.len() => {
+        match &mut self.stage {
+            Stage::Read(told) if *told < self.needed.len() => {
+                let told = *told;
                 let page = &mut scratch.keys;
                 page.clear();
                 let next = told..told + self.needed.page(told);
@@ -222,6 +267,19 @@ impl Exec {
                 Ok(Some(Plan::Examine(self.wanted)))
             }
             Stage::Read(_) => self.evaluate(context, scratch),
+            Stage::InOrder(in_order) => {
+                let commands = self.asked.commands(self.replies.protocol);
+                match in_order.next(commands, &mut self.replies, context, scratch) {
+                    Next::Call(plan) => return Ok(Some(plan)),
+                    Next::Broken => {
+                        self.replies.clear();
+                        self.replies.encoder().null_array();
+                    }
+                    Next::Done => {}
+                }
+                self.stage = Stage::Done;
+                Ok(None)
+            }
             Stage::Commit | Stage::Done => Ok(None),
         }
     }
@@ -231,14 +289,14 @@ impl Exec {
     /// # Errors
     /// What is said of a transaction that has failed.
     pub(super) fn take(&mut self, response: Response) -> Result<After, Refused> {
-        match (self.stage, response) {
+        match (&mut self.stage, response) {
+            (Stage::InOrder(in_order), response) => in_order.take(response),
             (Stage::Read(_), Response::Failed(error)) => Err(Refused::of(&before_head(error))),
             (Stage::Commit, Response::Failed(error)) => Err(Refused::of(&error)),
             (Stage::Read(told), Response::Examined { now, found }) if !found.is_empty() => {
-                let keys = self.needed.iter().skip(told);
-                self.stage = Stage::Read(told + self.read.take(now, keys, found));
-                match self.read.bytes > self.reply_bytes_max {
-                    true => Err(Refused::invalid(too_much(self.reply_bytes_max))),
+                *told += self.read.take(now, self.needed.iter().skip(*told), found);
+                match self.read.bytes > self.replies.bytes_max {
+                    true => Err(Refused::invalid(too_much(self.replies.bytes_max))),
                     false => Ok(After::NextPage),
                 }
             }
@@ -270,9 +328,7 @@ impl Exec {
     fn is_broken(&self) -> bool {
         self.asked.watched.iter().any(|watched| {
             let found = self.read.keys.get(&watched.key);
-            found.is_none_or(|found| {
-                found.version > watched.version || found.value.is_some() != watched.bound
-            })
+            found.is_none_or(|found| watched.has_changed(found.value.is_some(), found.version))
         })
     }
 
@@ -282,41 +338,42 @@ impl Exec {
         context: &Context<'_>,
         scratch: &mut Scratch,
     ) -> Result<Option<Plan>, String> {
-        self.reply.clear();
-        self.outcomes.clear();
+        self.replies.clear();
         if self.is_broken() {
-            Encoder::new(&mut self.reply, self.protocol).null_array();
+            self.replies.encoder().null_array();
             self.stage = Stage::Done;
             return Ok(None);
         }
         let over = |error: BatchError| format!("ERR {error} (not applied)");
         let mut overlay = Overlay::new(&self.read);
-        let requests = &self.asked.requests;
+        let commands = self.asked.commands(self.replies.protocol);
         if self.asked.form == Form::Array {
-            Encoder::new(&mut self.reply, self.protocol).array(requests.len());
+            self.replies.encoder().array(commands.requests.len());
         }
-        for place in 0..requests.len() {
-            let outcome = match begin(requests, place, self.protocol, context, scratch) {
-                Begun::Replied(bytes, outcome) => {
-                    self.reply.extend_from_slice(&bytes);
-                    outcome
-                }
+        for place in 0..commands.requests.len() {
+            let begun = commands.begin(place, context, scratch);
+            let number = commands.number_of(place);
+            match begun {
+                Begun::Replied(bytes, outcome) => self.replies.add(number, &bytes, outcome),
                 Begun::Script(script) => {
-                    let mut encoder = Encoder::new(&mut self.reply, self.protocol);
-                    script.run(&mut overlay, &mut encoder).map_err(over)?
+                    let mut encoder = self.replies.encoder();
+                    let outcome = script.run(&mut overlay, &mut encoder).map_err(over)?;
+                    self.replies.add(number, b"", outcome);
                 }
                 Begun::Call(plan, gather) => {
-                    let pending = Pending::new(gather, self.protocol, false);
+                    let pending = Pending::new(gather, self.replies.protocol, false);
                     let pending = answer(pending, plan, &mut overlay, context, scratch);
                     let pending = pending.map_err(over)?;
                     let outcome = pending.outcome();
-                    pending.write(&mut self.reply, context.front);
-                    outcome
+                    pending.write(&mut self.replies.bytes, context.front);
+                    self.replies.add(number, b"", outcome);
                 }
-            };
-            self.outcomes.push((number_of(requests, place), outcome));
-            if self.reply.len() > self.reply_bytes_max {
-                return Err(command::reply_too_long(self.reply_bytes_max));
+            }
+            if self.replies.is_over() {
+                return Err(format!(
+                    "{} (not applied)",
+                    command::reply_too_long(self.replies.bytes_max)
+                ));
             }
         }
         let writes = overlay.into_batch(&mut scratch.batch).map_err(over)?;
@@ -331,48 +388,94 @@ impl Exec {
     /// Writes the reply.
     pub(super) fn write(self, out: &mut Vec<u8>, front: &FrontEnd) {
         if self.asked.form == Form::Array {
-            for (number, outcome) in self.outcomes {
-                front.meter.count(number, outcome);
+            for Counted { command, outcome } in self.replies.counted {
+                front.meter.count(command, outcome);
             }
         }
-        out.extend_from_slice(&self.reply);
+        out.extend_from_slice(&self.replies.bytes);
     }
 }
 
-/// Begins a command of a transaction, apart from the connection. What it asks for is put into `scratch`.
-fn begin(
-    requests: &Kept,
-    place: usize,
-    protocol: Protocol,
-    context: &Context<'_>,
-    scratch: &mut Scratch,
-) -> Begun {
-    let mut core = Core::apart(protocol);
-    let Some((args, command)) = requests
-        .get(place)
-        .and_then(|args| Some((args, command::find(args.at(0))?)))
-    else {
-        return Begun::Replied(Vec::new(), MeteredOutcome::Invalid);
-    };
-    let mut turn = Turn {
-        core: &mut core,
-        args,
-        context,
-        scratch,
-    };
-    let step = match command.group {
-        "scripting" => match scripts::script_of(&mut turn) {
-            Ok(script) => return Begun::Script(script),
-            Err(step) => step,
-        },
-        _ => (command.run)(&mut turn),
-    };
-    match step {
-        Step::Call(plan, gather) => Begun::Call(plan, gather),
-        Step::Replied | Step::Queued => {
-            let (bytes, outcome) = core.into_reply();
-            Begun::Replied(bytes, outcome)
+impl Asked {
+    fn commands(&self, protocol: Protocol) -> Commands<'_> {
+        Commands {
+            requests: &self.requests,
+            watched: &self.watched,
+            protocol,
         }
+    }
+}
+
+impl Commands<'_> {
+    /// What they need.
+    ///
+    /// # Errors
+    /// In words for the client, where one of them has no place in a transaction.
+    fn needs(self, context: &Context<'_>, scratch: &mut Scratch) -> Result<Needs, String> {
+        let mut needs = Needs::default();
+        for place in 0..self.requests.len() {
+            match self.begin(place, context, scratch) {
+                Begun::Replied(..) => {}
+                Begun::Script(script) => {
+                    let keys = script.keys();
+                    keys.for_each(|key| needs.add(key, Need::Value, context));
+                }
+                Begun::Call(plan, gather) => {
+                    let request = scratch.request(plan);
+                    let known = needs_of(&request, |key, need| needs.add(key, need, context));
+                    if !known || !gather.is_transactional() {
+                        return Err(self.unfit(place));
+                    }
+                }
+            }
+        }
+        for watched in self.watched {
+            needs.add(&watched.key, Need::Presence, context);
+        }
+        Ok(needs)
+    }
+
+    /// Begins a command apart from the connection. What it asks for is put into `scratch`.
+    pub(super) fn begin(self, place: usize, context: &Context<'_>, scratch: &mut Scratch) -> Begun {
+        let mut core = Core::apart(self.protocol);
+        let args = self.requests.get(place);
+        let found = args.and_then(|args| Some((args, command::find(args.at(0))?)));
+        let Some((args, command)) = found else {
+            return Begun::Replied(Vec::new(), MeteredOutcome::Invalid);
+        };
+        let mut turn = Turn {
+            core: &mut core,
+            args,
+            context,
+            scratch,
+        };
+        let step = match command.group {
+            "scripting" => match scripts::script_of(&mut turn) {
+                Ok(script) => return Begun::Script(script),
+                Err(step) => step,
+            },
+            _ => (command.run)(&mut turn),
+        };
+        match step {
+            Step::Call(plan, gather) => Begun::Call(plan, gather),
+            Step::Replied | Step::Queued => {
+                let (bytes, outcome) = core.into_reply();
+                Begun::Replied(bytes, outcome)
+            }
+        }
+    }
+
+    /// The place of that command among those that are counted.
+    pub(super) fn number_of(self, place: usize) -> u16 {
+        let args = self.requests.get(place);
+        args.map_or(command::UNKNOWN, |args| command::number_of(args.at(0)))
+    }
+
+    /// What is said of a command that has no place in a transaction.
+    fn unfit(self, place: usize) -> String {
+        let args = self.requests.get(place);
+        let name = args.map_or_else(String::new, |args| command::shown(args.at(0)));
+        format!("EXECABORT Transaction discarded because '{name}' has no place in it (not applied)")
     }
 }
 
@@ -398,18 +501,6 @@ fn answer(
             }
         }
     }
-}
-
-fn number_of(requests: &Kept, place: usize) -> u16 {
-    let name = requests.get(place).map(|args| command::number_of(args.at(0)));
-    name.unwrap_or(command::UNKNOWN)
-}
-
-/// What is said of a command that has no place in a transaction.
-fn unfit(requests: &Kept, place: usize) -> String {
-    let name = requests.get(place);
-    let name = name.map_or_else(String::new, |args| command::shown(args.at(0)));
-    format!("EXECABORT Transaction discarded because '{name}' is not possible in it (not applied)")
 }
 
 /// What is said of keys that lie in these regions.

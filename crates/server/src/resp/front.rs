@@ -41,8 +41,20 @@ pub struct Settings {
     pub memory_bytes_max: usize,
     /// Bounds of each connection.
     pub limits: Limits,
+    /// What becomes of a transaction over several regions.
+    pub cross_region_exec: CrossRegion,
     /// A number that no server was started with before.
     pub random: u128,
+}
+
+/// What becomes of a transaction whose keys lie in several regions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CrossRegion {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// Its commands are carried out one behind the other, and others may come in between.
+    InOrder,
 }
 
 /// Bounds of one connection. The memory that it takes is at most the longest request
@@ -140,6 +152,7 @@ impl Default for Settings {
             memory_bytes_slow: 128 << 20,
             memory_bytes_max: 256 << 20,
             limits: Limits::default(),
+            cross_region_exec: CrossRegion::default(),
             random: 0,
         }
     }

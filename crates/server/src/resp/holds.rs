@@ -63,7 +63,9 @@ impl Holding {
         };
         let keys = match request.target() {
             Target::Key(key) => vec![extend(0, key)],
-            Target::Keys { keys, .. } | Target::Together { keys, .. } => keys.iter().map(|key| extend(0, key)).collect(),
+            Target::Keys { keys, .. } | Target::Together { keys, .. } => {
+                keys.iter().map(|key| extend(0, key)).collect()
+            }
             _ if writes => return Self::Nothing,
             _ => return Self::All,
         };

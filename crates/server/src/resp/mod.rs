@@ -8,15 +8,16 @@
 //! Reading order: [`front`] (what connections share, and their bounds), [`session`] (a connection as
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
-//! `changes`, `keys`, `expiry`, `scan`, `snapshots`, `maintenance`, `info`, `docs`, `transactions`
-//! (refused); [`cursors`] and [`glob`] for `SCAN`. Around them, with sockets and threads: [`listener`],
+//! `changes`, `keys`, `expiry`, `scan`, `snapshots`, `maintenance`, `info`, `docs`, `transactions`,
+//! `scripts`; `exec` (a transaction from `EXEC` on), `overlay` (what its commands see), `in_order`; [`cursors`] and [`glob`] for `SCAN`. Around them, with sockets and threads: [`listener`],
 //! `worker` (the rounds of one thread), `slots`, `accept`, `pool`, `pace` (who waits when
 //! all hold much), and `mailbox` (of the crate).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
 //!
 //! What differs from Redis, so that nobody has to find out:
 //!
-//! - There are no transactions: `MULTI` is refused, with everything up to its `EXEC`.
+//! - A transaction is atomic within one region, and optimistic: where others write its keys all the time, it is
+//!   given up. Of scripts those of lock libraries are known.
 //! - There is one database, 0. There is no password, and strings are the only type.
 //! - Any server answers for any key (it forwards): `cluster_enabled:0`.
 //! - `MSET`, and `DEL` of several keys, are atomic within each region, not across regions; `MGET` is
@@ -46,6 +47,7 @@ mod errors;
 mod exec;
 mod expiry;
 mod holds;
+mod in_order;
 mod info;
 mod input;
 mod keys;
@@ -66,7 +68,7 @@ mod worker;
 mod workers_tests;
 
 pub use argosy_wire::api::Scratch;
-pub use front::{Context, FrontEnd, Limits, Settings};
+pub use front::{Context, CrossRegion, FrontEnd, Limits, Settings};
 pub use listener::{Listener, Threads};
 pub use pool::Pool;
 pub use session::{Call, CallToken, Session};

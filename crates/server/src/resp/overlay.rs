@@ -13,15 +13,14 @@ use argosy_base::{Lsn, Moment};
 use argosy_engine::batch::check_key;
 use argosy_engine::deciding::{Beside, BoundKey, Dependent};
 use argosy_engine::long::{check_users, is_head};
-use argosy_engine::{
-    BatchError, Condition, Expiry, Op, Seen, Wanted, WriteBatch, WriteOptions,
-};
+use argosy_engine::{BatchError, Condition, Expiry, Op, Seen, Wanted, WriteBatch, WriteOptions};
 use argosy_wire::api::Examined;
 
 use crate::service::{Failure, Request, Response};
 
 /// Of a long value, which is neither read nor changed in a transaction.
-pub(super) const LONG: &str = "values of over 1 MiB are neither read nor changed inside a transaction";
+pub(super) const LONG: &str =
+    "values of over 1 MiB are neither read nor changed inside a transaction";
 
 /// What was read for a transaction.
 #[derive(Debug, Default)]
@@ -218,11 +217,7 @@ impl<'a> Overlay<'a> {
         })
     }
 
-    fn write(
-        &mut self,
-        batch: &WriteBatch,
-        options: WriteOptions,
-    ) -> Result<Response, BatchError> {
+    fn write(&mut self, batch: &WriteBatch, options: WriteOptions) -> Result<Response, BatchError> {
         let bindings = batch.ops().map(|op| self.binding(op.key()));
         let bindings: Vec<Binding<'_>> = bindings.collect();
         let is_long = |binding: &Binding<'_>| binding.value.is_some_and(is_head);

@@ -126,7 +126,10 @@ const KNOWN: &[Known] = &[
     known("a7aba3bc5d6e99b3003da8b9d80a63b9f4092ecf", Does::Expire),
     known("cf0e94b2e9ffc7e04395cf88f7583fc309985910", Does::Release),
     // Redsync for Go: unlock and extend, now and before.
-    known("e950836ed1e694540c503ef9972b8de518044d3b", Does::ReleaseOrMissing),
+    known(
+        "e950836ed1e694540c503ef9972b8de518044d3b",
+        Does::ReleaseOrMissing,
+    ),
     known("00583931c4e4d483f6233879c133c71ed5393f9d", Does::Release),
     known("d75bb8b5bd13532ddedd17762e772346e39b321e", Does::Expire),
     known("53692746b44cae854b8dfa32b177218bbe40baee", Does::Expire),

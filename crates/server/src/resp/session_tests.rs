@@ -12,7 +12,7 @@ use argosy_engine::Reach;
 
 use super::*;
 use crate::resp::fake::Fake;
-use crate::resp::front::{Client, Settings};
+use crate::resp::front::{Client, CrossRegion, Settings};
 use crate::service::{Failure, ReplySink, ReplyTo, Service};
 
 /// Takes late answers until the session is driven next.
@@ -297,8 +297,14 @@ fn run(harness: &mut Harness, case: &mut datadriven::TestCase) -> String {
             let times: usize = case.try_take_arg("times").unwrap().unwrap_or(1);
             for _ in 0..times {
                 let lines: Vec<String> = case.input.lines().map(ToOwned::to_owned).collect();
-                harness.fake.write_before(move |batch| others(&lines, batch));
+                harness
+                    .fake
+                    .write_before(move |batch| others(&lines, batch));
             }
+            return String::new();
+        }
+        "in-order" => {
+            harness.front.settings.cross_region_exec = CrossRegion::InOrder;
             return String::new();
         }
         "split" => {

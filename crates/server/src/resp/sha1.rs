@@ -54,8 +54,7 @@ fn mix(words: &mut [u32; 5], block: &[u8; BLOCK]) {
             .fold(0, |word, byte| word << 8 | u32::from(*byte));
     }
     for at in 16..80 {
-        let mixed =
-            schedule[at - 3] ^ schedule[at - 8] ^ schedule[at - 14] ^ schedule[at - 16];
+        let mixed = schedule[at - 3] ^ schedule[at - 8] ^ schedule[at - 14] ^ schedule[at - 16];
         schedule[at] = mixed.rotate_left(1);
     }
     let [mut a, mut b, mut c, mut d, mut e] = *words;
@@ -111,7 +110,10 @@ mod tests {
                 "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq".to_owned(),
                 "84983e441c3bd26ebaae4aa1f95129e5e54670f1",
             ),
-            ("a".repeat(1_000_000), "34aa973cd4c4daa4f61eeb2bdbad27316534016f"),
+            (
+                "a".repeat(1_000_000),
+                "34aa973cd4c4daa4f61eeb2bdbad27316534016f",
+            ),
         ] {
             let made = sha1(text.as_bytes());
             assert_eq!(text_of(&made), digest);

@@ -11,15 +11,16 @@
 //! Both are bounded: the queue by [`QUEUED_MAX`] commands and [`QUEUED_BYTES_MAX`] bytes, what is watched by
 //! [`WATCHED_MAX`] keys.
 
+use argosy_base::Lsn;
 use argosy_base::limits::BATCH_PAIRS_MAX;
+use argosy_engine::Wanted;
 use argosy_engine::batch::check_key;
 use argosy_engine::long::check_users;
-use argosy_engine::Wanted;
 use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::Kept;
 
 use super::command::{Command, NO_KEYS, Step, Turn, is_arity, wrong_arity};
-use super::exec::{Asked, Exec, Form, Watched};
+use super::exec::{Asked, Exec, Form};
 use super::front::Context;
 use super::reply::Gather;
 use crate::service::{KeyList, Response};
@@ -88,6 +89,26 @@ pub(super) const COMMANDS: &[Command] = &[
         run: unwatch,
     },
 ];
+
+/// A key that is watched, as it was then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Watched {
+    pub(super) key: Vec<u8>,
+    pub(super) bound: bool,
+    pub(super) version: Lsn,
+}
+
+impl Watched {
+    /// Bytes that it takes.
+    const fn bytes(&self) -> usize {
+        size_of::<Self>() + self.key.len()
+    }
+
+    /// Whether the key has changed since, where it is `bound` now and has this `version`.
+    pub(super) fn has_changed(&self, bound: bool, version: Lsn) -> bool {
+        bound != self.bound || version > self.version
+    }
+}
 
 /// How far a connection is with a transaction.
 #[derive(Debug, Default)]
@@ -313,6 +334,26 @@ pub(super) struct Watching {
 }
 
 impl Watching {
+    /// What is `watched`, to be looked at once more.
+    pub(super) fn again(watched: &[Watched]) -> Self {
+        Self {
+            keys: KeyList::of(watched.iter().map(|watched| watched.key.as_slice())),
+            seen: Vec::new(),
+            number: 0,
+        }
+    }
+
+    /// Whether all is known.
+    pub(super) const fn is_done(&self) -> bool {
+        self.seen.len() == self.keys.len()
+    }
+
+    /// Whether any of what was `watched` has changed.
+    pub(super) fn differs_from(&self, watched: &[Watched]) -> bool {
+        let mut both = watched.iter().zip(&self.seen);
+        both.any(|(then, now)| then.has_changed(now.bound, now.version))
+    }
+
     /// The call for the next of the keys, those of one region.
     pub(super) fn plan(&self, context: &Context<'_>, scratch: &mut Scratch) -> Plan {
         let told = self.seen.len();
@@ -338,7 +379,7 @@ impl Watching {
                 version: found.version,
             });
         }
-        (self.seen.len() > told).then_some(self.seen.len() == self.keys.len())
+        (self.seen.len() > told).then_some(self.is_done())
     }
 
     /// Bytes that are held.

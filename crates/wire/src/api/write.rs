@@ -4,9 +4,7 @@ use alloc::vec::Vec;
 
 use argosy_base::codec::{Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use argosy_base::{
-    Change, Condition, Expiry, Guard, Lsn, Op, Seen, WriteBatch, WriteOptions, ops,
-};
+use argosy_base::{Change, Condition, Expiry, Guard, Lsn, Op, Seen, WriteBatch, WriteOptions, ops};
 
 use super::{BadRequest, Sender, flag};
 

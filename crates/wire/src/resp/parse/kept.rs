@@ -80,9 +80,7 @@ impl Kept {
     /// Bytes that all of them take.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        self.bytes.len()
-            + self.spans.len() * size_of::<Span>()
-            + self.ends.len() * size_of::<u32>()
+        self.bytes.len() + self.spans.len() * size_of::<Span>() + self.ends.len() * size_of::<u32>()
     }
 
     /// Bytes of memory that are held.
@@ -104,7 +102,10 @@ mod tests {
     #[test]
     fn requests_are_kept_as_they_came() {
         let mut kept = Kept::default();
-        let requests = [&b"PING\r\n"[..], b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n"];
+        let requests = [
+            &b"PING\r\n"[..],
+            b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n",
+        ];
         for bytes in requests {
             let mut parser = Parser::new();
             assert!(matches!(parser.parse(bytes), Ok(Step::Request { .. })));
