@@ -7,6 +7,7 @@
 //!
 //! - [`register`]: the accesses of one object, in some order that fits their times, are those of one register.
 //!   Writes of unknown outcome may take effect at any later time, or never.
+//! - [`appends`]: transactions that read and append to lists were carried out as if one behind the other.
 //! - [`counter`]: numbers that are only ever incremented are incremented once by each request.
 //!
 //! Times are numbers that rise with every request and every answer of a run. The checkers are pure functions of the
@@ -14,5 +15,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod appends;
 pub mod counter;
 pub mod register;

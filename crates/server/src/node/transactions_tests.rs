@@ -93,7 +93,7 @@ impl Client {
 
     /// The lines that it has been answered, once it waits for nothing.
     fn answered(&mut self) -> Option<Vec<String>> {
-        let waits = self.session.in_flight() > 0 || !self.session.is_idle();
+        let waits = self.session.has_request() || !self.session.is_idle();
         let out = String::from_utf8_lossy(self.session.output()).into_owned();
         if waits || out.is_empty() || !self.answers.0.lock().is_empty() {
             return None;

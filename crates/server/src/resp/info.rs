@@ -14,6 +14,7 @@ use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 use super::command::{Command, NO_KEYS, Step, Turn, unknown_subcommand, wrong_arity};
 use super::front::REDIS_VERSION;
 use super::glob;
+use super::transactions;
 use crate::service::InfoSection;
 
 /// The family's table.
@@ -211,6 +212,9 @@ fn limits(turn: &Turn<'_>) -> Fields {
         field("max_request_bytes", REQUEST_BYTES_MAX),
         field("max_reply_bytes", limits.reply_bytes_max),
         field("max_pattern_bytes", glob::PATTERN_BYTES_MAX),
+        field("max_transaction_commands", transactions::QUEUED_MAX),
+        field("max_transaction_bytes", transactions::QUEUED_BYTES_MAX),
+        field("max_watched_keys", transactions::WATCHED_MAX),
         field("max_in_flight", limits.in_flight_max),
         field("max_in_flight_bytes", limits.asked_bytes_max),
     ]

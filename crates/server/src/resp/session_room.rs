@@ -38,7 +38,8 @@ impl Session {
     }
 
     /// Whether something was received that is not carried out yet, or a reply has another part.
-    pub(in crate::resp) fn has_request(&self) -> bool {
+    #[must_use]
+    pub fn has_request(&self) -> bool {
         !self.input.is_empty() || self.can_go_on()
     }
 

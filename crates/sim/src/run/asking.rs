@@ -26,6 +26,7 @@ use crate::long;
 use crate::many;
 use crate::objects::{ObjectKey, Objects};
 use crate::plan::WorldKind;
+use crate::transact;
 
 /// The way to a server that is up.
 pub(super) struct Line {
@@ -353,6 +354,36 @@ impl Run {
         self.flush_if(asked)
     }
 
+    /// Has clients go on with transactions, and begin others if `starts`. Returns whether anything was asked.
+    pub(super) fn ask_transactions(&mut self, starts: bool) -> Result<bool, Wrong> {
+        let mut asked = false;
+        let starts = starts && self.harm.uncounted.is_empty();
+        let servers = self.cluster.indices().len();
+        for client in 0..transact::CLIENTS {
+            if let Some(server) = self.clients.transacting.whom(client, starts, servers)
+                && let Some(line) = self.line(server)
+            {
+                self.clients.transacting.begin(client, line.session);
+            }
+            let Some(process) = self.clients.transacting.process_of(client) else {
+                continue;
+            };
+            let mut lines = self
+                .cluster
+                .indices()
+                .filter_map(|server| self.line(server));
+            let line = lines.find(|line| line.session == process);
+            if let Some(line) = line {
+                let call = |request: Request<'_>, token| line.call(request, token);
+                asked |= self.clients.transacting.go_on(client, &*line.node, call);
+                self.clocks_reached();
+            }
+            let coverage = &mut self.cluster.coverage;
+            self.clients.transacting.end(client, coverage)?;
+        }
+        self.flush_if(asked)
+    }
+
     /// Has clients ask about snapshots that they lease, and open others if `starts`. Returns whether anything was
     /// asked.
     pub(super) fn ask_leases(&mut self, starts: bool) -> Result<bool, Wrong> {
@@ -424,6 +455,7 @@ impl Run {
         self.clients.longs.want_all();
         self.clients.bulk_loads.want_all();
         self.clients.changes.want_all(&What::Get);
+        self.clients.transacting.want_all();
         self.read_wanted(within)
     }
 
@@ -438,6 +470,7 @@ impl Run {
         while self.clients.longs.is_wanting()
             || self.clients.bulk_loads.is_wanting()
             || self.clients.changes.is_wanting()
+            || self.clients.transacting.is_wanting()
         {
             if self.cluster.now().since(begin) > within {
                 return Err("long values, bulk-loaded or changed pairs cannot be read".to_owned());

@@ -12,12 +12,14 @@ use crate::maintain::{self, Maintainer};
 use crate::many;
 use crate::moved::Moved;
 use crate::plan::Plan;
+use crate::transact::{self, Transacting};
 
 /// See the module documentation.
 pub(crate) struct Clients {
     pub(crate) longs: Longs,
     pub(crate) bulk_loads: BulkLoads,
     pub(crate) changes: Changes,
+    pub(crate) transacting: Transacting,
     pub(crate) leases: Leases,
     pub(crate) maintainer: Maintainer,
     pub(crate) many: many::Client,
@@ -30,6 +32,7 @@ impl Clients {
             longs: Longs::new(plan, seed),
             bulk_loads: BulkLoads::new(plan, seed),
             changes: Changes::new(plan, seed),
+            transacting: Transacting::new(plan, seed),
             leases: Leases::new(plan, seed),
             maintainer: Maintainer::new(plan, seed),
             many: many::Client::new(plan, seed),
@@ -42,6 +45,7 @@ impl Clients {
         self.longs.is_busy()
             || self.bulk_loads.is_busy()
             || self.changes.is_busy()
+            || self.transacting.is_busy()
             || self.leases.is_busy()
             || self.maintainer.is_busy()
             || self.many.is_busy()
@@ -52,6 +56,7 @@ impl Clients {
         self.longs.lost(session);
         self.bulk_loads.lost(session);
         self.changes.lost(session);
+        self.transacting.lost(session);
         self.leases.lost(session);
         self.maintainer.lost(session);
         self.many.lost(session);
@@ -69,6 +74,7 @@ impl Clients {
             "what leases are answered is judged with the load"
         );
         match token {
+            transact::TOKEN.. => self.transacting.answer(token, response),
             many::TOKEN.. => self.many.answer(token, response, coverage)?,
             maintain::TOKEN.. => self.maintainer.answer(token, &response, coverage)?,
             changes::TOKEN.. => self.changes.answer(token, response, coverage)?,

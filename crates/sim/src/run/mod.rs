@@ -364,6 +364,7 @@ impl Run {
         busy |= self.ask_long(pace != Pace::None)?;
         busy |= self.ask_bulk_load(pace != Pace::None)?;
         busy |= self.ask_changes(pace != Pace::None)?;
+        busy |= self.ask_transactions(pace != Pace::None)?;
         busy |= self.ask_leases(pace != Pace::None)?;
         busy |= self.ask_maintenance(pace != Pace::None)?;
         busy |= Bringing::of(self).ask(pace != Pace::None)?;
