@@ -12,8 +12,8 @@ use argosy_base::{Clock, Direction, KeyRange, Moment};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{
-    Change, Changed, Condition, EngineError, Expiry, Only, Reach, Snapshot, Store, WriteBatch,
-    WriteOptions, Written,
+    Change, Changed, Condition, EngineError, Expiry, Only, Reach, Seen, Snapshot, Store,
+    WriteBatch, WriteOptions, Written,
 };
 use argosy_lsm::names::logs::RECOVERY_LOG;
 use argosy_lsm::{Lsm, Mutants, Placement};
@@ -130,6 +130,59 @@ fn a_pair_is_gone_from_its_moment_on() {
     };
     let written = write(&mut machine, &engine, &batch, absent);
     assert_eq!((written.applied, written.previous), (true, vec![None]));
+}
+
+/// What a batch is computed on changes when a pair expires, and not when time goes on for others.
+#[test]
+fn a_pair_that_expires_is_a_change_of_what_was_seen() {
+    let wall = Arc::new(Wall::default());
+    wall.set(1000);
+    let mut machine = Machine::new(tiny(), 1024, 1);
+    let engine = open(&mut machine, &wall);
+    for below in [false, true] {
+        for (key, span) in [(b"k", 100), (b"l", 300)] {
+            put(&mut machine, &engine, key, b"v", Expiry::After(span));
+        }
+        if below {
+            settle(&mut machine, &engine);
+        }
+        let began = wall.get();
+        let commit = |machine: &mut Machine, bound, version| {
+            let (mut batch, key) = (WriteBatch::new(), b"k");
+            batch
+                .saw(Seen {
+                    key,
+                    bound,
+                    version,
+                })
+                .unwrap();
+            write(machine, &engine, &batch, WriteOptions::default())
+        };
+        let there = engine.get(b"k").unwrap().version;
+        wall.set(began + 99);
+        assert!(commit(&mut machine, true, there).applied);
+        wall.set(began + 100);
+        let last = engine.last_lsn();
+        let refused = commit(&mut machine, true, there);
+        assert!(
+            !refused.applied && refused.wait.lsn() > last,
+            "it tells the time"
+        );
+        let gone = engine.get(b"k").unwrap().version;
+        assert!(commit(&mut machine, false, gone).applied);
+        wall.set(began + 300);
+        assert_eq!(get(&engine, b"l"), None);
+        assert!(
+            commit(&mut machine, false, gone).applied,
+            "nobody has written it"
+        );
+        put(&mut machine, &engine, b"k", b"w", Expiry::After(1));
+        wall.set(began + 400);
+        assert!(
+            !commit(&mut machine, false, gone).applied,
+            "it was there meanwhile"
+        );
+    }
 }
 
 /// Lets 1,000 pairs expire and has merges remove them. Then writes each key on condition of the version that its pair

@@ -345,17 +345,8 @@ impl Pending {
         if self.failed.is_some() {
             return After::Nothing;
         }
-        match &mut self.gather {
-            Gather::Grow(_) => return self.take_grown(response),
-            Gather::Exec(exec) => {
-                let taken = exec.take(response);
-                self.held = exec.held();
-                return taken.unwrap_or_else(|refused| {
-                    self.fail(refused.text, refused.outcome);
-                    After::Nothing
-                });
-            }
-            _ => {}
+        if self.goes_alone() {
+            return self.take_alone(response);
         }
         if let Response::Failed(error) = response {
             let begun = match &mut self.gather {
@@ -417,6 +408,19 @@ impl Pending {
             }
         }
         After::Nothing
+    }
+
+    /// Takes the answer to a call of what makes one behind the other.
+    fn take_alone(&mut self, response: Response) -> After {
+        let Gather::Exec(exec) = &mut self.gather else {
+            return self.take_grown(response);
+        };
+        let taken = exec.take(response);
+        self.held = exec.held();
+        taken.unwrap_or_else(|refused| {
+            self.fail(refused.text, refused.outcome);
+            After::Nothing
+        })
     }
 
     /// Writes the reply.
