@@ -16,6 +16,7 @@ use crate::limits::{
     VALUE_BYTES_MAX,
 };
 use crate::long::{self, LONG_KEY_BYTES_MAX, RESERVED};
+use crate::seen::{Guard, Seen, SeenKeys};
 use crate::{Change, KeyRange, Lsn, Moment};
 
 /// Why an operation does not fit. Nothing was written.
@@ -81,27 +82,6 @@ pub enum Expiry {
     At(Moment),
     /// So many milliseconds after it was written.
     After(u64),
-}
-
-/// What has to hold of a key that a batch does not write, for the batch to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
-    /// It is bound.
-    Present,
-    /// It has not been written since it had this version: see
-    /// [`Condition::Version`].
-    Unwritten(Lsn),
-}
-
-/// What a read told of a key, on which a batch was computed: the batch is written only while that is so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen<'a> {
-    /// 1 to [`KEY_BYTES_MAX`] bytes.
-    pub key: &'a [u8],
-    /// Whether it was bound. A bulk load, which gives keys no new version, changes this.
-    pub bound: bool,
-    /// The version that the read told: see [`Condition::Version`].
-    pub version: Lsn,
 }
 
 /// What must hold of every key of a batch for it to be written.
@@ -250,15 +230,8 @@ struct More {
     together: bool,
     /// What has to hold of another key.
     guard: Option<(Vec<u8>, Guard)>,
-    /// What was read: keys back to back, and of each where it ends, whether it was bound, and its version.
+    /// What was read.
     seen: SeenKeys,
-}
-
-/// See [`Seen`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct SeenKeys {
-    keys: Vec<u8>,
-    ends: Vec<(usize, bool, Lsn)>,
 }
 
 impl WriteBatch {
@@ -350,28 +323,14 @@ impl WriteBatch {
     pub fn saw(&mut self, seen: Seen<'_>) -> Result<(), BatchError> {
         check_key(seen.key)?;
         self.check_room(seen.key.len())?;
-        let of = &mut self.more.get_or_insert_default().seen;
-        of.keys.extend_from_slice(seen.key);
-        of.ends.push((of.keys.len(), seen.bound, seen.version));
+        self.more.get_or_insert_default().seen.push(seen);
         Ok(())
     }
 
     /// What it was computed on, in the order in which that was added.
     pub fn seen(&self) -> impl ExactSizeIterator<Item = Seen<'_>> + Clone {
-        let more = self.more.as_ref();
-        let (keys, ends) = more.map_or((&[][..], &[][..]), |more| {
-            (more.seen.keys.as_slice(), more.seen.ends.as_slice())
-        });
-        let mut start = 0;
-        ends.iter().map(move |&(end, bound, version)| {
-            let key = &keys[start..end];
-            start = end;
-            Seen {
-                key,
-                bound,
-                version,
-            }
-        })
+        const NOTHING: &SeenKeys = &SeenKeys::new();
+        self.more.as_ref().map_or(NOTHING, |more| &more.seen).iter()
     }
 
     /// Adds that all keys of `range` are removed, what earlier operations of the batch put there among them.
@@ -527,12 +486,10 @@ impl WriteBatch {
 
     /// Whether there is room for one more key, and so many bytes.
     fn check_room(&self, bytes: usize) -> Result<(), BatchError> {
-        let seen = self.more.as_ref().map(|more| &more.seen);
-        let (pairs, seen_bytes) = seen.map_or((0, 0), |seen| (seen.ends.len(), seen.keys.len()));
-        if self.ends.len() + pairs >= BATCH_PAIRS_MAX {
+        if self.ends.len() + self.seen().len() >= BATCH_PAIRS_MAX {
             return Err(BatchError::TooManyPairs);
         }
-        if self.bytes.len() + seen_bytes + bytes > BATCH_BYTES_MAX {
+        if self.bytes.len() + self.seen_bytes() + bytes > BATCH_BYTES_MAX {
             return Err(BatchError::TooManyBytes);
         }
         Ok(())
@@ -574,8 +531,11 @@ impl WriteBatch {
     /// Bytes of all keys and values, of what is expected, and of the keys that were seen.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let seen = self.more.as_ref().map_or(0, |more| more.seen.keys.len());
-        self.bytes.len() + self.expected().len() + seen
+        self.bytes.len() + self.expected().len() + self.seen_bytes()
+    }
+
+    fn seen_bytes(&self) -> usize {
+        self.more.as_ref().map_or(0, |more| more.seen.bytes())
     }
 
     /// Forgets all operations and keeps the memory.

@@ -2,8 +2,8 @@
 //! checksum, and what an error asks of its caller.
 //!
 //! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers),
-//! [`durability`] (when writes are acknowledged), [`limits`] (bounds), [`range`],
-//! [`keys`] (lists of keys), [`batch`] (batches of writes), [`ops`] (their bytes), [`change`] (computed changes),
+//! [`durability`] (when writes are acknowledged), [`limits`] (bounds), [`range`], [`keys`] (lists of keys),
+//! [`batch`] (batches of writes), `seen` (what these depend on), [`ops`] (their bytes), [`change`] (computed changes),
 //! [`long`] (the keys of long values), [`logs`] (a region's logs, and a member's position in them), [`checksum`],
 //! [`codec`] (numbers as bytes), [`outcome`] (remedies and the fate of a write), [`clock`] (time), [`shared`] (memory
 //! that others write), [`info`] (the names of a server's figures), [`mutants`](mod@mutants) (planted mistakes).
@@ -33,11 +33,12 @@ pub mod mutants;
 pub mod ops;
 pub mod outcome;
 pub mod range;
+mod seen;
 pub mod shared;
 pub mod standing;
 
 pub use addresses::AddressMode;
-pub use batch::{BatchError, Condition, Expiry, Guard, Op, Seen, WriteBatch, WriteOptions};
+pub use batch::{BatchError, Condition, Expiry, Op, WriteBatch, WriteOptions};
 pub use change::{Change, Changed, Only, Refusal, Was};
 pub use checksum::{Identity, Kind};
 pub use clock::{Clock, Instant, Moment};
@@ -51,5 +52,6 @@ pub use limits::{BLOCK_SIZE, SEGMENT_SIZE};
 pub use logs::{FlushRange, LogId, LogPosition, PerLog, Position, SegmentPart};
 pub use outcome::{Outcome, Remedy};
 pub use range::{Direction, KeyRange};
+pub use seen::{Guard, Seen};
 pub use shared::Shared;
 pub use standing::Standing;

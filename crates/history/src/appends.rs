@@ -23,7 +23,7 @@ pub enum Fate {
 
 /// What a transaction did with a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Step {
+pub struct ListAccess {
     /// Which key.
     pub key: usize,
     /// The list that it read, before it appended; `None`: it read none, or nobody was told.
@@ -42,7 +42,7 @@ pub struct Transaction {
     /// What became of it.
     pub fate: Fate,
     /// At most one for each key.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ListAccess>,
 }
 
 impl Transaction {
@@ -193,14 +193,16 @@ mod tests {
         reads: &[(usize, &[u32])],
         appends: &[usize],
     ) -> Transaction {
-        let mut steps: BTreeMap<usize, Step> = BTreeMap::new();
+        let mut steps: BTreeMap<usize, ListAccess> = BTreeMap::new();
         for (key, read) in reads {
             steps.entry(*key).or_default().read = Some(read.to_vec());
         }
         for key in appends {
             steps.entry(*key).or_default().appends = true;
         }
-        let steps = steps.into_iter().map(|(key, step)| Step { key, ..step });
+        let steps = steps
+            .into_iter()
+            .map(|(key, step)| ListAccess { key, ..step });
         Transaction {
             number,
             began: times.0,

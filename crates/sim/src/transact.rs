@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use argosy_base::Instant;
-use argosy_history::appends::{self, Fate, Step, Transaction};
+use argosy_history::appends::{self, Fate, ListAccess, Transaction};
 use argosy_server::resp::{CallToken, Context, FrontEnd, Limits, Session, Settings};
 use argosy_server::service::{Request, Response, Service};
 use argosy_wire::api::Scratch;
@@ -138,10 +138,10 @@ impl Transacting {
     }
 
     /// What a transaction does with keys; the first of them is read.
-    fn steps(&mut self, is_last: bool) -> Vec<Step> {
+    fn steps(&mut self, is_last: bool) -> Vec<ListAccess> {
         let mut keys: Vec<usize> = (0..KEYS).collect();
         if is_last {
-            let read = |key| Step {
+            let read = |key| ListAccess {
                 key,
                 read: Some(Vec::new()),
                 appends: false,
@@ -153,7 +153,7 @@ impl Transacting {
         let mut first = true;
         let steps = keys.into_iter().map(|key| {
             let reads = std::mem::take(&mut first) || self.random.chance(50);
-            Step {
+            ListAccess {
                 key,
                 read: reads.then(Vec::new),
                 appends: !reads || self.random.chance(60),
@@ -303,7 +303,7 @@ impl Connection {
     /// Sends the transaction.
     fn send_all(&mut self) {
         let mut text = "MULTI\r\n".to_owned();
-        for Step { key, read, appends } in &self.transaction.steps {
+        for ListAccess { key, read, appends } in &self.transaction.steps {
             let key = key_of(*key);
             if read.is_some() {
                 text += &format!("GET {key}\r\n");

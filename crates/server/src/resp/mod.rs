@@ -54,6 +54,7 @@ mod keys;
 mod maintenance;
 mod overlay;
 mod pace;
+mod pages;
 mod pool;
 mod reply;
 mod scan;

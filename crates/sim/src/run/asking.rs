@@ -26,11 +26,10 @@ use crate::long;
 use crate::many;
 use crate::objects::{ObjectKey, Objects};
 use crate::plan::WorldKind;
-use crate::transact;
 
 /// The way to a server that is up.
 pub(super) struct Line {
-    node: Arc<Node>,
+    pub(super) node: Arc<Node>,
     tasks: Arc<Tasks>,
     pub(super) session: u32,
     crash_point: Arc<CrashPoint>,
@@ -350,36 +349,6 @@ impl Run {
                 let coverage = &mut self.cluster.coverage;
                 self.clients.changes.answer(token, response, coverage)?;
             }
-        }
-        self.flush_if(asked)
-    }
-
-    /// Has clients go on with transactions, and begin others if `starts`. Returns whether anything was asked.
-    pub(super) fn ask_transactions(&mut self, starts: bool) -> Result<bool, Wrong> {
-        let mut asked = false;
-        let starts = starts && self.harm.uncounted.is_empty();
-        let servers = self.cluster.indices().len();
-        for client in 0..transact::CLIENTS {
-            if let Some(server) = self.clients.transacting.whom(client, starts, servers)
-                && let Some(line) = self.line(server)
-            {
-                self.clients.transacting.begin(client, line.session);
-            }
-            let Some(process) = self.clients.transacting.process_of(client) else {
-                continue;
-            };
-            let mut lines = self
-                .cluster
-                .indices()
-                .filter_map(|server| self.line(server));
-            let line = lines.find(|line| line.session == process);
-            if let Some(line) = line {
-                let call = |request: Request<'_>, token| line.call(request, token);
-                asked |= self.clients.transacting.go_on(client, &*line.node, call);
-                self.clocks_reached();
-            }
-            let coverage = &mut self.cluster.coverage;
-            self.clients.transacting.end(client, coverage)?;
         }
         self.flush_if(asked)
     }

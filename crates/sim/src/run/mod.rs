@@ -16,6 +16,7 @@ mod bringing;
 mod clients;
 mod harm;
 mod snapshots;
+mod transactions;
 
 use std::time::Duration;
 
@@ -47,6 +48,7 @@ pub(crate) use bringing::Bringing;
 use clients::Clients;
 use harm::Harm;
 use snapshots::{HeldSnapshots, read_all};
+use transactions::Transactions;
 
 /// How long, in simulated time, every region may take to be whole again once nothing is wrong.
 const WHOLE_WITHIN: Duration = Duration::from_secs(20);
@@ -364,7 +366,7 @@ impl Run {
         busy |= self.ask_long(pace != Pace::None)?;
         busy |= self.ask_bulk_load(pace != Pace::None)?;
         busy |= self.ask_changes(pace != Pace::None)?;
-        busy |= self.ask_transactions(pace != Pace::None)?;
+        busy |= Transactions::of(self).go_on(pace != Pace::None)?;
         busy |= self.ask_leases(pace != Pace::None)?;
         busy |= self.ask_maintenance(pace != Pace::None)?;
         busy |= Bringing::of(self).ask(pace != Pace::None)?;
