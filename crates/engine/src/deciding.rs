@@ -109,8 +109,8 @@ impl<'a> Dependent<'a> {
         }
     }
 
-    /// Decides. `bindings` has one for each operation, and means nothing for a range. `version_of` tells the LSN that no
-    /// write of a key is above.
+    /// Decides. `bindings` has one for each operation, and means nothing for a range. `version_of` tells the LSN that
+    /// no write of a key is above.
     ///
     /// # Errors
     /// What a change comes to cannot be written.

@@ -4,7 +4,8 @@
 //! transactions came, and a read tells behind which of them it came. So:
 //!
 //! 1. Every read of a key is a beginning of its list at the end.
-//! 2. What was applied is in the lists of all its keys, once; what was not, in none; what may have been, in all or none.
+//! 2. What was applied is in the lists of all its keys, once; what was not, in none; what may have been, in all or
+//!    none.
 //! 3. *Before* is: next in a list; written and read; read and next written; and ended before it began. Nothing is
 //!    before itself, by any number of these.
 

@@ -11,8 +11,8 @@
 //! (memory), `wire` (bits that flip), `cluster`, `windows` and `crash_point` (servers, and how they die),
 //! `failover`, `moved` and `leaving` (groups that change),
 //! `engine` (settings, and what checkpoints state), `planted` (mistakes that have to be found), `objects`,
-//! `asks`, `load`, `long`, `bulk_load`, `changes`, `transact`, `leases`, `maintain`, `many` and `judge` (what clients do),
-//! `check` (what is possible), [`coverage`] (that it was not for nothing).
+//! `asks`, `load`, `long`, `bulk_load`, `changes`, `transact`, `leases`, `maintain`, `many` and `judge` (what clients
+//! do), `check` (what is possible), [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
 
