@@ -16,8 +16,10 @@ use crate::limits::{
     VALUE_BYTES_MAX,
 };
 use crate::long::{self, LONG_KEY_BYTES_MAX, RESERVED};
-use crate::seen::{Guard, Seen, SeenKeys};
+use crate::seen::SeenKeys;
 use crate::{Change, KeyRange, Lsn, Moment};
+
+pub use crate::seen::{Guard, Seen};
 
 /// Why an operation does not fit. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

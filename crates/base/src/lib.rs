@@ -38,7 +38,7 @@ pub mod shared;
 pub mod standing;
 
 pub use addresses::AddressMode;
-pub use batch::{BatchError, Condition, Expiry, Op, WriteBatch, WriteOptions};
+pub use batch::{BatchError, Condition, Expiry, Guard, Op, Seen, WriteBatch, WriteOptions};
 pub use change::{Change, Changed, Only, Refusal, Was};
 pub use checksum::{Identity, Kind};
 pub use clock::{Clock, Instant, Moment};
@@ -52,6 +52,5 @@ pub use limits::{BLOCK_SIZE, SEGMENT_SIZE};
 pub use logs::{FlushRange, LogId, LogPosition, PerLog, Position, SegmentPart};
 pub use outcome::{Outcome, Remedy};
 pub use range::{Direction, KeyRange};
-pub use seen::{Guard, Seen};
 pub use shared::Shared;
 pub use standing::Standing;

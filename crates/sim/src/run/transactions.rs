@@ -31,6 +31,7 @@ impl<'r> Transactions<'r> {
                 continue;
             };
             let mut lines = self
+                .run
                 .cluster
                 .indices()
                 .filter_map(|server| self.run.line(server));
