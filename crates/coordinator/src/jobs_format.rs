@@ -1,4 +1,4 @@
-//! The bytes of the redo log ([`JobLog`](crate::jobs::JobLog)).
+//! The bytes of the redo log ([`JobLog`]).
 //!
 //! ```text
 //! 0           8         10     12         16
