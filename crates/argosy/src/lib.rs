@@ -1,5 +1,6 @@
 //! What the one binary is made of: `argosy server`, `argosy playground`, `argosy shell`, `argosy import` and `export`,
-//! `argosy bench`, `argosy inspect`, `argosy ctl`. The store for a program of one's own is another crate, `argosy-embedded`.
+//! `argosy bench`, `argosy inspect`, `argosy ctl`. The store for a program of one's own is another crate,
+//! `argosy-embedded`.
 //!
 //! Reading order: [`config`] (the settings of a server), `server`, [`cluster`] (several servers on one machine), then
 //! `playground` and `bench`, which start clusters; `connect`, `shell` and [`transfer`] (import and

@@ -1,6 +1,7 @@
 //! The redo log: what the master is about to do to the region map, written before it does it.
 //!
-//! A [job](RedoJob) is about one server: it is to be replaced as the primary of these regions, leaves their groups, or is
+//! A [job](RedoJob) is about one server: it is to be replaced as the primary of these regions, leaves their groups,
+//! or is
 //! filled and becomes a member; or, by order of a person, a region opens with what is left of it. The log is one value,
 //! so a job is written, and ends, by compare-and-set. `jobs_format.rs` has its bytes.
 //!

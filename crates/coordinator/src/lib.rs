@@ -8,7 +8,8 @@
 //! Reading order: [`contract`] (the trait, and what it promises), [`state`] (what requests do),
 //! [`embedded`] and [`format`](mod@format) (its files), [`in_memory`], [`conformance`] (tests that both pass); [`map`]
 //! (the region map), [`region`] (an entry of it), [`map_json`], [`reports`] (what servers
-//! tell the master), [`job`], [`jobs`] and [`jobs_format`] (the master's redo log), [`split`] (how keys are cut into regions at
+//! tell the master), [`job`], [`jobs`] and [`jobs_format`] (the master's redo log), [`split`] (how keys are cut into
+//! regions at
 //! first).
 
 #![forbid(unsafe_code)]

@@ -1,7 +1,8 @@
 //! What a master has read: the region map at one version, the redo log at one, who is there, and what they report.
 //!
 //! The parts are read one after the other, so they may be of different moments. That does no harm: a change compares
-//! the versions of map and log; a report counts under one epoch; and whoever was chosen for a report opens only if it still is
+//! the versions of map and log; a report counts under one epoch; and whoever was chosen for a report opens only if it
+//! still is
 //! true.
 
 use std::collections::BTreeMap;

@@ -10,7 +10,8 @@
 //! Reading order: [`settings`], [`cluster`] (what was read), [`health`] (whom to take for lost), [`promotion`] (who is
 //! promoted: a pure function of a region's entry and its reports), [`memory`] (what a planner remembers of a region:
 //! times), [`groups`] (members that go and come), [`apart`] (pairs that
-//! do not hear each other, again and again), [`steps`] (what it wants), [`plan`] (the pure machine over all of it), [`redo`] (what is
+//! do not hear each other, again and again), [`steps`] (what it wants), [`plan`] (the pure machine over all of it),
+//! [`redo`] (what is
 //! written before it is done), [`round`] (reading it all), [`runner`] (election, and the loop).
 
 #![forbid(unsafe_code)]

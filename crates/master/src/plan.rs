@@ -10,7 +10,8 @@
 //!   that are there have reported, but no longer than `report-within`: who has not reported by then is left out. First
 //!   only those count that are well; then those, too, that are about to stop; then those that others cannot reach.
 //!
-//! What [jobs](crate::redo) of an earlier master have planned and not begun is done, too, if its cause still is there: the
+//! What [jobs](crate::redo) of an earlier master have planned and not begun is done, too, if its cause still is
+//! there: the
 //! primary is lost, and one need not wait until that is certain; or the group still lacks the server that was to be
 //! filled. If the cause is gone, it is *moot*. What a person has cancelled is not done under this epoch.
 //!

@@ -60,12 +60,12 @@ pub(crate) struct NamedArgs {
 #[derive(Debug, Serialize)]
 struct Listed {
     schema: &'static str,
-    jobs: Vec<Shown>,
+    jobs: Vec<JobShown>,
 }
 
 /// A job.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct JobShown {
     id: u64,
     kind: &'static str,
     server: u32,
@@ -82,12 +82,12 @@ struct Shown {
 #[derive(Debug, Serialize)]
 struct One {
     schema: &'static str,
-    job: Shown,
-    regions: Vec<RegionShown>,
+    job: JobShown,
+    regions: Vec<JobRegionShown>,
 }
 
 #[derive(Debug, Serialize)]
-struct RegionShown {
+struct JobRegionShown {
     id: u32,
     /// Under which it was decided.
     epoch: u32,
@@ -100,7 +100,7 @@ impl JobCommand {
             Self::List(ListArgs { open, common }) => {
                 let log = Reading::open(&common)?.cluster()?.jobs;
                 let jobs = log.jobs().filter(|job| !open || job.state.is_open());
-                let jobs = jobs.map(Shown::of).collect();
+                let jobs = jobs.map(JobShown::of).collect();
                 let schema = "argosy.ctl-jobs.v1";
                 return Listed { schema, jobs }.print(common.output);
             }
@@ -120,7 +120,7 @@ impl JobCommand {
     }
 }
 
-impl Shown {
+impl JobShown {
     fn of(job: &RedoJob) -> Self {
         Self {
             id: job.id.0,
@@ -138,14 +138,14 @@ impl Shown {
 
 impl One {
     fn of(job: &RedoJob) -> Self {
-        let regions = job.regions.iter().map(|(id, region)| RegionShown {
+        let regions = job.regions.iter().map(|(id, region)| JobRegionShown {
             id: id.0,
             epoch: region.epoch.0,
             stage: region.stage.name(),
         });
         Self {
             schema: "argosy.ctl-job.v1",
-            job: Shown::of(job),
+            job: JobShown::of(job),
             regions: regions.collect(),
         }
     }
@@ -153,7 +153,7 @@ impl One {
 
 impl Printed for Listed {
     fn lines(&self) -> Vec<String> {
-        let row = |job: &Shown| {
+        let row = |job: &JobShown| {
             vec![
                 job.id.to_string(),
                 job.kind.to_owned(),
@@ -194,7 +194,7 @@ impl Printed for One {
             ),
             String::new(),
         ];
-        let row = |region: &RegionShown| {
+        let row = |region: &JobRegionShown| {
             vec![
                 region.id.to_string(),
                 region.epoch.to_string(),

@@ -43,12 +43,12 @@ pub(crate) struct ShowArgs {
 #[derive(Debug, Serialize)]
 struct Listed {
     schema: &'static str,
-    nodes: Vec<Shown>,
+    nodes: Vec<NodeShown>,
 }
 
 /// A server.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct NodeShown {
     id: u32,
     state: &'static str,
     incarnation: Option<u64>,
@@ -67,7 +67,7 @@ struct Shown {
 #[derive(Debug, Serialize)]
 struct One {
     schema: &'static str,
-    node: Shown,
+    node: NodeShown,
 }
 
 impl Node {
@@ -77,7 +77,7 @@ impl Node {
                 let cluster = Reading::open(&common)?.cluster()?;
                 let servers = cluster.map.servers().iter();
                 let nodes = servers
-                    .map(|server| Shown::of(&cluster, server.id))
+                    .map(|server| NodeShown::of(&cluster, server.id))
                     .collect();
                 let schema = "argosy.ctl-nodes.v1";
                 Listed { schema, nodes }.print(common.output)
@@ -89,7 +89,7 @@ impl Node {
                     let words = format!("there is no server {server}");
                     return Err(CommandFailure::NotFound(words));
                 }
-                let node = Shown::of(&cluster, id);
+                let node = NodeShown::of(&cluster, id);
                 let schema = "argosy.ctl-node.v1";
                 One { schema, node }.print(common.output)
             }
@@ -97,7 +97,7 @@ impl Node {
     }
 }
 
-impl Shown {
+impl NodeShown {
     fn of(cluster: &Cluster, id: ServerId) -> Self {
         let server = cluster.map.server(id);
         let live = cluster.servers.get(&id);
@@ -131,7 +131,7 @@ impl Shown {
 
 impl Printed for Listed {
     fn lines(&self) -> Vec<String> {
-        let row = |node: &Shown| {
+        let row = |node: &NodeShown| {
             vec![
                 node.id.to_string(),
                 node.state.to_owned(),

@@ -26,8 +26,8 @@ use crate::failure::CommandFailure;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  argosy ctl region recover 1 --dry-run\n  \
     argosy ctl region recover 1 --yes --data-dir ./data\n\n\
-    Exit codes: 0 done, 1 failed, 2 usage, 3 no such cluster or region, or there is nothing to be recovered, or no copy \
-    to do it with, 4 too many jobs (try again), 8 data damaged")]
+    Exit codes: 0 done, 1 failed, 2 usage, 3 no such cluster or region, or there is nothing to be recovered, or no \
+    copy to do it with, 4 too many jobs (try again), 8 data damaged")]
 pub(crate) struct Recover {
     /// The region's number
     #[arg(value_name = "N")]
@@ -44,7 +44,7 @@ pub(crate) struct Recover {
 
 /// What `-o json` prints.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct Recovery {
     schema: &'static str,
     region: u32,
     epoch: u32,
@@ -88,7 +88,7 @@ impl Recover {
         let mut reading = Reading::open(&self.common)?;
         let cluster = reading.cluster()?;
         let region = reading::region(&cluster.map, self.region)?;
-        let mut shown = Shown::of(&cluster, region)?;
+        let mut shown = Recovery::of(&cluster, region)?;
         if self.dry_run {
             return shown.print(self.common.output);
         }
@@ -136,7 +136,8 @@ impl Lost {
                 reported_up_to,
             } if lsn < reported_up_to => {
                 format!(
-                    "writes from LSN {lsn} on are lost, of which copies that do not count show some up to {reported_up_to}"
+                    "writes from LSN {lsn} on are lost, of which copies that do not count show some up to \
+                     {reported_up_to}"
                 )
             }
             Self::From { lsn, .. } => {
@@ -147,7 +148,7 @@ impl Lost {
     }
 }
 
-impl Shown {
+impl Recovery {
     fn of(cluster: &Cluster, region: &Region) -> Result<Self, CommandFailure> {
         if region.state == RegionState::Serving {
             let (id, primary) = (region.id, region.primary);
@@ -203,7 +204,7 @@ const fn prefer(id: ServerId) -> Preference {
     }
 }
 
-impl Printed for Shown {
+impl Printed for Recovery {
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!(
             "region {} recovers under epoch {}",

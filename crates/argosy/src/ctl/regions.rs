@@ -48,12 +48,12 @@ pub(crate) struct ShowArgs {
 #[derive(Debug, Serialize)]
 struct Listed {
     schema: &'static str,
-    regions: Vec<Shown>,
+    regions: Vec<RegionShown>,
 }
 
 /// A region.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct RegionShown {
     id: u32,
     state: &'static str,
     epoch: u32,
@@ -71,7 +71,7 @@ struct Shown {
 #[derive(Debug, Serialize)]
 struct One {
     schema: &'static str,
-    region: Shown,
+    region: RegionShown,
     copies: Vec<CopyShown>,
 }
 
@@ -119,7 +119,7 @@ impl RegionCommand {
         match self {
             Self::List(ListArgs { common }) => {
                 let cluster = Reading::open(&common)?.cluster()?;
-                let regions = cluster.map.regions().iter().map(Shown::of).collect();
+                let regions = cluster.map.regions().iter().map(RegionShown::of).collect();
                 let schema = "argosy.ctl-regions.v1";
                 Listed { schema, regions }.print(common.output)
             }
@@ -128,7 +128,7 @@ impl RegionCommand {
                 let region = reading::region(&cluster.map, region)?;
                 let shown = One {
                     schema: "argosy.ctl-region.v1",
-                    region: Shown::of(region),
+                    region: RegionShown::of(region),
                     copies: copies(&cluster, region),
                 };
                 shown.print(common.output)
@@ -181,7 +181,7 @@ pub(super) fn copy_lines(copies: &[CopyShown]) -> Vec<String> {
     )
 }
 
-impl Shown {
+impl RegionShown {
     fn of(region: &Region) -> Self {
         let ids = |ids: &[ServerId]| ids.iter().map(|id| id.0).collect();
         let text = |key: &[u8]| Printable(key).to_string();
@@ -205,7 +205,7 @@ impl Shown {
 
 impl Printed for Listed {
     fn lines(&self) -> Vec<String> {
-        let row = |region: &Shown| {
+        let row = |region: &RegionShown| {
             vec![
                 region.id.to_string(),
                 region.state.to_owned(),
