@@ -116,33 +116,33 @@ def check(port, **options):
 
     # The default pipeline is a transaction: of one region, and each command sees those before it.
     pipe = client.pipeline()
-    pipe.set("s", "in").incr("counted").append("s", "side").get("s").mget("s", "counted").delete("counted")
+    pipe.set("s", "in").incr("s:counted").append("s", "side").get("s").mget("s", "s:counted").delete("s:counted")
     assert pipe.execute() == [True, 1, 6, b"inside", [b"inside", b"1"], 1]
-    assert other.get("s") == b"inside" and other.exists("counted") == 0
+    assert other.get("s") == b"inside" and other.exists("s:counted") == 0
     pipe = client.pipeline()
     for n in range(2000):
-        pipe.set(f"t{n}", n)
-    assert pipe.execute() == [True] * 2000 and other.get("t1999") == b"1999"
-    assert other.pipeline().delete(*[f"t{n}" for n in range(2000)]).execute() == [2000]
+        pipe.set(f"s:{n}", n)
+    assert pipe.execute() == [True] * 2000 and other.get("s:1999") == b"1999"
+    assert other.pipeline().delete(*[f"s:{n}" for n in range(2000)]).execute() == [2000]
 
     # Over several regions it is refused whole, and says what to do instead.
-    pipe = client.pipeline().set("s", "changed").set("\x01s", "changed").incr("counted")
+    pipe = client.pipeline().set("s", "changed").set("\x01s", "changed").incr("s:counted")
     try:
         pipe.execute()
         raise AssertionError("its keys lie in several regions")
     except redis.ResponseError as error:
         assert "transaction=False" in str(error) and "not applied" in str(error), error
-    assert other.get("s") == b"inside" and other.exists("counted", "\x01s") == 0
+    assert other.get("s") == b"inside" and other.exists("s:counted", "\x01s") == 0
 
     # So is one with a value that is kept in parts, or with a command that is none.
-    for refused in (lambda pipe: pipe.set("l", long[: 3 << 20]), lambda pipe: pipe.execute_command("NO.SUCH")):
+    for refused in (lambda pipe: pipe.set("s:l", long[: 3 << 20]), lambda pipe: pipe.execute_command("NO.SUCH")):
         pipe = client.pipeline().set("s", "changed")
         refused(pipe)
         try:
             pipe.execute()
             raise AssertionError("it cannot be queued")
         except (redis.ResponseError, redis.exceptions.ExecAbortError):
-            assert other.get("s") == b"inside" and other.exists("l") == 0
+            assert other.get("s") == b"inside" and other.exists("s:l") == 0
 
     # What is watched and changed by another ends in an error that asks for another try.
     with client.pipeline() as pipe:
@@ -161,12 +161,12 @@ def check(port, **options):
     def count():
         with redis.Redis(port=ports[len(threads) % len(ports)], **options) as mine:
             for _ in range(20):
-                mine.transaction(lambda pipe: add_one(pipe), "count")
+                mine.transaction(lambda pipe: add_one(pipe), "s:count")
 
     def add_one(pipe):
-        now = int(pipe.get("count") or 0)
+        now = int(pipe.get("s:count") or 0)
         pipe.multi()
-        pipe.set("count", now + 1).incr("counted")
+        pipe.set("s:count", now + 1).incr("s:counted")
 
     threads = []
     for _ in range(5):
@@ -174,17 +174,17 @@ def check(port, **options):
         threads[-1].start()
     for thread in threads:
         thread.join()
-    assert client.mget("count", "counted") == [b"100", b"100"], client.mget("count", "counted")
-    client.delete("count", "counted")
+    assert client.mget("s:count", "s:counted") == [b"100", b"100"], client.mget("s:count", "s:counted")
+    client.delete("s:count", "s:counted")
 
     # Locks are held by one, extended, and released by their holder only.
-    lock, theirs = client.lock("lock", timeout=30), other.lock("lock", timeout=30, blocking=False)
+    lock, theirs = client.lock("s:lock", timeout=30), other.lock("s:lock", timeout=30, blocking=False)
     assert lock.acquire() and not theirs.acquire() and lock.owned()
-    assert lock.extend(30) and 30_000 < client.pttl("lock") <= 60_000
-    assert lock.extend(90, replace_ttl=True) and 60_000 < client.pttl("lock") <= 90_000
-    assert lock.reacquire() and client.pttl("lock") <= 30_000
+    assert lock.extend(30) and 30_000 < client.pttl("s:lock") <= 60_000
+    assert lock.extend(90, replace_ttl=True) and 60_000 < client.pttl("s:lock") <= 90_000
+    assert lock.reacquire() and client.pttl("s:lock") <= 30_000
     lock.release()
-    assert theirs.acquire() and client.exists("lock") == 1
+    assert theirs.acquire() and client.exists("s:lock") == 1
     try:
         lock.local.token = b"stolen"
         lock.release()
@@ -192,7 +192,7 @@ def check(port, **options):
     except redis.exceptions.LockError:
         assert theirs.owned()
     theirs.release()
-    assert client.exists("lock") == 0
+    assert client.exists("s:lock") == 0
     try:
         client.eval("return 1", 0)
         raise AssertionError("no such script is known")
