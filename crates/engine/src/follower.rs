@@ -291,8 +291,8 @@ pub trait Follower: Send {
         false
     }
 
-    /// Builds levels of its own from now on, and numbers their segments as `server`: a copy that was the primary's until
-    /// now. Nothing where it does already, or to an engine without levels. Blocks.
+    /// Builds levels of its own from now on, and numbers their segments as `server`: a copy that was the primary's
+    /// until now. Nothing where it does already, or to an engine without levels. Blocks.
     ///
     /// # Errors
     /// Those of the logs, when what was durable is damaged; the device's.

@@ -8,9 +8,9 @@
 //! the one that the group declares durable.
 //!
 //! A checkpoint replaces the backup's levels if the logs do not reach back to its own start of replay. They do where
-//! the replay of the checkpoint starts at an LSN that the backup has or lacks next. And they do where the chains that it
-//! names go on, without a gap, in the segments in which the backup's logs end: then everything that the backup lacks is
-//! in them, although the primary has some of that in levels by now. So a backup that was away fetches the difference.
+//! the replay of the checkpoint starts at an LSN that the backup has or lacks next. And they do where the chains that
+//! it names go on, without a gap, in the segments in which the backup's logs end: then everything that the backup lacks
+//! is in them, although the primary has some of that in levels by now. So one that was away fetches the difference.
 //!
 //! New levels may hold segments that an earlier copy on this server built: a primary that had lost its own copy adopted
 //! them. Such segments have numbers of this server's own range, and the present copy would use the same numbers again.

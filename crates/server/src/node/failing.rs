@@ -16,6 +16,14 @@ use super::shipper::ShipError;
 use super::stage::Stage;
 
 impl PrimaryDriver {
+    /// Why the region can never open here, if that is so.
+    pub(crate) fn failed(&self) -> Option<&str> {
+        match &self.stage {
+            Stage::Closed(why) => Some(why),
+            Stage::Opening(_) | Stage::Damaged(_) | Stage::Serving(_) => None,
+        }
+    }
+
     /// What this region is waiting for, in words; `None` where it serves with every member.
     pub(crate) fn lacks(&self, context: &Context<'_>) -> Option<String> {
         match &self.stage {

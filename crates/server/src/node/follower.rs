@@ -15,9 +15,7 @@ use std::time::Duration;
 
 use argosy_base::{EditSeq, Instant, Position, RegionId, Remedy, SegmentPart, ServerId, Standing};
 use argosy_device::Buffer;
-use argosy_engine::{
-    self as engine, CopyError, CopyEvent, CopyOf, Engine, NotPromoted, Observer, Progress,
-};
+use argosy_engine::{self as engine, CopyError, CopyEvent, CopyOf, Engine, Progress};
 use argosy_replication::backup::{Backup, BackupAction, BackupEvent};
 use argosy_wire::message::Message;
 
@@ -25,7 +23,7 @@ use super::arriving::{Arrivals, Landed};
 use super::assembling::{Edits, Offered};
 use super::context::Context;
 use super::fetching::Fetching;
-use super::local_copy::{LocalCopy, Promotion};
+use super::local_copy::LocalCopy;
 use super::refilling::CopyHealth;
 use super::renewing::OwedReport;
 use super::sending::Wanted;
@@ -172,14 +170,6 @@ impl Follower {
         Ok(true)
     }
 
-    /// Builds levels of its own from now on, as `server`. Blocks.
-    ///
-    /// # Errors
-    /// What makes the copy fail.
-    pub(super) fn build_levels(&mut self, server: ServerId) -> Result<(), CopyError> {
-        self.copy.replica.build_levels(server)
-    }
-
     /// It takes the place of a copy that could not be used, and that had asked for `fetching`.
     pub(super) fn in_place(self, fetching: Fetching) -> Self {
         Self {
@@ -192,21 +182,6 @@ impl Follower {
     /// What the copy is certain to hold.
     pub(super) fn standing(&self) -> Standing {
         self.copy.standing()
-    }
-
-    /// Takes memory for what its promotion rebuilds. Returns for how long it has to wait for that, if it has.
-    pub(super) fn take_memory(&mut self, now: Instant, context: &Context<'_>) -> Option<Duration> {
-        let waker = context.waker_of(self.copy.region);
-        self.copy.replica.take_memory(now, &waker)
-    }
-
-    /// Turns the copy into a store that serves. Blocks.
-    pub(super) fn promote(
-        self,
-        context: &Context<'_>,
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Result<Promotion, Box<NotPromoted>> {
-        self.copy.promote(context, observer)
     }
 
     /// What it fetches.

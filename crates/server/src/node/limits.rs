@@ -11,10 +11,10 @@
 //! Edits and segments are another matter. A finished segment waits in the outbox until each backup has a landing slot
 //! free for it, and flushes and merges wait behind it. An edit waits at each backup until that has applied it, and
 //! meanwhile the log segments that it declares are not written, and what it frees stays. A backup whose device stands
-//! still for these, while flushes of the logs pass, holds up garbage collection, then flushes, and at last writers. Nobody
-//! waits at first, so a backup has time: it is *stuck* once it has taken nothing for [`TAKES_WITHIN`] although something
-//! waits for it. One that is so for as long as a member may catch up is to be removed. One whose device is full is not
-//! stuck: everybody is told of that, and writers wait for room.
+//! still for these, while flushes of the logs pass, holds up garbage collection, then flushes, and at last writers.
+//! Nobody waits at first, so a backup has time: it is *stuck* once it has taken nothing for [`TAKES_WITHIN`] although
+//! something waits. One that is so for as long as a member may catch up is to be removed. One whose device is full is
+//! not stuck: everybody is told of that, and writers wait for room.
 
 use std::time::Duration;
 

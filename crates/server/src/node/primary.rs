@@ -103,24 +103,6 @@ impl PrimaryDriver {
         }
     }
 
-    /// An earlier primary may still answer: the region is not served before that is over.
-    pub(super) const fn wait_for_lease(&mut self) {
-        self.machine.wait_for_lease();
-    }
-
-    /// What is left where this server is the primary no more: the own copy or store, and the mark that it is whole.
-    pub(super) fn into_parts(self) -> (Stage, Option<WholeMark>) {
-        (self.stage, self.mark)
-    }
-
-    /// Why the region can never open here, if that is so.
-    pub(crate) fn failed(&self) -> Option<&str> {
-        match &self.stage {
-            Stage::Closed(why) => Some(why),
-            Stage::Opening(_) | Stage::Damaged(_) | Stage::Serving(_) => None,
-        }
-    }
-
     pub(crate) fn is_serving(&self) -> bool {
         matches!(self.stage, Stage::Serving(_))
     }

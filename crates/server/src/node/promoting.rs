@@ -20,6 +20,7 @@ use super::refilling::Unusable;
 use super::role;
 use super::stage::Stage;
 use super::views::View;
+use super::whole::WholeMark;
 
 /// What is to be done in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,16 @@ pub(super) enum Due {
 }
 
 impl PrimaryDriver {
+    /// An earlier primary may still answer: the region is not served before that is over.
+    pub(super) const fn wait_for_lease(&mut self) {
+        self.machine.wait_for_lease();
+    }
+
+    /// What is left where this server is the primary no more: the own copy or store, and the mark that it is whole.
+    pub(super) fn into_parts(self) -> (Stage, Option<WholeMark>) {
+        (self.stage, self.mark)
+    }
+
     pub(super) fn do_at_device(&mut self, due: Due, context: &Context<'_>) {
         self.due = due;
         context.wake(self.region);

@@ -1,6 +1,8 @@
 //! How a passive copy takes what another member sends it: edits, checkpoints, segments, and the parts of
 //! segments that it fetches. They are for the machine, or for an adoption.
 //!
+//! Also what a copy becomes: a store that serves, or one that builds levels of its own.
+//!
 //! *Adoption* is how the copy of a primary that opens takes over a longer history of another member:
 //!
 //! 1. It asks the member for a checkpoint. Where its own version is the later one, it keeps its
@@ -10,10 +12,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use argosy_base::{EditSeq, Position, SegmentPart, ServerId};
+use argosy_base::{EditSeq, Instant, Position, SegmentPart, ServerId};
 use argosy_device::Buffer;
-use argosy_engine::CopyError;
+use argosy_engine::{CopyError, NotPromoted, Observer};
 use argosy_replication::backup::{BackupEvent, FETCHES_MAX};
 use argosy_wire::message::Message;
 
@@ -21,6 +24,7 @@ use super::super::arriving::Shipped;
 use super::super::assembling::{Arrived, Beginning, Unfit};
 use super::super::context::Context;
 use super::super::fetching::Answered;
+use super::super::local_copy::Promotion;
 use super::super::sending::Kind;
 use super::{Follower, Postponed};
 
@@ -54,6 +58,33 @@ pub(super) enum Adoption {
 }
 
 impl Follower {
+    /// Takes memory for what its promotion rebuilds. Returns for how long it has to wait for that, if it has.
+    pub(in super::super) fn take_memory(
+        &mut self,
+        now: Instant,
+        context: &Context<'_>,
+    ) -> Option<Duration> {
+        let waker = context.waker_of(self.copy.region);
+        self.copy.replica.take_memory(now, &waker)
+    }
+
+    /// Turns the copy into a store that serves. Blocks.
+    pub(in super::super) fn promote(
+        self,
+        context: &Context<'_>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Promotion, Box<NotPromoted>> {
+        self.copy.promote(context, observer)
+    }
+
+    /// Builds levels of its own from now on, as `server`. Blocks.
+    ///
+    /// # Errors
+    /// What makes the copy fail.
+    pub(in super::super) fn build_levels(&mut self, server: ServerId) -> Result<(), CopyError> {
+        self.copy.replica.build_levels(server)
+    }
+
     /// Brings this copy to what `from` has; [`take_adoption`](Self::take_adoption) tells the end.
     pub(crate) fn adopt(&mut self, from: ServerId, context: &Context<'_>) {
         self.adoption = Some(Adoption::Asked { from });
