@@ -185,12 +185,14 @@ fn left_of(before: &[BTreeSet<usize>]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     /// A transaction from `began` to `ended` that has read this of keys, and appends to others.
     fn of(
         number: u32,
-        times: (u64, u64),
+        times: Range<u64>,
         reads: &[(usize, &[u32])],
         appends: &[usize],
     ) -> Transaction {
@@ -206,8 +208,8 @@ mod tests {
             .map(|(key, step)| ListAccess { key, ..step });
         Transaction {
             number,
-            began: times.0,
-            fate: Fate::Applied(times.1),
+            began: times.start,
+            fate: Fate::Applied(times.end),
             steps: steps.collect(),
         }
     }
@@ -215,9 +217,9 @@ mod tests {
     #[test]
     fn what_was_carried_out_one_behind_the_other_is_fine() {
         let all = [
-            of(1, (0, 9), &[(0, &[]), (1, &[])], &[0, 1]),
-            of(2, (1, 8), &[(0, &[1])], &[0]),
-            of(3, (2, 7), &[(0, &[1, 2]), (1, &[1])], &[]),
+            of(1, 0..9, &[(0, &[]), (1, &[])], &[0, 1]),
+            of(2, 1..8, &[(0, &[1])], &[0]),
+            of(3, 2..7, &[(0, &[1, 2]), (1, &[1])], &[]),
         ];
         assert_eq!(check(&all, &[vec![1, 2], vec![1]]), Ok(()));
     }
@@ -225,8 +227,8 @@ mod tests {
     #[test]
     fn a_lost_update_is_found() {
         let all = [
-            of(1, (0, 9), &[(0, &[])], &[0]),
-            of(2, (1, 8), &[(0, &[])], &[0]),
+            of(1, 0..9, &[(0, &[])], &[0]),
+            of(2, 1..8, &[(0, &[])], &[0]),
         ];
         assert!(check(&all, &[vec![1, 2]]).is_err(), "2 has not seen 1");
         assert!(check(&all, &[vec![2]]).is_err(), "1 is gone");
@@ -235,28 +237,28 @@ mod tests {
     #[test]
     fn write_skew_and_torn_reads_are_found() {
         let skew = [
-            of(1, (0, 9), &[(0, &[]), (1, &[])], &[0]),
-            of(2, (1, 8), &[(0, &[]), (1, &[])], &[1]),
+            of(1, 0..9, &[(0, &[]), (1, &[])], &[0]),
+            of(2, 1..8, &[(0, &[]), (1, &[])], &[1]),
         ];
         assert!(check(&skew, &[vec![1], vec![2]]).is_err());
         let torn = [
-            of(1, (0, 9), &[], &[0, 1]),
-            of(2, (1, 8), &[(0, &[1]), (1, &[])], &[]),
+            of(1, 0..9, &[], &[0, 1]),
+            of(2, 1..8, &[(0, &[1]), (1, &[])], &[]),
         ];
         assert!(check(&torn, &[vec![1], vec![1]]).is_err());
     }
 
     #[test]
     fn times_count() {
-        let all = [of(1, (0, 2), &[], &[0]), of(2, (3, 4), &[(0, &[])], &[])];
+        let all = [of(1, 0..2, &[], &[0]), of(2, 3..4, &[(0, &[])], &[])];
         assert!(check(&all, &[vec![1]]).is_err(), "2 began when 1 had ended");
-        let meanwhile = [all[0].clone(), of(2, (1, 4), &[(0, &[])], &[])];
+        let meanwhile = [all[0].clone(), of(2, 1..4, &[(0, &[])], &[])];
         assert_eq!(check(&meanwhile, &[vec![1]]), Ok(()));
     }
 
     #[test]
     fn a_transaction_is_whole_or_not_there() {
-        let mut one = of(1, (0, 2), &[], &[0, 1]);
+        let mut one = of(1, 0..2, &[], &[0, 1]);
         assert!(check(std::slice::from_ref(&one), &[vec![1], vec![]]).is_err());
         assert!(check(std::slice::from_ref(&one), &[vec![1, 1], vec![1]]).is_err());
         assert!(check(&[], &[vec![1]]).is_err(), "nobody's");

@@ -337,7 +337,7 @@ impl Connection {
         let count = format!("*{commands}");
         match rest.next().copied() {
             Some("*-1") if self.watched.is_some() => coverage.add("transactions broken", 1),
-            Some(line) if line.starts_with("-TRYAGAIN") => {
+            Some(line) if line.ends_with("(not applied)") => {
                 coverage.add("transactions given up", 1);
             }
             Some(line) if line.starts_with("-UNCERTAIN") => self.transaction.fate = Fate::Unknown,

@@ -33,3 +33,7 @@ pub(super) fn raise(
         DurabilityMode::Sync => engine.commit(held.min(engine.durable_lsn())),
     }
 }
+
+#[cfg(test)]
+#[path = "acknowledging_tests.rs"]
+mod tests;

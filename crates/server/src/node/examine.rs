@@ -105,3 +105,7 @@ fn examined(found: Found) -> Examined {
         version,
     }
 }
+
+#[cfg(test)]
+#[path = "transactions_tests.rs"]
+mod tests;

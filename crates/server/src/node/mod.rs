@@ -529,8 +529,6 @@ impl Node {
 }
 
 #[cfg(test)]
-mod acknowledging_tests;
-#[cfg(test)]
 mod bad_wire;
 #[cfg(test)]
 mod calls_tests;
@@ -561,8 +559,6 @@ mod peers_calls_tests;
 #[cfg(test)]
 mod planted_tests;
 #[cfg(test)]
-mod promoting_tests;
-#[cfg(test)]
 mod readers_tests;
 #[cfg(test)]
 mod resting_tests;
@@ -570,8 +566,6 @@ mod resting_tests;
 mod returning_tests;
 #[cfg(test)]
 mod slow_member_tests;
-#[cfg(test)]
-mod transactions_tests;
 #[cfg(test)]
 mod views_tests;
 

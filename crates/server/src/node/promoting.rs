@@ -271,3 +271,7 @@ impl PrimaryDriver {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "promoting_tests.rs"]
+mod tests;

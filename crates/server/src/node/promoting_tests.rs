@@ -6,9 +6,9 @@ use argosy_base::RegionId;
 use argosy_coordinator::Replication;
 use argosy_fabric::sim::SimSettings;
 
-use super::NodeSettings;
-use super::copies_tests::{Pair, REGIONS, settings};
-use super::region::Driver;
+use crate::node::NodeSettings;
+use crate::node::copies_tests::{Pair, REGIONS, settings};
+use crate::node::region::Driver;
 use crate::service::Service;
 
 /// Two memtables, and no cache that would give way.

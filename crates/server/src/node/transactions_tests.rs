@@ -10,9 +10,9 @@ use argosy_engine::{Reach, WriteBatch};
 use argosy_fabric::sim::SimSettings;
 use argosy_wire::api::Scratch;
 
-use super::copies_tests::{Pair, settings};
-use super::readers_tests::Answers;
-use super::{Mutants, Node, NodeSettings};
+use crate::node::copies_tests::{Pair, settings};
+use crate::node::readers_tests::Answers;
+use crate::node::{Mutants, Node, NodeSettings};
 use crate::resp::{CallToken, Context, FrontEnd, Limits, Session, Settings};
 use crate::service::{Begun, ReplySink, ReplyTo, Request, Service};
 
@@ -117,7 +117,7 @@ impl Client {
 
     /// Takes the answer to what it was at. Returns whether that cannot be.
     fn judge(&mut self, lines: &[String]) -> bool {
-        let numbers = lines.iter().filter_map(|line| line.parse::<i64>().ok());
+        let mut numbers = lines.iter().filter_map(|line| line.parse::<i64>().ok());
         let last = lines.last().map_or("", String::as_str);
         assert!(
             !lines.iter().any(|line| line.starts_with("-UNCERTAIN")),
@@ -131,7 +131,7 @@ impl Client {
                 count == 3 && sum != 3 * EACH
             }
             Doing::Reading => {
-                let count = numbers.last().expect("it is a number");
+                let count = numbers.next_back().expect("it is a number");
                 let next = count + 1;
                 self.send(Doing::Counting, &format!("MULTI\nSET count {next}\nEXEC"));
                 false

@@ -256,6 +256,28 @@ fn others(lines: &[String], batch: &mut argosy_engine::WriteBatch) {
     }
 }
 
+/// Sets so many keys to values of so many bytes.
+fn fill(harness: &mut Harness, case: &mut datadriven::TestCase) {
+    let count: usize = case.take_arg("count").unwrap();
+    let bytes: usize = case.take_arg("bytes").unwrap();
+    for index in 0..count {
+        let key = format!("fill:{index:04}");
+        harness.send(&array(&[b"SET", key.as_bytes(), &vec![b'v'; bytes]]));
+    }
+    harness.read();
+}
+
+/// Others write before each of the next writes.
+fn have_others_write(harness: &mut Harness, case: &mut datadriven::TestCase) {
+    let times: usize = case.try_take_arg("times").unwrap().unwrap_or(1);
+    for _ in 0..times {
+        let lines: Vec<String> = case.input.lines().map(ToOwned::to_owned).collect();
+        harness
+            .fake
+            .write_before(move |batch| others(&lines, batch));
+    }
+}
+
 /// One directive of a script.
 fn run(harness: &mut Harness, case: &mut datadriven::TestCase) -> String {
     match case.directive.as_str() {
@@ -272,13 +294,7 @@ fn run(harness: &mut Harness, case: &mut datadriven::TestCase) -> String {
             harness.send(&bytes);
         }
         "fill" => {
-            let count: usize = case.take_arg("count").unwrap();
-            let bytes: usize = case.take_arg("bytes").unwrap();
-            for index in 0..count {
-                let key = format!("fill:{index:04}");
-                harness.send(&array(&[b"SET", key.as_bytes(), &vec![b'v'; bytes]]));
-            }
-            harness.read();
+            fill(harness, case);
             return String::new();
         }
         "late" => harness.fake.set_late(true),
@@ -294,13 +310,7 @@ fn run(harness: &mut Harness, case: &mut datadriven::TestCase) -> String {
             return String::new();
         }
         "others" => {
-            let times: usize = case.try_take_arg("times").unwrap().unwrap_or(1);
-            for _ in 0..times {
-                let lines: Vec<String> = case.input.lines().map(ToOwned::to_owned).collect();
-                harness
-                    .fake
-                    .write_before(move |batch| others(&lines, batch));
-            }
+            have_others_write(harness, case);
             return String::new();
         }
         "in-order" => {
