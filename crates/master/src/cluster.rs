@@ -84,6 +84,13 @@ impl Cluster {
         epoch == Some(region.epoch)
     }
 
+    /// Whether `leaver` has heard of `other` since it has said that it leaves.
+    #[must_use]
+    pub fn has_heard(&self, leaver: ServerId, other: ServerId) -> bool {
+        let live = self.servers.get(&leaver);
+        live.is_some_and(|live| live.presence.heard.contains(&other))
+    }
+
     /// Whether one of the two says that it does not reach the other.
     #[must_use]
     pub fn are_apart(&self, a: ServerId, b: ServerId) -> bool {

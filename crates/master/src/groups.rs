@@ -4,7 +4,9 @@
 //!    than `min-copies` are left; it adds copies of which it knows that they hold all that is committed; it names
 //!    servers to fill. Each is a step of the model. In one change they are one epoch: nobody could have taken a view
 //!    between them.
-//! 2. A member that says that it is about to stop is removed while the primary serves, and does not stop, too.
+//! 2. A member that says that it is about to stop is removed while the primary serves, does not stop, too, and was
+//!    heard of by that member since then. A primary that was lost at that moment would leave a group without a whole
+//!    copy.
 //! 3. Where members and copies that are being filled are fewer than the map's `copies`, servers are filled, once the
 //!    primary serves the region under its present epoch. First and at once those that have a copy already, since they
 //!    take only the difference: they were members, and have returned. Then *spares*, which have none: those that store

@@ -366,7 +366,8 @@ impl<'a> Pass<'a> {
         let is_served = memory.has_opened() && memory.has_view(self.cluster, region.primary);
         let leaves = |id: ServerId| self.health(id, region, memory) == Health::Leaving;
         if is_served && !leaves(region.primary) {
-            change.let_go(region, min_copies, leaves);
+            let hears = |id: ServerId| self.cluster.has_heard(id, region.primary);
+            change.let_go(region, min_copies, |id| leaves(id) && hears(id));
         }
         change
             .remove

@@ -158,6 +158,7 @@ impl Script {
         let gone = case.take_flag("gone").unwrap();
         let leaving = case.take_flag("leaving").unwrap();
         let unreachable: BTreeSet<_> = servers(case, "unreachable").into_iter().collect();
+        let heard: BTreeSet<_> = servers(case, "heard").into_iter().collect();
         let report: Option<String> = case.try_take_arg("report").unwrap();
         let report = report.unwrap_or_else(|| "new".to_owned());
         for id in servers(case, "s") {
@@ -177,6 +178,7 @@ impl Script {
                 other => panic!("no report is called {other}"),
             }
             live.presence.leaving = leaving;
+            live.presence.heard.clone_from(&heard);
             live.presence.unreachable.clone_from(&unreachable);
         }
     }

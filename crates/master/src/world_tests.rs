@@ -248,6 +248,7 @@ impl World {
             presence: Presence {
                 incarnation: report.incarnation,
                 leaving: self.random.one_in(40),
+                heard: self.random.one_in(2).then(|| name(0)).into_iter().collect(),
                 unreachable,
             },
             report: Some(report),

@@ -40,6 +40,9 @@ const SETTLING: Duration = Duration::from_secs(1);
 /// While copies take their places after a change of the map, the server says nothing of them for so long at most. The
 /// master acts at once on what it hears at once, and each change of the map has all leases checked.
 const GATHERING: Duration = Duration::from_millis(100);
+/// What comes from another server later than this was written later than it was asked for.
+const UNDER_WAY: Duration = Duration::from_millis(50);
+
 /// A server that leaves keeps its copies from taking their places for so long after a change of the map. By then others
 /// lead its regions, unless they need one of its copies.
 const YIELDING: Duration = Duration::from_millis(300);
@@ -249,6 +252,8 @@ struct Others {
     asked: BTreeMap<RequestId, ServerId>,
     /// Whether they stay, as far as that is known.
     stay: BTreeMap<ServerId, bool>,
+    /// When this server began to leave.
+    left_at: Option<Instant>,
 }
 
 /// See the module documentation.
@@ -450,9 +455,14 @@ impl Membership {
         let Session::Open(session) = self.session else {
             return;
         };
+        let leaves = self.is_leaving();
         let presence = Presence {
             incarnation: self.incarnation,
-            leaving: self.is_leaving(),
+            leaving: leaves,
+            heard: match leaves {
+                true => self.heard(now),
+                false => BTreeSet::new(),
+            },
             unreachable: self.unreachable(now),
         };
         let gathers = self.gathers(now);
@@ -508,6 +518,12 @@ impl Membership {
             let is_last = !self.others.stay.values().any(|stays| *stays);
             self.leaving.is_last.store(is_last, Ordering::Release);
         }
+    }
+
+    /// Whom this server, which leaves, has heard of since: not by what was on its way before.
+    fn heard(&mut self, now: Instant) -> BTreeSet<ServerId> {
+        let since = *self.others.left_at.get_or_insert(now);
+        self.node.reports().heard_after(since + UNDER_WAY)
     }
 
     fn unreachable(&self, now: Instant) -> BTreeSet<ServerId> {

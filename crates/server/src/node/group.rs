@@ -4,7 +4,7 @@
 //! A member leaves that has been away, or whose copy has failed, for [`NodeSettings::remove_after`]; one that is there
 //! and catches up has [`CATCH_UP`] times as long. One that is live leaves when it has been at the limit of what may
 //! wait for it for so long, or has taken no edits and segments for [`CATCH_UP`] times as long
-//! ([`limits`](super::limits)). None leaves while the region opens and may need that member's
+//! ([`limits`]). None leaves while the region opens and may need that member's
 //! copy. A copy becomes a member that is being filled and holds all that is committed. Both are wishes: until the map
 //! says so, writes wait.
 //!

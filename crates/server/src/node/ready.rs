@@ -1,6 +1,7 @@
 //! What is not as it should be, and what that keeps the server from: readiness, what is told as
 //! degraded, and what the log warns of are made of one list of [`Trouble`]s.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use argosy_base::{Instant, RegionId, ServerId};
@@ -71,6 +72,14 @@ pub(super) struct Trouble {
 }
 
 impl Reports<'_> {
+    /// Servers that have shown a sign of life after `at`.
+    pub(crate) fn heard_after(&self, at: Instant) -> BTreeSet<ServerId> {
+        let peers = self.context.links.peers();
+        peers
+            .filter(|peer| self.context.link(*peer).is_heard_after(at))
+            .collect()
+    }
+
     /// Whether the server does what it is there for, and what is wrong in any case.
     #[must_use]
     pub fn ready(&self) -> Readiness {

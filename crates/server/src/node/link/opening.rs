@@ -46,6 +46,11 @@ impl MemoryWanted {
 }
 
 impl Link {
+    /// Whether the peer has shown a sign of life after `at`.
+    pub(crate) fn is_heard_after(&self, at: Instant) -> bool {
+        self.is_open() && self.pulse.is_heard_after(at)
+    }
+
     /// Takes inbox and landing slots back. What the peer has said last is copied once.
     fn revoke_memory(&mut self) {
         self.fabric.revoke(keys::inbox(self.ends.peer));

@@ -29,6 +29,11 @@ impl Pulse {
         }
     }
 
+    /// Whether the peer has shown a sign of life after `at`.
+    pub(super) fn is_heard_after(&self, at: Instant) -> bool {
+        self.heard_at > at
+    }
+
     /// Whether the peer has missed several beats.
     pub(super) fn is_quiet(&self, now: Instant) -> bool {
         now.since(self.heard_at) > QUIET_AFTER
