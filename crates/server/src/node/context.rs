@@ -175,10 +175,14 @@ impl<'a> Context<'a> {
     /// Sends `message` about `region`, with the next flush. Where the peer does not keep up, the
     /// link is reset: a message is never left out of the middle.
     pub(crate) fn send(&self, peer: ServerId, region: RegionId, message: &Message<'_>) {
+        self.send_under(peer, self.header(region, message.kind()), message);
+    }
+
+    /// [`send`](Self::send), under an epoch that need not be the region's present one.
+    pub(super) fn send_under(&self, peer: ServerId, header: Header, message: &Message<'_>) {
         let mut payload = Vec::new();
         message.encode(&mut payload);
         let mut link = self.link(peer);
-        let header = self.header(region, message.kind());
         let sent = match message {
             // What refers to segments comes behind those that were shipped before.
             Message::Edit { .. } | Message::Offer { .. } => link.send_behind(header, &payload),
@@ -188,7 +192,8 @@ impl<'a> Context<'a> {
             Ok(()) | Err(SendError::Down) => {}
             Err(SendError::Full) => link.reset("too many messages wait for the peer"),
             Err(error @ SendError::TooLong { .. }) => {
-                tracing::error!(peer = peer.0, region = region.0, %error, "cannot send");
+                let region = header.region.0;
+                tracing::error!(peer = peer.0, region, %error, "cannot send");
                 link.reset("a message is too long");
             }
         }

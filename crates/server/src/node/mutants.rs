@@ -37,6 +37,8 @@ argosy_base::mutants! {
         /// A backup's windows are connected to with the descriptors of its first report, whatever it grants later: no
         /// later attempt succeeds.
         use_earlier_grant,
+        /// A message of another epoch keeps the landing slot that it is about (breaks I9: no link has more of them).
+        keep_declined,
         /// Inbox and landing slots stay the same when a peer begins a new session.
         keep_link_memory,
         /// Segments are taken as they were shipped, whatever their checksum (breaks I2).

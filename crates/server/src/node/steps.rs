@@ -9,7 +9,7 @@ use argosy_base::{Epoch, Instant, Outcome, RegionId, ServerId};
 use argosy_device::Room;
 use argosy_engine::Progress;
 use argosy_wire::api::{BadRequest, Request, Scratch, Sender};
-use argosy_wire::message::Message;
+use argosy_wire::message::{FetchStatus, Message};
 use argosy_wire::ring::Header;
 
 use super::Node;
@@ -254,6 +254,27 @@ impl Node {
         Response::Failed(Failure::Unavailable { what, outcome })
     }
 
+    /// Gives back what a message that is not taken holds of the link, which outlasts changes of regions: landing slots.
+    fn decline(&self, peer: ServerId, header: Header, message: &Message<'_>) {
+        if self.settings.mutants.keep_declined() {
+            return;
+        }
+        let answer = match *message {
+            Message::Ship { attempt, slot, .. } => Message::Stored { attempt, slot },
+            Message::Fetch { slot, .. } => Message::Fetched {
+                slot,
+                status: FetchStatus::Gone,
+                len: 0,
+                checksum: 0,
+            },
+            Message::Fetched { slot, .. } => return self.link(peer).free_fetch_slot(slot),
+            _ => return,
+        };
+        let kind = answer.kind();
+        let header = Header { kind, ..header };
+        self.context().send_under(peer, header, &answer);
+    }
+
     /// A message about a region, between its members.
     fn receive_for_region(
         &self,
@@ -263,7 +284,7 @@ impl Node {
         payload: &[u8],
     ) {
         let Some(region) = self.regions.get(header.region) else {
-            return;
+            return self.decline(peer, header, message);
         };
         let view = region.view();
         if !view.is_led || view.since != header.epoch {
@@ -273,11 +294,11 @@ impl Node {
                 epoch = header.epoch.0,
                 "another epoch"
             );
-            return;
+            return self.decline(peer, header, message);
         }
         if !view.concerns(peer) && (header.epoch < view.epoch || *message == Message::Seated) {
             // It was one when it said that, or knows already that it becomes one.
-            return;
+            return self.decline(peer, header, message);
         }
         if !view.concerns(peer) {
             return self
@@ -408,3 +429,7 @@ impl ReplySink for Answerer {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "steps_tests.rs"]
+mod tests;
