@@ -216,9 +216,10 @@ pub fn standing(
     let is_member = region.members.contains(&server);
     match kind {
         JobKind::Promote | JobKind::Recover if epoch < region.since => DeedStanding::Done,
-        JobKind::Promote if region.state == RegionState::Recovering => DeedStanding::Begun,
+        JobKind::Promote | JobKind::Recover if region.state == RegionState::Recovering => {
+            DeedStanding::Begun
+        }
         // What is ordered is ordered for any epoch of that primary.
-        JobKind::Recover if region.state == RegionState::Recovering => DeedStanding::Begun,
         JobKind::Recover => DeedStanding::Planned,
         JobKind::Promote => otherwise,
         JobKind::Remove if !is_member => DeedStanding::Done,

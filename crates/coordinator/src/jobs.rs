@@ -1,14 +1,13 @@
 //! The redo log: what the master is about to do to the region map, written before it does it.
 //!
-//! A [job](RedoJob) is about one server: it is to be replaced as the primary of these regions, leaves their groups,
-//! or is
-//! filled and becomes a member; or, by order of a person, a region opens with what is left of it. The log is one value,
-//! so a job is written, and ends, by compare-and-set. `jobs_format.rs` has its bytes.
+//! A [job](RedoJob) is about one server: another is promoted in its place, it leaves groups, or it is filled and
+//! becomes a member. A job that an operator orders opens a region that has no whole copy left. The log is one value, so
+//! jobs begin and end by compare-and-set. `jobs_format.rs` has its bytes.
 //!
 //! 1. Who plans adds regions to the open job of that kind and server, or begins one ([`JobLog::cover`]). Each region
 //!    stands there with the *epoch* under which the decision was made.
-//! 2. Where a region stands, the map alone says ([`standing`]): so to carry a job out twice is to carry it out once,
-//!    and who finds a job of somebody else's needs no word from him.
+//! 2. The map alone says how far a job is ([`standing`]). So jobs are idempotent, and a master needs nothing but the
+//!    map to finish another's.
 //! 3. A region is *done* with when that has come to pass, and *dropped* when the group has changed otherwise, or the
 //!    cause is gone. A job ends when none of its regions is open ([`JobLog::settle`]).
 //! 4. What a person has cancelled is not planned again while the region has that epoch, and the job is kept

@@ -2,17 +2,16 @@
 //!
 //! It never touches data, and data service never depends on it. What it knows it reads from the coordinator: the region
 //! map, who is there, and what servers report. What it decides is one compare-and-set of the whole map for all regions
-//! at once. What it is about to do it writes down before: so another finds what a master that has died had begun, and
-//! finishes it, and people see it.
+//! at once. It writes down what it is about to do before it does it. The next master finishes what one that has died
+//! had begun, and operators see it.
 //!
 //! The rules are those of `docs/model/Group.tla`, and so are the names: *raise*, *promote*, *remove*, *fill*, *add*.
 //!
 //! Reading order: [`settings`], [`cluster`] (what was read), [`health`] (whom to take for lost), [`promotion`] (who is
 //! promoted: a pure function of a region's entry and its reports), [`memory`] (what a planner remembers of a region:
-//! times), [`groups`] (members that go and come), [`apart`] (pairs that
-//! do not hear each other, again and again), [`steps`] (what it wants), [`plan`] (the pure machine over all of it),
-//! [`redo`] (what is
-//! written before it is done), [`round`] (reading it all), [`runner`] (election, and the loop).
+//! times), [`groups`] (members that go and come), [`apart`] (pairs that do not hear each other, again and again),
+//! [`steps`] (what it wants), [`plan`] (the pure machine over all of it), [`redo`] (what is written before it is done),
+//! [`round`] (reading it all), [`runner`] (election, and the loop).
 
 #![forbid(unsafe_code)]
 

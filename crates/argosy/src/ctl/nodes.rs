@@ -16,18 +16,12 @@ pub(crate) enum Node {
     #[command(after_help = "Examples:\n  argosy ctl node list\n  \
         argosy ctl node list --data-dir ./data -o json\n\n\
         Exit codes: 0 done, 1 failed, 2 usage, 3 no such cluster, 8 data damaged")]
-    List(ListArgs),
+    List(Common),
     /// Show one server
     #[command(after_help = "Examples:\n  argosy ctl node show 0\n  \
         argosy ctl node show 0 -o json\n\n\
         Exit codes: 0 done, 1 failed, 2 usage, 3 no such cluster or server, 8 data damaged")]
     Show(ShowArgs),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ListArgs {
-    #[command(flatten)]
-    common: Common,
 }
 
 #[derive(Args, Debug)]
@@ -73,7 +67,7 @@ struct One {
 impl Node {
     pub(crate) fn run(self) -> Result<(), CommandFailure> {
         match self {
-            Self::List(ListArgs { common }) => {
+            Self::List(common) => {
                 let cluster = Reading::open(&common)?.cluster()?;
                 let servers = cluster.map.servers().iter();
                 let nodes = servers

@@ -28,7 +28,7 @@ pub(crate) struct Reading {
     embedded: Embedded,
 }
 
-/// What is under the key of the master.
+/// The value of the master's key.
 #[derive(Deserialize)]
 struct Office {
     server: u32,
@@ -112,7 +112,8 @@ impl Reading {
         Ok(office.map(|office| ServerId(office.server)))
     }
 
-    /// Gives an order: changes the log, whoever else does meanwhile. Where nothing changes, nothing is written.
+    /// Changes the redo log by compare-and-set, and tries again after a conflict. Writes nothing if the log stays as it
+    /// is.
     pub(crate) fn order<T>(
         &mut self,
         change: impl Fn(&mut JobLog, &ClusterMap) -> Result<T, JobError>,

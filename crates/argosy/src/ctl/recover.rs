@@ -1,8 +1,8 @@
-//! `argosy ctl region recover`: to open a region with what is left of it, where no whole copy is.
+//! `argosy ctl region recover`: opens a region that has no whole copy left, from the highest copy that was reported.
 //!
 //! 1. What the master would do without an order, and what it would do with one, says its own function.
-//! 2. What is lost can be named only as far as it is known: all from the end of the chosen copy's logs on. Members that
-//!    do not report may have had more; how far others that do not count got is shown.
+//! 2. The region loses everything behind the end of the chosen copy's logs. Members that do not report may have had
+//!    more than anybody knows of. Copies that do not count are shown with the LSN that they reached.
 //! 3. An order is a job. It is the master's to carry out, and it does only as long as no better copy is reported.
 
 use argosy_base::ServerId;
@@ -18,7 +18,7 @@ use super::regions::{CopyShown, Place, copies, copy_lines};
 use super::{Common, Printed, list};
 use crate::failure::CommandFailure;
 
-/// Open a region with what is left of it, where no whole copy is
+/// Open a region that has no whole copy left, from the highest copy reported
 ///
 /// A region without a primary opens by itself where a whole copy is reported, or when all members have reported. Where
 /// that is not to be hoped for any more, it can be ordered to open with the highest copy that is. WHAT THE OTHERS HAD
@@ -195,7 +195,7 @@ impl Recovery {
     }
 }
 
-/// Of equal copies the master takes that of whoever leads least; here it does not matter which.
+/// The master breaks ties by the number of regions that a server leads. A dry run need not: equal copies lose the same.
 const fn prefer(id: ServerId) -> Preference {
     Preference {
         health: Health::Well,

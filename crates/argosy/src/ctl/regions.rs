@@ -18,7 +18,7 @@ pub(crate) enum RegionCommand {
     #[command(after_help = "Examples:\n  argosy ctl region list\n  \
         argosy ctl region list --data-dir ./data -o json\n\n\
         Exit codes: 0 done, 1 failed, 2 usage, 3 no such cluster, 8 data damaged")]
-    List(ListArgs),
+    List(Common),
     /// Show one region, and what servers report of its copies
     ///
     /// Copies are reported while a region has no primary, and of regions that their server is no member of.
@@ -27,12 +27,6 @@ pub(crate) enum RegionCommand {
         Exit codes: 0 done, 1 failed, 2 usage, 3 no such cluster or region, 8 data damaged")]
     Show(ShowArgs),
     Recover(Recover),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ListArgs {
-    #[command(flatten)]
-    common: Common,
 }
 
 #[derive(Args, Debug)]
@@ -117,7 +111,7 @@ impl Place {
 impl RegionCommand {
     pub(crate) fn run(self) -> Result<(), CommandFailure> {
         match self {
-            Self::List(ListArgs { common }) => {
+            Self::List(common) => {
                 let cluster = Reading::open(&common)?.cluster()?;
                 let regions = cluster.map.regions().iter().map(RegionShown::of).collect();
                 let schema = "argosy.ctl-regions.v1";

@@ -11,19 +11,20 @@
 use argosy_base::DurabilityMode;
 use argosy_replication::Primary;
 
-use super::Mutants;
+use super::context::Context;
 use super::serving::Serving;
 
+/// Whether what may be shown changes with the commit LSN of the machine, and at no other time.
+pub(super) fn follows_commits(context: &Context<'_>) -> bool {
+    context.durability() == DurabilityMode::LastWrite
+}
+
 /// Raises what `engine` may show, by how far `machine` and the devices are.
-pub(super) fn raise(
-    engine: &Serving,
-    machine: &Primary,
-    durability: DurabilityMode,
-    mutants: Mutants,
-) {
+pub(super) fn raise(engine: &Serving, machine: &Primary, context: &Context<'_>) {
     // A member may claim more than was ever written here; it is not believed.
     let held = machine.commit().min(engine.last_lsn());
-    match durability {
+    let mutants = context.settings.mutants;
+    match context.durability() {
         DurabilityMode::LastWrite => engine.commit(held),
         DurabilityMode::Sync if mutants.acknowledge_unsynced() => engine.commit(held),
         DurabilityMode::LastFlush => {

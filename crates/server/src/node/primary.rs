@@ -263,7 +263,9 @@ impl PrimaryDriver {
         }
         made |= self.poll_ships(context);
         drop(span);
-        self.acknowledge(context);
+        if !acknowledging::follows_commits(context) {
+            self.acknowledge(context);
+        }
         self.rest(context);
         self.offering.offer_all(self.stage.source(), context);
         made |= self.ship_segment(context);
@@ -527,8 +529,7 @@ impl PrimaryDriver {
 
     fn acknowledge(&self, context: &Context<'_>) {
         if let Stage::Serving(engine) = &self.stage {
-            let mutants = context.settings.mutants;
-            acknowledging::raise(engine, &self.machine, context.durability(), mutants);
+            acknowledging::raise(engine, &self.machine, context);
         }
     }
 

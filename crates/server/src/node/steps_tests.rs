@@ -9,12 +9,12 @@ use crate::node::Mutants;
 use crate::node::copies_tests::{Pair, REGIONS};
 
 /// Has the second server ask for bytes of segments under an epoch that nobody knows, into all slots that there are.
-/// Returns how many slots are free again when that is answered.
+/// Returns how many of them, in percent, are free again when that is answered.
 fn free_behind_fetches(mutants: Mutants) -> usize {
     let mut pair = Pair::new(SimSettings::default(), mutants);
     pair.open();
     let taken = take_all(&pair);
-    assert!(!taken.is_empty());
+    let count = taken.len();
     for slot in taken {
         let fetch = Message::Fetch {
             segment: SegmentNumber(1),
@@ -33,7 +33,7 @@ fn free_behind_fetches(mutants: Mutants) -> usize {
         pair.nodes[0].receive(ServerId(1), header, &payload);
     }
     pair.run(20);
-    take_all(&pair).len()
+    take_all(&pair).len() * 100 / count
 }
 
 /// All slots that are free for what the second server fetches.
@@ -44,8 +44,7 @@ fn take_all(pair: &Pair) -> Vec<u8> {
 
 #[test]
 fn a_fetch_of_another_epoch_gives_its_slot_back() {
-    let all = free_behind_fetches(Mutants::default());
-    assert!(all > 0, "both have given it back");
+    assert_eq!(free_behind_fetches(Mutants::default()), 100);
     let planted = Mutants {
         keep_declined: true,
         ..Mutants::default()
