@@ -3,11 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::common::{Machine, tiny};
 use argosy_base::{Direction, EditSeq, FlushRange, KeyRange};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
@@ -18,7 +17,6 @@ use argosy_engine::{
 use argosy_lsm::db::bulk_load::{Taken, Ticket, WAITING_BYTES_MAX};
 use argosy_lsm::db::bulk_loader::BulkLoadError;
 use argosy_lsm::{Lsm, Settings};
-use common::{Machine, tiny};
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::counting::Counting;
+use crate::common::{Machine, tiny};
 use argosy_base::{Direction, Instant, KeyRange};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::Host;
@@ -13,8 +13,6 @@ use argosy_engine::{EngineError, Seen, Store, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
 use argosy_lsm::db::bulk_load::Taken;
 use argosy_lsm::db::bulk_loader::BulkLoadError;
-use common::counting::Counting;
-use common::{Machine, tiny};
 
 const PAIRS: u32 = 3000;
 
@@ -170,7 +168,7 @@ fn many_small_bulk_loads_leave_l1_as_short_as_it_may_be() {
     for round in 0..60u32 {
         let pair = |n| (key(n), round.to_le_bytes().repeat(20));
         let pairs = (0..PAIRS).step_by(30).map(pair).collect();
-        common::sorted::bulk_load(&engine, &pairs, || _ = machine.step(&engine));
+        crate::common::sorted::bulk_load(&engine, &pairs, || _ = machine.step(&engine));
         let runs = engine.stats().levels.first().map_or(0, |level| level.runs);
         assert!(
             runs <= settings.levels.l1_runs_max,

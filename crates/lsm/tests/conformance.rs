@@ -2,17 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::sorted::bulk_load;
+use crate::common::wall::Wall;
+use crate::common::{Machine, random_settings, tiny, tiny_whole};
 use argosy_base::{AddressMode, Clock, Moment};
 use argosy_engine::conformance::{self, Choices, FullHost, Host, Mixture};
 use argosy_lsm::{Lsm, Placement, Settings};
-use common::sorted::bulk_load;
-use common::wall::Wall;
-use common::{Machine, random_settings, tiny, tiny_whole};
 
 /// Segments of the test's device: enough that nothing is ever full.
 const SEGMENTS: u64 = 4096;

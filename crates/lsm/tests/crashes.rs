@@ -15,11 +15,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::judge::{Verdict, judge, problems};
+use crate::common::watched::fork;
+use crate::common::{Machine, random_settings, tiny, tiny_whole};
 use argosy_base::{AddressMode, DeviceSegment, Direction, KeyRange, Lsn, Remedy, SEGMENT_SIZE};
 use argosy_device::{Crash, OpKind};
 use argosy_engine::conformance::{Choices, Host};
@@ -27,9 +28,6 @@ use argosy_engine::{EngineError, Store, WriteBatch, WriteOptions};
 use argosy_lsm::db::Stats;
 use argosy_lsm::names::logs::{LOGS, log_name};
 use argosy_lsm::{Lsm, Placement, Settings};
-use common::judge::{Verdict, judge, problems};
-use common::watched::fork;
-use common::{Machine, random_settings, tiny, tiny_whole};
 
 const SEGMENTS: u64 = 2048;
 

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,9 +22,9 @@ use argosy_lsm::set_aside::claim;
 use argosy_lsm::{Lsm, Mutants, Settings};
 use argosy_memory::WindowStore;
 
-use common::judge::{Pairs, errors, problems};
-use common::watched::{Memory, Watched};
-use common::{Machine, REGION, tiny};
+use crate::common::judge::{Pairs, errors, problems};
+use crate::common::watched::{Memory, Watched};
+use crate::common::{Machine, REGION, tiny};
 
 /// Steps after which what has not happened does not happen any more.
 const PATIENCE: usize = 20_000;
@@ -103,7 +101,7 @@ impl Rig {
     /// Flips a bit of the record with `key`, which is in one of `places`.
     fn flip(&self, places: &[DeviceSegment], key: &[u8]) {
         for place in places {
-            let bytes = common::blocks::bytes_at(
+            let bytes = crate::common::blocks::bytes_at(
                 &self.machine.device,
                 place.start(),
                 self.machine.settings.layout.segment_bytes as u64,
@@ -237,7 +235,7 @@ fn the_header_of_an_earlier_owner_takes_nothing_from_what_is_kept() {
     rig.life = 1;
     let places = rig.write(1200, &[90], 0);
     assert!(places.len() > 2);
-    let other = common::blocks::bytes_at(&rig.machine.device, places[1].start(), 4096);
+    let other = crate::common::blocks::bytes_at(&rig.machine.device, places[1].start(), 4096);
     rig.machine.device.poke(places[0].start(), &other);
     rig.reopen("with another header");
     for _ in 0..3 {

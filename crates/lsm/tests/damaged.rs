@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::common::blocks::{Blocks, CATALOG, KINDS, OLD_HEADER, SUPERBLOCK, WITNESS, blocks};
+use crate::common::judge::{Pairs, Verdict, judge, problems};
+use crate::common::{Machine, REGION, mixed, tiny, tiny_whole};
 use argosy_base::{AddressMode, Instant, Moment};
 use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::Store as _;
@@ -16,9 +17,6 @@ use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::pins::Pins;
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::AnonymousWindows;
-use common::blocks::{Blocks, CATALOG, KINDS, OLD_HEADER, SUPERBLOCK, WITNESS, blocks};
-use common::judge::{Pairs, Verdict, judge, problems};
-use common::{Machine, REGION, mixed, tiny, tiny_whole};
 
 /// Bits that are flipped in blocks of each kind.
 const FLIPS: u64 = 8;

@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::counting::Counting;
+use crate::common::wall::Wall;
+use crate::common::{Machine, random_settings, tiny};
 use argosy_base::{Clock, Direction, KeyRange, Moment};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
@@ -17,9 +18,6 @@ use argosy_engine::{
 };
 use argosy_lsm::names::logs::RECOVERY_LOG;
 use argosy_lsm::{Lsm, Mutants, Placement};
-use common::counting::Counting;
-use common::wall::Wall;
-use common::{Machine, random_settings, tiny};
 
 fn open(machine: &mut Machine, wall: &Arc<Wall>) -> Lsm {
     let engine = machine.open();

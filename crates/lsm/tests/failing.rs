@@ -4,11 +4,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::{Machine, tiny, tiny_whole};
 use argosy_base::{Epoch, Instant, Outcome, RegionId, SEGMENT_SIZE};
 use argosy_device::{Crash, Device, FormatOptions, MemoryDevice, OpKind, Store, StoreSettings};
 use argosy_engine::conformance::Host;
@@ -17,7 +16,6 @@ use argosy_lsm::cache::NodeCache;
 use argosy_lsm::db::promote::{fresh_windows, survivors};
 use argosy_lsm::{Lsm, Replica, Service, Settings};
 use argosy_memory::AnonymousWindows;
-use common::{Machine, tiny, tiny_whole};
 
 const SEGMENTS: u64 = 128;
 const ROUNDS: u64 = 700;

@@ -5,8 +5,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{Write as _, stderr};
 use std::os::unix::fs::MetadataExt;
@@ -14,6 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::sorted::bulk_load;
+use crate::common::wall::Wall;
+use crate::common::{REGION, tiny};
 use argosy_base::{Clock, Instant, Moment, SEGMENT_SIZE, ServerId};
 use argosy_device::{
     Device, FileDevice, FileSettings, FormatOptions, IoMethod, Store, StoreSettings,
@@ -22,9 +23,6 @@ use argosy_engine::conformance::{self, FullHost, Host};
 use argosy_engine::{Source as _, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::{BootId, Others, WindowFiles, WindowFilesOptions};
-use common::sorted::bulk_load;
-use common::wall::Wall;
-use common::{REGION, tiny};
 
 const SEGMENTS: u64 = 4096;
 

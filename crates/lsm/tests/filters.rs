@@ -3,13 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-mod common;
-
+use crate::common::{Machine, tiny, tiny_whole};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store, WriteBatch, WriteOptions};
 use argosy_lsm::db::Stats;
 use argosy_lsm::{Lsm, Settings};
-use common::{Machine, tiny, tiny_whole};
 
 /// Keys that are put; as many are looked for that are not there.
 const KEYS: u64 = 20_000;

@@ -3,20 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::common::blocks::{blocks, bytes_at};
+use crate::common::judge::{Pairs, Verdict, judge, problems};
+use crate::common::{Machine, REGION, tiny};
 use argosy_base::Lsn;
 use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Mutants, Settings};
 use argosy_memory::AnonymousWindows;
-use common::blocks::{blocks, bytes_at};
-use common::judge::{Pairs, Verdict, judge, problems};
-use common::{Machine, REGION, tiny};
 
 /// More steps than a flush interval has.
 const INTERVAL_STEPS: usize = 60;

@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::{Machine, random_settings, tiny};
 use argosy_device::{Crash, Purpose};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{BusyReason, EngineError, Store, WriteBatch, WriteOptions};
 use argosy_lsm::{Compaction, Lsm, Mutants, Placement, Settings};
-use common::{Machine, random_settings, tiny};
 
 /// Steps after which what has not happened does not happen any more.
 const PATIENCE: usize = 20_000;

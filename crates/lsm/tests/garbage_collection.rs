@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{Machine, tiny};
 use argosy_base::{AddressMode, Direction, KeyRange};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{BusyReason, EngineError, Snapshot, Store, WriteBatch, WriteOptions};
 use argosy_lsm::{Compaction, Lsm, Settings};
-use common::{Machine, tiny};
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 

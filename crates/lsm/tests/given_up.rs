@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::common::judge::{Pairs, problems};
+use crate::common::{Machine, tiny};
 use argosy_base::{AddressMode, SegmentNumber};
 use argosy_device::{Crash, Purpose};
 use argosy_engine::conformance::Host;
@@ -16,8 +16,6 @@ use argosy_lsm::inspect::contents::{Content, contents};
 use argosy_lsm::inspect::recount;
 use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};
-use common::judge::{Pairs, problems};
-use common::{Machine, tiny};
 
 /// Keys, in three segments of the last level or so.
 const KEYS: u64 = 1500;

@@ -1,15 +1,11 @@
 //! The suite of groups that every engine with copies passes, over both address modes and both ways to compact.
 
-#![allow(dead_code, reason = "the common part has more than this test needs")]
-
-mod common;
-
 use std::time::Duration;
 
+use crate::common::tiny;
 use argosy_base::AddressMode;
 use argosy_engine::conformance::group;
 use argosy_lsm::Compaction;
-use common::tiny;
 
 /// Small windows, so that a history fills many.
 fn suite(addresses: AddressMode, compaction: Compaction, seed: u64) {

@@ -3,10 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{Machine, tiny, tiny_whole};
 use argosy_base::{AddressMode, DeviceSegment, LogId, SegmentNumber};
 use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Host;
@@ -19,7 +18,6 @@ use argosy_lsm::inspect::{
 use argosy_lsm::manifest::{Manifest, ManifestRecord};
 use argosy_lsm::names::logs::{LARGE_LOG, LOGS, log_name};
 use argosy_lsm::{Settings, Version};
-use common::{Machine, tiny, tiny_whole};
 
 /// Writes pairs of all sizes until several levels exist, and stops.
 fn loaded(seed: u64, rounds: u64) -> (Arc<MemoryDevice>, Settings) {

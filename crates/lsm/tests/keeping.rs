@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::counting::Counting;
+use crate::common::{Machine, tiny};
 use argosy_device::Crash;
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
-use common::counting::Counting;
-use common::{Machine, tiny};
 
 const PAIRS: u64 = 3000;
 

@@ -2,14 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::common::blocks::{LAST_EDITS, WITNESS, blocks, bytes_at};
+use crate::common::judge::{Pairs, Verdict, errors, judge, problems};
+use crate::common::watched::fork;
+use crate::common::{Machine, REGION, tiny};
 use argosy_base::{DeviceSegment, Lsn};
 use argosy_device::{Crash, Device, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Host;
@@ -17,10 +19,6 @@ use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::{Lsm, Mutants, Settings};
 use argosy_memory::AnonymousWindows;
-use common::blocks::{LAST_EDITS, WITNESS, blocks, bytes_at};
-use common::judge::{Pairs, Verdict, errors, judge, problems};
-use common::watched::fork;
-use common::{Machine, REGION, tiny};
 
 /// Sector that a device writes whole.
 const SECTOR: u64 = 512;

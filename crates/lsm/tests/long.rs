@@ -3,12 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Machine, REGION, random_settings, tiny};
 use argosy_base::{Direction, Instant, KeyRange, Lsn};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
@@ -19,7 +18,6 @@ use argosy_engine::{Condition, EngineError, Expiry, Snapshot, Store, WriteBatch,
 use argosy_lsm::Lsm;
 use argosy_lsm::db::promote::window_name;
 use argosy_memory::{AnonymousWindows, WindowStore};
-use common::{Machine, REGION, random_settings, tiny};
 
 const SEGMENTS: u64 = 2048;
 const PART: u32 = 1500;

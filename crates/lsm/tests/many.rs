@@ -2,17 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::counting::Counting;
+use crate::common::{Machine, random_settings, tiny};
 use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device};
 use argosy_engine::conformance::{Choices, Host};
 use argosy_engine::{Reach, Store, Wanted, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
-use common::counting::Counting;
-use common::{Machine, random_settings, tiny};
 
 fn write(machine: &mut Machine, engine: &Lsm, key: &[u8], value: &[u8]) {
     let mut batch = WriteBatch::new();

@@ -4,11 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::{Machine, tiny};
 use argosy_base::{AddressMode, Direction, KeyRange};
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::{Choices, Host};
@@ -17,7 +16,6 @@ use argosy_lsm::inspect::{
     InspectedRegion, LeftWindows, Owner, owners, verify_owners, verify_region,
 };
 use argosy_lsm::{Compaction, Lsm, Settings, Version};
-use common::{Machine, tiny};
 
 const SEGMENTS: u64 = 1024;
 const KEYS: u64 = 3000;

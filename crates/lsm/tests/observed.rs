@@ -5,11 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use crate::common::{Machine, tiny};
 use argosy_base::{EditSeq, FlushRange, Lsn, SegmentNumber};
 use argosy_device::Room;
 use argosy_engine::conformance::Host;
@@ -19,7 +18,6 @@ use argosy_engine::{
 };
 use argosy_lsm::names::logs::{LOGS, RECOVERY_LOG};
 use argosy_lsm::{Edit, Lsm, Settings};
-use common::{Machine, tiny};
 
 const SEGMENTS: u64 = 1024;
 

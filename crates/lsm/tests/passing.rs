@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -19,7 +17,7 @@ use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_lsm::repair::{RepairError, wanted};
 use argosy_lsm::{Lsm, Mutants, Placement, Settings};
 
-use common::{Machine, mixed, tiny, tiny_whole};
+use crate::common::{Machine, mixed, tiny, tiny_whole};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
+use crate::common::{Machine, tiny};
 use argosy_base::{Direction, KeyRange};
 use argosy_device::Crash;
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
-use common::{Machine, tiny};
 
 /// Pairs so small that filters and indexes are a good part of the data.
 const PAIRS: u64 = 40_000;

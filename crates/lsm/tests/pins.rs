@@ -2,19 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::wall::Wall;
+use crate::common::{Machine, REGION, tiny};
 use argosy_base::{Clock, Direction, KeyRange, Moment};
 use argosy_device::{Crash, Device, OpKind, Store, StoreSettings};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Expiry, Snapshot, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::pins::{NAME_BYTES_MAX, PinError, Pins};
 use argosy_lsm::{Lsm, Version};
-use common::wall::Wall;
-use common::{Machine, REGION, tiny};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 

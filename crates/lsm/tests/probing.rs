@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
+use crate::common::{Machine, tiny, tiny_whole};
 use argosy_device::{Crash, Device};
 use argosy_engine::conformance::Host;
 use argosy_engine::{
     Condition, EngineError, Found, Reach, Store, WriteBatch, WriteOptions, Written,
 };
 use argosy_lsm::{Lsm, Settings};
-use common::{Machine, tiny, tiny_whole};
 
 const PAIRS: u64 = 2000;
 

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
+use crate::common::{Machine, tiny};
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::conformance::Host;
 use argosy_engine::long::LongWriter;
@@ -11,7 +10,6 @@ use argosy_engine::{BusyReason, EngineError, Expiry, Store, WriteBatch, WriteOpt
 use argosy_lsm::db::Stats;
 use argosy_lsm::names::logs::LARGE_LOG;
 use argosy_lsm::{Compaction, Lsm, Settings};
-use common::{Machine, tiny};
 
 /// Steps after which what has not happened does not happen any more.
 const PATIENCE: usize = 20_000;

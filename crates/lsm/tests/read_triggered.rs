@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
+use crate::common::{Machine, tiny, tiny_whole};
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
-use common::{Machine, tiny, tiny_whole};
 
 const RUNS: u64 = 5;
 const PAIRS: u64 = 200;

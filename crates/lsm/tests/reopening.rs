@@ -9,10 +9,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common::judge::{Pairs, errors};
+use crate::common::watched::fork;
+use crate::common::{Machine, tiny, tiny_whole};
 use argosy_base::{AddressMode, KeyRange, SegmentNumber};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
@@ -25,9 +26,6 @@ use argosy_lsm::db::bulk_load::Taken;
 use argosy_lsm::edit::LEVELS_MAX;
 use argosy_lsm::names::Form;
 use argosy_lsm::{Compaction, Lsm, Placement, Settings, Version};
-use common::judge::{Pairs, errors};
-use common::watched::fork;
-use common::{Machine, tiny, tiny_whole};
 
 /// Steps after which what has not happened does not happen any more.
 const PATIENCE: usize = 20_000;

@@ -2,17 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::counting::Counting;
+use crate::common::{Machine, tiny};
 use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Scan, Store, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
-use common::counting::Counting;
-use common::{Machine, tiny};
 
 const PAIRS: usize = 1500;
 

@@ -2,7 +2,7 @@
 //! pairs of all sizes, deletes of keys and of ranges, conditions, changes, expiries, values in parts, a pin,
 //! bulk-loaded parts, garbage collection, flushes, merges, and the openings and the close between them.
 //!
-//! Before each request of the device ends, both copies that it leaves ([`watched`](common::watched)) are
+//! Before each request of the device ends, both copies that it leaves ([`watched`](crate::common::watched)) are
 //! opened. What must hold of them:
 //!
 //! - Every key and everything in order is as after a prefix of the history, whole batches: all of it after a
@@ -14,11 +14,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::common::history::{Bound, Did, Event, History, PIN, Pinned, open, shown};
+use crate::common::judge::Pairs;
+use crate::common::wall::Wall;
+use crate::common::watched::{Left, Memory, Watched, windows_of};
+use crate::common::{Machine, tiny};
 use argosy_base::{KeyRange, Moment, SegmentNumber};
 use argosy_device::Crash;
 use argosy_engine::conformance::{Choices, Host};
@@ -28,11 +31,6 @@ use argosy_lsm::db::Stats;
 use argosy_lsm::db::bulk_load::Taken;
 use argosy_lsm::pins::Pins;
 use argosy_lsm::{Compaction, Lsm, Placement, Settings};
-use common::history::{Bound, Did, Event, History, PIN, Pinned, open, shown};
-use common::judge::Pairs;
-use common::wall::Wall;
-use common::watched::{Left, Memory, Watched, windows_of};
-use common::{Machine, tiny};
 
 const SEGMENTS: u64 = 512;
 const KEYS: u64 = 120;

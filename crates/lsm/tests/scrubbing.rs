@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,7 +19,7 @@ use argosy_lsm::scrub::{Damage, Pace, Pass, ScrubStats, Scrubber, next};
 use argosy_lsm::stored::StoredVersion;
 use argosy_lsm::{Placement, Settings, Version};
 
-use common::{Machine, mixed, tiny, tiny_whole};
+use crate::common::{Machine, mixed, tiny, tiny_whole};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 

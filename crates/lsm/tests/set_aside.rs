@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::tiny;
 use argosy_base::{RegionId, SEGMENT_SIZE, Standing};
 use argosy_device::{
     Crash, Device, FormatOptions, MemoryDevice, OpKind, Purpose, RegionEntry, Store, StoreSettings,
@@ -18,7 +17,6 @@ use argosy_lsm::replica::{Replica, ReplicaError, ReplicaSurvivors};
 use argosy_lsm::set_aside::claim;
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::AnonymousWindows;
-use common::tiny;
 
 const REGION: RegionId = RegionId(7);
 

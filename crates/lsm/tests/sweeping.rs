@@ -2,17 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Machine, tiny};
 use argosy_base::{Direction, Instant, KeyRange};
 use argosy_engine::conformance::Host;
 use argosy_engine::long::{LongWriter, Part, SweepPace, Sweeper, Uses, parts};
 use argosy_engine::{Expiry, Store, WriteBatch, WriteOptions};
 use argosy_lsm::Lsm;
-use common::{Machine, tiny};
 
 /// Long values of two parts, of which each is told of as a server does it.
 struct World {

@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{Machine, tiny};
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::Host;
 use argosy_engine::{Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::inspect::InspectedRegion;
 use argosy_lsm::names::logs::LARGE_LOG;
-use common::{Machine, tiny};
 
 /// Segments that are filled.
 const SEGMENTS: usize = 600;

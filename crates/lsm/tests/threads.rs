@@ -6,18 +6,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::common::tiny;
 use argosy_base::{Direction, Instant, KeyRange, RegionId, SEGMENT_SIZE, ServerId};
 use argosy_device::{Device, FormatOptions, MemoryDevice, Store, StoreSettings};
 use argosy_engine::conformance::Choices;
 use argosy_engine::{Change, EngineError, Snapshot, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::{Lsm, Settings};
 use argosy_memory::AnonymousWindows;
-use common::tiny;
 
 const KEYS: u64 = 500;
 const ROUNDS: u64 = 60;

@@ -4,11 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::common::{Machine, tiny, tiny_whole};
 use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device, Store};
 use argosy_engine::conformance::{Choices, Host};
@@ -16,7 +15,6 @@ use argosy_engine::{EngineError, Snapshot, Store as _, WriteBatch, WriteOptions}
 use argosy_lsm::inspect::{InspectedRegion, LeftWindows, verify_region};
 use argosy_lsm::names::Form;
 use argosy_lsm::{Compaction, Lsm, Settings, Version};
-use common::{Machine, tiny, tiny_whole};
 
 const SEGMENTS: u64 = 1024;
 

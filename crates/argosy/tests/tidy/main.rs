@@ -446,6 +446,30 @@ fn tests_that_must_run_exist() {
     demand("each line of .ci/must-run names a test", &offences);
 }
 
+/// Where cargo does not look for tests itself, a file that nobody names would never be built.
+#[test]
+fn every_file_of_tests_is_built() {
+    let all = sources();
+    let is_manifest = |of: &&Source| of.path.ends_with("/Cargo.toml");
+    let manifests = all.iter().filter(is_manifest);
+    let manifests = manifests.filter(|of| of.text.contains("\nautotests = false"));
+    let mut found = 0;
+    for manifest in manifests {
+        let tests = manifest.path.replace("Cargo.toml", "tests/");
+        let main = all.iter().find(|of| of.path == format!("{tests}all.rs"));
+        let main = &main.expect("all.rs names the tests").text;
+        let files = all.iter().filter_map(|of| of.path.strip_prefix(&tests));
+        let names = files.filter_map(|file| file.strip_suffix(".rs"));
+        let names = names.filter(|name| !name.contains('/'));
+        let own = |name: &str| manifest.text.contains(&format!("\"tests/{name}.rs\""));
+        let missing = names.filter(|name| !main.contains(&format!("\nmod {name};")) && !own(name));
+        let missing: Vec<_> = missing.map(str::to_owned).collect();
+        demand("all.rs or the manifest names every file of tests", &missing);
+        found += 1;
+    }
+    assert_ne!(found, 0, "the engine's tests are one binary");
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     let all = sources();

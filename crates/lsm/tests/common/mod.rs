@@ -3,7 +3,6 @@
 //! Settings are tiny, so that a few thousand operations fill windows, segments and levels. Requests
 //! of the device complete one or two at a time between steps, in an order that the seed decides.
 
-#![allow(dead_code, reason = "each test uses its part")]
 #![expect(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 pub(crate) mod blocks;

@@ -1,0 +1,45 @@
+//! The tests of the engine as its users see it, in one binary: forty of them would link the engine forty times.
+
+mod common;
+
+mod bulk_load;
+mod bulk_loader;
+mod conformance;
+mod crashes;
+mod cut_segments;
+mod damaged;
+mod expiring;
+mod failing;
+mod file_device;
+mod filters;
+mod floors;
+mod flushed;
+mod full;
+mod garbage_collection;
+mod given_up;
+mod group;
+mod inspect;
+mod keeping;
+mod last_append;
+mod long;
+mod many;
+mod medium;
+mod memtable_protocol;
+mod more_regions;
+mod observed;
+mod passing;
+mod pinning;
+mod pins;
+mod probing;
+mod ranges;
+mod read_triggered;
+mod reopening;
+mod scanning;
+mod scripted;
+mod scrubbing;
+mod set_aside;
+mod sweeping;
+mod tails;
+mod threads;
+mod time_protocol;
+mod trees;
