@@ -15,6 +15,7 @@ mod config_command;
 mod ctl_command;
 mod cut_command;
 mod damaged;
+mod differential;
 mod failover;
 mod first_minutes;
 mod full;

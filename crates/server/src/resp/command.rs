@@ -9,12 +9,13 @@ use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::Args;
 use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 
+use super::exec::Procedure;
 use super::front::Context;
 use super::reply::Gather;
 use super::session::Core;
 use super::{
-    changes, connection, docs, expiry, info, keys, maintenance, scan, scripts, snapshots, strings,
-    transactions,
+    changes, computed, connection, docs, expiry, info, keys, maintenance, scan, scripts, snapshots,
+    strings, transactions,
 };
 
 /// What a command sees while it is begun.
@@ -38,6 +39,8 @@ pub(super) enum Step {
     Queued,
     /// It makes a call.
     Call(Plan, Gather),
+    /// It is carried out as a transaction of one command.
+    Procedure(Procedure),
 }
 
 /// A command.
@@ -64,10 +67,11 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 12] = [
+pub(super) const FAMILIES: [&[Command]; 13] = [
     strings::COMMANDS,
     changes::COMMANDS,
     keys::COMMANDS,
+    computed::COMMANDS,
     expiry::COMMANDS,
     connection::COMMANDS,
     scan::COMMANDS,
@@ -135,7 +139,10 @@ pub(super) fn begin(turn: &mut Turn<'_>, inline: bool) -> Step {
         turn.core.client.transaction.abort();
         return wrong_arity(turn, command.name);
     }
-    (command.run)(turn)
+    match (command.run)(turn) {
+        Step::Procedure(_) => transactions::carry_out_alone(turn),
+        step => step,
+    }
 }
 
 /// Whether `command` takes so many arguments.

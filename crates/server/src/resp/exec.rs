@@ -1,4 +1,5 @@
-//! `EXEC`: a transaction from its request to its reply. A script that is known is a transaction of one command.
+//! `EXEC`: a transaction from its request to its reply. A script that is known is a transaction of one command, and so
+//! is what is [computed](super::computed) from values.
 //!
 //! 1. *Look.* Every command is begun once to see which keys it needs, and of which region. Over several regions the
 //!    transaction is refused.
@@ -27,12 +28,13 @@ use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::{Encoder, Kept, Protocol};
 
 use super::command::{self, Step, Turn};
+use super::computed::Computed;
 use super::errors::error_text;
 use super::front::{Context, CrossRegion, FrontEnd};
 use super::in_order::{InOrder, Next};
 use super::overlay::{LONG, Need, Overlay, ReadSet, needs_of};
 use super::reply::{After, Gather, Pending, UNFIT};
-use super::scripts::{self, Script};
+use super::scripts::Script;
 use super::session::Core;
 use super::transactions::Watched;
 use crate::long::before_head;
@@ -49,7 +51,7 @@ const VALUES_BYTES: usize = 256 << 10;
 pub(super) enum Form {
     /// `EXEC`: an array of what each command is answered.
     Array,
-    /// A script: what it returns.
+    /// A procedure: what it is answered.
     Single,
 }
 
@@ -178,7 +180,39 @@ pub(super) struct Commands<'a> {
 pub(super) enum Begun {
     Replied(Vec<u8>, MeteredOutcome),
     Call(Plan, Gather),
+    Procedure(Procedure),
+}
+
+/// A command that is carried out on what was read, and no request to the server.
+#[derive(Debug)]
+pub(super) enum Procedure {
     Script(Script),
+    Computed(Computed),
+}
+
+impl Procedure {
+    /// Its keys, whose values have to be known.
+    fn see_keys(&self, mut see: impl FnMut(&[u8])) {
+        match self {
+            Self::Script(script) => script.keys().for_each(&mut see),
+            Self::Computed(computed) => computed.keys().for_each(&mut see),
+        }
+    }
+
+    /// Carries it out, and writes what it is answered.
+    ///
+    /// # Errors
+    /// What is left is more than a batch takes.
+    fn run(
+        &self,
+        overlay: &mut Overlay<'_>,
+        out: &mut Encoder<'_>,
+    ) -> Result<MeteredOutcome, BatchError> {
+        match self {
+            Self::Script(script) => script.run(overlay, out),
+            Self::Computed(computed) => computed.run(overlay, out),
+        }
+    }
 }
 
 /// What a transaction needs.
@@ -355,9 +389,9 @@ impl Exec {
             let number = commands.number_of(place);
             match begun {
                 Begun::Replied(bytes, outcome) => self.replies.add(number, &bytes, outcome),
-                Begun::Script(script) => {
+                Begun::Procedure(procedure) => {
                     let mut encoder = self.replies.encoder();
-                    let outcome = script.run(&mut overlay, &mut encoder).map_err(over)?;
+                    let outcome = procedure.run(&mut overlay, &mut encoder).map_err(over)?;
                     self.replies.add(number, b"", outcome);
                 }
                 Begun::Call(plan, gather) => {
@@ -416,9 +450,8 @@ impl Commands<'_> {
         for place in 0..self.requests.len() {
             match self.begin(place, context, scratch) {
                 Begun::Replied(..) => {}
-                Begun::Script(script) => {
-                    let keys = script.keys();
-                    keys.for_each(|key| needs.add(key, Need::Value, context));
+                Begun::Procedure(procedure) => {
+                    procedure.see_keys(|key| needs.add(key, Need::Value, context));
                 }
                 Begun::Call(plan, gather) => {
                     let request = scratch.request(plan);
@@ -449,14 +482,8 @@ impl Commands<'_> {
             context,
             scratch,
         };
-        let step = match command.group {
-            "scripting" => match scripts::script_of(&mut turn) {
-                Ok(script) => return Begun::Script(script),
-                Err(step) => step,
-            },
-            _ => (command.run)(&mut turn),
-        };
-        match step {
+        match (command.run)(&mut turn) {
+            Step::Procedure(procedure) => Begun::Procedure(procedure),
             Step::Call(plan, gather) => Begun::Call(plan, gather),
             Step::Replied | Step::Queued => {
                 let (bytes, outcome) = core.into_reply();
@@ -520,7 +547,7 @@ fn several_regions(regions: &BTreeSet<RegionId>, form: Form) -> String {
              pipeline(transaction=False), other clients: a plain pipeline) (not applied)"
         ),
         Form::Single => format!(
-            "ERR the keys lie in several regions ({named}), and a script is carried out within one (not applied)"
+            "ERR the keys lie in several regions ({named}), and this command is carried out within one (not applied)"
         ),
     }
 }

@@ -251,10 +251,6 @@ fn change(turn: &mut Turn<'_>, expiry: Expiry, only: Only, tells: Tells) -> Step
 }
 
 fn expire(turn: &mut Turn<'_>, unit: Unit, command: &str) -> Step {
-    let expiry = match unit.read(turn.args.at(2), command) {
-        Ok(expiry) => expiry,
-        Err(text) => return turn.core.error(&text),
-    };
     let [mut nx, mut xx, mut gt, mut lt] = [false; 4];
     for option in turn.args.from(3) {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
@@ -285,7 +281,10 @@ fn expire(turn: &mut Turn<'_>, unit: Unit, command: &str) -> Step {
         (_, true, ..) => Only::Expiring,
         _ => Only::Any,
     };
-    change(turn, expiry, only, Tells::Number)
+    match unit.read(turn.args.at(2), command) {
+        Ok(expiry) => change(turn, expiry, only, Tells::Number),
+        Err(text) => turn.core.error(&text),
+    }
 }
 
 fn set(turn: &mut Turn<'_>, unit: Unit, command: &str) -> Step {

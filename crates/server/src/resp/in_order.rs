@@ -15,9 +15,9 @@ use crate::long::before_head;
 use crate::meter::MeteredOutcome;
 use crate::service::Response;
 
-/// What is said of a script.
-const NO_SCRIPTS: &str =
-    "ERR scripts have no place in a transaction over several regions (not applied)";
+/// What is said of what would be a transaction of its own.
+const NO_PROCEDURES: &str =
+    "ERR this command has no place in a transaction over several regions (not applied)";
 
 /// The command that is being carried out.
 #[derive(Debug, Default)]
@@ -104,8 +104,8 @@ impl InOrder {
                             self.present = Present::Asks(Box::new(pending));
                             return Next::Call(plan);
                         }
-                        Begun::Script(_) => {
-                            replies.refuse(commands.number_of(place), NO_SCRIPTS);
+                        Begun::Procedure(_) => {
+                            replies.refuse(commands.number_of(place), NO_PROCEDURES);
                             Present::Nothing
                         }
                     }

@@ -60,6 +60,16 @@ pub(super) const COMMANDS: &[Command] = &[
         run: exists,
     },
     Command {
+        name: "touch",
+        arity: -2,
+        flags: "readonly fast",
+        keys: (1, -1, 1),
+        group: "generic",
+        summary: "Counts those of the keys that have a value. The same as EXISTS here.",
+        usage: "key [key ...]",
+        run: exists,
+    },
+    Command {
         name: "type",
         arity: 2,
         flags: "readonly fast",

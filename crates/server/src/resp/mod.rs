@@ -8,7 +8,7 @@
 //! Reading order: [`front`] (what connections share, and their bounds), [`session`] (a connection as
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
-//! `changes`, `keys`, `expiry`, `scan`, `snapshots`, `maintenance`, `info`, `docs`, `transactions`,
+//! `changes`, `computed`, `keys`, `expiry`, `scan`, `snapshots`, `maintenance`, `info`, `docs`, `transactions`,
 //! `scripts`; `exec` (a transaction from `EXEC` on), `overlay` (what its commands see), `in_order`; [`cursors`]
 //! and [`glob`] for `SCAN`. Around them, with sockets and threads: [`listener`],
 //! `worker` (the rounds of one thread), `slots`, `accept`, `pool`, `pace` (who waits when
@@ -42,6 +42,7 @@ pub mod session;
 mod accept;
 mod changes;
 mod command;
+mod computed;
 mod connection;
 mod docs;
 mod errors;

@@ -166,6 +166,31 @@ impl<'a> Overlay<'a> {
         (self.binding(key).expiry, self.read.now)
     }
 
+    /// Binds `key`.
+    ///
+    /// # Errors
+    /// As [`carry_out`](Self::carry_out), or the key or the value has another length than it may have.
+    pub(super) fn put(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), BatchError> {
+        let mut batch = WriteBatch::new();
+        batch.put_until(key, value, expiry)?;
+        self.write(&batch, WriteOptions::default()).map(drop)
+    }
+
+    /// Removes `key`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(super) fn delete(&mut self, key: &[u8]) -> Result<(), BatchError> {
+        let mut batch = WriteBatch::new();
+        batch.delete(key)?;
+        self.write(&batch, WriteOptions::default()).map(drop)
+    }
+
     fn binding(&self, key: &[u8]) -> Binding<'_> {
         match self.left.get(key) {
             Some(left) => left.as_ref().map_or_else(Binding::default, |pair| Binding {

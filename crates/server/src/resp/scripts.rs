@@ -6,16 +6,15 @@
 
 use argosy_engine::change::integer;
 use argosy_engine::{BatchError, Change, Expiry, Only, WriteBatch, WriteOptions};
-use argosy_wire::resp::{Encoder, Kept};
+use argosy_wire::resp::Encoder;
 
 use super::command::{
     Command, NO_KEYS, Step, Turn, number, shown, syntax_error, unknown_subcommand, wrong_arity,
 };
-use super::exec::{Asked, Form};
+use super::exec::Procedure;
 use super::expiry::Unit;
 use super::overlay::Overlay;
 use super::sha1::{self, Digest};
-use super::transactions;
 use crate::meter::MeteredOutcome;
 use crate::service::Request;
 
@@ -143,6 +142,7 @@ fn find(digest: &Digest) -> Option<Does> {
 }
 
 /// A call of a script.
+#[derive(Debug)]
 pub(super) struct Script {
     does: Does,
     keys: Vec<Vec<u8>>,
@@ -168,7 +168,7 @@ impl From<bool> for Returned {
 }
 
 /// The call that the arguments of `EVAL` or `EVALSHA` make.
-pub(super) fn script_of(turn: &mut Turn<'_>) -> Result<Script, Step> {
+fn script_of(turn: &mut Turn<'_>) -> Result<Script, Step> {
     let named = turn.args.at(1);
     let by_digest = turn.args.at(0).eq_ignore_ascii_case(b"evalsha");
     let digest = match by_digest {
@@ -219,17 +219,10 @@ fn refusal(digest: &Digest) -> String {
 }
 
 fn eval(turn: &mut Turn<'_>) -> Step {
-    if let Err(refused) = script_of(turn) {
-        return refused;
+    match script_of(turn) {
+        Ok(script) => Step::Procedure(Procedure::Script(script)),
+        Err(refused) => refused,
     }
-    let mut requests = Kept::default();
-    requests.push(turn.args);
-    let asked = Asked {
-        form: Form::Single,
-        requests,
-        watched: Vec::new(),
-    };
-    transactions::carry_out(turn, asked)
 }
 
 fn script(turn: &mut Turn<'_>) -> Step {

@@ -379,7 +379,7 @@ impl Session {
                 context.front.meter.count(self.core.present.number, outcome);
                 None
             }
-            Step::Queued => None,
+            Step::Queued | Step::Procedure(_) => None,
             Step::Call(plan, gather) => {
                 let grows = matches!(gather, Gather::Grow(_));
                 let alone = matches!(gather, Gather::Exec(_) | Gather::Watch(_));

@@ -94,6 +94,16 @@ pub(super) const COMMANDS: &[Command] = &[
         run: getrange,
     },
     Command {
+        name: "substr",
+        arity: 4,
+        flags: "readonly",
+        keys: (1, 1, 1),
+        group: "string",
+        summary: "The same as GETRANGE.",
+        usage: "key start end",
+        run: getrange,
+    },
+    Command {
         name: "strlen",
         arity: 2,
         flags: "readonly fast",
@@ -177,7 +187,7 @@ pub(super) fn set_options<'a>(
             batch
                 .expect(expected)
                 .map_err(|error| format!("ERR {error} (not applied)"))?;
-        } else if is("keepttl") && options.expiry == Expiry::Never {
+        } else if is("keepttl") && matches!(options.expiry, Expiry::Never | Expiry::Keep) {
             options.expiry = Expiry::Keep;
         } else if let Some(unit) = Unit::of(option)
             && options.expiry == Expiry::Never

@@ -271,6 +271,18 @@ fn exec(turn: &mut Turn<'_>) -> Step {
     }
 }
 
+/// Begins to carry out the command of `turn`, as a transaction of its own.
+pub(super) fn carry_out_alone(turn: &mut Turn<'_>) -> Step {
+    let mut requests = Kept::default();
+    requests.push(turn.args);
+    let asked = Asked {
+        form: Form::Single,
+        requests,
+        watched: Vec::new(),
+    };
+    carry_out(turn, asked)
+}
+
 /// Begins to carry out what is `asked`.
 pub(super) fn carry_out(turn: &mut Turn<'_>, asked: Asked) -> Step {
     let begun = Exec::look(asked, turn).and_then(|mut exec| {
