@@ -18,7 +18,7 @@ use crate::failures::until_ready;
 use crate::faults::AGAIN;
 use crate::faults::fault::FaultKind;
 use crate::faults::filler::Filler;
-use crate::faults::said::{Log, What};
+use crate::faults::said::{Log, Said, What};
 use crate::time::End;
 
 /// How long a server is away.
@@ -97,6 +97,13 @@ impl Scene<'_> {
             FaultKind::AllKilledBackward => self.all_killed(&[2, 1, 0]),
             FaultKind::AllKilledMiddle => self.all_killed(&[1, 2, 0]),
             FaultKind::KilledInPromotion => self.killed_in_promotion(),
+            FaultKind::MasterInRaise => self.with_master(other, Signal::KILL, What::is_raised),
+            FaultKind::MasterInPromotion => {
+                self.with_master(other, Signal::KILL, What::is_promoted)
+            }
+            FaultKind::MasterInRemoval => self.with_master(other, Signal::KILL, What::is_regrouped),
+            FaultKind::MasterInReturn => self.master_in_return(other),
+            FaultKind::MasterInCleanStop => self.with_master(other, Signal::TERM, What::is_raised),
             FaultKind::KilledInCatchUp => self.killed_in_catch_up(other, &[0]),
             FaultKind::LeftInCatchUp => self.killed_in_catch_up(other, &[3 - other, 0]),
             FaultKind::DeviceLost => self.device_lost(other),
@@ -189,20 +196,10 @@ impl Scene<'_> {
         }
         let mut deed = self.begin(&[0]);
         self.kill(&[0])?;
-        let latest = deed.failed + MOMENT_MAX;
-        let chosen = loop {
-            let news = logs.iter_mut().flat_map(Log::news);
-            let mut chosen = news.filter_map(|said| match said.what {
-                What::Promoted(server) => usize::try_from(server).ok(),
-                _ => None,
-            });
-            match chosen.next() {
-                Some(server) => break server,
-                None if SystemClock.now() > latest => {
-                    return Err(TrialError::Cluster("nobody was chosen to lead".to_owned()));
-                }
-                None => self.wait(AGAIN),
-            }
+        let chosen = self.until_said(&mut logs, What::is_promoted)?;
+        let chosen = match chosen.what {
+            What::Promoted(server) => usize::try_from(server).expect("a server of this cluster"),
+            _ => unreachable!("it was waited for a promotion"),
         };
         self.kill(&[chosen])?;
         let after = SystemClock.now().since(deed.failed).as_secs_f64();
@@ -212,6 +209,77 @@ impl Scene<'_> {
         ));
         self.wait(AWAY);
         self.start(&[0, chosen], Duration::ZERO)?;
+        Ok(deed.mended())
+    }
+
+    /// Waits until a server says this of a region.
+    fn until_said(&self, logs: &mut [Log], is_it: fn(What) -> bool) -> Result<Said, TrialError> {
+        let latest = SystemClock.now() + MOMENT_MAX;
+        loop {
+            let mut news = logs.iter_mut().flat_map(Log::news);
+            if let Some(said) = news.find(|said| is_it(said.what)) {
+                return Ok(said);
+            }
+            if SystemClock.now() > latest {
+                return Err(TrialError::Cluster(
+                    "no server said what was waited for".to_owned(),
+                ));
+            }
+            self.wait(AGAIN);
+        }
+    }
+
+    /// The master is killed as soon as it says this of a region. It has recorded it then, and done nothing behind it.
+    fn kill_master(
+        &self,
+        deed: &mut Deed,
+        mut log: Log,
+        is_it: fn(What) -> bool,
+    ) -> Result<(), TrialError> {
+        let master = self.cluster.master()?;
+        self.until_said(std::slice::from_mut(&mut log), is_it)?;
+        self.kill(&[master])?;
+        let after = SystemClock.now().since(deed.failed).as_secs_f64();
+        deed.notes.push(format!(
+            "the master, server {master}, was killed {after:.2} s later"
+        ));
+        deed.servers.push(master);
+        Ok(())
+    }
+
+    /// The log of the master, from now on.
+    fn master_log(&self) -> Result<Log, TrialError> {
+        let mut log = self.logs().swap_remove(self.cluster.master()?);
+        log.news();
+        Ok(log)
+    }
+
+    /// `server` is killed or stopped, and the master at a step of what it does about that.
+    fn with_master(
+        &self,
+        server: usize,
+        signal: Signal,
+        is_it: fn(What) -> bool,
+    ) -> Result<Deed, TrialError> {
+        let log = self.master_log()?;
+        let mut deed = self.begin(&[server]);
+        self.cluster.signal_server(server, signal)?;
+        self.kill_master(&mut deed, log, is_it)?;
+        self.wait(AWAY);
+        self.start(&deed.servers, Duration::ZERO)?;
+        Ok(deed.mended())
+    }
+
+    /// `server` returns, and the master is killed when the first group has it again.
+    fn master_in_return(&self, server: usize) -> Result<Deed, TrialError> {
+        self.kill(&[server])?;
+        self.wait(AWAY);
+        let log = self.master_log()?;
+        let mut deed = self.begin(&[server]);
+        self.cluster.command("restart", server)?;
+        self.kill_master(&mut deed, log, What::is_regrouped)?;
+        self.wait(AWAY);
+        self.start(&deed.servers[1..], Duration::ZERO)?;
         Ok(deed.mended())
     }
 

@@ -25,6 +25,16 @@ pub enum FaultKind {
     AllKilledMiddle,
     /// The first that was chosen to lead a region is killed in that moment.
     KilledInPromotion,
+    /// A server is killed, and the master once it has recorded that nobody serves a region of it.
+    MasterInRaise,
+    /// The same, once the master has chosen who is to serve one.
+    MasterInPromotion,
+    /// The same, once a group goes on without the server.
+    MasterInRemoval,
+    /// A server returns, and the master is killed once a group has it again.
+    MasterInReturn,
+    /// A server is stopped, and the master killed once nobody serves a region of it.
+    MasterInCleanStop,
     /// The primary is killed while a returning backup catches up.
     KilledInCatchUp,
     /// All but a backup that catches up are killed.
@@ -73,6 +83,24 @@ impl FaultKind {
             Self::KilledInPromotion => {
                 "The primary of all regions is killed, and the backup that is to lead the first of them, in the \
                  moment in which it is chosen; both are started again after 4 s"
+            }
+            Self::MasterInRaise => {
+                "A primary is killed, and the master, when it has recorded that nobody serves the first of its \
+                 regions; both are started again after 4 s"
+            }
+            Self::MasterInPromotion => {
+                "The same, and the master is killed when it has recorded who is to lead the first"
+            }
+            Self::MasterInRemoval => {
+                "The same, and the master is killed when it has recorded that a group goes on without the server"
+            }
+            Self::MasterInReturn => {
+                "A server that was killed is started again after 4 s, and the master is killed when it has recorded \
+                 that a group fills the server or has it again; the master is started after 4 s"
+            }
+            Self::MasterInCleanStop => {
+                "A server is stopped (SIGTERM), and the master is killed when it has recorded that nobody serves the \
+                 first of its regions; both are started again after 4 s"
             }
             Self::KilledInCatchUp => {
                 "The primary of all regions is killed while a backup that was away catches up; it is started again \

@@ -34,6 +34,23 @@ pub(crate) enum What {
     Opened,
 }
 
+impl What {
+    /// Nobody serves it.
+    pub(crate) const fn is_raised(self) -> bool {
+        matches!(self, Self::Raised)
+    }
+
+    /// Who is to serve it.
+    pub(crate) const fn is_promoted(self) -> bool {
+        matches!(self, Self::Promoted(_))
+    }
+
+    /// Its group is another one.
+    pub(crate) const fn is_regrouped(self) -> bool {
+        matches!(self, Self::Regrouped)
+    }
+}
+
 /// A line of a log that is about a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
