@@ -15,6 +15,7 @@ use argosy_device::{SystemClock, random};
 use argosy_master::{Master, MasterRole, MasterTimes, PlanSettings};
 use argosy_memory::make_directory;
 use argosy_server::membership::{Leaver, Membership, MembershipTimes};
+use argosy_server::resp::ClientPolicy;
 use argosy_server::runtime::{
     ClusterStep, DeviceOptions, RunningServer, ServerOptions, Sockets, StartError, ThreadOptions,
 };
@@ -229,7 +230,10 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
             resp: bind(config.resp.addr)?,
             admin: bind(config.admin.addr)?,
         },
-        cross_region_exec: config.resp.cross_region_exec.into(),
+        policy: ClientPolicy {
+            cross_region_exec: config.resp.cross_region_exec.into(),
+            flush_all: config.resp.flush_all,
+        },
         threads: ThreadOptions {
             resp: RESP_THREADS,
             native: config.native.threads,

@@ -2,7 +2,7 @@
 //! requests take.
 //!
 //! Counting an answer is one relaxed addition. Durations are taken of one call in
-//! [`SAMPLE_EVERY`]: from the moment at which the round began in which its request was read, to the
+//! [`SAMPLE_EVERY`], by what is asked of the service and, of Redis clients, by command: from the moment at which the round began in which its request was read, to the
 //! moment at which its answer is known (natively: the end of the round in which it was written),
 //! replication and waiting included; not the way through the sockets.
 
@@ -119,6 +119,25 @@ impl Op {
     }
 }
 
+/// A call that is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// What it asks of the service.
+    pub op: Op,
+    /// The place of its command; [`UNTIMED`] where commands are not told apart.
+    pub command: u16,
+}
+
+/// The place of no command.
+const UNTIMED: u16 = u16::MAX;
+
+impl From<Op> for Timed {
+    fn from(op: Op) -> Self {
+        let command = UNTIMED;
+        Self { op, command }
+    }
+}
+
 /// Upper bounds of the buckets of durations, in microseconds.
 pub const BUCKETS_MICROS: [u64; 19] = [
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
@@ -131,6 +150,26 @@ struct Durations {
     /// The last one is for what is longer than the highest bound.
     buckets: [AtomicU64; BUCKETS_MICROS.len() + 1],
     nanos: AtomicU64,
+}
+
+/// How long the calls of a command took that were timed.
+#[derive(Debug, Default)]
+struct CommandTime {
+    calls: AtomicU64,
+    nanos: AtomicU64,
+}
+
+/// A command, as it was counted up to one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandCounts {
+    /// Its name.
+    pub name: &'static str,
+    /// Answers, by [`MeteredOutcome`].
+    pub answers: [u64; MeteredOutcome::ALL.len()],
+    /// Calls that were timed.
+    pub timed: u64,
+    /// All of these together.
+    pub took: Duration,
 }
 
 /// Durations as they were at one moment.
@@ -149,7 +188,10 @@ pub struct DurationCounts {
 pub struct Meter {
     commands: Vec<&'static str>,
     counts: Vec<[AtomicU64; MeteredOutcome::ALL.len()]>,
+    times: Vec<CommandTime>,
     durations: [Durations; Op::ALL.len()],
+    /// Reads of one key that found nothing, and that found a value.
+    reads: [AtomicU64; 2],
 }
 
 impl Meter {
@@ -158,8 +200,10 @@ impl Meter {
     pub fn new(commands: Vec<&'static str>) -> Self {
         Self {
             counts: commands.iter().map(|_| Default::default()).collect(),
+            times: commands.iter().map(|_| Default::default()).collect(),
             commands,
             durations: Default::default(),
+            reads: Default::default(),
         }
     }
 
@@ -178,6 +222,32 @@ impl Meter {
         }
     }
 
+    /// Counts a read of one key, and whether it `found` a value.
+    #[inline]
+    pub fn read(&self, found: bool) {
+        self.reads[usize::from(found)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Reads of one key that found a value, and those that found none.
+    #[must_use]
+    pub fn hits_and_misses(&self) -> (u64, u64) {
+        let [misses, hits] = &self.reads;
+        (hits.load(Ordering::Relaxed), misses.load(Ordering::Relaxed))
+    }
+
+    /// The commands that were asked for.
+    pub fn by_command(&self) -> impl Iterator<Item = CommandCounts> + '_ {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let all = self.commands.iter().zip(&self.counts).zip(&self.times);
+        let all = all.map(move |((name, counts), time)| CommandCounts {
+            name,
+            answers: std::array::from_fn(|outcome| load(&counts[outcome])),
+            timed: load(&time.calls),
+            took: Duration::from_nanos(load(&time.nanos)),
+        });
+        all.filter(|of| of.answers.iter().any(|count| *count > 0))
+    }
+
     /// What was counted; commands that were never asked for have no line but `ok`'s, 0.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, MeteredOutcome, u64)> + '_ {
         self.commands
@@ -192,13 +262,18 @@ impl Meter {
     }
 
     /// A call took `duration`.
-    pub fn observe(&self, op: Op, duration: Duration) {
+    pub fn observe(&self, timed: impl Into<Timed>, duration: Duration) {
+        let Timed { op, command } = timed.into();
         let micros = duration.as_micros();
         let bucket = BUCKETS_MICROS.partition_point(|bound| u128::from(*bound) < micros);
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let durations = &self.durations[op as usize];
         durations.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         durations.nanos.fetch_add(nanos, Ordering::Relaxed);
+        if let Some(time) = self.times.get(usize::from(command)) {
+            time.calls.fetch_add(1, Ordering::Relaxed);
+            time.nanos.fetch_add(nanos, Ordering::Relaxed);
+        }
     }
 
     /// The durations that were taken.
@@ -224,7 +299,7 @@ impl Meter {
 pub struct Sampler {
     calls: u32,
     /// Calls that are timed and not answered: token, what, and since when.
-    open: Vec<(u64, Op, Instant)>,
+    open: Vec<(u64, Timed, Instant)>,
 }
 
 impl Sampler {
@@ -237,29 +312,29 @@ impl Sampler {
     }
 
     /// A call that is timed since `since` will be answered later, under `token`.
-    pub fn wait(&mut self, token: u64, op: Op, since: Instant) {
+    pub fn wait(&mut self, token: u64, timed: impl Into<Timed>, since: Instant) {
         if self.open.len() < SAMPLES_MAX {
-            self.open.push((token, op, since));
+            self.open.push((token, timed.into(), since));
         }
     }
 
     /// The answer for `token` has come at `now`: is it one that is timed?
     #[inline]
     pub fn answered(&mut self, token: u64, meter: &Meter, now: impl FnOnce() -> Instant) {
-        if let Some((op, since)) = self.ended(token) {
-            meter.observe(op, now().since(since));
+        if let Some((timed, since)) = self.ended(token) {
+            meter.observe(timed, now().since(since));
         }
     }
 
     /// The answer for `token` has come: if it is one that is timed, what was asked, and since when.
     #[inline]
-    pub fn ended(&mut self, token: u64) -> Option<(Op, Instant)> {
+    pub fn ended(&mut self, token: u64) -> Option<(Timed, Instant)> {
         if self.open.is_empty() {
             return None;
         }
         let at = self.open.iter().position(|(open, ..)| *open == token)?;
-        let (_, op, since) = self.open.swap_remove(at);
-        Some((op, since))
+        let (_, timed, since) = self.open.swap_remove(at);
+        Some((timed, since))
     }
 }
 
@@ -284,6 +359,31 @@ mod tests {
         for (index, outcome) in MeteredOutcome::ALL.into_iter().enumerate() {
             assert_eq!(outcome as usize, index);
         }
+    }
+
+    #[test]
+    fn commands_have_their_own_times() {
+        let meter = Meter::new(vec!["get", "set", "del"]);
+        meter.count(1, MeteredOutcome::Ok);
+        meter.count(1, MeteredOutcome::Invalid);
+        let timed = Timed {
+            op: Op::Write,
+            command: 1,
+        };
+        meter.observe(timed, Duration::from_micros(3));
+        meter.observe(Op::Write, Duration::from_micros(5));
+        let all: Vec<_> = meter.by_command().collect();
+        let set = CommandCounts {
+            name: "set",
+            answers: [1, 1, 0, 0, 0],
+            timed: 1,
+            took: Duration::from_micros(3),
+        };
+        assert_eq!(all, [set]);
+        [true, false, true]
+            .into_iter()
+            .for_each(|found| meter.read(found));
+        assert_eq!(meter.hits_and_misses(), (2, 1));
     }
 
     #[test]

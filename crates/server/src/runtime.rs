@@ -39,7 +39,7 @@ use crate::native;
 use crate::node::{Node, NodeSettings, OpenError, World, names_within};
 use crate::ownership::Refusal;
 use crate::report::Reporter;
-use crate::resp::{CrossRegion, Listener, Settings as RespSettings, Threads};
+use crate::resp::{ClientPolicy, Listener, Settings as RespSettings, Threads};
 use crate::service::Service;
 use crate::tasks::{Tasks, Workers};
 use threads::Threading;
@@ -77,8 +77,8 @@ pub struct ServerOptions {
     pub node: NodeSettings,
     /// Where clients, and those who watch, come in.
     pub sockets: Sockets,
-    /// What becomes of a Redis client's transaction over several regions.
-    pub cross_region_exec: CrossRegion,
+    /// What Redis clients may do.
+    pub policy: ClientPolicy,
     /// How many threads do what.
     pub threads: ThreadOptions,
     /// Time.
@@ -242,7 +242,7 @@ impl RunningServer {
             server: options.id,
             incarnation,
             random: options.random,
-            cross_region_exec: options.cross_region_exec,
+            policy: options.policy,
             ..RespSettings::within(memory_limit, threading.resp.get())
         };
         let Sockets { resp, admin } = options.sockets;

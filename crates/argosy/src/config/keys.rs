@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub(crate) const KEYS: [Key; 37] = [
+pub(crate) const KEYS: [Key; 38] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -27,6 +27,11 @@ pub(crate) const KEYS: [Key; 37] = [
         "resp",
         "cross-region-exec",
         "A transaction over several regions is refused (refuse), or carried out in order without isolation (in-order).",
+    ),
+    key(
+        "resp",
+        "flush-all",
+        "Whether FLUSHALL and FLUSHDB remove all keys; if not, they are refused.",
     ),
     key(
         "native",

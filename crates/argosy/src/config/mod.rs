@@ -89,6 +89,9 @@ pub struct RespSection {
     /// What becomes of a transaction over several regions.
     #[serde(default)]
     pub cross_region_exec: CrossRegionName,
+    /// Whether `FLUSHALL` and `FLUSHDB` remove all keys.
+    #[serde(default = "flush_all")]
+    pub flush_all: bool,
 }
 
 impl RespSection {
@@ -98,6 +101,7 @@ impl RespSection {
         Self {
             addr,
             cross_region_exec,
+            flush_all: flush_all(),
         }
     }
 }
@@ -106,6 +110,10 @@ impl Default for RespSection {
     fn default() -> Self {
         Self::at(resp_addr())
     }
+}
+
+const fn flush_all() -> bool {
+    true
 }
 
 fn resp_addr() -> SocketAddr {

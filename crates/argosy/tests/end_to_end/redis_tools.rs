@@ -24,9 +24,41 @@ fn redis_cli_talks_to_every_server() {
     assert_eq!(cli(0, &["kv.range", "a", "hello", "REV"]), "a\n1");
     assert_eq!(cli(0, &["kv.flush"]), "OK");
     assert_eq!(cli(1, &["kv.compact"]), "OK");
-    assert!(cli(0, &["flushall"]).starts_with("ERR unknown command"));
     assert!(cli(0, &["info", "server"]).contains("redis_version:"));
     assert!(cli(0, &["--bigkeys"]).contains("hello"));
+    told_to_tools(&cli);
+    assert_eq!(cli(0, &["flushall", "sync"]), "OK");
+    assert_eq!(cli(1, &["kv.range", "-", "+"]), "");
+}
+
+/// What tools read of `INFO` is true.
+fn told_to_tools(cli: &impl Fn(usize, &[&str]) -> String) {
+    let number = |server: usize, name: &str| -> u64 {
+        let info = cli(server, &["info", "everything"]);
+        let mut lines = info.lines().filter_map(|line| line.trim().split_once(':'));
+        let value = lines
+            .find(|(field, _)| *field == name)
+            .map(|(_, value)| value);
+        let value = value
+            .unwrap_or("0")
+            .trim_start_matches("keys=")
+            .trim_start_matches("calls=");
+        let digits = value.split(|c: char| !c.is_ascii_digit()).next();
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    };
+    let keys: u64 = (0..3).map(|server| number(server, "db0")).sum();
+    assert_eq!(keys, 3, "hello, a and z");
+    for server in 0..3 {
+        assert_eq!(number(server, "connected_slaves"), 2);
+        let (used, limit) = (number(server, "used_memory"), number(server, "maxmemory"));
+        assert!(0 < used && used < limit, "{used} of {limit}");
+    }
+    let gets = number(1, "cmdstat_get");
+    let hits = number(1, "keyspace_hits");
+    cli(1, &["get", "hello"]);
+    cli(1, &["get", "nobody"]);
+    assert_eq!(number(1, "cmdstat_get"), gets + 2);
+    assert_eq!(number(1, "keyspace_hits"), hits + 1);
 }
 
 #[test]

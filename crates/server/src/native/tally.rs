@@ -8,7 +8,7 @@
 use argosy_base::Instant;
 use argosy_wire::native::Op;
 
-use crate::meter::{Meter, MeteredOutcome, Op as Call, Sampler};
+use crate::meter::{Meter, MeteredOutcome, Op as Call, Sampler, Timed};
 
 /// What clients ask for, by name, in the order of [`Op`]; what asks for nothing is not among them.
 const COMMANDS: [&str; 16] = [
@@ -43,7 +43,7 @@ pub(super) struct Tally {
     counted: bool,
     sampler: Sampler,
     /// Calls that are timed and were answered in this round: what, and since when.
-    ended: Vec<(Call, Instant)>,
+    ended: Vec<(Timed, Instant)>,
     /// When this round began.
     began: Instant,
 }
@@ -70,7 +70,7 @@ impl Tally {
 
     /// A call that is timed was answered at once.
     pub(super) fn answered_at_once(&mut self, call: Call) {
-        self.ended.push((call, self.began));
+        self.ended.push((call.into(), self.began));
     }
 
     /// A call that is timed will be answered later.

@@ -1,5 +1,7 @@
 //! What a node tells of itself in `INFO`, under the names of [`argosy_base::info`].
 
+use std::collections::BTreeSet;
+
 use argosy_base::info;
 use argosy_base::limits::SEGMENT_SIZE;
 
@@ -28,9 +30,39 @@ impl Reports<'_> {
                 self.context.memory.describe(&self.context),
             ),
             snapshots::describe(&self.context),
+            self.describe_copies(),
+            self.describe_keys(),
         ];
         sections.extend(self.context.telling.native().map(|front| front.describe()));
         sections
+    }
+
+    /// The other servers that have a copy of a region which is led here, and follow it.
+    fn describe_copies(&self) -> InfoSection {
+        let mut servers = BTreeSet::new();
+        for region in self.context.regions.iter() {
+            if let Driver::Primary(driver) = &*region.driver() {
+                let members = driver.machine().members();
+                let live = members.filter(|member| member.state == "live");
+                servers.extend(live.map(|member| member.id));
+            }
+        }
+        let count = servers.len().to_string();
+        ("Replication", vec![("connected_slaves".to_owned(), count)])
+    }
+
+    /// How many keys there are in the regions that are led here, as an estimate.
+    fn describe_keys(&self) -> InfoSection {
+        let led = self
+            .context
+            .regions
+            .iter()
+            .filter(|region| region.is_led_here());
+        let counts = led.filter_map(|region| Some(engine_of(region)?.count_estimate()));
+        let keys: u64 = counts.sum();
+        let line = (0 < keys).then(|| format!("keys={keys},expires=0,avg_ttl=0"));
+        let fields = line.map(|line| ("db0".to_owned(), line));
+        ("Keyspace", fields.into_iter().collect())
     }
 
     fn describe_server(&self) -> Vec<(String, String)> {

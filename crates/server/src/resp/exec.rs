@@ -248,7 +248,7 @@ impl Exec {
         let needs = asked.commands(protocol).needs(context, scratch)?;
         let stage = match needs.regions.len() {
             0 | 1 => Stage::Read(0),
-            _ => match (context.front.settings.cross_region_exec, asked.form) {
+            _ => match (context.front.settings.policy.cross_region_exec, asked.form) {
                 (CrossRegion::InOrder, Form::Array) => Stage::InOrder(InOrder::new(&asked.watched)),
                 _ => return Err(several_regions(&needs.regions, asked.form)),
             },

@@ -14,6 +14,7 @@ use argosy_engine::long::Versions;
 use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 
 use super::cursors::Cursors;
+use super::rate::CommandCount;
 use super::worker::THREAD_BYTES;
 use crate::meter::Meter;
 use crate::service::Service;
@@ -41,8 +42,8 @@ pub struct Settings {
     pub memory_bytes_max: usize,
     /// Bounds of each connection.
     pub limits: Limits,
-    /// What becomes of a transaction over several regions.
-    pub cross_region_exec: CrossRegion,
+    /// What clients may do.
+    pub policy: ClientPolicy,
     /// A number that no server was started with before.
     pub random: u128,
 }
@@ -142,6 +143,24 @@ impl Settings {
     }
 }
 
+/// What clients may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientPolicy {
+    /// What becomes of a transaction over several regions.
+    pub cross_region_exec: CrossRegion,
+    /// `FLUSHALL` and `FLUSHDB` remove all keys; otherwise they are refused.
+    pub flush_all: bool,
+}
+
+impl Default for ClientPolicy {
+    fn default() -> Self {
+        Self {
+            cross_region_exec: CrossRegion::default(),
+            flush_all: true,
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -152,7 +171,7 @@ impl Default for Settings {
             memory_bytes_slow: 128 << 20,
             memory_bytes_max: 256 << 20,
             limits: Limits::default(),
-            cross_region_exec: CrossRegion::default(),
+            policy: ClientPolicy::default(),
             random: 0,
         }
     }
@@ -217,7 +236,7 @@ pub struct FrontEnd {
     /// Connections refused so far because there were too many.
     pub refused: AtomicU64,
     /// Commands carried out so far.
-    pub commands: AtomicU64,
+    pub commands: CommandCount,
     /// Versions of values in parts.
     pub(super) versions: Versions,
     /// Answers by command and result, and how long calls take.
@@ -277,7 +296,7 @@ impl FrontEnd {
             evicted: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            commands: AtomicU64::new(0),
+            commands: CommandCount::new(now),
             meter: Meter::new(super::command::names()),
             cursors: Mutex::new(cursors),
             clients: Mutex::new(BTreeMap::new()),

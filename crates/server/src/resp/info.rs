@@ -15,6 +15,7 @@ use super::command::{Command, NO_KEYS, Step, Turn, unknown_subcommand, wrong_ari
 use super::front::REDIS_VERSION;
 use super::glob;
 use super::transactions;
+use crate::meter::CommandCounts;
 use crate::service::InfoSection;
 
 /// The family's table.
@@ -76,10 +77,12 @@ type Fields = Vec<(String, String)>;
 
 fn info(turn: &mut Turn<'_>) -> Step {
     let wanted: Vec<Vec<u8>> = turn.args.from(1).map(<[u8]>::to_ascii_lowercase).collect();
-    let all = wanted.is_empty()
-        || wanted
-            .iter()
-            .any(|name| matches!(name.as_slice(), b"all" | b"everything" | b"default"));
+    let names = |names: &[&str]| {
+        let named = |wanted: &Vec<u8>| names.iter().any(|name| name.as_bytes() == wanted);
+        wanted.iter().any(named)
+    };
+    let everything = names(&["all", "everything"]);
+    let all = everything || wanted.is_empty() || names(&["default"]);
     let mut text = String::new();
     let mut add = |title: &str, fields: Fields| {
         if !text.is_empty() {
@@ -91,9 +94,8 @@ fn info(turn: &mut Turn<'_>) -> Step {
         }
     };
     let is_wanted = |title: &str| {
-        all || wanted
-            .iter()
-            .any(|name| title.as_bytes().eq_ignore_ascii_case(name))
+        let named = names(&[&title.to_ascii_lowercase()]);
+        named || everything || all && title != COMMAND_STATS
     };
     let mut told = turn.context.service.info();
     for (title, fields) in SECTIONS {
@@ -103,6 +105,9 @@ fn info(turn: &mut Turn<'_>) -> Step {
             let same = |(other, _): &mut InfoSection| other.eq_ignore_ascii_case(title);
             told.extract_if(.., same)
                 .for_each(|(_, more)| fields.extend(more));
+            if title == MEMORY {
+                add_totals(&mut fields);
+            }
             add(title, fields);
         }
     }
@@ -121,15 +126,20 @@ fn info(turn: &mut Turn<'_>) -> Step {
 /// A section of `INFO`: its title, and what makes its fields.
 type Section = (&'static str, fn(&Turn<'_>) -> Fields);
 
-const SECTIONS: [Section; 9] = [
+const MEMORY: &str = "Memory";
+/// A section that is told only to those who ask for it, or for everything.
+const COMMAND_STATS: &str = "Commandstats";
+
+const SECTIONS: [Section; 10] = [
     ("Server", server),
     ("Clients", clients),
-    ("Memory", memory),
+    (MEMORY, memory),
     ("Persistence", persistence),
     ("Stats", stats),
     ("Replication", replication),
     ("Cluster", cluster_section),
     ("Keyspace", |_| Vec::new()),
+    (COMMAND_STATS, command_stats),
     ("Limits", limits),
 ];
 
@@ -169,11 +179,73 @@ fn memory(turn: &Turn<'_>) -> Fields {
     // Relaxed: a number for people.
     let clients = front.held_bytes();
     vec![
-        field("maxmemory", 0),
         field("maxmemory_policy", "noeviction"),
         field("mem_clients_normal", clients),
         field("maxmemory_clients", front.settings.memory_bytes_max),
     ]
+}
+
+/// What is in use, by the fields of `INFO memory`.
+const IN_USE: [&str; 9] = [
+    "memory_program",
+    "memory_memtables",
+    "memory_windows",
+    "memory_links",
+    "memory_native",
+    "memory_answers",
+    "memory_buffers",
+    "memory_cache",
+    "mem_clients_normal",
+];
+
+/// Puts in front what tools of Redis read: the sum of what is in use, and the limit.
+fn add_totals(fields: &mut Fields) {
+    let of = |name: &str| {
+        let found = fields.iter().find(|(field, _)| field == name);
+        found
+            .and_then(|(_, value)| value.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    let (used, limit) = (
+        IN_USE.iter().map(|name| of(name)).sum::<u64>(),
+        of("memory_limit"),
+    );
+    let totals = [
+        field("used_memory", used),
+        field("used_memory_human", human(used)),
+        field("maxmemory", limit),
+        field("maxmemory_human", human(limit)),
+    ];
+    fields.splice(..0, totals);
+}
+
+/// Bytes as Redis has them for people: `1.50M`.
+fn human(bytes: u64) -> String {
+    const UNITS: [(u32, char); 4] = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
+    let unit = UNITS.iter().find(|(bits, _)| bytes >> bits > 0);
+    let Some((bits, letter)) = unit else {
+        return format!("{bytes}B");
+    };
+    let hundredths = (u128::from(bytes) * 100) >> bits;
+    format!("{}.{:02}{letter}", hundredths / 100, hundredths % 100)
+}
+
+fn command_stats(turn: &Turn<'_>) -> Fields {
+    let line = |of: CommandCounts| {
+        let calls: u64 = of.answers.iter().sum();
+        let [_, invalid, failed @ ..] = of.answers;
+        // One call in some is timed.
+        let each = of.took.as_nanos() / u128::from(of.timed.max(1));
+        let all = each * u128::from(calls) / 1000;
+        let value = format!(
+            "calls={calls},usec={all},usec_per_call={}.{:02},rejected_calls={invalid},failed_calls={}",
+            each / 1000,
+            each % 1000 / 10,
+            failed.iter().sum::<u64>()
+        );
+        (format!("cmdstat_{}", of.name), value)
+    };
+    turn.context.front.meter.by_command().map(line).collect()
 }
 
 fn persistence(turn: &Turn<'_>) -> Fields {
@@ -183,18 +255,25 @@ fn persistence(turn: &Turn<'_>) -> Fields {
 
 fn stats(turn: &Turn<'_>) -> Fields {
     let front = turn.context.front;
+    let (hits, misses) = front.meter.hits_and_misses();
     // Relaxed: counters for people, each by itself.
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     vec![
         field("total_connections_received", load(&front.connections)),
-        field("total_commands_processed", load(&front.commands)),
+        field("total_commands_processed", front.commands.total()),
+        field(
+            "instantaneous_ops_per_sec",
+            front.commands.per_second(turn.context.now),
+        ),
+        field("keyspace_hits", hits),
+        field("keyspace_misses", misses),
         field("rejected_connections", load(&front.refused)),
         field("evicted_clients", load(&front.evicted)),
     ]
 }
 
 fn replication(_: &Turn<'_>) -> Fields {
-    vec![field("role", "master"), field("connected_slaves", 0)]
+    vec![field("role", "master")]
 }
 
 fn cluster_section(_: &Turn<'_>) -> Fields {
@@ -236,13 +315,17 @@ fn config(turn: &mut Turn<'_>) -> Step {
 
 fn config_get(turn: &mut Turn<'_>) -> Step {
     let settings = &turn.context.front.settings;
+    let told = turn.context.service.info();
+    let mut fields = told.iter().flat_map(|(_, fields)| fields);
+    let limit = fields.find(|(name, _)| name == "memory_limit");
+    let limit = limit.map_or_else(|| "0".to_owned(), |(_, value)| value.clone());
     let all: [(&str, String); 10] = [
         ("appendfsync", "no".into()),
         ("appendonly", "no".into()),
         ("cluster-enabled", "no".into()),
         ("databases", "1".into()),
         ("maxclients", settings.connections_max.to_string()),
-        ("maxmemory", "0".into()),
+        ("maxmemory", limit),
         ("port", settings.port.to_string()),
         ("proto-max-bulk-len", LONG_VALUE_BYTES_MAX.to_string()),
         ("save", String::new()),

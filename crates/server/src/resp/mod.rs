@@ -58,6 +58,7 @@ mod overlay;
 mod pace;
 mod pages;
 mod pool;
+mod rate;
 mod reply;
 mod scan;
 mod scripts;
@@ -71,7 +72,7 @@ mod worker;
 mod workers_tests;
 
 pub use argosy_wire::api::Scratch;
-pub use front::{Context, CrossRegion, FrontEnd, Limits, Settings};
+pub use front::{ClientPolicy, Context, CrossRegion, FrontEnd, Limits, Settings};
 pub use listener::{Listener, Threads};
 pub use pool::Pool;
 pub use session::{Call, CallToken, Session};

@@ -310,7 +310,8 @@ impl Pending {
         match (self.gather, self.answer) {
             (Gather::Encoded(bytes), None) => out.extend_from_slice(&bytes),
             (Gather::Value | Gather::ValueAt(_), Some(Response::Value(value))) => {
-                encoder.bulk_or_null(value.as_deref())
+                front.meter.read(value.is_some());
+                encoder.bulk_or_null(value.as_deref());
             }
             (Gather::Part(from, to), Some(Response::Value(value))) => {
                 encoder.bulk(part(value.as_deref().unwrap_or_default(), from, to));

@@ -81,6 +81,26 @@ pub(super) const COMMANDS: &[Command] = &[
         run: delete_range,
     },
     Command {
+        name: "flushall",
+        arity: -1,
+        flags: "write",
+        keys: NO_KEYS,
+        group: "server",
+        summary: "Removes all keys, unless that is forbidden.",
+        usage: "[ASYNC | SYNC]",
+        run: flush_all,
+    },
+    Command {
+        name: "flushdb",
+        arity: -1,
+        flags: "write",
+        keys: NO_KEYS,
+        group: "server",
+        summary: "The same: there is one database.",
+        usage: "[ASYNC | SYNC]",
+        run: flush_all,
+    },
+    Command {
         name: "kv.batch",
         arity: -3,
         flags: "write denyoom",
@@ -355,13 +375,30 @@ fn doomed(from: &[u8], to: &[u8]) -> Result<KeyRange, &'static str> {
 }
 
 fn delete_range(turn: &mut Turn<'_>) -> Step {
-    let range = match doomed(turn.args.at(1), turn.args.at(2)) {
-        Ok(range) => range,
-        Err(text) => return turn.core.error(text),
+    match doomed(turn.args.at(1), turn.args.at(2)) {
+        Ok(range) => remove(turn, &range),
+        Err(text) => turn.core.error(text),
+    }
+}
+
+fn flush_all(turn: &mut Turn<'_>) -> Step {
+    if !turn.context.front.settings.policy.flush_all {
+        let text = "ERR all keys are removed only where resp.flush-all is true (not applied)";
+        return turn.core.error(text);
+    }
+    let is_known = |option: &[u8]| {
+        [b"async".as_slice(), b"sync"].contains(&option.to_ascii_lowercase().as_slice())
     };
+    match turn.args.get(1) {
+        Some(option) if turn.args.len() > 2 || !is_known(option) => syntax_error(turn),
+        _ => remove(turn, &range_of(b"-", b"+")),
+    }
+}
+
+fn remove(turn: &mut Turn<'_>, range: &KeyRange) -> Step {
     let batch = &mut turn.scratch.batch;
     batch.clear();
-    match batch.delete_range(&range) {
+    match batch.delete_range(range) {
         Ok(()) => Step::Call(Plan::Write(WriteOptions::default()), Gather::Stored),
         Err(error) => refuse(turn, error),
     }

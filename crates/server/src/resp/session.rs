@@ -77,6 +77,8 @@ impl CallToken {
 pub struct Call<'a> {
     /// To be given to [`Session::answer`].
     pub token: CallToken,
+    /// The command, by its place among those that are counted.
+    pub(super) command: u16,
     /// What is asked.
     pub request: Request<'a>,
 }
@@ -206,8 +208,13 @@ impl Session {
             Plan::Write(_) | Plan::Ingest => self.core.asked(token, scratch.batch.bytes()),
             _ => {}
         }
+        let command = self.command_of(token);
         let request = scratch.request(plan);
-        Some(Call { token, request })
+        Some(Call {
+            token,
+            command,
+            request,
+        })
     }
 
     /// Takes the answer to the call of `token`.
@@ -256,6 +263,15 @@ impl Session {
     #[must_use]
     pub const fn in_flight(&self) -> usize {
         self.core.calls.in_flight
+    }
+
+    /// The command whose call has this token.
+    fn command_of(&self, token: CallToken) -> u16 {
+        let place = self.core.index_of(token.sequence());
+        let pending = self.core.replies.pending.get(place);
+        pending
+            .and_then(|pending| pending.command)
+            .unwrap_or(command::UNKNOWN)
     }
 
     /// Commands carried out since this was last asked.

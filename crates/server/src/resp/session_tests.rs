@@ -12,7 +12,7 @@ use argosy_engine::Reach;
 
 use super::*;
 use crate::resp::fake::Fake;
-use crate::resp::front::{Client, CrossRegion, Settings};
+use crate::resp::front::{Client, ClientPolicy, CrossRegion, Settings};
 use crate::service::{Failure, ReplySink, ReplyTo, Service};
 
 /// Takes late answers until the session is driven next.
@@ -279,6 +279,16 @@ fn have_others_write(harness: &mut Harness, case: &mut datadriven::TestCase) {
 }
 
 /// One directive of a script.
+fn policy(case: &mut datadriven::TestCase) -> ClientPolicy {
+    ClientPolicy {
+        cross_region_exec: match case.take_flag("in-order").unwrap() {
+            true => CrossRegion::InOrder,
+            false => CrossRegion::default(),
+        },
+        flush_all: !case.take_flag("keep-all").unwrap(),
+    }
+}
+
 fn run(harness: &mut Harness, case: &mut datadriven::TestCase) -> String {
     match case.directive.as_str() {
         "open" => {
@@ -313,8 +323,8 @@ fn run(harness: &mut Harness, case: &mut datadriven::TestCase) -> String {
             have_others_write(harness, case);
             return String::new();
         }
-        "in-order" => {
-            harness.front.settings.cross_region_exec = CrossRegion::InOrder;
+        "policy" => {
+            harness.front.settings.policy = policy(case);
             return String::new();
         }
         "split" => {

@@ -45,7 +45,7 @@ use super::pace::Pace;
 use super::pool::POOL_BYTES_MAX;
 use super::session::{CallToken, Session};
 use super::slots::{Connection, Ended, FAIR_BYTES, Slots};
-use crate::meter::{Op, Sampler};
+use crate::meter::{Op, Sampler, Timed};
 use crate::service::{Begun, ReplyTo, Request};
 
 use leaving::Leaving;
@@ -439,19 +439,22 @@ impl Worker {
                 _ => 1,
             };
             let named = (slot as u64) << CallToken::BITS | token.get();
-            let timed = self.sampler.wants().then(|| Op::of(&call.request));
+            let timed = self.sampler.wants().then(|| Timed {
+                op: Op::of(&call.request),
+                command: call.command,
+            });
             let begun = parts.call(call.request, ReplyTo::new(self.mail.sink(), named));
             let holding = Holding::of(&call.request, &begun);
             if let Begun::Answered(response) = begun {
                 session.answer(&parts.front, token, response);
-                if let Some(op) = timed {
+                if let Some(timed) = timed {
                     let took = parts.clock.now().since(self.now);
-                    parts.front.meter.observe(op, took);
+                    parts.front.meter.observe(timed, took);
                 }
             } else {
                 session.hold(token, holding);
-                if let Some(op) = timed {
-                    self.sampler.wait(named, op, self.now);
+                if let Some(timed) = timed {
+                    self.sampler.wait(named, timed, self.now);
                 }
             }
             calls += 1;
@@ -469,7 +472,7 @@ impl Worker {
         }
         let commands = session.take_commands();
         // Relaxed: a counter for people.
-        parts.front.commands.fetch_add(commands, Ordering::Relaxed);
+        parts.front.commands.add(commands);
         self.slots.count(slot, &self.parts.front);
         calls
     }
