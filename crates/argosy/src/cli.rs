@@ -9,6 +9,7 @@ use argosy_base::{AddressMode, DurabilityMode};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::layout::Replication;
+use crate::config::LogFormat;
 use crate::transfer::{export, import};
 use crate::{bench, config, ctl, frugal, inspect, playground, server, shell};
 
@@ -83,11 +84,11 @@ pub fn main(allocator: Allocator) -> ExitCode {
     let result = match command {
         Command::Server(server) => server.run(),
         Command::Playground(playground) => {
-            log_to_stderr("warn");
+            log_to_stderr("warn", LogFormat::Text);
             playground.run()
         }
         Command::Bench(bench) => {
-            log_to_stderr("warn");
+            log_to_stderr("warn", LogFormat::Text);
             bench.run()
         }
         Command::Shell(shell) => shell.run(),
@@ -108,14 +109,17 @@ pub fn main(allocator: Allocator) -> ExitCode {
 
 /// Sends what is logged to stderr: messages of `level` and above, unless `ARGOSY_LOG` says
 /// otherwise.
-pub fn log_to_stderr(level: &str) {
+pub fn log_to_stderr(level: &str, format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ARGOSY_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+        .with_ansi(false);
+    match format {
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
 }
 
 /// A durability mode on the command line.

@@ -21,6 +21,7 @@ mod engines;
 mod failure;
 mod frugal;
 mod inspect;
+mod open_files;
 mod playground;
 mod server;
 mod shell;

@@ -31,6 +31,7 @@ use crate::config::ServerConfig;
 use crate::engines::Settings;
 use crate::failure::{CommandFailure, chain};
 use crate::frugal;
+use crate::open_files;
 use crate::signals::Signals;
 use crate::units::Size;
 
@@ -76,7 +77,7 @@ impl ServerArgs {
     pub(crate) fn run(self) -> Result<(), CommandFailure> {
         self.bind_to_parent()?;
         let config = ServerConfig::load_with(&self.config, &self.set)?;
-        log_to_stderr(&config.log.level);
+        log_to_stderr(&config.log.level, config.log.format);
         frugal::decide(config.memory.limit.0);
         let signals = Signals::catch()
             .map_err(|error| CommandFailure::Failed(format!("cannot catch signals: {error}")))?;
@@ -233,6 +234,7 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         policy: ClientPolicy {
             cross_region_exec: config.resp.cross_region_exec.into(),
             flush_all: config.resp.flush_all,
+            connections_max: open_files::connections_max(map.regions().len()),
         },
         threads: ThreadOptions {
             resp: RESP_THREADS,

@@ -2,9 +2,10 @@
 //! requests take.
 //!
 //! Counting an answer is one relaxed addition. Durations are taken of one call in
-//! [`SAMPLE_EVERY`], by what is asked of the service and, of Redis clients, by command: from the moment at which the round began in which its request was read, to the
-//! moment at which its answer is known (natively: the end of the round in which it was written),
-//! replication and waiting included; not the way through the sockets.
+//! [`SAMPLE_EVERY`], by what is asked of the service and, of Redis clients, by command: from the
+//! moment at which the round began in which its request was read, to the moment at which its answer
+//! is known (natively: the end of the round in which it was written), replication and waiting
+//! included; not the way through the sockets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

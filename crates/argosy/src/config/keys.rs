@@ -19,10 +19,15 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub(crate) const KEYS: [Key; 38] = [
+pub(crate) const KEYS: [Key; 40] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
+    key(
+        "resp",
+        "allow-remote",
+        "Listen where other machines reach it, although no password is asked for.",
+    ),
     key(
         "resp",
         "cross-region-exec",
@@ -193,6 +198,11 @@ pub(crate) const KEYS: [Key; 38] = [
         "log",
         "level",
         "error, warn, info, debug or trace; ARGOSY_LOG goes before it.",
+    ),
+    key(
+        "log",
+        "format",
+        "How lines look: text, or json, an object each.",
     ),
 ];
 

@@ -20,6 +20,8 @@ use crate::engines;
 const PREFIX: &str = "ARGOSY_";
 /// Stands between section and key.
 const SEPARATOR: &str = "__";
+/// The variables that begin so and are no keys.
+const OTHER_VARIABLES: [&str; 2] = ["ARGOSY_LOG", "ARGOSY_ENDPOINTS"];
 
 /// Where a value was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,12 +168,15 @@ impl Layers {
         errors.is_empty()
     }
 
-    /// Takes an environment variable, if it is one of a key.
+    /// Takes an environment variable, if it is one of a key. Others of this prefix are mistakes.
     fn variable(&mut self, name: &str, value: &str) {
-        let key = name
-            .strip_prefix(PREFIX)
-            .and_then(|rest| rest.split_once(SEPARATOR));
-        let Some((section, key)) = key else {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            return;
+        };
+        let Some((section, key)) = rest.split_once(SEPARATOR) else {
+            if !OTHER_VARIABLES.contains(&name) {
+                self.complain(Origin::Environment(name.to_owned()), no_variable(rest));
+            }
             return;
         };
         let plain = |text: &str| text.to_ascii_lowercase().replace('_', "-");
@@ -261,11 +266,45 @@ impl Layers {
     }
 }
 
-/// What the engine does not accept although each value by itself can be read.
+/// What is said of a variable whose name, behind the prefix, is `rest`.
+fn no_variable(rest: &str) -> String {
+    let places = rest.match_indices('_').map(|(at, _)| at);
+    let plain = |text: &str| text.to_ascii_lowercase().replace('_', "-");
+    let is_key = |at: &usize| {
+        let (section, name) = (plain(&rest[..*at]), plain(&rest[at + 1..]));
+        KEYS.iter()
+            .any(|key| key.section == section && key.name == name)
+    };
+    let meant = places.clone().find(is_key);
+    match meant {
+        Some(at) => format!(
+            "two underscores stand between section and key: did you mean {PREFIX}{}{SEPARATOR}{}?",
+            &rest[..at],
+            &rest[at + 1..]
+        ),
+        None => format!(
+            "there is no such variable; those of keys are named {PREFIX}SECTION{SEPARATOR}KEY"
+        ),
+    }
+}
+
+/// What is not accepted although each value by itself can be read.
 fn contradiction(
     config: &ServerConfig,
     origins: &BTreeMap<(&'static str, &'static str), Origin>,
 ) -> Option<Complaint> {
+    let addr = config.resp.addr;
+    if !addr.ip().is_loopback() && !config.resp.allow_remote {
+        let origin = origins.get(&("resp", "addr"));
+        return Some(Complaint {
+            origin: origin.cloned().unwrap_or(Origin::Default),
+            what: format!(
+                "resp.addr: {addr} can be reached from other machines, and no password is asked for: whoever \
+                 reaches it can read and remove everything. Listen on 127.0.0.1, or set \
+                 resp.allow-remote = true if that is meant"
+            ),
+        });
+    }
     let error = engines::of_storage(&config.storage).validate().err()?;
     let name = error.name.replace('_', "-");
     let origin = origins.iter().find(|((_, key), _)| *key == name);

@@ -86,6 +86,9 @@ pub struct RespSection {
     /// Where to listen.
     #[serde(default = "resp_addr")]
     pub addr: SocketAddr,
+    /// Whether it may be an address that other machines reach.
+    #[serde(default)]
+    pub allow_remote: bool,
     /// What becomes of a transaction over several regions.
     #[serde(default)]
     pub cross_region_exec: CrossRegionName,
@@ -100,6 +103,7 @@ impl RespSection {
         let cross_region_exec = CrossRegionName::default();
         Self {
             addr,
+            allow_remote: false,
             cross_region_exec,
             flush_all: flush_all(),
         }
@@ -429,12 +433,26 @@ impl Default for FailoverSection {
 pub struct LogSection {
     /// The least important kind of message to write.
     pub level: String,
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+/// How lines of a log look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// Time, level, where, what, and fields.
+    #[default]
+    Text,
+    /// An object of JSON each.
+    Json,
 }
 
 impl Default for LogSection {
     fn default() -> Self {
         Self {
             level: "info".to_owned(),
+            format: LogFormat::default(),
         }
     }
 }

@@ -126,12 +126,40 @@ fn flags_go_before_environment_and_that_before_the_file() {
     assert_eq!(origin("node-bytes"), Some(Origin::File(11)));
     assert_eq!(origin("placement"), None);
 
-    let wrong = [said("ARGOSY_STORAGE__L0_BYTE", "1")];
+    let wrong = [
+        said("ARGOSY_STORAGE__L0_BYTE", "1"),
+        said("ARGOSY_MEMORY_LIMIT", "1GiB"),
+        said("ARGOSY_MEMORY", "1GiB"),
+    ];
     let flags = ["storage=1".to_owned()];
     let complaints = resolve(LEAST, wrong.into_iter(), &flags).err().unwrap();
     let told: Vec<_> = complaints.iter().map(Complaint::to_string).collect();
     assert!(told[0].starts_with("ARGOSY_STORAGE__L0_BYTE: ") && told[0].contains("l0-bytes?"));
-    assert!(told[1].contains("write section.key=value"), "{told:?}");
+    assert!(
+        told[1].contains("did you mean ARGOSY_MEMORY__LIMIT?"),
+        "{told:?}"
+    );
+    assert!(told[2].contains("there is no such variable"), "{told:?}");
+    assert!(told[3].contains("write section.key=value"), "{told:?}");
+}
+
+/// There is no password, so nobody listens for other machines by mistake.
+#[test]
+fn an_address_that_others_reach_has_to_be_meant() {
+    for (addr, is_right) in [
+        ("0.0.0.0:7379", false),
+        ("192.168.1.7:7379", false),
+        ("[::]:7379", false),
+        ("[::1]:7379", true),
+        ("127.0.0.2:7379", true),
+    ] {
+        let mut flags = vec![format!("resp.addr={addr}")];
+        let refused = resolve(LEAST, std::iter::empty(), &flags).err();
+        assert_eq!(refused.is_none(), is_right, "{addr}");
+        assert!(refused.is_none_or(|told| in_words(&told).contains("resp.allow-remote = true")));
+        flags.push("resp.allow-remote=true".to_owned());
+        assert!(resolve(LEAST, std::iter::empty(), &flags).is_ok(), "{addr}");
+    }
 }
 
 /// What has to be said is what has no default, and the defaults are right.

@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::{argosy, empty_dir, text};
+use crate::support::{Playground, argosy, empty_dir, text};
 
 fn config(args: &[&str]) -> Output {
     let mut command = argosy();
@@ -64,4 +64,38 @@ fn a_configuration_is_checked_and_shown_with_its_origins() {
     assert_eq!(wrong["problems"][0]["line"], 3);
     assert_eq!(config(&["check", "/nowhere"]).status.code(), Some(3));
     let _ = std::fs::remove_dir_all(&dir);
+}
+
+#[test]
+fn a_log_is_objects_where_that_is_asked_for() {
+    let playground = Playground::start_with("ARGOSY_LOG__FORMAT", "json", &["--servers", "1"]);
+    let log = playground.servers[0].config.with_file_name("log");
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.lines().count() > 0);
+    for line in log.lines() {
+        let said: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(
+            said["level"].is_string() && said["message"].is_string(),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_variable_that_means_nothing_is_refused() {
+    let dir = empty_dir("variable");
+    let file = dir.join("argosy.toml");
+    std::fs::write(&file, &config(&["default"]).stdout).unwrap();
+    let checked = argosy()
+        .args(["config", "check", file.to_str().unwrap()])
+        .env("ARGOSY_MEMORY_LIMIT", "1GiB")
+        .output()
+        .unwrap();
+    assert_eq!(checked.status.code(), Some(7), "{}", text(&checked.stdout));
+    let said = text(&checked.stdout) + &text(&checked.stderr);
+    assert!(
+        said.contains("did you mean ARGOSY_MEMORY__LIMIT?"),
+        "{said}"
+    );
 }

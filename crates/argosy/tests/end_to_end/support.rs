@@ -56,6 +56,11 @@ impl Playground {
         Self::start_by(argosy().env(FIXED.0, FIXED.1), args)
     }
 
+    /// The same with a variable that has this value.
+    pub(crate) fn start_with(variable: &str, value: &str, args: &[&str]) -> Self {
+        Self::start_by(argosy().env(variable, value), args)
+    }
+
     fn start_by(argosy: &mut Command, args: &[&str]) -> Self {
         let memory: &[&str] = match args.contains(&"--memory") {
             true => &[],

@@ -31,8 +31,6 @@ pub struct Settings {
     pub incarnation: Incarnation,
     /// The port that `INFO` names.
     pub port: u16,
-    /// Most connections at a time, over all threads.
-    pub connections_max: usize,
     /// Bytes of input and output that all connections hold together, from which on those that hold
     /// more than 16 KiB have to wait for each other. From here to the maximum there has to be room for
     /// the longest request and the longest reply ([`Limits::longest_bytes`]).
@@ -150,6 +148,8 @@ pub struct ClientPolicy {
     pub cross_region_exec: CrossRegion,
     /// `FLUSHALL` and `FLUSHDB` remove all keys; otherwise they are refused.
     pub flush_all: bool,
+    /// Most connections.
+    pub connections_max: usize,
 }
 
 impl Default for ClientPolicy {
@@ -157,6 +157,7 @@ impl Default for ClientPolicy {
         Self {
             cross_region_exec: CrossRegion::default(),
             flush_all: true,
+            connections_max: 10_000,
         }
     }
 }
@@ -167,7 +168,6 @@ impl Default for Settings {
             server: ServerId(0),
             incarnation: Incarnation(1),
             port: 0,
-            connections_max: 10_000,
             memory_bytes_slow: 128 << 20,
             memory_bytes_max: 256 << 20,
             limits: Limits::default(),

@@ -169,7 +169,7 @@ fn clients(turn: &Turn<'_>) -> Fields {
     let front = turn.context.front;
     vec![
         field("connected_clients", front.clients().len()),
-        field("maxclients", front.settings.connections_max),
+        field("maxclients", front.settings.policy.connections_max),
         field("blocked_clients", 0),
     ]
 }
@@ -324,7 +324,7 @@ fn config_get(turn: &mut Turn<'_>) -> Step {
         ("appendonly", "no".into()),
         ("cluster-enabled", "no".into()),
         ("databases", "1".into()),
-        ("maxclients", settings.connections_max.to_string()),
+        ("maxclients", settings.policy.connections_max.to_string()),
         ("maxmemory", limit),
         ("port", settings.port.to_string()),
         ("proto-max-bulk-len", LONG_VALUE_BYTES_MAX.to_string()),

@@ -10,6 +10,7 @@ use argosy_engine::Cache;
 use argosy_engine::stats::CacheStats;
 
 use super::*;
+use crate::resp::ClientPolicy;
 use crate::resp::fake::Fake;
 use crate::resp::front::Limits;
 
@@ -184,7 +185,10 @@ fn answers_to_a_client_that_left_are_dropped() {
 #[test]
 fn too_many_clients_are_told_so() {
     let settings = Settings {
-        connections_max: 2,
+        policy: ClientPolicy {
+            connections_max: 2,
+            ..ClientPolicy::default()
+        },
         ..Settings::default()
     };
     let served = serve(2, settings);

@@ -286,6 +286,7 @@ fn policy(case: &mut datadriven::TestCase) -> ClientPolicy {
             false => CrossRegion::default(),
         },
         flush_all: !case.take_flag("keep-all").unwrap(),
+        ..ClientPolicy::default()
     }
 }
 

@@ -221,7 +221,7 @@ impl Worker {
     /// Gives a new connection to the thread whose turn it is, or refuses it.
     fn admit(&mut self, stream: TcpStream) {
         let front = &self.parts.front;
-        let max = front.settings.connections_max;
+        let max = front.settings.policy.connections_max;
         // Relaxed: only this thread raises it, and being late by one that closes is no harm.
         if front.open.load(Ordering::Relaxed) >= max {
             front.refused.fetch_add(1, Ordering::Relaxed);
