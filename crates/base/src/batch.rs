@@ -17,8 +17,9 @@ use crate::limits::{
 };
 use crate::long::{self, LONG_KEY_BYTES_MAX, RESERVED};
 use crate::seen::SeenKeys;
-use crate::{Change, KeyRange, Lsn, Moment};
+use crate::{Change, KeyRange, Lsn, RequestId};
 
+pub use crate::expiry::Expiry;
 pub use crate::seen::{Guard, Seen};
 
 /// Why an operation does not fit. Nothing was written.
@@ -70,20 +71,12 @@ pub enum BatchError {
     /// A change has company.
     #[error("a change is alone in its batch")]
     ChangeNotAlone,
-}
-
-/// When a pair ends to be there, by the region's time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Expiry {
-    /// Never.
-    #[default]
-    Never,
-    /// When what the key is bound to until now would have.
-    Keep,
-    /// At this moment.
-    At(Moment),
-    /// So many milliseconds after it was written.
-    After(u64),
+    /// The client has an id of a moment that is far ahead.
+    #[error(
+        "the client's id was taken {0} ms ahead of the region's clock, which is too far: take another one, and \
+         look at the clocks of both"
+    )]
+    ClientAhead(u64),
 }
 
 /// What must hold of every key of a batch for it to be written.
@@ -112,42 +105,6 @@ pub struct WriteOptions {
     pub condition: Condition,
     /// Whether to report what each key was bound to before.
     pub return_previous: bool,
-}
-
-impl Expiry {
-    /// The moment that is meant at `now`, for a pair that would have expired at `kept`.
-    #[must_use]
-    pub const fn resolve(self, now: Moment, kept: Option<Moment>) -> Option<Moment> {
-        match self {
-            Self::Never => None,
-            Self::Keep => kept,
-            Self::At(moment) => Some(moment),
-            Self::After(millis) => Some(now.after(millis)),
-        }
-    }
-
-    /// The expiry as two numbers, for the wire. DO NOT CHANGE THE VALUES.
-    #[must_use]
-    pub const fn to_parts(self) -> (u8, u64) {
-        match self {
-            Self::Never => (0, 0),
-            Self::Keep => (1, 0),
-            Self::At(moment) => (2, moment.0),
-            Self::After(millis) => (3, millis),
-        }
-    }
-
-    /// The expiry of these [parts](Self::to_parts), if there is one.
-    #[must_use]
-    pub const fn from_parts(kind: u8, number: u64) -> Option<Self> {
-        Some(match (kind, number) {
-            (0, 0) => Self::Never,
-            (1, 0) => Self::Keep,
-            (2, moment) => Self::At(Moment(moment)),
-            (3, millis) => Self::After(millis),
-            _ => return None,
-        })
-    }
 }
 
 /// One operation of a batch.
@@ -234,6 +191,8 @@ struct More {
     guard: Option<(Vec<u8>, Guard)>,
     /// What was read.
     seen: SeenKeys,
+    /// By which name it is recognised when it is sent again.
+    request: Option<RequestId>,
 }
 
 impl WriteBatch {
@@ -333,6 +292,18 @@ impl WriteBatch {
     pub fn seen(&self) -> impl ExactSizeIterator<Item = Seen<'_>> + Clone {
         const NOTHING: &SeenKeys = &SeenKeys::new();
         self.more.as_ref().map_or(NOTHING, |more| &more.seen).iter()
+    }
+
+    /// In each region the batch is written at most once, however often it comes under this name.
+    pub fn name(&mut self, request: RequestId) {
+        self.more.get_or_insert_default().request = Some(request);
+    }
+
+    /// The [name](Self::name) that it has, if any.
+    #[inline]
+    #[must_use]
+    pub fn request(&self) -> Option<RequestId> {
+        self.more.as_ref()?.request
     }
 
     /// Adds that all keys of `range` are removed, what earlier operations of the batch put there among them.

@@ -3,10 +3,11 @@
 //!
 //! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers),
 //! [`durability`] (when writes are acknowledged), [`limits`] (bounds), [`range`], [`keys`] (lists of keys),
-//! [`batch`] (batches of writes), `seen` (what these depend on), [`ops`] (their bytes), [`change`] (computed changes),
-//! [`long`] (the keys of long values), [`logs`] (a region's logs, and a member's position in them), [`checksum`],
-//! [`codec`] (numbers as bytes), [`outcome`] (remedies and the fate of a write), [`clock`] (time), [`shared`] (memory
-//! that others write), [`info`] (the names of a server's figures), [`mutants`](mod@mutants) (planted mistakes).
+//! [`batch`] (batches of writes), [`expiry`] (when what they put ends), `seen` (what they depend on), [`request_id`]
+//! (their names), [`ops`] (their bytes), [`change`] (computed changes), [`long`] (the keys of long values), [`logs`] (a
+//! region's logs, and a member's position in them), [`checksum`], [`codec`] (numbers as bytes), [`outcome`] (remedies
+//! and the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`] (the names of a server's
+//! figures), [`mutants`](mod@mutants) (planted mistakes).
 //!
 //! This crate performs no I/O and needs no operating system: it is `no_std` with `alloc`.
 
@@ -22,6 +23,7 @@ pub mod checksum;
 pub mod clock;
 pub mod codec;
 pub mod durability;
+pub mod expiry;
 pub mod grant;
 pub mod ids;
 pub mod info;
@@ -33,6 +35,7 @@ pub mod mutants;
 pub mod ops;
 pub mod outcome;
 pub mod range;
+pub mod request_id;
 mod seen;
 pub mod shared;
 pub mod standing;
@@ -52,5 +55,6 @@ pub use limits::{BLOCK_SIZE, SEGMENT_SIZE};
 pub use logs::{FlushRange, LogId, LogPosition, PerLog, Position, SegmentPart};
 pub use outcome::{Outcome, Remedy};
 pub use range::{Direction, KeyRange};
+pub use request_id::{ClientId, RequestId};
 pub use shared::Shared;
 pub use standing::Standing;

@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use argosy_base::{Kind, LogId, Lsn, Pointer, RegionId};
+use argosy_base::{Kind, LogId, Lsn, Pointer, RegionId, RequestId};
 
 use super::gather::{Group, has_values};
 use super::record::{Decoded, Record, RecordKind, decode};
@@ -57,6 +57,7 @@ struct Aside {
     more: bool,
     chunk: bool,
     expiry: Option<u64>,
+    request: Option<RequestId>,
     at: Pointer,
     key: Box<[u8]>,
     /// Empty unless the log is the first.
@@ -192,6 +193,7 @@ impl<const N: usize> Feed<N> {
             more: record.more,
             chunk: record.chunk,
             expiry: record.expiry,
+            request: record.request,
             at,
             key: record.key.into(),
             value: value.into(),
@@ -258,7 +260,7 @@ impl Aside {
             more: self.more,
             chunk: self.chunk,
             expiry: self.expiry,
-            client: None,
+            request: self.request,
             key: &self.key,
             value: &self.value,
         }

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use argosy_base::{LogId, Lsn, Pointer};
+use argosy_base::{LogId, Lsn, Pointer, RequestId};
 
-use super::record::{Client, Record, RecordKind};
-use super::recover::{Binding, Replayed};
+use super::record::{Record, RecordKind};
+use super::recover::{Binding, Replayed, Request};
 
 /// Whether values of `log` are handed out. Of values in other logs, only their places are.
 pub(super) fn has_values(log: LogId) -> bool {
@@ -31,7 +31,7 @@ struct Gathered {
     key: Range<usize>,
     value: Range<usize>,
     value_len: usize,
-    client: Option<Client>,
+    request: Option<RequestId>,
     expiry: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Group {
                     key: start..end,
                     value: end..end,
                     value_len: 0,
-                    client: record.client,
+                    request: record.request,
                     expiry: record.expiry,
                 });
             }
@@ -83,6 +83,7 @@ impl Group {
 
     /// Hands the operations out, and begins the next group.
     pub(super) fn hand_out(&mut self, visit: &mut impl FnMut(Replayed<'_>)) {
+        let last = self.operations.last().map_or(Lsn(0), |last| last.lsn);
         for operation in self.operations.drain(..) {
             let binding = match (operation.kind, has_values(operation.log)) {
                 (RecordKind::Put | RecordKind::DeleteRange, true) => {
@@ -99,7 +100,7 @@ impl Group {
                 lsn: operation.lsn,
                 binding,
                 at: operation.at,
-                client: operation.client,
+                request: operation.request.map(|id| Request { id, last }),
                 expiry: operation.expiry,
                 removes_range: operation.kind == RecordKind::DeleteRange,
             });

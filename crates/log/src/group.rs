@@ -9,12 +9,12 @@
 //! rest would take only a small part of its value. Otherwise the rest of the window takes as much
 //! of the value as fits. So at most a 16th of a window, and a key, is padding.
 
-use argosy_base::{LogId, Lsn, Moment, Pointer};
+use argosy_base::{LogId, Lsn, Moment, Pointer, RequestId};
 use argosy_engine::{Expiry, Op};
 use argosy_memory::MemoryError;
 
 use super::probe::Probe;
-use super::record::{Client, Record};
+use super::record::Record;
 use super::segment::Geometry;
 use super::writer::{LogWriter, NoRoom};
 
@@ -132,10 +132,10 @@ impl<const N: usize> LogGroup<N> {
     pub fn check_group<'a>(
         &self,
         first: Lsn,
-        client: Option<Client>,
+        request: Option<RequestId>,
         ops: impl Iterator<Item = GroupOp<'a>> + Clone,
     ) -> Result<(), NoRoom> {
-        let group = Group { first, client };
+        let group = Group { first, request };
         let mut now = self.logs.each_ref().map(LogWriter::probe);
         if group.cut(&mut now, ops.clone(), |_| ()).is_some() {
             return Ok(());
@@ -148,7 +148,7 @@ impl<const N: usize> LogGroup<N> {
     }
 
     /// Appends a group whose first record has the LSN `first`, and returns the LSN of its last one.
-    /// `client` goes to the first record. Calls `appended` for every operation, in order.
+    /// `request` goes to the first record. Calls `appended` for every operation, in order.
     ///
     /// # Errors
     /// When there is no room for all of it in its logs. Nothing was appended then.
@@ -158,12 +158,12 @@ impl<const N: usize> LogGroup<N> {
     pub fn append_group<'a>(
         &mut self,
         first: Lsn,
-        client: Option<Client>,
+        request: Option<RequestId>,
         ops: impl Iterator<Item = GroupOp<'a>> + Clone,
         appended: impl FnMut(Appended<'a>),
     ) -> Result<Lsn, NoRoom> {
-        self.check_group(first, client, ops.clone())?;
-        let group = Group { first, client };
+        self.check_group(first, request, ops.clone())?;
+        let group = Group { first, request };
         let mut logs = self.logs.each_mut();
         logs.iter_mut().for_each(|log| log.set_group(Some(first)));
         let last = group.cut(&mut logs, ops, appended);
@@ -263,7 +263,7 @@ impl Tail for &mut LogWriter {
 #[derive(Clone, Copy)]
 struct Group {
     first: Lsn,
-    client: Option<Client>,
+    request: Option<RequestId>,
 }
 
 impl Group {
@@ -286,7 +286,7 @@ impl Group {
                 Op::Delete { key } => Record::delete(next, key),
                 Op::DeleteRange { from, to } => Record::delete_range(next, from, to),
             };
-            record.client = self.client.take();
+            record.request = self.request.take();
             record.more = ops.peek().is_some();
             let (lsn, at) = cut_op(&mut tails[op.log.index()], record)?;
             appended(Appended { op, lsn, at });
@@ -327,7 +327,7 @@ fn cut_op<T: Tail>(tail: &mut T, whole: Record<'_>) -> Option<(Lsn, Pointer)> {
         record = Record {
             lsn: record.lsn.next(),
             expiry: None,
-            client: None,
+            request: None,
             key: &[],
             value: rest,
             ..record

@@ -60,9 +60,9 @@ mod testing;
 
 pub use chain::{LogPoint, LogSegment};
 pub use group::{Appended, GroupOp, LogGroup};
-pub use record::{Client, Record, RecordKind};
+pub use record::{Record, RecordKind};
 pub use recover::{
-    Binding, CutSegment, Holes, LogTail, RecoverError, RecoveredLogs, Recovery, Replayed,
+    Binding, CutSegment, Holes, LogTail, RecoverError, RecoveredLogs, Recovery, Replayed, Request,
     Unflushed, recover,
 };
 pub use segment::{Geometry, LogLayout, SegmentPosition, WindowName, Writer};

@@ -12,7 +12,7 @@
 //! kind, bits 0-2:  0 pad, 1 put, 2 delete, 3 mark, 4 time, 5 delete range, 6 closing mark
 //!       bit 3 (0x08) more:   the group goes on with the next LSN
 //!       bit 4 (0x10) expiry: the pair expires
-//!       bit 5 (0x20) client: the request has a client and a sequence number
+//!       bit 5 (0x20) client: the group is a client's request of this sequence number; in its first record
 //!       bit 6 (0x40) chunk:  the value goes on in the next LSN's record of the same log
 //!       bit 7 is zero
 //! ```
@@ -40,7 +40,7 @@
 
 use argosy_base::codec::{Reader, put_varint, varint_len};
 use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use argosy_base::{Identity, Lsn};
+use argosy_base::{ClientId, Identity, Lsn, RequestId};
 
 const KIND_MASK: u8 = 0x07;
 const MORE: u8 = 0x08;
@@ -90,15 +90,6 @@ impl RecordKind {
     }
 }
 
-/// Whose request a record is, so that a repeated request is recognised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client {
-    /// The client.
-    pub id: u64,
-    /// Its own count of requests.
-    pub seq: u64,
-}
-
 /// A record, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
@@ -112,8 +103,8 @@ pub struct Record<'a> {
     pub chunk: bool,
     /// When the pair expires, in milliseconds of the region's time.
     pub expiry: Option<u64>,
-    /// Whose request it is.
-    pub client: Option<Client>,
+    /// Whose request it is, so that it is recognised when it is sent again.
+    pub request: Option<RequestId>,
     /// The key; empty in a mark and where a value is continued.
     pub key: &'a [u8],
     /// The value, or the part of it.
@@ -141,7 +132,7 @@ impl<'a> Record<'a> {
             more: false,
             chunk: false,
             expiry: None,
-            client: None,
+            request: None,
             key,
             value,
         }
@@ -206,7 +197,9 @@ impl<'a> Record<'a> {
             + varint_len(self.key.len() as u64)
             + varint_len(self.value.len() as u64)
             + self.expiry.map_or(0, |_| 8)
-            + self.client.map_or(0, |client| 8 + varint_len(client.seq))
+            + self
+                .request
+                .map_or(0, |request| 8 + varint_len(request.seq))
     }
 
     /// Bytes of the whole record in a segment that counts LSNs from `base`.
@@ -241,9 +234,9 @@ impl<'a> Record<'a> {
         if let Some(expiry) = self.expiry {
             out.extend_from_slice(&expiry.to_le_bytes());
         }
-        if let Some(client) = self.client {
-            out.extend_from_slice(&client.id.to_le_bytes());
-            put_varint(out, client.seq);
+        if let Some(request) = self.request {
+            out.extend_from_slice(&request.client.0.to_le_bytes());
+            put_varint(out, request.seq);
         }
         out.extend_from_slice(self.key);
         out.extend_from_slice(self.value);
@@ -255,13 +248,13 @@ impl<'a> Record<'a> {
         self.kind as u8
             | if self.more { MORE } else { 0 }
             | if self.expiry.is_some() { EXPIRY } else { 0 }
-            | if self.client.is_some() { CLIENT } else { 0 }
+            | if self.request.is_some() { CLIENT } else { 0 }
             | if self.chunk { CHUNK } else { 0 }
     }
 
     /// The rules of the module documentation that are about more than one field.
     fn is_well_formed(&self) -> bool {
-        let plain = !self.more && !self.chunk && self.expiry.is_none() && self.client.is_none();
+        let plain = !self.more && !self.chunk && self.expiry.is_none() && self.request.is_none();
         let lengths = self.key.len() <= KEY_BYTES_MAX && self.value.len() <= VALUE_BYTES_MAX;
         lengths
             && match self.kind {
@@ -275,7 +268,7 @@ impl<'a> Record<'a> {
                     plain && self.key.is_empty() && self.value.is_empty()
                 }
                 RecordKind::Time => {
-                    let alone = !self.more && !self.chunk && self.client.is_none();
+                    let alone = !self.more && !self.chunk && self.request.is_none();
                     alone && self.expiry.is_some() && self.key.is_empty() && self.value.is_empty()
                 }
             }
@@ -347,10 +340,10 @@ pub(super) fn parse(bytes: &[u8], base: Lsn) -> Option<(Record<'_>, usize)> {
         0 => None,
         _ => Some(from.u64().ok()?),
     };
-    let client = match kind_byte & CLIENT {
+    let request = match kind_byte & CLIENT {
         0 => None,
-        _ => Some(Client {
-            id: from.u64().ok()?,
+        _ => Some(RequestId {
+            client: ClientId(from.u64().ok()?),
             seq: from.varint().ok()?,
         }),
     };
@@ -360,7 +353,7 @@ pub(super) fn parse(bytes: &[u8], base: Lsn) -> Option<(Record<'_>, usize)> {
         more: kind_byte & MORE != 0,
         chunk: kind_byte & CHUNK != 0,
         expiry,
-        client,
+        request,
         key: from.take(key_len).ok()?,
         value: from.take(value_len).ok()?,
     };

@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "tests use small numbers")]
 
-use argosy_base::{Epoch, Kind, RegionId, SegmentNumber};
+use argosy_base::{ClientId, Epoch, Kind, RegionId, SegmentNumber};
 use proptest::prelude::*;
 
 use super::*;
@@ -31,7 +31,16 @@ fn a_small_pair_has_at_most_12_bytes_in_front() {
     assert_eq!(bytes_of(&record).len(), 11 + 100);
     let long_key = Record::put(far, &[1; 4096], &[2; 100]);
     assert_eq!(long_key.header_len(BASE), 12);
-    assert_eq!(Record::put(BASE, b"k", b"v").header_len(BASE), 8);
+    let plain = Record::put(BASE, b"k", b"v");
+    assert_eq!(plain.header_len(BASE), 8);
+    let named = Record {
+        request: Some(RequestId {
+            client: ClientId(u64::MAX),
+            seq: 127,
+        }),
+        ..plain
+    };
+    assert_eq!(named.header_len(BASE), 8 + 9);
 }
 
 /// The bytes are stored: a change would make every existing log unreadable.
@@ -40,7 +49,10 @@ fn the_bytes_never_change() {
     let mut record = Record::put(Lsn(1300), b"key", b"value");
     record.more = true;
     record.expiry = Some(5);
-    record.client = Some(Client { id: 6, seq: 200 });
+    record.request = Some(RequestId {
+        client: ClientId(6),
+        seq: 200,
+    });
     let bytes = bytes_of(&record);
     assert_eq!(bytes[0], 0x01 | 0x08 | 0x10 | 0x20);
     let rest = [
@@ -95,7 +107,10 @@ proptest! {
         if !record.kind.is_mark() {
             record.more = bits & 0x10 != 0;
             record.expiry = expiry.filter(|_| record.kind != RecordKind::DeleteRange);
-            record.client = client.map(|(id, seq)| Client { id, seq });
+            record.request = client.map(|(id, seq)| RequestId {
+                client: ClientId(id),
+                seq,
+            });
             record.chunk = record.kind == RecordKind::Put && record.more && bits & 0x20 != 0;
         }
         let mut bytes = bytes_of(&record);

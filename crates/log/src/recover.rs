@@ -30,11 +30,10 @@
 use std::sync::Arc;
 
 use argosy_base::limits::LOGS_MAX;
-use argosy_base::{KeyRange, LogId, Lsn, Moment, Pointer, RegionId, SegmentNumber};
+use argosy_base::{KeyRange, LogId, Lsn, Moment, Pointer, RegionId, RequestId, SegmentNumber};
 use argosy_memory::SharedMemory;
 
 use super::gather::Group;
-use super::record::Client;
 use super::scan::{Head, ReadDevice, Scan, Source, Stop};
 use super::segment::{Geometry, SegmentPosition};
 use crate::chain::{LogPoint, LogSegment};
@@ -87,6 +86,15 @@ pub enum Binding<'a> {
     Nothing,
 }
 
+/// A client's request, which is a whole group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its name.
+    pub id: RequestId,
+    /// The last LSN of the group.
+    pub last: Lsn,
+}
+
 /// An operation of the history, in LSN order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed<'a> {
@@ -98,8 +106,8 @@ pub struct Replayed<'a> {
     pub binding: Binding<'a>,
     /// Where its first record begins.
     pub at: Pointer,
-    /// Which client's request it was, where the record says so.
-    pub client: Option<Client>,
+    /// Which client's request the group was, where this is its first operation and the record says so.
+    pub request: Option<Request>,
     /// When it expires, where the record says so; or if there is no key, the region's time.
     pub expiry: Option<u64>,
     /// It removes all keys from `key` on: those below the value, if that is not empty.
