@@ -200,6 +200,7 @@ const fn not_applied(wait: WaitFor) -> Written {
     Written {
         applied: false,
         unguarded: false,
+        before: false,
         wait,
         previous: Vec::new(),
         existed: Vec::new(),

@@ -311,6 +311,7 @@ impl Answer {
         Written {
             applied: appended.is_some(),
             unguarded: self.unguarded,
+            before: false,
             wait: WaitFor::committed(lsn.unwrap_or_default()),
             previous: self.previous,
             existed: self.existed,

@@ -1,6 +1,6 @@
 //! Why an engine did not do what it was asked.
 
-use argosy_base::{Outcome, Remedy, SegmentNumber};
+use argosy_base::{Outcome, Remedy, RequestId, SegmentNumber};
 use argosy_device::DeviceError;
 
 use crate::batch::BatchError;
@@ -60,6 +60,14 @@ pub enum EngineError {
     /// done. Ask again within [`Reach::Device`](crate::Reach::Device).
     #[error("not applied: it takes the device, and the request was not to wait for that")]
     NotInMemory,
+    /// The request came before, or may have, and whether it was applied is not remembered any more. Nothing was done
+    /// now. A client that sent it once only knows that it was not applied, and sends it under a new name, of a client
+    /// id that it takes anew.
+    #[error(
+        "unknown: {0} is older than what the region remembers, so whether it was applied before is not known; it was \
+         not applied now"
+    )]
+    Forgotten(RequestId),
     /// The engine cannot do this at all. Nothing was done.
     #[error("{0}")]
     Unsupported(&'static str),
@@ -77,7 +85,7 @@ impl EngineError {
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self {
-            Self::Limit(_) | Self::Unsupported(_) => Remedy::Correct,
+            Self::Limit(_) | Self::Unsupported(_) | Self::Forgotten(_) => Remedy::Correct,
             Self::Busy(_) | Self::NotInMemory | Self::NotServing => Remedy::Retry,
             Self::Device(error) => error.remedy(),
             Self::Corrupt { .. } | Self::Torn(_) => Remedy::Repair,
@@ -95,7 +103,9 @@ impl EngineError {
             | Self::Unsupported(_)
             | Self::NotServing
             | Self::Closed(_) => Outcome::NotApplied,
-            Self::Device(_) | Self::Corrupt { .. } | Self::Torn(_) => Outcome::Unknown,
+            Self::Device(_) | Self::Corrupt { .. } | Self::Torn(_) | Self::Forgotten(_) => {
+                Outcome::Unknown
+            }
         }
     }
 }

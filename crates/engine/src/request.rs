@@ -13,6 +13,9 @@ pub struct Written {
     pub applied: bool,
     /// The condition held, but not what [guards](argosy_base::WriteBatch::guard) the batch.
     pub unguarded: bool,
+    /// It was applied when it came before, under the same [name](argosy_base::WriteBatch::name): nothing was written
+    /// now, and nothing else is told.
+    pub before: bool,
     /// What the reply waits for. Where the condition failed: for what it failed on.
     pub wait: WaitFor,
     /// Per operation, what its key was bound to before, where that was asked for.
@@ -26,6 +29,15 @@ pub struct Written {
 }
 
 impl Written {
+    /// That it was applied before, by a group that ends with this LSN.
+    #[must_use]
+    pub fn before(lsn: Lsn) -> Self {
+        Self {
+            before: true,
+            ..Self::up_to(lsn)
+        }
+    }
+
     /// That everything up to `last` was appended, and nothing is to be told of what was there before.
     #[inline]
     #[must_use]
@@ -33,6 +45,7 @@ impl Written {
         Self {
             applied: true,
             unguarded: false,
+            before: false,
             wait: WaitFor::committed(last),
             previous: Vec::new(),
             existed: Vec::new(),

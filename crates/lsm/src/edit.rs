@@ -19,7 +19,9 @@
 //!            list(level: u8  run  tree)       -- trees that begin
 //!            list(number)                     -- log segments that are evacuated
 //!            list(number added dropped)       -- bytes that pointers name, by log segment, ascending
+//!            [table]                          -- see `duplicates`
 //! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark | 16 follows | 32 own_mark | 64 time
+//!          | 128 table
 //! place   := level: u8  run  number
 //! segment := number epoch len checksum: u32 entries tombstones large_bytes medium_bytes range
 //!            form: u8                         -- see `Form`
@@ -33,7 +35,8 @@
 //! as segments of level [`UNCOUNTED`], run 0, until their pointers are counted as dropped.
 //!
 //! The size of an edit is bounded by what a flush or a merge reads and writes: it lists each of its
-//! inputs and outputs, and each log segment of which it drops or adds a pointer, once.
+//! inputs and outputs, and each log segment of which it drops or adds a pointer, once; and the duplicate table, which
+//! is bounded, where a flush changes it.
 //!
 //! Formats 1 to 6 are refused: up to 6, each level segment listed the log segments that it points into.
 //!
@@ -43,6 +46,8 @@
 
 mod show;
 
+use std::sync::Arc;
+
 use argosy_base::codec::{Malformed, Reader, put_string, put_varint};
 use argosy_base::limits::{KEY_BYTES_MAX, SEGMENT_SIZE};
 use argosy_base::{EditSeq, Epoch, KeyRange, LogId, Lsn, Moment, Pointer, SegmentNumber};
@@ -50,6 +55,7 @@ use argosy_base::{EditSeq, Epoch, KeyRange, LogId, Lsn, Moment, Pointer, Segment
 pub use argosy_log::{LogPoint, LogSegment};
 pub use show::log_segment_in_words;
 
+use crate::duplicates::Duplicates;
 use crate::names::logs::stored_log;
 use crate::names::{Form, Tree};
 
@@ -62,7 +68,7 @@ const FLAG_MARK: u8 = 8;
 const FLAG_FOLLOWS: u8 = 16;
 const FLAG_OWN_MARK: u8 = 32;
 const FLAG_TIME: u8 = 64;
-const FLAGS: u8 = 127;
+const FLAG_DUPLICATES: u8 = 128;
 
 /// Levels that a region can have: L1 to L12. With a growth factor of 2 that is still 4096 times L0.
 pub const LEVELS_MAX: u8 = 12;
@@ -204,6 +210,8 @@ pub struct Edit {
     /// Pointers into logs that came into the levels or left them, by rising segment numbers. An edit that
     /// only moves pointers from one level segment to another names none.
     pub references: Vec<Reference>,
+    /// Requests that were applied below the start of replay, where others were than the version before says.
+    pub duplicates: Option<Arc<Duplicates>>,
 }
 
 impl Edit {
@@ -273,6 +281,9 @@ impl Edit {
             put_varint(out, reference.added);
             put_varint(out, reference.dropped);
         });
+        if let Some(table) = &self.duplicates {
+            table.encode(&mut out);
+        }
         out
     }
 
@@ -285,6 +296,7 @@ impl Edit {
             | flag(FLAG_FOLLOWS, self.numbers.follows.is_some())
             | flag(FLAG_OWN_MARK, self.numbers.own_mark.is_some())
             | flag(FLAG_TIME, self.numbers.time.is_some())
+            | flag(FLAG_DUPLICATES, self.duplicates.is_some())
     }
 
     /// Reads an edit's bytes.
@@ -295,7 +307,7 @@ impl Edit {
         let mut from = Reader::new("version edit", bytes);
         let format = from.u8()?;
         let flags = from.u8()?;
-        if format != FORMAT || flags & !FLAGS != 0 {
+        if format != FORMAT {
             return Err(from.malformed());
         }
         let seq = EditSeq(from.varint()?);
@@ -348,6 +360,10 @@ impl Edit {
             })?,
             evacuated: get_list(&mut from, get_number)?,
             references: get_list(&mut from, get_reference)?,
+            duplicates: match flags & FLAG_DUPLICATES {
+                0 => None,
+                _ => Some(Arc::new(Duplicates::read(&mut from)?)),
+            },
         };
         from.finish()?;
         Ok(edit)

@@ -1,5 +1,6 @@
 //! Edits return from their bytes, equal edits are equal bytes, and no bytes make the decoder panic.
 
+use argosy_base::{ClientId, RequestId};
 use proptest::prelude::*;
 
 use super::*;
@@ -98,6 +99,17 @@ fn reference() -> impl Strategy<Value = Reference> {
     })
 }
 
+fn duplicates() -> impl Strategy<Value = Arc<Duplicates>> {
+    prop::collection::vec((1..6_u64, 1..60_u64), 0..80).prop_map(|requests| {
+        let mut table = Duplicates::default();
+        for (lsn, (client, seq)) in (1..).zip(requests) {
+            let client = ClientId(client);
+            table.note(RequestId { client, seq }, Lsn(lsn));
+        }
+        Arc::new(table)
+    })
+}
+
 prop_compose! {
     fn edit()(
         (seq, epoch, checkpoint) in (any::<u64>(), any::<u32>(), any::<bool>()),
@@ -110,10 +122,11 @@ prop_compose! {
         added in prop::collection::vec((1..=LEVELS_MAX, any::<u64>(), level_segment()), 0..4),
         logs_added in prop::collection::vec(log_segment(), 0..4),
         logs_sealed in prop::collection::vec(point(), 0..4),
-        (time, logs_removed, references) in (
+        (time, logs_removed, references, duplicates) in (
             any::<Option<u64>>(),
             prop::collection::vec((log(), number()), 0..4),
             prop::collection::vec(reference(), 0..4),
+            prop::option::of(duplicates()),
         ),
         evacuated in prop_oneof![
             3 => Just(Vec::new()),
@@ -154,6 +167,7 @@ prop_compose! {
             },
             trees,
             references,
+            duplicates,
         }
     }
 }

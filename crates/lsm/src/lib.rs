@@ -21,6 +21,7 @@
 //! - [`names`]: the words that all of them share. From there on modules lie on floors, and none knows one above it.
 //! - [`pins`]: versions that are kept under a name.
 //! - [`cut_segments`]: what lay behind the end of a history when it was cut.
+//! - [`duplicates`]: which requests were applied of late, so that none is applied twice.
 //! - [`replica`]: the passive member, which a backup is and every engine begins as.
 //! - [`damage`]: segments that were found damaged, and what merges do about them.
 //! - [`repair`]: how one of these is written again, with what another member has.
@@ -45,6 +46,7 @@ pub mod contract;
 pub mod cut_segments;
 pub mod damage;
 pub mod db;
+pub mod duplicates;
 pub mod edit;
 pub mod filter;
 mod hashing;

@@ -63,6 +63,10 @@ argosy_base::mutants! {
         drop_expired,
         /// Edits do not tell the region's time.
         forget_time,
+        /// Edits do not tell which requests were applied.
+        forget_duplicates,
+        /// Whoever is promoted knows of no request that was applied.
+        lose_duplicates,
         /// A memtable becomes a run without the ranges that it removes.
         drop_ranges,
         /// A segment is evacuated before what was moved out of it is in the levels.

@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// From the ground up.
-const FLOORS: [&str; 32] = [
+const FLOORS: [&str; 33] = [
     "names",
     "hashing",
     "shared",
     "filter",
     "merge",
     "memtable",
+    "duplicates",
     "edit",
     "manifest",
     "level",

@@ -177,7 +177,9 @@ impl Lsm {
         let version = Arc::clone(parts.storage.current());
         let told = time::told_at_opening(version.time(), parts.tables.time(), parts.last);
         let time = RegionTime::new(version.time(), told);
+        let duplicates = Arc::clone(parts.tables.duplicates());
         let rebuilt = Rebuilt {
+            duplicates,
             tables: parts.tables.into_frozen(),
             last: parts.last,
         };

@@ -51,10 +51,13 @@ pub(super) fn promote(
     let mut settings = storage.settings().clone();
     let memory = server.join(&settings.memtables);
     settings.memtables.bytes = memory.table_bytes();
-    let mut tables = Tables::new(&settings);
+    let mut tables = Tables::new(&settings).behind(storage.current().duplicates());
     let recovered = replay(&storage, &windows, &mut tables)?;
     refuse_less(&position, &recovered)?;
     let kept = storage.keep_cut(&recovered)?;
+    if settings.mutants.lose_duplicates() {
+        tables = tables.behind(&Arc::default());
+    }
     // From here on the history of the group is this copy's.
     let mut edits = storage.settle_standing()?;
     join_group(&mut storage)?;

@@ -10,6 +10,7 @@ use argosy_base::{KeyRange, Lsn};
 use argosy_log::Replayed;
 
 use super::time::ToldTime;
+use crate::duplicates::Duplicates;
 use crate::memtable::Memtable;
 use crate::memtable::range_tombstones::bound_bytes;
 use crate::names::Entry;
@@ -24,19 +25,33 @@ pub struct Tables {
     last: Lsn,
     /// The region's time.
     time: ToldTime,
+    /// Which requests were applied.
+    duplicates: Arc<Duplicates>,
 }
 
 impl Tables {
     /// No memtables yet, each of the size that `settings` give them.
     #[must_use]
-    pub const fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &Settings) -> Self {
         Self {
             table_bytes: settings.memtables.bytes,
             full: VecDeque::new(),
             open: None,
             last: Lsn(0),
             time: ToldTime::NONE,
+            duplicates: Arc::default(),
         }
+    }
+
+    /// The same behind a history of which these requests are known.
+    pub(super) fn behind(mut self, duplicates: &Arc<Duplicates>) -> Self {
+        self.duplicates = Arc::clone(duplicates);
+        self
+    }
+
+    /// Which requests were applied, as the logs tell it.
+    pub(super) const fn duplicates(&self) -> &Arc<Duplicates> {
+        &self.duplicates
     }
 
     /// Adds what was found in the logs.
@@ -51,6 +66,10 @@ impl Tables {
             }
             (None, Some(range)) => self.delete_range(&range, replayed.lsn),
             (None, None) => self.insert(replayed.key, replayed.lsn, Entry::of(replayed)),
+        }
+        // Behind it: a memtable that was closed in front of it does not stand for the request.
+        if let Some(request) = replayed.request {
+            Arc::make_mut(&mut self.duplicates).note(request.id, request.last);
         }
     }
 
@@ -115,6 +134,7 @@ impl Tables {
                 large: None,
                 unsealed: Vec::new(),
                 time: self.time.time,
+                duplicates: Arc::clone(&self.duplicates),
             });
         }
     }

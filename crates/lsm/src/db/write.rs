@@ -2,17 +2,21 @@
 
 use std::sync::MutexGuard;
 
-use argosy_base::{Lsn, Moment};
+use argosy_base::{ClientId, Lsn, Moment, RequestId};
 use argosy_engine::deciding::Answer;
 use argosy_engine::{
-    BusyReason, EngineError, LogEnd, Observer, Op, WriteBatch, WriteOptions, Written,
+    BatchError, BusyReason, EngineError, LogEnd, Observer, Op, WriteBatch, WriteOptions, Written,
 };
 
 use super::Lsm;
 use super::condition::Looked;
 use super::writer::{Touched, Writer};
+use crate::duplicates::Known;
 use crate::names::logs::LOGS;
 use crate::work::stats::Counts;
+
+/// By how many milliseconds the moment of a client's id may be ahead of the region's clock.
+const CLIENT_AHEAD_MAX: u64 = 60 * 60 * 1000;
 
 /// An engine whose writer lock is held, to append to its logs.
 pub(super) struct Appender<'a> {
@@ -27,8 +31,12 @@ impl<'a> Appender<'a> {
         Self { lsm, writer }
     }
 
-    /// Appends and inserts `batch`, publishes it, and tells the observer.
-    fn append(&mut self, batch: &WriteBatch) -> Result<(), EngineError> {
+    /// Appends and inserts `batch`, of this name, publishes it, and tells the observer.
+    fn append(
+        &mut self,
+        batch: &WriteBatch,
+        request: Option<RequestId>,
+    ) -> Result<(), EngineError> {
         if self.lsm.is_full() && batch.ops().any(|op| matches!(op, Op::Put { .. })) {
             return Err(EngineError::Busy(BusyReason::DeviceFull));
         }
@@ -39,13 +47,21 @@ impl<'a> Appender<'a> {
         if !self.lsm.is_full() {
             self.writer.admission.admit().map_err(EngineError::Busy)?;
         }
-        self.append_any(batch)?;
+        self.append_named(batch, request)?;
         self.writer.admission.admitted(batch.bytes());
         Ok(())
     }
 
-    /// [`append`](Self::append), on a full device, too.
+    /// [`append`](Self::append), on a full device, too, and without a name.
     pub(super) fn append_any(&mut self, batch: &WriteBatch) -> Result<(), EngineError> {
+        self.append_named(batch, None)
+    }
+
+    fn append_named(
+        &mut self,
+        batch: &WriteBatch,
+        request: Option<RequestId>,
+    ) -> Result<(), EngineError> {
         if batch.expires() && self.writer.time() == Moment(0) {
             // From here on it matters.
             let now = self.lsm.history.time().clock_or_time();
@@ -53,7 +69,7 @@ impl<'a> Appender<'a> {
         }
         self.make_room(batch)?;
         let settings = &self.lsm.settings;
-        self.append_with(|writer| writer.append(batch, settings))
+        self.append_with(|writer| writer.append(batch, request, settings))
     }
 
     /// Appends something for which there is room in memory, publishes it, and tells the observer.
@@ -85,6 +101,25 @@ impl<'a> Appender<'a> {
             lsm.wake();
         }
         Ok(())
+    }
+
+    /// Whether `request` was applied before: then the LSN that its answer waits for.
+    fn applied_before(&self, request: RequestId) -> Result<Option<Lsn>, EngineError> {
+        match self.writer.look(request) {
+            Known::Applied(lsn) => Ok(Some(lsn)),
+            Known::Forgotten => Err(EngineError::Forgotten(request)),
+            Known::New => self.check_moment(request.client).map(|()| None),
+        }
+    }
+
+    /// A client whose id is far ahead would, once it is forgotten, have all others taken for forgotten.
+    fn check_moment(&self, client: ClientId) -> Result<(), EngineError> {
+        let now = self.lsm.history.time().clock_or_time();
+        let ahead = client.moment().0.saturating_sub(now.0);
+        match now > Moment(0) && ahead > CLIENT_AHEAD_MAX {
+            true => Err(EngineError::Limit(BatchError::ClientAhead(ahead))),
+            false => Ok(()),
+        }
     }
 
     /// Makes sure that memory takes `batch`.
@@ -161,8 +196,14 @@ pub(super) fn write(
     let mut appender = Appender::of(lsm);
     // Whoever closes the region flushes, under this lock, what was written before.
     lsm.check_open()?;
+    let request = batch.request();
+    if let Some(request) = request
+        && let Some(lsn) = appender.applied_before(request)?
+    {
+        return Ok(Written::before(lsn));
+    }
     if looked.is_none() && !batch.expires() {
-        let appended = appender.append(batch);
+        let appended = appender.append(batch, request);
         appended.map_err(|error| sent_away(lsm, error))?;
         return Ok(Written::up_to(appender.writer.last()));
     }
@@ -176,7 +217,7 @@ pub(super) fn write(
         Some(batch) if batch.is_empty() => Some(Lsn(0)),
         Some(batch) => {
             appender
-                .append(&batch)
+                .append(&batch, request)
                 .map_err(|error| sent_away(lsm, error))?;
             Some(appender.writer.last())
         }

@@ -16,7 +16,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use argosy_base::{EditSeq, FlushRange, KeyRange, LogId, Lsn, Moment, Pointer, SegmentNumber};
+use argosy_base::{
+    EditSeq, FlushRange, KeyRange, LogId, Lsn, Moment, Pointer, RequestId, SegmentNumber,
+};
 use argosy_engine::{BatchError, BusyReason, EngineError, Op, WriteBatch};
 use argosy_log::group::moment_of;
 use argosy_log::writer::NoRoom;
@@ -27,6 +29,7 @@ use super::memtables::{LogsFrom, Memtables};
 use super::server_memory::RegionMemory;
 use super::spares::Spares;
 use super::time::ToldTime;
+use crate::duplicates::{Duplicates, Known};
 use crate::edit::{LogPoint, LogSegment};
 use crate::memtable::Memtable;
 use crate::memtable::range_tombstones::bound_bytes;
@@ -58,8 +61,7 @@ pub(super) struct Writer {
     last: Lsn,
     /// The last LSN of what was found: all of that lies in segments that are sealed.
     found: Lsn,
-    /// The region's time, as it was appended.
-    time: ToldTime,
+    told: ToldBeside,
     /// Ranges that no one has begun to flush yet.
     flushes: VecDeque<FlushRange>,
     /// Log segments that have ended and whose edit has not been made.
@@ -67,6 +69,14 @@ pub(super) struct Writer {
     spares: Spares,
     /// Which writes are taken while the background is behind.
     pub(super) admission: Admission,
+}
+
+/// What the logs tell beside pairs.
+struct ToldBeside {
+    /// The region's time.
+    time: ToldTime,
+    /// Which requests were applied. Frozen memtables may share it.
+    duplicates: Arc<Duplicates>,
 }
 
 /// What a write did to the logs, for the observer.
@@ -82,6 +92,8 @@ pub(super) struct Rebuilt {
     pub(super) tables: VecDeque<Frozen>,
     /// The last LSN in them, or in the levels.
     pub(super) last: Lsn,
+    /// Which requests were applied up to there.
+    pub(super) duplicates: Arc<Duplicates>,
 }
 
 impl Writer {
@@ -93,7 +105,11 @@ impl Writer {
         memory: Arc<RegionMemory>,
         mutants: Mutants,
     ) -> Self {
-        let Rebuilt { tables, last } = rebuilt;
+        let Rebuilt {
+            tables,
+            last,
+            duplicates,
+        } = rebuilt;
         Self {
             logs,
             tables: Memtables::new(tables, memory),
@@ -102,7 +118,10 @@ impl Writer {
             held: None,
             last,
             found: last,
-            time: ToldTime::NONE,
+            told: ToldBeside {
+                time: ToldTime::NONE,
+                duplicates,
+            },
             flushes: VecDeque::new(),
             ended: VecDeque::new(),
             spares: Spares::default(),
@@ -117,13 +136,18 @@ impl Writer {
 
     /// The region's time, as it was appended.
     pub(super) const fn time(&self) -> Moment {
-        self.time.time
+        self.told.time.time
     }
 
     /// What the region's time was found to be.
     pub(super) const fn set_time(&mut self, told: ToldTime) {
-        self.time = told;
+        self.told.time = told;
         self.installed.expired_lsn = told.lsn;
+    }
+
+    /// What is known of `request`.
+    pub(super) fn look(&self, request: RequestId) -> Known {
+        self.told.duplicates.look(request)
     }
 
     /// Appends that the region's time is `time`. The caller publishes the last LSN.
@@ -133,7 +157,7 @@ impl Writer {
             .append_time(lsn, time)
             .map_err(|_| EngineError::Busy(BusyReason::LogWindows))?;
         self.last = lsn;
-        self.time = ToldTime { time, lsn };
+        self.told.time = ToldTime { time, lsn };
         self.note_ended();
         let mut touched = Touched::default();
         touched.logs[RECOVERY_LOG.index()] = true;
@@ -207,7 +231,8 @@ impl Writer {
             last: self.last,
             large: self.logs.log(LARGE_LOG).end(),
             unsealed: unsealed.collect(),
-            time: self.time.time,
+            time: self.told.time.time,
+            duplicates: Arc::clone(&self.told.duplicates),
         };
         let from = LogsFrom {
             bytes: self.logs.bytes(),
@@ -276,6 +301,7 @@ impl Writer {
     pub(super) fn append(
         &mut self,
         batch: &WriteBatch,
+        request: Option<RequestId>,
         settings: &Settings,
     ) -> Result<Touched, EngineError> {
         let mut touched = Touched::default();
@@ -294,11 +320,14 @@ impl Writer {
         };
         self.last = self
             .logs
-            .append_group(self.last.next(), None, ops, insert)
+            .append_group(self.last.next(), request, ops, insert)
             .map_err(|no_room| match no_room {
                 NoRoom::Full => EngineError::Busy(BusyReason::LogWindows),
                 NoRoom::TooLarge => EngineError::Limit(BatchError::TooManyBytes),
             })?;
+        if let Some(request) = request {
+            Arc::make_mut(&mut self.told.duplicates).note(request, self.last);
+        }
         self.note_ended();
         Ok(touched)
     }
@@ -415,7 +444,7 @@ impl Writer {
         version: Arc<Version>,
         retired: bool,
     ) -> (Arc<Version>, Option<Frozen>) {
-        let before = self.installed.replace(version, self.time.lsn);
+        let before = self.installed.replace(version, self.told.time.lsn);
         let frozen = retired.then(|| self.tables.retire());
         if let Some(frozen) = &frozen {
             self.installed.levels_lsn = frozen.last;

@@ -113,6 +113,9 @@ impl fmt::Display for Edit {
         if let Some(time) = self.numbers.time {
             write!(f, " time {}", time.0)?;
         }
+        if let Some(table) = &self.duplicates {
+            write!(f, " remembers {table}")?;
+        }
         for place in &self.removed {
             write!(f, "\n  - {place}")?;
         }

@@ -146,7 +146,7 @@ impl Builder {
             watch: Watch::default(),
             counts: Counts::default(),
             feed: Feed::new(storage.region(), settings.layout.log_geometry(), last),
-            tables: Tables::new(settings, last),
+            tables: Tables::new(settings, last, storage.head().duplicates()),
             fed: BTreeMap::new(),
             due: VecDeque::new(),
             in_windows: Vec::new(),
@@ -166,7 +166,8 @@ impl Builder {
             self.jobs.abandon_flush(storage);
         }
         let before = Lsn(storage.head().replay_from().0.saturating_sub(1));
-        self.tables = Tables::new(storage.settings(), before);
+        let known = storage.head().duplicates();
+        self.tables = Tables::new(storage.settings(), before, known);
         // What was frozen for it is not any more.
         let full = &mut self.full_compaction;
         full.requested = full.requested.max(full.merging.take());

@@ -55,6 +55,7 @@ fn demote_primary(seed: u64, settings: &Settings, met: &mut Met) {
     let again = Lsm::promote(replica, &cache, service).unwrap();
     assert_eq!(again.edit().cut_epoch(), Epoch(2));
     assert_holds(&again, &pair.model);
+    assert_remembers(&again, &pair.history);
 }
 
 #[test]

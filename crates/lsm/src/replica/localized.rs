@@ -49,6 +49,7 @@ pub(super) fn localized(edit: Edit, storage: &Storage, logs: &Logs) -> Edit {
                 ..edit.logs
             },
             evacuated: Vec::new(),
+            duplicates: None,
             ..edit
         };
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use argosy_base::{Lsn, Moment, Pointer};
 use argosy_log::{Binding, Replayed};
 
+use crate::duplicates::Duplicates;
 use crate::memtable::Memtable;
 use crate::memtable::range_tombstones::bound_bytes;
 use crate::names::Entry;
@@ -27,11 +28,14 @@ pub(super) struct Tables {
     frozen_to: Lsn,
     /// The region's time, as the logs tell it.
     pub(super) time: Moment,
+    /// Which requests were applied.
+    duplicates: Arc<Duplicates>,
     pub(super) frozen: VecDeque<Frozen>,
 }
 
 impl Tables {
-    pub(super) fn new(settings: &Settings, last: Lsn) -> Self {
+    /// Those behind a history up to `last`, of which these requests are known.
+    pub(super) fn new(settings: &Settings, last: Lsn, duplicates: &Arc<Duplicates>) -> Self {
         Self {
             settings: settings.clone(),
             active: Arc::new(Memtable::new(settings.memtables.bytes)),
@@ -40,6 +44,7 @@ impl Tables {
             last,
             frozen_to: last,
             time: Moment(0),
+            duplicates: Arc::clone(duplicates),
             frozen: VecDeque::new(),
         }
     }
@@ -64,6 +69,9 @@ impl Tables {
             None => self
                 .active
                 .insert(replayed.key, replayed.lsn, Entry::of(replayed)),
+        }
+        if let Some(request) = replayed.request {
+            Arc::make_mut(&mut self.duplicates).note(request.id, request.last);
         }
         self.last = replayed.lsn;
     }
@@ -103,6 +111,7 @@ impl Tables {
                 large: None,
                 unsealed: Vec::new(),
                 time: self.time,
+                duplicates: Arc::clone(&self.duplicates),
             });
         }
     }
@@ -137,7 +146,7 @@ mod tests {
             lsn: Lsn(lsn),
             binding: Binding::Inline(b"value"),
             at: Pointer::new(SegmentNumber(segment), offset),
-            client: None,
+            request: None,
             expiry: None,
             removes_range: false,
         });
@@ -145,13 +154,13 @@ mod tests {
 
     #[test]
     fn a_table_of_nothing_but_a_time_is_frozen() {
-        let mut tables = Tables::new(&Settings::small(), Lsn(0));
+        let mut tables = Tables::new(&Settings::small(), Lsn(0), &Arc::default());
         tables.insert(&Replayed {
             key: b"",
             lsn: Lsn(1),
             binding: Binding::Nothing,
             at: Pointer::new(SegmentNumber(1), 64),
-            client: None,
+            request: None,
             expiry: Some(7),
             removes_range: false,
         });
@@ -164,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_a_table_stands_for_has_its_padding() {
-        let mut tables = Tables::new(&Settings::small(), Lsn(0));
+        let mut tables = Tables::new(&Settings::small(), Lsn(0), &Arc::default());
         let segment_bytes = u32::try_from(tables.settings.layout.segment_bytes).unwrap();
         let apart = 4096;
         let segments = 1 + tables.settings.memtables.log_bytes / u64::from(segment_bytes);

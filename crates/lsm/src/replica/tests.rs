@@ -11,7 +11,8 @@ use std::sync::Mutex;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{
-    AddressMode, Epoch, Instant, KeyRange, LogId, Lsn, Remedy, SegmentPart, ServerId,
+    AddressMode, ClientId, Epoch, Instant, KeyRange, LogId, Lsn, Remedy, RequestId, SegmentPart,
+    ServerId,
 };
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
 use argosy_engine::source::{LogPlace, Next, Piece};
@@ -25,6 +26,7 @@ use crate::Service;
 use crate::addresses::has_pointers;
 use crate::cache::NodeCache;
 use crate::db::Lsm;
+use crate::duplicates::REQUESTS_MAX;
 use crate::level::SegmentReader;
 use crate::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use crate::settings::{Compaction, Mutants, Placement};
@@ -503,6 +505,7 @@ impl Pair {
                 after.insert(key, value);
             }
         }
+        batch.name(name_of(self.history.len()));
         let first = self.primary.last_lsn().next();
         match self.primary.write(&batch, WriteOptions::default()) {
             Ok(written) => {
@@ -595,13 +598,13 @@ impl Pair {
         let edit = promoted.edit();
         assert_eq!((edit.cut_epoch(), edit.count()), (Epoch(2), 2), "{edit}");
         assert_holds(&promoted, &self.model);
+        assert_remembers(&promoted, &self.history);
         for kind in [Crash::Kill, Crash::PowerLoss] {
             let mut machine = self.backup_machine.crashed(kind, 1);
             let again = machine.open(&self.settings, kind == Crash::Kill).unwrap();
-            assert_holds(
-                &Lsm::promote(again, &cache, service(3)).unwrap(),
-                &self.model,
-            );
+            let again = Lsm::promote(again, &cache, service(3)).unwrap();
+            assert_holds(&again, &self.model);
+            assert_remembers(&again, &self.history);
         }
         // It takes writes of its own.
         let mut batch = WriteBatch::new();
@@ -654,6 +657,39 @@ fn assert_holds(engine: &Lsm, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
         let found = engine.get(&key).unwrap().value;
         assert_eq!(found.as_ref(), model.get(&key), "key {number}");
     }
+}
+
+/// The name of the batch at this place of the history.
+fn name_of(place: usize) -> RequestId {
+    let (client, seq) = (place % 3, place / 3);
+    RequestId {
+        client: ClientId(1 + client as u64),
+        seq: 1 + seq as u64,
+    }
+}
+
+/// Whatever batch comes again is recognised, or forgotten, and changes nothing.
+fn assert_remembers(engine: &Lsm, history: &[(Lsn, Lsn, crashes::Ops)]) {
+    let mut batch = WriteBatch::new();
+    batch.put(b"key0001", b"once more").unwrap();
+    let last = engine.last_lsn();
+    for (place, (first, lsn, _)) in history.iter().enumerate() {
+        if lsn < first {
+            // It had no operation: a range without a key is none.
+            continue;
+        }
+        batch.name(name_of(place));
+        let age = (history.len() - 1 - place) / 3;
+        match engine.write(&batch, WriteOptions::default()) {
+            Ok(written) => {
+                assert!(written.before, "batch {place} is written again");
+                assert_eq!(written.wait.lsn(), *lsn, "batch {place}");
+            }
+            Err(EngineError::Forgotten(_)) => assert!(age >= REQUESTS_MAX, "batch {place}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(engine.last_lsn(), last);
 }
 
 fn is_whole(version: &Version, entry: &crate::version::LevelEntry) -> bool {

@@ -129,6 +129,9 @@ impl Step<'_> {
         let (rising, own_mark) = (self.next.rising, self.old.own_mark());
         let risen = rising.after(self.edit, own_mark);
         self.next.rising = risen.map_err(|what| self.unfit(what, SegmentNumber(0)))?;
+        if let Some(table) = &self.edit.duplicates {
+            self.next.duplicates = Arc::clone(table);
+        }
         Ok(())
     }
 

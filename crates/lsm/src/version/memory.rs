@@ -68,7 +68,10 @@ impl Version {
         let medium = self.medium.memory_bytes();
         let cut = self.uncounted.len() * UNCOUNTED + self.evacuated.len() * REFERENCED;
         let logs = logs * slot_bytes::<LogEntry>();
-        runs + logs + medium + referenced + cut + kept + self.table.len() * STORED
+        // The newest one's, which the writer has once more where it goes on changing it.
+        let duplicates = 2 * self.duplicates.memory_bytes();
+        let segments = self.table.len() * STORED;
+        runs + logs + medium + referenced + cut + kept + segments + duplicates
     }
 }
 

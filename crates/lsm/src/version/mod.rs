@@ -51,6 +51,7 @@ use argosy_base::{
 };
 
 use crate::addresses::Places;
+use crate::duplicates::Duplicates;
 use crate::edit::{
     Edit, LevelSegment, LogChanges, LogPoint, LogSegment, MEDIUM_LOG, Reference, RunId, UNCOUNTED,
 };
@@ -140,6 +141,8 @@ pub struct Version {
     table: Map<SegmentNumber, Arc<StoredSegment>>,
     /// The same by place, where pointers hold places.
     places: Places,
+    /// See [`Version::duplicates`].
+    duplicates: Arc<Duplicates>,
 }
 
 impl Version {
@@ -169,6 +172,7 @@ impl Version {
             evacuated: Map::default(),
             table: Map::default(),
             places: Places::new(addresses),
+            duplicates: Arc::default(),
         }
     }
 
@@ -219,6 +223,12 @@ impl Version {
     #[must_use]
     pub const fn time(&self) -> Moment {
         self.rising.time
+    }
+
+    /// Which requests were applied below the start of replay.
+    #[must_use]
+    pub const fn duplicates(&self) -> &Arc<Duplicates> {
+        &self.duplicates
     }
 
     /// The highest LSN that an edit declared durable.
@@ -513,6 +523,7 @@ impl Version {
             trees,
             evacuated: self.evacuated.keys().copied().collect(),
             references: self.pointers.uses.iter().map(reference).collect(),
+            duplicates: (!self.duplicates.is_empty()).then(|| Arc::clone(&self.duplicates)),
             logs: LogChanges {
                 added: self
                     .logs

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use argosy_base::{Lsn, Moment};
 use argosy_engine::LogEnd;
 
+use crate::duplicates::Duplicates;
 use crate::edit::LogPoint;
 use crate::memtable::Memtable;
 
@@ -21,4 +22,6 @@ pub(crate) struct Frozen {
     pub(crate) unsealed: Vec<LogPoint>,
     /// The region's time then.
     pub(crate) time: Moment,
+    /// Which requests had been applied then.
+    pub(crate) duplicates: Arc<Duplicates>,
 }

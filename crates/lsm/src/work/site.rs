@@ -10,6 +10,7 @@ use super::stats::Counts;
 use crate::addresses::Pointers;
 use crate::cache::NodeCache;
 use crate::compaction::build::{RunShape, Target, Tools};
+use crate::duplicates::Duplicates;
 use crate::edit::{Edit, LEVELS_MAX, LevelSegment, MEDIUM_LOG, RunId};
 use crate::filter::BitsPerKey;
 use crate::level::builder::SegmentGeometry;
@@ -79,6 +80,14 @@ impl Site<'_> {
         let forgets = self.settings.mutants.forget_time();
         edit.numbers.time =
             Some(time).filter(|time| *time > self.storage.head().time() && !forgets);
+    }
+
+    /// Has `edit` tell which requests were applied below its start of replay, where that has changed.
+    pub(crate) fn tell_duplicates(&self, edit: &mut Edit, table: &Arc<Duplicates>) {
+        let before = self.storage.head().duplicates();
+        let same = Arc::ptr_eq(before, table) || before == table;
+        let forgets = self.settings.mutants.forget_duplicates();
+        edit.duplicates = (!same && !forgets).then(|| Arc::clone(table));
     }
 
     pub(crate) fn tools(&mut self, purpose: Purpose) -> Tools<'_> {

@@ -342,6 +342,9 @@ impl Store for ToyStore {
         if batch.is_void() {
             return Ok(Written::up_to(state.copy.map.last));
         }
+        if batch.request().is_some() {
+            return Err(EngineError::Unsupported("requests are not remembered here"));
+        }
         let now = state.copy.map.time.max(self.wall());
         let mut answer = Answer::default();
         if batch.depends_on_values(options) {

@@ -14,6 +14,7 @@ use crate::compaction::build::{Build, Stepped};
 use crate::compaction::cut::Cut;
 use crate::compaction::medium::{MediumExtent, is_apart};
 use crate::compaction::values::{Apart, Values};
+use crate::duplicates::Duplicates;
 use crate::edit::{Edit, LogPoint, RunId};
 use crate::memtable::Memtable;
 use crate::names::logs::LOGS;
@@ -34,6 +35,8 @@ pub(crate) struct Flush {
     unsealed: Vec<LogPoint>,
     /// The region's time when it was frozen.
     time: Moment,
+    /// Which requests had been applied when it was frozen.
+    duplicates: Arc<Duplicates>,
     /// The keys that it removes from all older runs.
     deleted: Vec<KeyRange>,
 }
@@ -81,6 +84,7 @@ impl Jobs {
             large: frozen.large,
             unsealed: frozen.unsealed.clone(),
             time: frozen.time,
+            duplicates: Arc::clone(&frozen.duplicates),
             deleted,
         });
         true
@@ -128,6 +132,7 @@ impl Jobs {
         self.last_edit = edit.seq;
         edit.numbers.replay_from = Some(flush.last.next());
         site.tell_time(&mut edit, flush.time);
+        site.tell_duplicates(&mut edit, &flush.duplicates);
         let run = RunId(self.next_run);
         self.next_run += 1;
         for segment in flush.build.outputs() {
