@@ -27,6 +27,12 @@ pub enum ClientError {
         /// Whether the write was applied; [`Outcome::NotApplied`] for a read.
         outcome: Outcome,
     },
+    /// The write was sent several times, and the region has forgotten whether it was applied. Find out what is there.
+    #[error("{what}")]
+    Forgotten {
+        /// Which request, and what the server said.
+        what: String,
+    },
     /// Storage failed. An operator has to look.
     #[error("{what} ({outcome})")]
     Storage {
@@ -66,6 +72,7 @@ impl ClientError {
     pub const fn outcome(&self) -> Outcome {
         match self {
             Self::Invalid { .. } | Self::Unsupported { .. } => Outcome::NotApplied,
+            Self::Forgotten { .. } => Outcome::Unknown,
             Self::Unavailable { outcome, .. }
             | Self::Storage { outcome, .. }
             | Self::Lost { outcome, .. }
@@ -78,9 +85,10 @@ impl ClientError {
     #[must_use]
     pub const fn remedy(&self) -> Remedy {
         match self {
-            Self::Invalid { .. } | Self::Unsupported { .. } | Self::Protocol { .. } => {
-                Remedy::Correct
-            }
+            Self::Invalid { .. }
+            | Self::Unsupported { .. }
+            | Self::Forgotten { .. }
+            | Self::Protocol { .. } => Remedy::Correct,
             Self::Unavailable { .. } | Self::Lost { .. } => Remedy::Retry,
             Self::Storage { .. } => Remedy::Repair,
         }
@@ -101,6 +109,7 @@ impl ClientError {
                 what: part(what.to_owned()),
                 outcome,
             },
+            Self::Forgotten { what } => Self::Forgotten { what: part(what) },
             Self::Unavailable { what, .. } => Self::Unavailable {
                 what: part(what),
                 outcome,

@@ -66,6 +66,7 @@ impl From<&Failure> for MeteredOutcome {
             Failure::Unavailable { .. } => Self::Unavailable,
             Failure::Busy { .. } => Self::Busy,
             Failure::Storage { .. } => Self::Storage,
+            Failure::Forgotten(_) => Self::Unavailable,
         }
     }
 }

@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use argosy_base::limits::VALUE_BYTES_MAX;
-use argosy_base::{Changed, Expiry, Lsn, Moment, Only, Refusal, WriteBatch, WriteOptions};
-use argosy_wire::api::{Request, Response};
+use argosy_base::{Changed, Expiry, Lsn, Moment, Only, Outcome, Refusal, WriteBatch, WriteOptions};
+use argosy_wire::api::Response;
 use argosy_wire::native::{Flags, Op};
 
 use super::client::{BRIEF, Client, odd};
 use super::long::long_in;
+use super::names::{Answer, Writing};
 use super::run::Sending;
 use crate::error::ClientError;
 
@@ -114,8 +115,31 @@ pub struct PairOutline {
     pub now: u64,
 }
 
-/// What a write was answered: whether it was applied, what there was before, and what a change told.
-type Answered = (bool, Option<Vec<u8>>, Option<Told>);
+/// What a write was answered.
+#[derive(Debug, Default)]
+struct Answered {
+    applied: bool,
+    /// By an attempt whose answer was lost: what it told is not known any more.
+    before: bool,
+    /// Whether the key was bound.
+    existed: bool,
+    previous: Option<Vec<u8>>,
+    /// What a change told.
+    told: Option<Told>,
+}
+
+impl Answered {
+    /// Refuses to tell what only the answer told that was lost.
+    fn with_answer(self) -> Result<Self, ClientError> {
+        match self.before {
+            false => Ok(self),
+            true => Err(ClientError::Lost {
+                what: "the answer was lost, and with it what it told".to_owned(),
+                outcome: Outcome::Applied,
+            }),
+        }
+    }
+}
 
 impl Client {
     /// Binds `key` to `value`, or with `None` removes it, on these terms. A value of over 1 MiB is written in
@@ -156,8 +180,15 @@ impl Client {
             condition,
             return_previous: terms.previous,
         };
-        let (applied, previous, _) = self.written(key, flags, &batch, options)?;
-        Ok(WriteOutcome { applied, previous })
+        let answered = self.written(key, flags, batch, options)?;
+        let answered = match terms.previous {
+            true => answered.with_answer()?,
+            false => answered,
+        };
+        Ok(WriteOutcome {
+            applied: answered.applied,
+            previous: answered.previous,
+        })
     }
 
     /// Makes `change` of the value of `key`, and returns what that told.
@@ -165,8 +196,8 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get); [`ClientError::Invalid`] where the value is none of which that can be made.
     pub fn change(&self, key: &[u8], change: ValueChange<'_>) -> Result<Told, ClientError> {
-        let (_, _, told) = self.change_with(key, change, false)?;
-        told.ok_or_else(|| odd("a change told nothing"))
+        let answered = self.change_with(key, change, false)?.with_answer()?;
+        answered.told.ok_or_else(|| odd("a change told nothing"))
     }
 
     /// The value of `key`, which expires then from now on.
@@ -174,8 +205,8 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn get_and_expire(&self, key: &[u8], until: Until) -> Result<Option<Vec<u8>>, ClientError> {
-        let (_, previous, _) = self.change_with(key, ValueChange::Expire(until), true)?;
-        Ok(previous)
+        let answered = self.change_with(key, ValueChange::Expire(until), true)?;
+        Ok(answered.with_answer()?.previous)
     }
 
     /// What `key` is bound to, and the version of that, for [`WriteCondition::Version`]; that it is not bound has
@@ -262,7 +293,15 @@ impl Client {
             return_previous: previous,
             ..WriteOptions::default()
         };
-        self.written(key, Flags::default(), &batch, options)
+        self.written(key, Flags::default(), batch, options)
+    }
+
+    /// Removes `key`. Returns whether it was bound.
+    pub(super) fn remove(&self, key: &[u8]) -> Result<bool, ClientError> {
+        let mut batch = WriteBatch::new();
+        batch.delete(key)?;
+        let answered = self.written(key, Flags::default(), batch, WriteOptions::default())?;
+        Ok(answered.with_answer()?.existed)
     }
 
     /// Has a write of `key` carried out.
@@ -270,16 +309,14 @@ impl Client {
         &self,
         key: &[u8],
         flags: Flags,
-        batch: &WriteBatch,
+        batch: WriteBatch,
         options: WriteOptions,
     ) -> Result<Answered, ClientError> {
-        let mut body = Vec::new();
-        Request::Write { batch, options }.encode(&mut body);
-        let mut sending = Sending {
-            op: Op::Write,
-            flags,
+        let writing = Writing {
             key,
-            parts: &[&body],
+            flags,
+            batch,
+            options,
             // A write is not done again for want of room for its answer: there has to be enough.
             reply_bytes: if options.return_previous {
                 VALUE_BYTES_MAX + BRIEF
@@ -287,16 +324,18 @@ impl Client {
                 BRIEF
             },
         };
-        let mut payload = Vec::new();
-        let reply = self
-            .caller
-            .run(&mut sending, self.caller.deadline_from_now(), &mut payload)?;
-        match read(&payload)? {
+        let Answer { reply, response } = self.caller.write(writing)?;
+        match response {
+            Response::WrittenBefore { .. } => Ok(Answered {
+                applied: true,
+                before: true,
+                ..Answered::default()
+            }),
             Response::Written {
                 applied,
                 previous,
                 changed,
-                ..
+                existed,
             } => {
                 let previous = match previous.into_iter().next().flatten() {
                     Some(long) if reply.flags.has(Flags::LONG) => {
@@ -310,7 +349,13 @@ impl Client {
                     Some(Changed::Value(value)) => Some(Told::Value(value)),
                     Some(Changed::Refused(why)) => return Err(refused(why)),
                 };
-                Ok((applied, previous, told))
+                Ok(Answered {
+                    applied,
+                    before: false,
+                    existed: existed.first() == Some(&true),
+                    previous,
+                    told,
+                })
             }
             other => Err(odd(&format!("a write was answered by {other:?}"))),
         }

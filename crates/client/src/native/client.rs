@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_base::{Clock, Outcome};
 use argosy_wire::api::{Maintenance, Request};
 use argosy_wire::native::{Flags, Op, ReplyHeader, Status, put_pair};
@@ -14,6 +13,7 @@ use super::clock::Monotonic;
 use super::link::{Link, NoChannel, Size};
 use super::long::long_in;
 use super::meet::find;
+use super::names::machine_random;
 use super::run::{Caller, Sending};
 use super::snapshot::Snapshot;
 use super::ticket::{Ask, Completion, Ticket};
@@ -33,7 +33,13 @@ pub struct Options {
     pub spin: Duration,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// Random numbers, from which the client takes the id under which its writes are sent again where nobody knows
+    /// whether they were applied; `None`: writes have no names, and are not sent again.
+    pub random: Option<RandomSource>,
 }
+
+/// Where random numbers come from; `None`: there are none.
+pub type RandomSource = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
 
 impl Default for Options {
     fn default() -> Self {
@@ -41,6 +47,7 @@ impl Default for Options {
             deadline: Duration::from_secs(10),
             spin: Duration::from_micros(5),
             clock: Arc::new(Monotonic),
+            random: Some(Arc::new(machine_random)),
         }
     }
 }
@@ -128,15 +135,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), ClientError> {
-        if value.len() > VALUE_BYTES_MAX {
-            self.write_on(key, Some(value), Terms::default())?;
-            return Ok(());
-        }
-        self.write(Ask::Put {
-            key,
-            value,
-            only: None,
-        })?;
+        self.write_on(key, Some(value), Terms::default())?;
         Ok(())
     }
 
@@ -145,20 +144,15 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn put_only(&self, only: PutOnly, key: &[u8], value: &[u8]) -> Result<bool, ClientError> {
-        if value.len() > VALUE_BYTES_MAX {
-            let only = match only {
-                PutOnly::IfAbsent => WriteCondition::Absent,
-                PutOnly::IfPresent => WriteCondition::Present,
-            };
-            let terms = Terms {
-                only,
-                ..Terms::default()
-            };
-            return Ok(self.write_on(key, Some(value), terms)?.applied);
-        }
-        let only = Some(only);
-        let answer = self.write(Ask::Put { key, value, only })?;
-        Ok(answer != Completion::Refused)
+        let only = match only {
+            PutOnly::IfAbsent => WriteCondition::Absent,
+            PutOnly::IfPresent => WriteCondition::Present,
+        };
+        let terms = Terms {
+            only,
+            ..Terms::default()
+        };
+        Ok(self.write_on(key, Some(value), terms)?.applied)
     }
 
     /// Removes `key`. Returns whether it was bound.
@@ -166,8 +160,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn delete(&self, key: &[u8]) -> Result<bool, ClientError> {
-        let answer = self.write(Ask::Delete { key })?;
-        Ok(answer == Completion::Done { existed: true })
+        self.remove(key)
     }
 
     /// Returns once everything that was written before, by anybody, is durable on every member of its region.
@@ -288,16 +281,6 @@ impl Client {
             Ok(reply) => self.settle(&ticket, reply, value),
             Err(lost) => self.settle_lost(&ticket, lost, value),
         }
-    }
-
-    fn write(&self, ask: Ask<'_>) -> Result<Completion, ClientError> {
-        let deadline = self.caller.deadline_from_now();
-        let mut pair = PairBuffer::default();
-        let parts = parts_of(ask, &mut pair);
-        let mut sending = self.sending(ask, &parts);
-        let mut payload = Vec::new();
-        let reply = self.caller.run(&mut sending, deadline, &mut payload)?;
-        answer_of(reply)
     }
 
     fn sending<'a>(&self, ask: Ask<'a>, parts: &'a [&'a [u8]]) -> Sending<'a> {

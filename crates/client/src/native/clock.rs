@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use argosy_base::{Clock, Instant};
+use argosy_base::{Clock, Instant, Moment};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The machine's monotonic clock. A client asks for nothing else: no key expires here, and no CPU time is counted.
+/// The machine's monotonic clock, and its time of day, with which the ids of clients begin. No key expires here, and no
+/// CPU time is counted.
 #[derive(Debug)]
 pub(super) struct Monotonic;
 
@@ -14,6 +15,12 @@ impl Clock for Monotonic {
         let since = Duration::try_from(clock_gettime(ClockId::Monotonic));
         let nanos = since.map(|since| u64::try_from(since.as_nanos()));
         Instant::from_nanos(nanos.expect("not below zero").expect("584 years"))
+    }
+
+    fn wall(&self) -> Moment {
+        let since = Duration::try_from(clock_gettime(ClockId::Realtime));
+        let millis = since.map(|since| u64::try_from(since.as_millis()).unwrap_or_default());
+        Moment(millis.unwrap_or_default())
     }
 
     fn thread_cpu(&self) -> Duration {

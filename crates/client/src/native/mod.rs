@@ -8,10 +8,12 @@
 //!    answer. Any number may be in flight, from one thread ([`Client::submit`]) or many.
 //! 4. Waiting spins a little, then sleeps until the server wakes it.
 //!
-//! What is done by itself: a server that says that the region is not its own gives a newer map, and
-//! the request goes where that says; a slot that was too small is replaced by a larger one; a request
-//! that surely had no effect is tried again until its deadline. A write that may have had one is never
-//! repeated: its error says *unknown*.
+//! What is done by itself: a server that says that the region is not its own gives a newer map, and the request goes
+//! where that says; a slot that was too small is replaced by a larger one; a request that surely had no effect is tried
+//! again until its deadline. A write that is waited for has a name (`names`), under which it is written at most once:
+//! where it may have had an effect, it is sent again under that until its deadline. One that was
+//! [submitted](Client::submit), or is one of [many](Client::write_many), has none: where it may have had an effect it
+//! is not repeated, and its error says *unknown*.
 
 mod change;
 mod channel;
@@ -22,6 +24,7 @@ mod link;
 mod long;
 mod many;
 mod meet;
+mod names;
 mod run;
 mod slots;
 mod snapshot;
@@ -29,6 +32,6 @@ mod ticket;
 mod verdict;
 
 pub use change::{PairOutline, Terms, Told, Until, ValueChange, WriteCondition, WriteOutcome};
-pub use client::{Client, Options};
+pub use client::{Client, Options, RandomSource};
 pub use snapshot::Snapshot;
 pub use ticket::{Ask, Completion, Ticket};

@@ -4,7 +4,8 @@
 //! server's, or does not answer for long, the map is fetched: from the server itself where it has answered, and
 //! otherwise from the others, one after the other, by one thread at a time. What is known is never replaced by an
 //! older map. Then the request is tried again, after a pause that grows, until its deadline: a read in any case, a
-//! write as long as it surely had no effect. A write that may have been applied is never sent again.
+//! write as long as it surely had no effect. A write that may have been applied is sent again under a name only
+//! ([`names`](super::names)).
 //!
 //! A server that is stopped, or cut off, takes requests into its memory and answers none. So a request that has had no
 //! answer for a while is compared with the map (`Patience`): where that has another epoch of its region by then, a read
@@ -24,6 +25,7 @@ use super::channel::{Channel, Lay, Refused};
 use super::client::{Options, odd};
 use super::known::{Guess, Known, Seat};
 use super::link::{Link, NoChannel, Open, Size};
+use super::names::Names;
 use super::ticket::Flight;
 use super::verdict::{
     Failed, NoReply, Verdict, outcome_of, too_large, too_many, unserved, verdict_of,
@@ -82,6 +84,8 @@ pub(super) struct Inner {
     pub(super) guess: Guess,
     /// The same for a pair of a scan.
     pub(super) pair_bytes: AtomicUsize,
+    /// Those of writes.
+    pub(super) names: Names,
     /// Held while a server is asked.
     turn: Mutex<Turn>,
 }
@@ -123,6 +127,7 @@ impl Caller {
                 known: ArcSwap::from_pointee(Known::at_first(link)),
                 guess: Guess::default(),
                 pair_bytes: AtomicUsize::new(256),
+                names: Names::default(),
                 turn: Mutex::default(),
             }),
         }

@@ -147,6 +147,9 @@ pub(super) fn head_of(batch: &WriteBatch) -> Result<WriteBatch, Refused> {
     if batch.expects() {
         put.expect(batch.expected())?;
     }
+    if let Some(request) = batch.request() {
+        put.name(request);
+    }
     put_head(&head, expiry, &mut put)?;
     Ok(put)
 }

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Weak};
 
-use argosy_base::{KeyRange, Outcome};
+use argosy_base::{KeyRange, Lsn, Outcome};
 use parking_lot::Mutex;
 
 use super::Node;
@@ -51,6 +51,7 @@ impl WriteState {
         let (mut any_existed, mut any_previous) = (false, false);
         let mut failure: Option<Failure> = None;
         let mut written = 0;
+        let mut before = false;
         for (ops, response) in &mut self.parts {
             match response.take() {
                 Some(Response::Written {
@@ -65,6 +66,11 @@ impl WriteState {
                     any_previous |= !p.is_empty();
                     ops.iter().zip(e).for_each(|(op, e)| existed[*op] = e);
                     ops.iter().zip(p).for_each(|(op, p)| previous[*op] = p);
+                }
+                // What its operations found is not known any more, so nothing is told of the others', either.
+                Some(Response::WrittenBefore { .. }) => {
+                    written += 1;
+                    before = true;
                 }
                 Some(Response::Failed(error)) => failure = Some(worse(failure, error)),
                 _ => {
@@ -81,6 +87,7 @@ impl WriteState {
                 let outcome = Outcome::Unknown;
                 Response::Failed(Failure::Unavailable { what, outcome })
             }
+            None if before && applied => Response::WrittenBefore { version: Lsn(0) },
             None => {
                 if !any_existed {
                     existed.clear();
@@ -112,6 +119,7 @@ fn worse(first: Option<Failure>, second: Failure) -> Failure {
 fn parts_of(error: &Failure) -> (&str, Outcome) {
     match error {
         Failure::Invalid(what) => (what, Outcome::NotApplied),
+        Failure::Forgotten(what) => (what, Outcome::Unknown),
         Failure::Unavailable { what, outcome }
         | Failure::Busy { what, outcome }
         | Failure::Storage { what, outcome } => (what, *outcome),

@@ -88,9 +88,9 @@ pub(super) fn overloaded(region: &Region) -> Response {
 
 /// In place of `response`, which would have to wait with too many others.
 pub(super) fn too_many_answers(region: &Region, response: &Response) -> Response {
-    let outcome = match response {
-        Response::Written { applied: true, .. } => Outcome::Unknown,
-        _ => Outcome::NotApplied,
+    let outcome = match response.tells_of_effect() {
+        true => Outcome::Unknown,
+        false => Outcome::NotApplied,
     };
     let what = format!(
         "{}: answers that wait until what they tell of is committed hold all the memory that they may \
@@ -115,6 +115,7 @@ fn refused(error: &EngineError, outcome: Outcome) -> Response {
     Response::Failed(match error {
         EngineError::Limit(_) | EngineError::Unsupported(_) => Failure::Invalid(what),
         EngineError::Busy(_) => Failure::Busy { what, outcome },
+        EngineError::Forgotten(_) => Failure::Forgotten(what),
         _ => Failure::Storage { what, outcome },
     })
 }

@@ -77,6 +77,9 @@ impl Router<'_> {
         for (at, op) in batch.ops().enumerate() {
             for place in self.routes_of(&op) {
                 let (part, ops) = parts.entry(place).or_default();
+                if let Some(request) = batch.request() {
+                    part.name(request);
+                }
                 if options.condition == Condition::Equals && part.is_empty() {
                     part.expect(batch.expected())
                         .expect("it is a value of the whole");

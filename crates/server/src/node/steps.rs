@@ -384,9 +384,9 @@ fn too_long(error: &SendError, response: &Response) -> Response {
 }
 
 fn unanswered(what: String, response: &Response) -> Response {
-    let outcome = match response {
-        Response::Written { applied: true, .. } => Outcome::Unknown,
-        _ => Outcome::NotApplied,
+    let outcome = match response.tells_of_effect() {
+        true => Outcome::Unknown,
+        false => Outcome::NotApplied,
     };
     Response::Failed(Failure::Unavailable { what, outcome })
 }

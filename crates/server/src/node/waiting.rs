@@ -60,9 +60,9 @@ impl Allowance {
 
     /// Takes what `response` holds, if there is so much.
     fn take(&self, response: &Response) -> bool {
-        let kept = match response {
-            Response::Written { applied: true, .. } => 0,
-            _ => self.max / 4,
+        let kept = match response.tells_of_effect() {
+            true => 0,
+            false => self.max / 4,
         };
         let (bytes, max) = (answer_bytes(response), self.max - kept);
         let sum = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= max);
@@ -375,9 +375,9 @@ impl Waiting {
             for answer in std::mem::take(&mut self.answers) {
                 if answer.deadline <= now {
                     self.allowance.give_back(&answer.response);
-                    let outcome = match answer.response {
-                        Response::Written { applied: true, .. } => Outcome::Unknown,
-                        _ => Outcome::NotApplied,
+                    let outcome = match answer.response.tells_of_effect() {
+                        true => Outcome::Unknown,
+                        false => Outcome::NotApplied,
                     };
                     // One that has waited for room had less time than others.
                     let what = match answer.reply.deadline {
@@ -416,9 +416,9 @@ impl Waiting {
         };
         for answer in std::mem::take(&mut self.answers) {
             self.allowance.give_back(&answer.response);
-            let outcome = match answer.response {
-                Response::Written { applied: true, .. } => Outcome::Unknown,
-                _ => Outcome::NotApplied,
+            let outcome = match answer.response.tells_of_effect() {
+                true => Outcome::Unknown,
+                false => Outcome::NotApplied,
             };
             due.push((answer.reply, failed(outcome)));
         }

@@ -78,14 +78,18 @@ impl OpenRegion<'_> {
         let Written {
             applied,
             unguarded,
+            before,
             wait,
             previous,
             existed,
             changed,
         } = written;
-        let response = match unguarded {
-            true => Response::Failed(too_slow()),
-            false => Response::Written {
+        let response = match (unguarded, before) {
+            (true, _) => Response::Failed(too_slow()),
+            (false, true) => Response::WrittenBefore {
+                version: wait.lsn(),
+            },
+            (false, false) => Response::Written {
                 applied,
                 existed,
                 previous,

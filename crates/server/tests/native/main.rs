@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
+mod named;
 mod stopped;
 
 use std::io::Write as _;
@@ -714,9 +715,9 @@ fn what_is_asked_is_counted_by_command_and_result() {
     let expected = [
         ("map", "ok", 1),
         ("get", "ok", 1),
-        ("put", "ok", 40),
-        ("put", "busy", 1),
         ("multi-get", "ok", 1),
+        ("write", "ok", 40),
+        ("write", "busy", 1),
     ];
     until(|| counted(0) == expected);
     until(|| counted(1) == [("multi-get", "ok", 1)]);

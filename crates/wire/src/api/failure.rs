@@ -28,6 +28,10 @@ pub enum Failure {
         /// Whether the write was applied.
         outcome: Outcome,
     },
+    /// The request came under a name that is older than what the region remembers: whether it was applied before is not
+    /// known. It was not applied now. Whoever has sent it once only sends it under a new name, of a new client id.
+    #[error("{0}")]
+    Forgotten(String),
     /// Storage failed. An operator has to look.
     #[error("{what} ({outcome})")]
     Storage {
@@ -44,6 +48,7 @@ impl Failure {
     pub fn what(&self) -> &str {
         match self {
             Self::Invalid(what)
+            | Self::Forgotten(what)
             | Self::Unavailable { what, .. }
             | Self::Busy { what, .. }
             | Self::Storage { what, .. } => what,
@@ -57,6 +62,7 @@ impl Failure {
             Self::Unavailable { outcome, .. } => (1, *outcome),
             Self::Busy { outcome, .. } => (2, *outcome),
             Self::Storage { outcome, .. } => (3, *outcome),
+            Self::Forgotten(_) => (4, Outcome::Unknown),
         };
         out.push(kind);
         out.push(match outcome {
@@ -84,6 +90,7 @@ impl Failure {
             1 => Self::Unavailable { what, outcome },
             2 => Self::Busy { what, outcome },
             3 => Self::Storage { what, outcome },
+            4 => Self::Forgotten(what),
             _ => return Err(r.malformed()),
         })
     }

@@ -23,6 +23,8 @@
 //!           | 4 key                                             nothing, but key has to be bound
 //!           | 5 key  bound: u8  lsn                             nothing, but key has to be bound or not, and
 //!                                                               not to have been written since it had this version
+//!           | 6 client: u64  number                             nothing, but the batch is this request of this
+//!                                                               client, and is written once
 //! ```
 //!
 //! The number at the end of a scan and behind several keys is the snapshot that they are read from, and 0

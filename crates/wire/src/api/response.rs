@@ -16,6 +16,7 @@
 //!           | 11                                                done
 //!           | 12 number count (value? number? lsn)*             the region's time; what the first of several keys
 //!                                                               are bound to, when that expires, and the version
+//!           | 13 lsn                                            written before, under the same name
 //! told     := 0 | 1 number: u64 | 2 value | 3 refusal: u8       none; a number, a value, why not
 //! ```
 //!
@@ -74,6 +75,12 @@ pub enum Response {
         /// What a change told, unless its condition failed.
         changed: Option<Changed>,
     },
+    /// To [`Request::Write`](super::Request::Write) of a batch that has a [name](argosy_base::WriteBatch::name): it was
+    /// applied when it came before, and nothing was done now. What it was answered then is not known any more.
+    WrittenBefore {
+        /// The last LSN of what was written; 0 where that was in several regions.
+        version: Lsn,
+    },
     /// To [`Request::Scan`](super::Request::Scan).
     Page {
         /// Pairs in the order of their keys, or from the highest down.
@@ -102,6 +109,15 @@ pub struct Examined {
 }
 
 impl Response {
+    /// Whether it tells of a write that took effect: without it, nobody knows.
+    #[must_use]
+    pub const fn tells_of_effect(&self) -> bool {
+        matches!(
+            self,
+            Self::Written { applied: true, .. } | Self::WrittenBefore { .. }
+        )
+    }
+
     /// Bytes of memory that it holds, beside its own size.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -136,7 +152,11 @@ impl Response {
                 let next = next.as_ref().map_or(0, Vec::len);
                 pairs.len() * PAIR_BYTES + both.sum::<usize>() + next
             }
-            Self::Count(_) | Self::Expiry { .. } | Self::Snapshot(_) | Self::Done => 0,
+            Self::Count(_)
+            | Self::Expiry { .. }
+            | Self::Snapshot(_)
+            | Self::WrittenBefore { .. }
+            | Self::Done => 0,
             Self::Failed(error) => error.what().len(),
         }
     }
@@ -155,6 +175,14 @@ fn read_values(r: &mut Reader<'_>) -> Result<Vec<Option<Vec<u8>>>, Malformed> {
 
 fn owned(r: &mut Reader<'_>, max: usize) -> Result<Option<Vec<u8>>, Malformed> {
     Ok(option(r, max)?.map(<[u8]>::to_vec))
+}
+
+fn put_pairs(pairs: &[(Vec<u8>, Vec<u8>)], out: &mut Vec<u8>) {
+    put_varint(out, pairs.len() as u64);
+    for (key, value) in pairs {
+        put_string(out, key);
+        put_string(out, value);
+    }
 }
 
 fn put_number(number: Option<u64>, out: &mut Vec<u8>) {
@@ -225,13 +253,13 @@ impl Response {
                 put_values(previous, out);
                 put_changed(changed.as_ref(), out);
             }
+            Self::WrittenBefore { version } => {
+                out.push(13);
+                put_varint(out, version.0);
+            }
             Self::Page { pairs, next } => {
                 out.push(3);
-                put_varint(out, pairs.len() as u64);
-                for (key, value) in pairs {
-                    put_string(out, key);
-                    put_string(out, value);
-                }
+                put_pairs(pairs, out);
                 put_option(out, next.as_deref());
             }
             Self::Count(count) => {
@@ -340,6 +368,9 @@ impl Response {
                     found: found.collect::<Result<_, Malformed>>()?,
                 }
             }
+            13 => Self::WrittenBefore {
+                version: Lsn(r.varint()?),
+            },
             _ => return Err(r.malformed()),
         })
     }

@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use argosy_base::limits::{BATCH_RANGES_MAX, KEY_BYTES_MAX};
 use argosy_base::{
-    BatchError, Change, Changed, Condition, Direction, Expiry, Guard, KeyList, KeyRange, Lsn,
-    Moment, Only, Outcome, Refusal, Seen, Wanted, WriteBatch, WriteOptions,
+    BatchError, Change, Changed, ClientId, Condition, Direction, Expiry, Guard, KeyList, KeyRange,
+    Lsn, Moment, Only, Outcome, Refusal, RequestId, Seen, Wanted, WriteBatch, WriteOptions,
 };
 
 use super::*;
@@ -72,6 +72,12 @@ const SEEN: [Seen<'static>; 2] = [
     },
 ];
 
+/// The name of a write.
+const NAME: RequestId = RequestId {
+    client: ClientId(u64::MAX),
+    seq: 300,
+};
+
 fn with_batches(mut see: impl FnMut(Request<'_>)) {
     let mut write = |batch: &WriteBatch, condition, return_previous| {
         let options = WriteOptions {
@@ -113,6 +119,8 @@ fn with_batches(mut see: impl FnMut(Request<'_>)) {
         batch.clear();
         batch.change(b"k", change, b"operand").unwrap();
         write(&batch, Condition::Always, true);
+        batch.name(NAME);
+        write(&batch, Condition::Always, true);
     }
     batch.clear();
     write(&batch, Condition::Always, false);
@@ -135,6 +143,10 @@ fn responses() -> Vec<Response> {
     };
     vec![
         Response::Done,
+        Response::WrittenBefore {
+            version: Lsn(u64::MAX),
+        },
+        Response::Failed(Failure::Forgotten("long ago".into())),
         Response::Snapshot(Some(SnapshotId(u64::MAX))),
         Response::Snapshot(None),
         Response::Values(vec![Some(b"v".to_vec()), None, Some(vec![])]),
@@ -251,13 +263,18 @@ fn the_bytes_are_those_of_the_grammar() {
         .unwrap();
     batch.guard(b"g", Guard::Present);
     batch.saw(SEEN[0]).unwrap();
+    batch.name(RequestId {
+        client: ClientId(258),
+        seq: 300,
+    });
     let options = WriteOptions::default();
     assert_eq!(
         bytes_of(Request::Write {
             batch: &batch,
             options
         }),
-        b"\x02\x00\x00\x00\x04\x02\x01k\x01v\x03\x09\x03\x01l\x01m\x04\x01g\x05\x01s\x01\xac\x02"
+        b"\x02\x00\x00\x00\x05\x02\x01k\x01v\x03\x09\x03\x01l\x01m\x04\x01g\x05\x01s\x01\xac\x02\
+          \x06\x02\x01\x00\x00\x00\x00\x00\x00\xac\x02"
     );
     let lease = Lease::Open(Duration::from_micros(1500));
     assert_eq!(
@@ -315,7 +332,8 @@ fn what_a_batch_may_not_be_is_refused() {
             b"\x02\x00\x00\x00\x01\x02\x01k\x00\x04\x00",
             "an unknown expiry",
         ),
-        (b"\x02\x00\x00\x00\x01\x06\x01k", "an unknown operation"),
+        (b"\x02\x00\x00\x00\x01\x07\x01k", "an unknown operation"),
+        (b"\x02\x00\x00\x00\x01\x06\x01k", "half a name"),
         (b"\x0b\x00\x01\x01k\x07", "to examine a snapshot"),
         (b"\x02\x05\x00\x00\x00", "an unknown condition"),
     ] {

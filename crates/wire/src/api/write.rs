@@ -4,7 +4,10 @@ use alloc::vec::Vec;
 
 use argosy_base::codec::{Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use argosy_base::{Change, Condition, Expiry, Guard, Lsn, Op, Seen, WriteBatch, WriteOptions, ops};
+use argosy_base::{
+    Change, ClientId, Condition, Expiry, Guard, Lsn, Op, RequestId, Seen, WriteBatch, WriteOptions,
+    ops,
+};
 
 use super::{BadRequest, Sender, flag};
 
@@ -12,7 +15,9 @@ use super::{BadRequest, Sender, flag};
 const BOUND: u8 = 4;
 /// The same of what a key was when the batch was computed. DO NOT CHANGE THE VALUE.
 const SEEN: u8 = 5;
-const _: () = assert!(BOUND >= ops::KINDS && SEEN >= ops::KINDS);
+/// The same of the batch's name. DO NOT CHANGE THE VALUE.
+const NAME: u8 = 6;
+const _: () = assert!(BOUND >= ops::KINDS && SEEN >= ops::KINDS && NAME >= ops::KINDS);
 
 /// Appends the write.
 pub(super) fn put(batch: &WriteBatch, options: WriteOptions, out: &mut Vec<u8>) {
@@ -42,7 +47,9 @@ pub(super) fn put(batch: &WriteBatch, options: WriteOptions, out: &mut Vec<u8>) 
         Some((key, Guard::Present)) => Some(key),
         Some((_, Guard::Unwritten(_))) | None => None,
     };
-    let ops = batch.len() + usize::from(bound.is_some()) + batch.seen().len();
+    let named = batch.request();
+    let beside = usize::from(bound.is_some()) + usize::from(named.is_some());
+    let ops = batch.len() + beside + batch.seen().len();
     put_varint(out, ops as u64);
     batch.ops().for_each(|op| ops::put_op(&op, out));
     if let Some(key) = bound {
@@ -54,6 +61,11 @@ pub(super) fn put(batch: &WriteBatch, options: WriteOptions, out: &mut Vec<u8>) 
         put_string(out, seen.key);
         out.push(u8::from(seen.bound));
         put_varint(out, seen.version.0);
+    }
+    if let Some(RequestId { client, seq }) = named {
+        out.push(NAME);
+        out.extend_from_slice(&client.0.to_le_bytes());
+        put_varint(out, seq);
     }
 }
 
@@ -87,8 +99,13 @@ pub(super) fn read(
             Some(change.ok_or_else(|| r.malformed())?)
         }
     };
-    for _ in 0..r.length(BATCH_PAIRS_MAX)? {
+    // A full batch may have a name, too.
+    for _ in 0..r.length(BATCH_PAIRS_MAX + 1)? {
         match (r.u8()?, change) {
+            (NAME, _) => batch.name(RequestId {
+                client: ClientId(r.u64()?),
+                seq: r.varint()?,
+            }),
             (kind, None) => read_op(r, sender, kind, batch)?,
             (kind, Some(change)) => match ops::read_op(kind, r)? {
                 Op::Put {

@@ -32,8 +32,8 @@ use argosy_base::{Epoch, Incarnation, KeyRange, RegionId, ServerId};
 /// 4 ([`Request::Write`](crate::api::Request)). 3: a multi-get may be answered by the values of its first keys.
 /// 4: scans in the form of ring version 7. 5: writes on terms, and looks. 6: writes may remove ranges.
 /// 7: versions may be asked for. 8: snapshots.
-/// 9: values of over 1 MiB, in parts. 10: regions may be flushed and compacted.
-pub const VERSION: u16 = 10;
+/// 9: values of over 1 MiB, in parts. 10: regions may be flushed and compacted. 11: writes may have names.
+pub const VERSION: u16 = 11;
 
 const CLIENT: u64 = u64::from_le_bytes(*b"argosycl");
 const SERVER: u64 = u64::from_le_bytes(*b"argosysv");

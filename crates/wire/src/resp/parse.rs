@@ -162,6 +162,13 @@ impl<'a> Args<'a> {
         self.get(index).expect("the caller knows the arity")
     }
 
+    /// The request that the arguments from `first` on are; `None` where there are none.
+    #[must_use]
+    pub fn request_at(self, first: usize) -> Option<Self> {
+        let spans = self.spans.get(first..).filter(|spans| !spans.is_empty())?;
+        Some(Self { spans, ..self })
+    }
+
     /// All arguments from `first` on.
     pub fn from(self, first: usize) -> impl ExactSizeIterator<Item = &'a [u8]> {
         let bytes = self.bytes;
