@@ -14,8 +14,8 @@ use super::front::Context;
 use super::reply::Gather;
 use super::session::Core;
 use super::{
-    changes, computed, connection, docs, expiry, info, keys, maintenance, scan, scripts, snapshots,
-    strings, transactions,
+    changes, computed, connection, docs, expiry, info, keys, maintenance, once, scan, scripts,
+    snapshots, strings, transactions,
 };
 
 /// What a command sees while it is begun.
@@ -67,7 +67,7 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 13] = [
+pub(super) const FAMILIES: [&[Command]; 14] = [
     strings::COMMANDS,
     changes::COMMANDS,
     keys::COMMANDS,
@@ -76,6 +76,7 @@ pub(super) const FAMILIES: [&[Command]; 13] = [
     connection::COMMANDS,
     scan::COMMANDS,
     snapshots::COMMANDS,
+    once::COMMANDS,
     maintenance::COMMANDS,
     info::COMMANDS,
     docs::COMMANDS,

@@ -24,6 +24,7 @@ pub(super) fn error_text(error: &Failure, is_write: bool) -> String {
             };
             with_outcome(prefix, what, *outcome, is_write)
         }
+        Failure::Forgotten(what) => format!("{OUTCOME_UNKNOWN} {what}"),
         Failure::Storage { what, outcome } => {
             let prefix = if is_write { "MISCONF" } else { "ERR" };
             with_outcome(prefix, what, *outcome, is_write)

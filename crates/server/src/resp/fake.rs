@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::range::successor;
-use argosy_base::{Direction, KeyRange, Lsn, Moment, RegionId};
+use argosy_base::{Direction, KeyRange, Lsn, Moment, RegionId, RequestId};
 use argosy_engine::batch::{Op, check_key};
 use argosy_engine::long::check_users;
 use argosy_engine::{Condition, Reach, Wanted, Was, WriteBatch, WriteOptions};
@@ -38,7 +38,8 @@ struct State {
     counts: Counts,
     late: bool,
     held: Vec<(ReplyTo, Response)>,
-    failure: Option<Failure>,
+    /// How the next requests fail, one behind the other.
+    failures: VecDeque<Failure>,
     cold: usize,
     at_flush: Option<Box<dyn FnOnce() + Send>>,
     /// What others do before the next write, one in front of each.
@@ -58,6 +59,8 @@ struct Stored {
     writes: u64,
     /// Of pairs that expire.
     expiries: BTreeMap<Vec<u8>, Moment>,
+    /// Requests that were applied. Nothing is remembered of sequence numbers above a thousand.
+    applied: BTreeMap<RequestId, Lsn>,
 }
 
 /// How often it was called.
@@ -132,7 +135,7 @@ impl Fake {
 
     /// What the next request is answered, instead of being carried out.
     pub fn fail_next(&self, failure: Failure) {
-        self.state().failure = Some(failure);
+        self.state().failures.push_back(failure);
     }
 
     /// The next request would have to wait for the device.
@@ -210,7 +213,7 @@ impl Service for Fake {
             other(&mut batch);
             state.stored.write(&batch, WriteOptions::default());
         }
-        let response = match state.failure.take() {
+        let response = match state.failures.pop_front() {
             Some(failure) => Response::Failed(failure),
             None => state.stored.carry_out(request),
         };
@@ -370,6 +373,23 @@ impl Stored {
     }
 
     fn write(&mut self, batch: &WriteBatch, options: WriteOptions) -> Response {
+        let Some(request) = batch.request() else {
+            return self.write_anew(batch, options);
+        };
+        if request.seq > 1000 {
+            return Response::Failed(Failure::Forgotten(format!("{request} is forgotten")));
+        }
+        if let Some(version) = self.applied.get(&request) {
+            return Response::WrittenBefore { version: *version };
+        }
+        let response = self.write_anew(batch, options);
+        if response.tells_of_effect() {
+            self.applied.insert(request, Lsn(self.writes));
+        }
+        response
+    }
+
+    fn write_anew(&mut self, batch: &WriteBatch, options: WriteOptions) -> Response {
         let looks = options.condition != Condition::Always || options.return_previous;
         let mut existed = Vec::new();
         let mut previous = Vec::new();

@@ -54,6 +54,7 @@ mod info;
 mod input;
 mod keys;
 mod maintenance;
+mod once;
 mod overlay;
 mod pace;
 mod pages;

@@ -308,6 +308,9 @@ impl Pending {
             return;
         }
         match (self.gather, self.answer) {
+            (_, Some(Response::WrittenBefore { version })) => {
+                encoder.simple(&format!("APPLIED {}", version.0));
+            }
             (Gather::Encoded(bytes), None) => out.extend_from_slice(&bytes),
             (Gather::Value | Gather::ValueAt(_), Some(Response::Value(value))) => {
                 front.meter.read(value.is_some());
@@ -474,6 +477,7 @@ pub(super) fn response_bytes(response: &Response) -> usize {
         | Response::Failed(_)
         | Response::Expiry { .. }
         | Response::Snapshot(_)
+        | Response::WrittenBefore { .. }
         | Response::Done => 0,
     }
 }
