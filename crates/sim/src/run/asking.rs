@@ -425,6 +425,7 @@ impl Run {
         self.clients.bulk_loads.want_all();
         self.clients.changes.want_all(&What::Get);
         self.clients.transacting.want_all();
+        self.clients.repeating.want_all();
         self.read_wanted(within)
     }
 
@@ -440,6 +441,7 @@ impl Run {
             || self.clients.bulk_loads.is_wanting()
             || self.clients.changes.is_wanting()
             || self.clients.transacting.is_wanting()
+            || self.clients.repeating.is_wanting()
         {
             if self.cluster.now().since(begin) > within {
                 return Err("long values, bulk-loaded or changed pairs cannot be read".to_owned());

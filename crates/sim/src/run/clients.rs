@@ -12,6 +12,7 @@ use crate::maintain::{self, Maintainer};
 use crate::many;
 use crate::moved::Moved;
 use crate::plan::Plan;
+use crate::repeat::{self, Repeating};
 use crate::transact::{self, Transacting};
 
 /// See the module documentation.
@@ -20,6 +21,7 @@ pub(crate) struct Clients {
     pub(crate) bulk_loads: BulkLoads,
     pub(crate) changes: Changes,
     pub(crate) transacting: Transacting,
+    pub(crate) repeating: Repeating,
     pub(crate) leases: Leases,
     pub(crate) maintainer: Maintainer,
     pub(crate) many: many::Client,
@@ -33,6 +35,7 @@ impl Clients {
             bulk_loads: BulkLoads::new(plan, seed),
             changes: Changes::new(plan, seed),
             transacting: Transacting::new(plan, seed),
+            repeating: Repeating::new(plan, seed),
             leases: Leases::new(plan, seed),
             maintainer: Maintainer::new(plan, seed),
             many: many::Client::new(plan, seed),
@@ -46,6 +49,7 @@ impl Clients {
             || self.bulk_loads.is_busy()
             || self.changes.is_busy()
             || self.transacting.is_busy()
+            || self.repeating.is_busy()
             || self.leases.is_busy()
             || self.maintainer.is_busy()
             || self.many.is_busy()
@@ -57,6 +61,7 @@ impl Clients {
         self.bulk_loads.lost(session);
         self.changes.lost(session);
         self.transacting.lost(session);
+        self.repeating.lost(session);
         self.leases.lost(session);
         self.maintainer.lost(session);
         self.many.lost(session);
@@ -74,6 +79,7 @@ impl Clients {
             "what leases are answered is judged with the load"
         );
         match token {
+            repeat::TOKEN.. => self.repeating.answer(token, response, coverage)?,
             transact::TOKEN.. => self.transacting.answer(token, response),
             many::TOKEN.. => self.many.answer(token, response, coverage)?,
             maintain::TOKEN.. => self.maintainer.answer(token, &response, coverage)?,

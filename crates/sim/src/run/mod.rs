@@ -15,6 +15,7 @@ mod asking;
 mod bringing;
 mod clients;
 mod harm;
+mod repeats;
 mod snapshots;
 mod transactions;
 
@@ -47,6 +48,7 @@ use crate::words::Words;
 pub(crate) use bringing::Bringing;
 use clients::Clients;
 use harm::Harm;
+use repeats::Repeats;
 use snapshots::{HeldSnapshots, read_all};
 use transactions::Transactions;
 
@@ -367,6 +369,7 @@ impl Run {
         busy |= self.ask_bulk_load(pace != Pace::None)?;
         busy |= self.ask_changes(pace != Pace::None)?;
         busy |= Transactions::of(self).go_on(pace != Pace::None)?;
+        busy |= Repeats::of(self).go_on(pace != Pace::None)?;
         busy |= self.ask_leases(pace != Pace::None)?;
         busy |= self.ask_maintenance(pace != Pace::None)?;
         busy |= Bringing::of(self).ask(pace != Pace::None)?;
