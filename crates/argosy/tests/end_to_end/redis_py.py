@@ -40,6 +40,14 @@ def check(port, **options):
     batch = ["SET", "same", "1", "DEL", "same", "SET", "same", "2", "PX", "9000"]
     assert client.execute_command("KV.BATCH", *batch) == b"OK" and client.getdel("same") == b"2"
 
+    # A write under a name is done once, whichever server it is sent to.
+    me = client.execute_command("KV.ONCE", "ID")
+    assert client.execute_command("KV.ONCE", me, 1, "INCRBY", "once", 5) == 5
+    for some in (client, other):
+        assert some.execute_command("KV.ONCE", me, 1, "INCRBY", "once", 5).startswith(b"APPLIED ")
+    assert other.execute_command("KV.ONCE", me, 2, "INCR", "once") == 6 == int(client.get("once"))
+    assert client.execute_command("KV.ONCE", other.execute_command("KV.ONCE", "ID"), 1, "DEL", "once") == 1
+
     # Values of 64 MiB, by whichever server; the ranges of others' keys leave their parts alone.
     long = bytes(range(256)) * (64 << 12)
     assert client.set("long", long) and other.get("long") == long and other.strlen("long") == 64 << 20
