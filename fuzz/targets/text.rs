@@ -1,5 +1,7 @@
 //! What is text, or should be: heads of HTTP, replies of the Redis protocol, lines of an import, configurations, words
-//! and numbers that somebody types; and the coordinator: the region map, which is text, and its files, which are not.
+//! and numbers that somebody types; and the coordinator: the region map and its files, which are no text.
+
+use std::sync::Arc;
 
 use argosy::config::ServerConfig;
 use argosy::config::layers::resolve;
@@ -7,12 +9,13 @@ use argosy::transfer::format::{Encoding, Format, Pair, parse, write_line};
 use argosy::units::{Factor, Size, TimeSpan};
 use argosy_base::{EditSeq, Epoch, KeyRange, Lsn, RegionId, ServerId};
 use argosy_client::resp::parse_reply;
+use argosy_coordinator::contract::CoordinatorOp;
 use argosy_coordinator::format::{Effects, HeartbeatRecord, SnapshotRecord, TransactionRecord};
-use argosy_coordinator::map_json::SCHEMA;
 use argosy_coordinator::state::{State, StateChange};
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterId, ClusterMap, CopyStatus, Deed, Entry, EntryVersion, JobKind, JobLog,
-    Presence, PromotionClaim, Region, RegionState, Replication, Server, ServerReport, SessionId,
+    MapWrite, Presence, PromotionClaim, Region, RegionState, Replication, SHARD_BYTES_MAX, Server,
+    ServerReport, SessionId, map_format,
 };
 use argosy_memory::BootId;
 use argosy_server::admin::http;
@@ -99,8 +102,8 @@ fn line(format: Format, bytes: &[u8]) -> bool {
 
 /// The region map, and what servers tell the master.
 fn agreed(bytes: &[u8]) -> bool {
-    let map = ClusterMap::parse(bytes).is_ok_and(|map| {
-        assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
+    let map = map_format::rewritten(bytes).is_ok_and(|again| {
+        assert_eq!(again, bytes);
         true
     });
     let presence = Presence::parse(bytes).is_ok_and(|presence| {
@@ -133,9 +136,8 @@ fn typed(text: &str) -> bool {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let map = map().to_json();
-    assert!(String::from_utf8_lossy(&map).contains(SCHEMA));
-    let [transaction, seal, snapshot, heartbeat, log] = coordinator_files(&map);
+    let [index, shard] = map_values();
+    let [transaction, seal, snapshot, heartbeat, log] = coordinator_files(&index);
     vec![
         input(0, b"GET /readyz?verbose HTTP/1.1\r\nHost: x\r\n\r\n"),
         input(0, b"HEAD / HTTP/1.0\n\n"),
@@ -149,7 +151,8 @@ fn seeds() -> Vec<Vec<u8>> {
         input(2, &snapshot),
         input(2, &heartbeat),
         input(2, &log),
-        input(3, &map),
+        input(3, &index),
+        input(3, &shard),
         input(
             3,
             br#"{"schema":"argosy.server.v1","incarnation":7,"leaving":true,"unreachable":[0,2]}"#,
@@ -242,6 +245,18 @@ fn coordinator_files(map: &[u8]) -> [Vec<u8>; 5] {
         heartbeat.encode(),
         log.encode(),
     ]
+}
+
+/// The index of a map, and its shard.
+fn map_values() -> [Vec<u8>; 2] {
+    let write = MapWrite::first(Arc::new(map()), SHARD_BYTES_MAX);
+    let ops = write.and_then(|write| write.ops()).expect("it is small");
+    let values = ops.into_iter().map(|op| match op {
+        CoordinatorOp::Set { value, .. } => value,
+        _ => Vec::new(),
+    });
+    let values: Vec<_> = values.collect();
+    values.try_into().expect("an index and a shard")
 }
 
 fn map() -> ClusterMap {

@@ -14,8 +14,9 @@
 //!    ([`JobLog::is_held`]).
 //!
 //! Bounds: [`OPEN_MAX`] open jobs, of which there is one of a kind and server (those of persons apart), [`ENDED_KEPT`]
-//! that have ended, and [`REGIONS_MAX`] regions in all of them. The oldest that have ended go first. 100,000 regions
-//! are about 500 KiB.
+//! that have ended, and [`REGIONS_MAX`] regions in all of them. The oldest that have ended go first. So the log has
+//! [`LOG_BYTES_MAX`](crate::jobs_format::LOG_BYTES_MAX) bytes at most; 10,000 regions are some 30 KiB. A server that has
+//! more regions than that is replaced in several turns: what has no room waits until a job has ended.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ pub const OPEN_MAX: usize = 256;
 pub const ENDED_KEPT: usize = 64;
 
 /// Most regions of all jobs together.
-pub const REGIONS_MAX: usize = 1 << 18;
+pub const REGIONS_MAX: usize = 1 << 15;
 
 /// Why a job cannot be had, or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -31,8 +31,17 @@ use crate::contract::SessionId;
 use crate::job::{JobId, JobKind, JobRegion, JobState, REMARK_BYTES_MAX, RedoJob, RegionStage};
 use crate::jobs::{ENDED_KEPT, JobLog, OPEN_MAX, REGIONS_MAX};
 
-/// Longest log, in bytes: all regions with the largest numbers.
-pub const LOG_BYTES_MAX: usize = 4 << 20;
+/// Longest log, in bytes: all regions with the largest numbers, and all remarks.
+pub const LOG_BYTES_MAX: usize = 512 << 10;
+
+/// Most bytes of a region, and of a job without its regions.
+const REGION_BYTES: usize = 5 + 5 + 1;
+const JOB_BYTES: usize = 8 + 1 + 1 + 4 + 8 + 4 + 3 + 2 + REMARK_BYTES_MAX;
+const _: () = assert!(
+    HEADER_BYTES + 10 + REGIONS_MAX * REGION_BYTES + (OPEN_MAX + ENDED_KEPT) * JOB_BYTES
+        <= LOG_BYTES_MAX,
+    "a log that keeps to its bounds can be read again"
+);
 
 const MAGIC: &[u8; 8] = b"argosyjb";
 const VERSION: u16 = 1;

@@ -2,13 +2,13 @@
 //!
 //! A [`Coordinator`] is asked by `submit` and answers by `poll`, so that no step waits for it.
 //! [`Embedded`] keeps the values in a directory that the servers of one machine share;
-//! [`InMemory`] serves the simulator and tests. What the value under [`CLUSTER_KEY`] says is a
+//! [`InMemory`] serves the simulator and tests. What lies under [`CLUSTER_KEY`], and below it, is a
 //! [`ClusterMap`]: which servers there are, and which of them store which keys.
 //!
 //! Reading order: [`contract`] (the trait, and what it promises), [`state`] (what requests do),
 //! [`embedded`] and [`format`](mod@format) (its files), [`in_memory`], [`conformance`] (tests that both pass); [`map`]
-//! (the region map), [`region`] (an entry of it), [`map_json`], [`reports`] (what servers
-//! tell the master), [`job`], [`jobs`] and [`jobs_format`] (the master's redo log), [`split`] (how keys are cut into
+//! (the region map), [`region`] (an entry of it), [`map_format`], [`map_write`] and [`map_reader`] (how it lies here,
+//! is changed, and is read), [`reports`] (what servers tell the master), [`job`], [`jobs`] and [`jobs_format`] (the master's redo log), [`split`] (how keys are cut into
 //! regions at
 //! first).
 
@@ -24,7 +24,9 @@ pub mod job;
 pub mod jobs;
 pub mod jobs_format;
 pub mod map;
-pub mod map_json;
+pub mod map_format;
+pub mod map_reader;
+pub mod map_write;
 pub mod region;
 pub mod reports;
 pub mod split;
@@ -40,10 +42,13 @@ pub use job::{Deed, DeedStanding, JobId, JobKind, JobState, RedoJob};
 pub use jobs::{JOBS_KEY, JobError, JobLog};
 pub use jobs_format::JobLogError;
 pub use map::{ClusterId, ClusterMap, DeviceId, MapError, Replication, Server};
+pub use map_format::{SHARD_BYTES_MAX, ShardPlace};
+pub use map_reader::{MapAccessError, MapMutants, MapPart, MapProgress, MapReader, map_behind, read_map};
+pub use map_write::{MapShards, MapWrite, StoredMap};
 pub use region::{CopyStatus, PromotionClaim, Region, RegionState};
 pub use reports::{CopyReport, Presence, ReportError, ServerReport, Wish};
 
-/// The key of the region map.
+/// The key of the region map's index, and above those of its shards.
 pub const CLUSTER_KEY: &str = "cluster";
 
 /// The key of who is the master: an ephemeral value.

@@ -2,8 +2,11 @@
 //!
 //! A [`ClusterMap`] that exists is valid: its regions are in the order of their keys and cover all
 //! keys without gap or overlap; names are used once; each region's group is one ([`Region`] says what that
-//! takes). [`ClusterMap::new`], [`ClusterMap::with_regions`] and [`ClusterMap::parse`] are the only
-//! ways to one. [`map_json`](mod@crate::map_json) has its JSON.
+//! takes). [`ClusterMap::new`] and [`ClusterMap::with_regions`] are the only ways to one.
+//!
+//! In the coordinator it lies in shards: [`map_format`](mod@crate::map_format) has the bytes,
+//! [`map_write`](mod@crate::map_write) says how it is changed, and [`map_reader`](mod@crate::map_reader) how it is
+//! read. In memory a region of three members takes some 370 bytes, the places of a map included.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +16,6 @@ use argosy_base::range::Starts;
 use argosy_base::{AddressMode, Direction, DurabilityMode, KeyRange, RegionId, ServerId};
 use serde::{Deserialize, Serialize};
 
-use crate::map_json::SCHEMA;
 use crate::region::Region;
 
 /// Names a cluster. Random; written as 32 hexadecimal digits.
@@ -90,17 +92,42 @@ pub struct Server {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// The text is no JSON of a map.
+    /// What is in the coordinator is none. A person has to look.
     #[error("the region map cannot be read: {reason}")]
     Malformed {
-        /// What the parser says.
+        /// What is wrong.
         reason: String,
     },
-    /// It was written by another version.
-    #[error("the region map has schema {found:?}; this program knows {SCHEMA:?}")]
-    UnknownSchema {
-        /// What it calls itself.
+    /// It was written by another version of the program, which is to be used with this cluster.
+    #[error(
+        "the region map has format {found}; this program knows 1: use the program that made this cluster, or make \
+         another cluster and import what `argosy export` of that program writes"
+    )]
+    UnknownFormat {
+        /// What it is.
         found: String,
+    },
+    /// It was changed again and again while it was read. Try again.
+    #[error("the region map has changed {attempts} times while it was read; try again")]
+    Unsteady {
+        /// How often it was read.
+        attempts: u32,
+    },
+    /// A value of it would be too long. Have fewer regions or servers, or shorter keys.
+    #[error("a part of the region map would have {bytes} bytes: at most {max}")]
+    TooLarge {
+        /// Bytes that it would have.
+        bytes: usize,
+        /// Bytes allowed.
+        max: usize,
+    },
+    /// It would be in too many parts. Have fewer regions, or shorter keys.
+    #[error("the region map would be in {shards} parts: at most {max}")]
+    TooManyShards {
+        /// How many.
+        shards: usize,
+        /// How many are allowed.
+        max: usize,
     },
     /// Two servers or two regions have one name, or a region is named 0 or above [`REGION_ID_MAX`].
     #[error("{what} {id} is named twice, or has a name that is kept for no one")]
@@ -276,7 +303,11 @@ impl ClusterMap {
     /// The server of that name.
     #[must_use]
     pub fn server(&self, id: ServerId) -> Option<&Server> {
-        self.servers.iter().find(|server| server.id == id)
+        // Most clusters name their servers 0, 1, 2, …
+        let place = usize::try_from(id.0).ok();
+        let here = place.and_then(|place| self.servers.get(place));
+        let here = here.filter(|server| server.id == id);
+        here.or_else(|| self.servers.iter().find(|server| server.id == id))
     }
 
     /// The device that has the data of `server`; `None` until the server has one.
@@ -337,9 +368,9 @@ impl ClusterMap {
         self.check_names()?;
         self.check_ranges()?;
         self.check_copies()?;
-        self.regions
-            .iter()
-            .try_for_each(|region| self.check_group(region))
+        let servers: BTreeSet<ServerId> = self.servers.iter().map(|server| server.id).collect();
+        let mut regions = self.regions.iter();
+        regions.try_for_each(|region| self.check_group(region, &servers))
     }
 
     fn check_copies(&self) -> Result<(), MapError> {
@@ -402,8 +433,8 @@ impl ClusterMap {
         }
     }
 
-    fn check_group(&self, region: &Region) -> Result<(), MapError> {
-        let known = |id| self.server(id).is_some();
+    fn check_group(&self, region: &Region, servers: &BTreeSet<ServerId>) -> Result<(), MapError> {
+        let known = |id| servers.contains(&id);
         let alone = self.replication == Replication::None;
         let what = if alone && region.members.len() + region.filling.len() > 1 {
             "without replication there is one member"
@@ -447,4 +478,4 @@ impl fmt::Display for ClusterMap {
 
 #[cfg(test)]
 #[path = "map_tests.rs"]
-mod tests;
+pub(crate) mod tests;

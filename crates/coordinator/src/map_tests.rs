@@ -1,12 +1,12 @@
 //! Tests of the region map: see [`super`].
 
-use argosy_base::{DurabilityMode, EditSeq, Epoch, Lsn};
+use argosy_base::{EditSeq, Epoch, Lsn};
 
 use super::*;
 use crate::region::{CopyStatus, PromotionClaim, RegionState};
 use crate::split::split_text;
 
-fn servers(count: u32) -> Vec<Server> {
+pub(crate) fn servers(count: u32) -> Vec<Server> {
     let server = |id| Server {
         id: ServerId(id),
         resp: format!("127.0.0.1:{}", 7379 + 10 * id),
@@ -15,7 +15,7 @@ fn servers(count: u32) -> Vec<Server> {
     (0..count).map(server).collect()
 }
 
-fn regions(count: usize) -> Vec<Region> {
+pub(crate) fn regions(count: usize) -> Vec<Region> {
     let members = || vec![ServerId(0), ServerId(1), ServerId(2)];
     let region = |(id, range): (u32, KeyRange)| {
         Region::first(RegionId(id), range, ServerId(id % 3), members())
@@ -24,7 +24,7 @@ fn regions(count: usize) -> Vec<Region> {
 }
 
 /// `region` as it is when its second member was promoted in epoch 4, and has failed since.
-fn promoted(region: Region) -> Region {
+pub(crate) fn promoted(region: Region) -> Region {
     Region {
         epoch: Epoch(7),
         state: RegionState::Recovering,
@@ -43,74 +43,8 @@ fn promoted(region: Region) -> Region {
     }
 }
 
-fn build(regions: Vec<Region>) -> Result<ClusterMap, MapError> {
+pub(crate) fn build(regions: Vec<Region>) -> Result<ClusterMap, MapError> {
     ClusterMap::new(ClusterId(0xfe), Replication::SendIndex, servers(3), regions)
-}
-
-#[test]
-fn a_map_returns_from_its_json() {
-    for count in [1, 2, 7, 100] {
-        let map = build(regions(count)).unwrap();
-        assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
-    }
-    let map = build(regions(2)).unwrap();
-    let map = map.with_addresses(AddressMode::Rewrite);
-    let json = String::from_utf8(map.to_json()).unwrap();
-    assert_eq!(ClusterMap::parse(json.as_bytes()), Ok(map));
-    // One that does not say it is logical, and an unknown mode is none.
-    let line = "\"addresses\": \"rewrite\",";
-    let silent = ClusterMap::parse(json.replace(line, "").as_bytes());
-    assert_eq!(silent.unwrap().addresses(), AddressMode::Logical);
-    let odd = ClusterMap::parse(json.replace(line, "\"addresses\": \"odd\",").as_bytes());
-    assert!(matches!(odd, Err(MapError::Malformed { .. })), "{odd:?}");
-    for mode in DurabilityMode::ALL {
-        let map = build(regions(2)).unwrap().with_durability(mode);
-        let json = String::from_utf8(map.to_json()).unwrap();
-        let says = json.contains(&format!("\"durability\": \"{mode}\""));
-        assert_eq!(says, mode != DurabilityMode::LastWrite, "{json}");
-        assert_eq!(ClusterMap::parse(json.as_bytes()), Ok(map));
-        let odd = json.replace(mode.name(), "odd");
-        let odd = ClusterMap::parse(odd.as_bytes());
-        assert!(!says || matches!(odd, Err(MapError::Malformed { .. })));
-    }
-    // Keys of any bytes, and a cluster of one.
-    let mut two = regions(2);
-    two[0].range.to = Some(vec![0, 0xff, b'"']);
-    two[1].range.from = vec![0, 0xff, b'"'];
-    let map = build(two).unwrap();
-    assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
-}
-
-/// The text is stored: a change would make every existing cluster unreadable.
-#[test]
-fn the_json_never_changes() {
-    let stored = r#"{
-        "schema": "argosy.cluster.v3",
-        "cluster": "000000000000000000000000000000fe",
-        "replication": "send-index",
-        "copies": 3,
-        "servers": [
-            {"id": 0, "resp": "127.0.0.1:7379", "admin": "127.0.0.1:7480"},
-            {"id": 1, "resp": "127.0.0.1:7389", "admin": "127.0.0.1:7490",
-             "device": "8000000000000000000000000000000f"},
-            {"id": 2, "resp": "127.0.0.1:7399", "admin": "127.0.0.1:7500"}],
-        "regions": [
-            {"id": 1, "from": "", "to": "69", "epoch": 1, "primary": 1, "members": [0, 1, 2]},
-            {"id": 2, "from": "69", "to": null, "epoch": 7, "state": "recovering", "primary": 1,
-             "members": [1], "filling": [0], "since": 4, "last": [0, 1, 2],
-             "claim": {"status": "cut", "cut": 3, "edit": 12, "lsn": 4711, "member": true}}]
-    }"#;
-    let mut regions = regions(2);
-    regions[1] = promoted(regions[1].clone());
-    let map = build(regions).unwrap();
-    let map = map.with_device(ServerId(1), DeviceId(1 << 127 | 15));
-    assert_eq!(map.device(ServerId(0)), None);
-    assert_eq!(ClusterMap::parse(stored.as_bytes()), Ok(map.clone()));
-    let text: serde_json::Value = serde_json::from_str(stored).unwrap();
-    assert_eq!(
-        serde_json::from_slice::<serde_json::Value>(&map.to_json()).unwrap(),
-        text
-    );
 }
 
 #[test]
@@ -274,7 +208,6 @@ fn the_number_of_copies_outlasts_a_smaller_group() {
     }
     let smaller = map.with_regions(fewer).unwrap();
     assert_eq!(smaller.copies(), 3);
-    assert_eq!(ClusterMap::parse(&smaller.to_json()), Ok(smaller.clone()));
     assert_eq!(smaller.with_copies(1).unwrap().copies(), 1);
     for copies in [0, 4] {
         let refused = map.clone().with_copies(copies);
@@ -285,61 +218,6 @@ fn the_number_of_copies_outlasts_a_smaller_group() {
     let mut bad = map.regions().to_vec();
     bad[0].epoch = Epoch(0);
     assert!(map.with_regions(bad).is_err());
-}
-
-#[test]
-fn other_schemas_and_other_texts_are_refused() {
-    let good = String::from_utf8(build(regions(1)).unwrap().to_json()).unwrap();
-    let parse = |text: &str| ClusterMap::parse(text.as_bytes()).unwrap_err();
-    for other in [
-        "argosy.cluster.v1",
-        "argosy.cluster.v2",
-        "argosy.cluster.v4",
-    ] {
-        let found = other.to_owned();
-        let refused = parse(&good.replace("argosy.cluster.v3", other));
-        assert_eq!(refused, MapError::UnknownSchema { found });
-    }
-    // A later schema is refused as that, whatever else it has.
-    let other = parse(r#"{"schema": "argosy.cluster.v9", "shards": []}"#);
-    assert!(matches!(other, MapError::UnknownSchema { .. }), "{other}");
-    for (from, to) in [
-        ("\"epoch\": 1", "\"epoch\": -1"),
-        ("send-index", "magic"),
-        ("\"from\": \"\"", "\"from\": \"6\""),
-        ("\"from\": \"\"", "\"from\": \"zz\""),
-        ("\"epoch\"", "\"age\""),
-        ("0000fe", "0000"),
-        ("}", ""),
-    ] {
-        let error = parse(&good.replacen(from, to, 1));
-        assert!(
-            matches!(error, MapError::Malformed { .. }),
-            "{from} {to}: {error}"
-        );
-    }
-    assert!(matches!(parse(""), MapError::Malformed { .. }));
-}
-
-/// Damaged text is refused, or is a valid map: never a panic.
-#[test]
-fn damaged_text_does_not_panic() {
-    let mut three = regions(3);
-    three[1] = promoted(three[1].clone());
-    let good = build(three).unwrap().to_json();
-    let mut accepted = 0;
-    for at in 0..good.len() {
-        for byte in [b'0', b'"', b'}', b' ', 0xff] {
-            let mut bytes = good.clone();
-            bytes[at] = byte;
-            if let Ok(map) = ClusterMap::parse(&bytes) {
-                accepted += 1;
-                assert_eq!(ClusterMap::parse(&map.to_json()), Ok(map));
-            }
-        }
-        assert!(ClusterMap::parse(&good[..at]).is_err() || at + 1 == good.len());
-    }
-    assert!(accepted > 10, "{accepted}");
 }
 
 #[test]
@@ -384,30 +262,4 @@ fn regions_are_found_by_name() {
     }
     let again = map.with_regions(map.regions().to_vec());
     assert_eq!(again, Ok(map));
-}
-
-/// As many regions as there are at first, in the state whose text is longest.
-#[test]
-fn a_map_of_many_regions_fits_a_value_of_the_coordinator() {
-    let worst = |region: Region| Region {
-        epoch: Epoch(u32::MAX),
-        since: Epoch(u32::MAX),
-        claim: Some(PromotionClaim {
-            status: CopyStatus::Whole,
-            cut: Epoch(u32::MAX),
-            edit: EditSeq(u64::MAX),
-            lsn: Lsn(u64::MAX),
-            member: false,
-        }),
-        ..promoted(region)
-    };
-    let all = regions(crate::split::SPLIT_MAX);
-    let map = build(all.into_iter().map(worst).collect()).unwrap();
-    let json = map.to_json();
-    assert!(
-        json.len() <= crate::contract::VALUE_BYTES_MAX,
-        "{} bytes",
-        json.len()
-    );
-    assert_eq!(ClusterMap::parse(&json), Ok(map));
 }

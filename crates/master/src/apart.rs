@@ -90,6 +90,12 @@ impl Apart {
         Self(BTreeMap::new())
     }
 
+    /// Whether nothing is remembered of any pair.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes note of who says that it does not reach whom.
     pub fn observe(&mut self, cluster: &Cluster, settings: &PlanSettings, now: Instant) {
         self.0.retain(|pair, parting| {

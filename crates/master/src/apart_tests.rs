@@ -1,7 +1,9 @@
 //! Pairs that come and go: see [`super`].
 
+use std::sync::Arc;
+
 use argosy_base::Epoch;
-use argosy_coordinator::{EntryVersion, JobLog, Wish};
+use argosy_coordinator::{EntryVersion, JobLog, MapShards, Wish};
 
 use super::*;
 use crate::plan::Planner;
@@ -22,7 +24,8 @@ impl Flapping {
         Self {
             planner: Planner::new(PlanSettings::default(), mutants, now),
             cluster: Cluster {
-                map: map(3, 1, 3),
+                map: Arc::new(map(3, 1, 3)),
+                shards: MapShards::default(),
                 version: EntryVersion(1),
                 jobs: JobLog::default(),
                 jobs_version: EntryVersion(0),

@@ -6,19 +6,23 @@
 //! true.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use argosy_base::{Epoch, RegionId, ServerId};
 use argosy_coordinator::{
-    ClusterMap, CopyReport, EntryVersion, JobLog, Presence, Region, ServerReport, Wish,
+    ClusterMap, CopyReport, EntryVersion, JobLog, MapShards, Presence, Region, ServerReport,
+    StoredMap, Wish,
 };
 
 /// See the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// The region map.
-    pub map: ClusterMap,
+    pub map: Arc<ClusterMap>,
     /// Its version, on which a change is based.
     pub version: EntryVersion,
+    /// How it is cut into shards.
+    pub shards: MapShards,
     /// The redo log.
     pub jobs: JobLog,
     /// Its version.
@@ -37,6 +41,16 @@ pub struct LiveServer {
 }
 
 impl Cluster {
+    /// The region map as it lies in the coordinator.
+    #[must_use]
+    pub fn stored(&self) -> StoredMap {
+        StoredMap {
+            version: self.version,
+            map: Arc::clone(&self.map),
+            shards: self.shards.clone(),
+        }
+    }
+
     /// The report of `server` in its present incarnation.
     #[must_use]
     pub fn report(&self, server: ServerId) -> Option<&ServerReport> {

@@ -16,8 +16,22 @@ use argosy_coordinator::{
     ClusterMap, CopyStatus, InMemory, JobKind, JobLog, JobState, Region, RegionState,
 };
 
-use super::tests::{Stage, TIMES, read, settings};
+use crate::settings::MapBounds;
+
+use super::tests::{Stage, TIMES, read, stored};
 use super::*;
+
+/// Each region lies in a shard of its own, and one shard is written at a time: so a master may die between any two
+/// regions of a job.
+fn settings() -> PlanSettings {
+    PlanSettings {
+        map: MapBounds {
+            shard_bytes: 1,
+            change_bytes: 1,
+        },
+        ..super::tests::settings()
+    }
+}
 
 /// When a master dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +65,8 @@ struct Eye {
 
 impl Eye {
     fn look(&mut self, asker: SessionState, now: Instant) {
-        let entry = read(&mut self.observer, CLUSTER_KEY, now);
-        let map = ClusterMap::parse(&entry.value).unwrap();
+        let map = stored(&mut self.observer, now).unwrap().map;
+        let map = Arc::unwrap_or_clone(map);
         let entry = read(&mut self.observer, JOBS_KEY, now);
         let log = JobLog::decode(&entry.value).unwrap();
         if map == self.map && log == self.log {

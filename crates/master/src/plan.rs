@@ -19,10 +19,11 @@
 //! have, and however few members remain. One member has to have reported: it grants no lease to the primary before, so
 //! that one does not serve any more.
 //!
-//! All steps together are one new map, and so one compare-and-set: all regions of a server that fails, and all regions
-//! that can be decided at one time.
+//! All steps together are one new map: all regions of a server that fails, and all regions that can be decided at one
+//! time. The [errand](crate::redo) cuts it to what one transaction may have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use argosy_base::{Epoch, Instant, RegionId, ServerId};
 use argosy_coordinator::{CopyStatus, Deed, JobKind, JobState, Region, RegionState};
@@ -35,7 +36,7 @@ use crate::memory::RegionMemory;
 use crate::promotion::{CopyReports, Preference, PromotionRule, promote, voters};
 use crate::redo::Orders;
 
-use crate::settings::{Mutants, PlanSettings};
+use crate::settings::{MapBounds, Mutants, PlanSettings};
 use crate::steps::{GroupStep, MasterPlan, Moot, RaiseReason};
 
 /// See the module documentation.
@@ -68,6 +69,12 @@ impl Planner {
             apart: Apart::new(),
             regions: BTreeMap::new(),
         }
+    }
+
+    /// How the map is cut, and how much of it one change may write.
+    #[must_use]
+    pub const fn bounds(&self) -> MapBounds {
+        self.settings.map
     }
 
     /// These servers are there: when they are not any more, they are lost.
@@ -109,8 +116,8 @@ impl Planner {
         self.seen.retain(|id| map.server(*id).is_some());
         self.regions.retain(|id, _| map.region(*id).is_some());
         let mut pass = Pass::new(self, cluster, now);
-        let mut next = Vec::with_capacity(map.regions().len());
-        for region in map.regions() {
+        let (mut changed, mut opened) = (Vec::new(), 0);
+        for (place, region) in map.regions().iter().enumerate() {
             let memory = self.regions.entry(region.id);
             let memory = memory.or_insert_with(|| RegionMemory::new(region, cluster.version, now));
             memory.observe(cluster, region, self.settings.open_within, now);
@@ -118,17 +125,28 @@ impl Planner {
                 RegionState::Serving => pass.serving(region, memory),
                 RegionState::Recovering => pass.recovering(region, memory),
             };
-            next.push(step.unwrap_or_else(|| region.clone()));
+            changed.extend(step.map(|next| (place, next)));
+            opened += usize::from(memory.has_opened());
         }
         let Pass {
             mut plan, pairs, ..
         } = pass;
+        plan.is_at_rest = opened == map.regions().len()
+            && plan.steps.is_empty()
+            && plan.moot.is_empty()
+            && plan.again.is_none()
+            && !plan.is_under_way
+            && self.apart.is_empty();
         if !self.mutants.rejoin_at_once() {
             self.apart.part(cluster, pairs.parted, &self.settings, now);
         }
         if !plan.steps.is_empty() {
+            let mut next = map.regions().to_vec();
+            for (place, region) in changed {
+                next[place] = region;
+            }
             let next = map.with_regions(next);
-            plan.map = Some(next.expect("a step keeps an entry valid"));
+            plan.map = Some(Arc::new(next.expect("a step keeps an entry valid")));
         }
         plan
     }
@@ -558,6 +576,10 @@ pub(crate) mod tests;
 #[cfg(test)]
 #[path = "many_tests.rs"]
 mod many;
+
+#[cfg(test)]
+#[path = "wide_tests.rs"]
+mod wide;
 
 #[cfg(test)]
 #[path = "world_tests.rs"]

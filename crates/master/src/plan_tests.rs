@@ -11,8 +11,8 @@ use std::time::Duration;
 use argosy_base::{AddressMode, EditSeq, Incarnation, KeyRange, Lsn};
 use argosy_coordinator::split::split_text;
 use argosy_coordinator::{
-    ClusterId, ClusterMap, CopyReport, EntryVersion, JobLog, Replication, Server, ServerReport,
-    Wish,
+    ClusterId, ClusterMap, CopyReport, EntryVersion, JobLog, MapShards, Replication, Server,
+    ServerReport, Wish,
 };
 use datadriven::TestCase;
 
@@ -94,7 +94,8 @@ impl Script {
         let mut script = Self {
             planner: Planner::new(settings, mutants, now),
             cluster: Cluster {
-                map,
+                map: Arc::new(map),
+                shards: MapShards::default(),
                 version: EntryVersion(1),
                 jobs: JobLog::default(),
                 jobs_version: EntryVersion(0),

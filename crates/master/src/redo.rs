@@ -6,17 +6,23 @@
 //! 3. If the log has changed, it is written, and nothing else. Only behind that the map is set, and in the same
 //!    transaction the log says how far the jobs are then. So between the two transactions there may be a job whose
 //!    deed was not done, and never a deed without its job.
-//! 4. Both transactions are made under the session that holds the election, and compare its key, the log, and the map.
+//! 4. One change writes a few [shards](argosy_coordinator::map_write) of the map: what is for others waits for the next
+//!    one, which follows at once. So the transactions do not grow with the number of regions.
+//! 5. Both transactions are made under the session that holds the election, and compare its key, the log, and the map.
 //!
 //! A master that dies between the two leaves open jobs. The next one has its planner do what they say
 //! ([`Orders`]), and drops what has no cause any more.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use argosy_base::{RegionId, ServerId};
-use argosy_coordinator::{ClusterMap, Deed, DeedStanding, JobKind, JobLog, Region, SessionId};
+use argosy_coordinator::{
+    ClusterMap, Deed, DeedStanding, JobKind, JobLog, Region, SessionId, ShardPlace,
+};
 
 use crate::cluster::Cluster;
+use crate::settings::MapBounds;
 use crate::steps::{GroupStep, MasterPlan};
 
 /// What open jobs have to do in a region, and have not begun.
@@ -64,7 +70,7 @@ pub struct Errand {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Act {
     /// The next map.
-    pub map: ClusterMap,
+    pub map: Arc<ClusterMap>,
     /// The log behind it.
     pub log: JobLog,
     /// What happens.
@@ -72,9 +78,9 @@ pub struct Act {
 }
 
 impl Errand {
-    /// What the master of session `me` does about `plan`, which was made from `cluster`.
+    /// What the master of session `me` does about `plan`, which was made from `cluster`, within `bounds`.
     #[must_use]
-    pub fn of(cluster: &Cluster, plan: MasterPlan, me: SessionId) -> Self {
+    pub fn of(cluster: &Cluster, plan: MasterPlan, bounds: MapBounds, me: SessionId) -> Self {
         let mut log = cluster.jobs.clone();
         log.take_over(me);
         for moot in &plan.moot {
@@ -82,7 +88,8 @@ impl Errand {
         }
         log.settle(&cluster.map);
         let act = plan.map.and_then(|map| {
-            let steps = covered(&mut log, &cluster.map, plan.steps, me);
+            let mut steps = covered(&mut log, &cluster.map, plan.steps, me);
+            fit(&mut steps, cluster, bounds);
             let map = only(&cluster.map, map, &steps)?;
             let mut behind = log.clone();
             for step in &steps {
@@ -139,8 +146,30 @@ fn covered(
     steps
 }
 
+/// Leaves of `steps` those for as many shards as one change may write; at least one.
+fn fit(steps: &mut Vec<GroupStep>, cluster: &Cluster, bounds: MapBounds) {
+    let places: Vec<&ShardPlace> = cluster.shards.of_regions().collect();
+    let (mut taken, mut bytes) = (BTreeSet::new(), 0);
+    steps.retain(|step| {
+        let region = cluster.map.place_of(step.region());
+        // A map that is not cut is written as a whole.
+        let Some(place) = region.and_then(|region| places.get(region)) else {
+            return true;
+        };
+        if !taken.contains(&place.shard) && (taken.is_empty() || bytes < bounds.change_bytes) {
+            taken.insert(place.shard);
+            bytes += place.bytes;
+        }
+        taken.contains(&place.shard)
+    });
+}
+
 /// `next` without what is not among `steps`; `None` where nothing is left.
-fn only(map: &ClusterMap, next: ClusterMap, steps: &[GroupStep]) -> Option<ClusterMap> {
+fn only(
+    map: &ClusterMap,
+    next: Arc<ClusterMap>,
+    steps: &[GroupStep],
+) -> Option<Arc<ClusterMap>> {
     let kept: BTreeSet<RegionId> = steps.iter().map(GroupStep::region).collect();
     let changed = map.regions().iter().zip(next.regions());
     let changed = changed.filter(|(old, new)| old != new);
@@ -153,7 +182,7 @@ fn only(map: &ClusterMap, next: ClusterMap, steps: &[GroupStep]) -> Option<Clust
                 true => new.clone(),
                 false => old.clone(),
             });
-            map.with_regions(regions.collect()).ok()
+            map.with_regions(regions.collect()).ok().map(Arc::new)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use argosy_base::{EditSeq, Epoch, Instant, Lsn};
 use argosy_coordinator::{
-    CopyReport, CopyStatus, EntryVersion, JobId, JobState, RegionState, Wish,
+    CopyReport, CopyStatus, EntryVersion, JobId, JobState, MapShards, RegionState, Wish,
 };
 
 use super::*;
@@ -26,7 +26,8 @@ impl Scene {
         let mut scene = Self {
             planner: Planner::new(PlanSettings::default(), Mutants::default(), now),
             cluster: Cluster {
-                map: map(servers, 1, copies),
+                map: Arc::new(map(servers, 1, copies)),
+                shards: MapShards::default(),
                 version: EntryVersion(1),
                 jobs: JobLog::default(),
                 jobs_version: EntryVersion(1),
@@ -70,7 +71,7 @@ impl Scene {
     /// A round, and what it leaves behind. Returns the steps.
     fn round(&mut self) -> Vec<GroupStep> {
         let plan = self.planner.step(&self.cluster, self.now);
-        let Errand { note, act } = Errand::of(&self.cluster, plan, ME);
+        let Errand { note, act } = Errand::of(&self.cluster, plan, MapBounds::default(), ME);
         if let Some(note) = note {
             self.cluster.jobs = note;
             self.cluster.jobs_version.0 += 1;
@@ -107,7 +108,7 @@ impl Scene {
 fn a_quiet_cluster_writes_nothing() {
     let mut scene = Scene::new(3, 3);
     let plan = scene.planner.step(&scene.cluster, scene.now);
-    let errand = Errand::of(&scene.cluster, plan, ME);
+    let errand = Errand::of(&scene.cluster, plan, MapBounds::default(), ME);
     let (note, act) = (None, None);
     assert_eq!(errand, Errand { note, act });
 }
@@ -267,7 +268,8 @@ fn an_order_that_cannot_be_carried_out_fails_and_says_why() {
         .cluster
         .map
         .with_regions(vec![region.clone()])
-        .unwrap();
+        .unwrap()
+        .into();
     for id in [0, 1, 2] {
         scene.cluster.servers.remove(&ServerId(id));
     }
@@ -298,6 +300,6 @@ fn what_has_no_room_in_the_log_waits() {
         moot: Vec::new(),
         ..plan
     };
-    let errand = Errand::of(&scene.cluster, plan, ME);
+    let errand = Errand::of(&scene.cluster, plan, MapBounds::default(), ME);
     assert_eq!(errand.act, None);
 }

@@ -1,5 +1,7 @@
 //! One reading of everything: the map, the redo log, the list of servers, and then what each of them says.
 //!
+//! Of the map it reads the index, and those shards that have changed since the round before ([`MapReader`]).
+//!
 //! At most [`READS_MAX`] reads are under way at a time. A value that cannot be read is taken for one that is not there:
 //! its server says nothing that this program understands. Map and log have to be readable.
 
@@ -8,8 +10,9 @@ use std::collections::{BTreeMap, VecDeque};
 use argosy_base::ServerId;
 use argosy_coordinator::reports::{SERVERS_KEY, presence_key, report_key, server_of};
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorReply, Entry, EntryVersion,
-    JOBS_KEY, JobLog, JobLogError, MapError, Presence, Request, RequestId, ServerReport,
+    CLUSTER_KEY, Coordinator, CoordinatorError, CoordinatorReply, Entry, EntryVersion, JOBS_KEY,
+    JobLog, JobLogError, MapError, MapMutants, MapPart, MapProgress, MapReader, Presence, Request,
+    RequestId, ServerReport, SessionId, StoredMap,
 };
 
 use crate::cluster::{Cluster, LiveServer};
@@ -20,7 +23,7 @@ pub const READS_MAX: usize = 64;
 /// What is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
-    Map,
+    Map(MapPart),
     Jobs,
     Servers,
     Presence(ServerId),
@@ -31,7 +34,7 @@ impl Ask {
     fn request(self) -> Request {
         let read = |key: String| Request::Read { key };
         match self {
-            Self::Map => read(CLUSTER_KEY.to_owned()),
+            Self::Map(part) => read(part.key()),
             Self::Jobs => read(JOBS_KEY.to_owned()),
             Self::Servers => Request::Children {
                 key: SERVERS_KEY.to_owned(),
@@ -57,32 +60,48 @@ pub enum RoundError {
     Jobs(#[from] JobLogError),
 }
 
+/// The versions of all that a round has read. Two rounds of one mark have read the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoundMark(BTreeMap<String, ValueMark>);
+
+/// A value at one moment: keys of sessions begin anew with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ValueMark {
+    version: EntryVersion,
+    owner: Option<SessionId>,
+}
+
 /// See the module documentation.
 #[derive(Debug)]
 pub struct Round {
     queue: VecDeque<Ask>,
     waiting: BTreeMap<RequestId, Ask>,
-    map: Option<ClusterMap>,
-    version: EntryVersion,
+    reader: MapReader,
+    map: Option<StoredMap>,
+    /// The map was read, or there is none.
+    is_read: bool,
     jobs: JobLog,
     jobs_version: EntryVersion,
     servers: BTreeMap<ServerId, LiveServer>,
+    mark: RoundMark,
     /// How many values were not understood.
     strange: u64,
 }
 
 impl Round {
-    /// A round that begins.
+    /// A round that begins, of somebody who knows this map already.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(known: Option<StoredMap>) -> Self {
         Self {
-            queue: VecDeque::from([Ask::Map, Ask::Jobs, Ask::Servers]),
+            queue: VecDeque::from([Ask::Jobs, Ask::Servers]),
             waiting: BTreeMap::new(),
+            reader: MapReader::new(known, MapMutants::default()),
             map: None,
-            version: EntryVersion(0),
+            is_read: false,
             jobs: JobLog::default(),
             jobs_version: EntryVersion(0),
             servers: BTreeMap::new(),
+            mark: RoundMark::default(),
             strange: 0,
         }
     }
@@ -90,11 +109,16 @@ impl Round {
     /// Asks for more, as far as it may.
     pub fn ask(&mut self, coordinator: &mut dyn Coordinator) {
         while self.waiting.len() < READS_MAX
-            && let Some(ask) = self.queue.pop_front()
+            && let Some(ask) = self.next()
         {
             let id = coordinator.submit(ask.request());
             self.waiting.insert(id, ask);
         }
+    }
+
+    fn next(&mut self) -> Option<Ask> {
+        let part = self.reader.ask().map(Ask::Map);
+        part.or_else(|| self.queue.pop_front())
     }
 
     /// Whether the request `id` is one of this round.
@@ -115,11 +139,17 @@ impl Round {
         let Some(ask) = self.waiting.remove(&id) else {
             return Ok(());
         };
-        match (ask, answer?) {
-            (Ask::Map, CoordinatorReply::Entry(entry)) => {
-                self.version = entry.version;
-                if entry.version != EntryVersion(0) {
-                    self.map = Some(ClusterMap::parse(&entry.value)?);
+        let answer = answer?;
+        self.note(ask, &answer);
+        match (ask, answer) {
+            (Ask::Map(part), CoordinatorReply::Entry(entry)) => {
+                match self.reader.take(part, &entry)? {
+                    MapProgress::More => {}
+                    MapProgress::Absent => self.is_read = true,
+                    MapProgress::Whole(map) => {
+                        self.is_read = true;
+                        self.map = Some(map);
+                    }
                 }
             }
             (Ask::Jobs, CoordinatorReply::Entry(entry)) => {
@@ -148,6 +178,24 @@ impl Round {
         Ok(())
     }
 
+    fn note(&mut self, ask: Ask, answer: &CoordinatorReply) {
+        let key = match ask.request() {
+            // The index says of all shards at what versions they are.
+            Request::Read { key } if !matches!(ask, Ask::Map(_)) || key == CLUSTER_KEY => key,
+            _ => return,
+        };
+        if let CoordinatorReply::Entry(entry) = answer {
+            let (version, owner) = (entry.version, entry.owner);
+            self.mark.0.insert(key, ValueMark { version, owner });
+        }
+    }
+
+    /// What it has read.
+    #[must_use]
+    pub fn mark(&self) -> RoundMark {
+        self.mark.clone()
+    }
+
     fn understood<T, E>(
         &mut self,
         entry: &Entry,
@@ -170,32 +218,26 @@ impl Round {
     /// Whether everything was read.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.queue.is_empty() && self.waiting.is_empty()
+        self.is_read && self.queue.is_empty() && self.waiting.is_empty()
     }
 
     /// What was read; `None` while there is no map.
     #[must_use]
     pub fn into_cluster(self) -> Option<Cluster> {
-        let known: BTreeMap<_, _> = match &self.map {
-            Some(map) => self
-                .servers
-                .into_iter()
-                .filter(|(id, _)| map.server(*id).is_some())
-                .collect(),
-            None => BTreeMap::new(),
-        };
+        let StoredMap {
+            version,
+            map,
+            shards,
+        } = self.map?;
+        let servers = self.servers.into_iter();
+        let known = servers.filter(|(id, _)| map.server(*id).is_some());
         Some(Cluster {
-            map: self.map?,
-            version: self.version,
+            servers: known.collect(),
+            map,
+            version,
+            shards,
             jobs: self.jobs,
             jobs_version: self.jobs_version,
-            servers: known,
         })
-    }
-}
-
-impl Default for Round {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -1,4 +1,4 @@
-//! The master's loop: election, reading, and one compare-and-set after the other.
+//! The master's loop: election, reading, and one transaction after the other.
 //!
 //! ```text
 //! Idle ──open a session──► Opening ──► Standby ──create the key──► Leading
@@ -10,8 +10,10 @@
 //!    there, so that they know who is lost when they take over.
 //! 2. Who leads reads everything ([`Round`]) after each hint, after each change, when the planner asks for it, and from
 //!    time to time. Then the [`Planner`] says what the next map is.
+//!    Where all is well, and nothing that was read has changed, it is not asked: a cluster at rest costs a few reads for
+//!    each server, whatever its regions.
 //! 3. What is about to be done is written to the [redo log](crate::redo) first, in a transaction of its own. Then the
-//!    map is set, and with it how far the jobs are.
+//!    shards of the map that it concerns are set, and with them how far the jobs are.
 //! 4. Both transactions hold if map and log are still what was read, and while the master holds the election: under its
 //!    session, and with the key there. A deposed master changes nothing. After a conflict, or an unknown outcome,
 //!    everything is read again.
@@ -27,12 +29,13 @@ use argosy_base::{Instant, ServerId};
 use argosy_coordinator::reports::{REPORTS_KEY, SERVERS_KEY, server_of};
 use argosy_coordinator::{
     CLUSTER_KEY, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp, CoordinatorReply,
-    EntryVersion, JOBS_KEY, MASTER_KEY, Request, RequestId, SessionId, SessionState,
+    EntryVersion, JOBS_KEY, MASTER_KEY, MapWrite, Request, RequestId, SessionId, SessionState,
+    StoredMap,
 };
 
 use crate::plan::Planner;
 use crate::redo::Errand;
-use crate::round::{Round, RoundError};
+use crate::round::{Round, RoundError, RoundMark};
 use crate::settings::{MasterTimes, Mutants, PlanSettings};
 use crate::steps::GroupStep;
 
@@ -86,7 +89,6 @@ enum Ask {
 /// What of an errand is not done yet, in bytes, and on which versions it is based.
 #[derive(Debug)]
 struct ErrandLeft {
-    map_version: EntryVersion,
     jobs_version: EntryVersion,
     note: Option<Vec<u8>>,
     act: Option<ActBytes>,
@@ -95,10 +97,18 @@ struct ErrandLeft {
 /// A change of the map.
 #[derive(Debug)]
 struct ActBytes {
-    map: Vec<u8>,
+    map: MapWrite,
     /// The log behind it.
     log: Vec<u8>,
     steps: Vec<GroupStep>,
+}
+
+/// What a master that leads knows of its last reading.
+#[derive(Debug, Default)]
+struct Known {
+    map: Option<StoredMap>,
+    /// What it was, if there was nothing to do, and will not be until it changes.
+    at_rest: Option<RoundMark>,
 }
 
 /// A transaction on its way.
@@ -138,6 +148,7 @@ enum Phase {
     Leading {
         session: SessionId,
         work: Work,
+        known: Known,
     },
     Resigning(RequestId),
     Resigned,
@@ -383,8 +394,11 @@ impl Master {
         if mine {
             self.tally.elections += 1;
             self.next = now;
-            let work = Work::Rest;
-            self.phase = Phase::Leading { session, work };
+            self.phase = Phase::Leading {
+                session,
+                work: Work::Rest,
+                known: Known::default(),
+            };
             return;
         }
         let next = match (what, answer) {
@@ -449,12 +463,21 @@ impl Master {
         }
         self.tally.rounds += 1;
         self.tally.strange += round.strange();
+        let mark = round.mark();
         self.trouble = None;
         self.rest(now);
         let Some(cluster) = round.into_cluster() else {
             return;
         };
+        let Phase::Leading { known, .. } = &mut self.phase else {
+            return;
+        };
+        known.map = Some(cluster.stored());
+        if known.at_rest.as_ref() == Some(&mark) {
+            return;
+        }
         let plan = self.planner.step(&cluster, now);
+        known.at_rest = Some(mark).filter(|_| plan.is_at_rest);
         self.is_under_way = plan.is_under_way || plan.map.is_some();
         if let Some(again) = plan.again {
             self.next = self.next.min(again);
@@ -462,17 +485,27 @@ impl Master {
         let Some(session) = self.session() else {
             return;
         };
-        let Errand { note, act } = Errand::of(&cluster, plan, session);
-        self.send(ErrandLeft {
-            map_version: cluster.version,
-            jobs_version: cluster.jobs_version,
-            note: note.map(|log| log.encode()),
-            act: act.map(|act| ActBytes {
-                map: act.map.to_json(),
+        let bounds = self.planner.bounds();
+        let Errand { note, act } = Errand::of(&cluster, plan, bounds, session);
+        let stored = cluster.stored();
+        let act = act.map(|act| {
+            Ok(ActBytes {
+                map: MapWrite::change(&stored, act.map, bounds.shard_bytes)?,
                 log: act.log.encode(),
                 steps: act.steps,
-            }),
+            })
         });
+        match act.transpose() {
+            Ok(act) => self.send(
+                ErrandLeft {
+                    jobs_version: cluster.jobs_version,
+                    note: note.map(|log| log.encode()),
+                    act,
+                },
+                now,
+            ),
+            Err(error) => self.fail(RoundError::Map(error), now),
+        }
     }
 
     fn work_at(&mut self, to_do: Work) {
@@ -482,7 +515,7 @@ impl Master {
     }
 
     /// Begins what is left of an errand: the note comes first.
-    fn send(&mut self, left: ErrandLeft) {
+    fn send(&mut self, left: ErrandLeft, now: Instant) {
         let set = |key: &str, expected, value: &Vec<u8>| CoordinatorOp::Set {
             key: key.to_owned(),
             expected,
@@ -494,10 +527,14 @@ impl Master {
                 (Sent::Note, vec![set(JOBS_KEY, left.jobs_version, note)])
             }
             (_, Some(act)) => {
-                let map = set(CLUSTER_KEY, left.map_version, &act.map);
-                let log = set(JOBS_KEY, left.jobs_version, &act.log);
-                let both = [map, log].into_iter();
-                (Sent::Act, both.take(2 - usize::from(act_first)).collect())
+                let mut ops = match act.map.ops() {
+                    Ok(ops) => ops,
+                    Err(error) => return self.fail(RoundError::Map(error), now),
+                };
+                if !act_first {
+                    ops.push(set(JOBS_KEY, left.jobs_version, &act.log));
+                }
+                (Sent::Act, ops)
             }
             (_, None) => return,
         };
@@ -538,14 +575,18 @@ impl Master {
                         self.steps.drain(..surplus);
                     }
                 }
-                self.send(left);
+                self.send(left, now);
             }
             Err(CoordinatorError::Conflict { found, key, .. }) if self.mutants.no_compare() => {
                 match key.as_str() {
-                    CLUSTER_KEY => left.map_version = found,
+                    CLUSTER_KEY => {
+                        if let Some(act) = &mut left.act {
+                            act.map = act.map.clone().over(found);
+                        }
+                    }
                     _ => left.jobs_version = found,
                 }
-                self.send(left);
+                self.send(left, now);
             }
             Err(CoordinatorError::Conflict { key, .. }) if key == MASTER_KEY => {
                 self.start_over(now);
@@ -574,9 +615,9 @@ impl Master {
                 self.hinted = false;
                 self.ask(session, Ask::Create);
             }
-            Phase::Leading { .. } => {
+            Phase::Leading { ref known, .. } => {
                 self.hinted = false;
-                let mut round = Box::new(Round::new());
+                let mut round = Box::new(Round::new(known.map.clone()));
                 round.ask(&mut *self.coordinator);
                 self.work_at(Work::Reading(round));
             }

@@ -11,7 +11,7 @@ use argosy_base::{EditSeq, Epoch, Incarnation, Lsn, RegionId};
 use argosy_coordinator::reports::{presence_key, report_key};
 use argosy_coordinator::{
     ClusterMap, CopyReport, CopyStatus, DeviceId, Entry, InMemory, Presence, Region, RegionState,
-    ServerReport, Wish,
+    SHARD_BYTES_MAX, ServerReport, Wish, read_map,
 };
 
 use super::*;
@@ -59,6 +59,11 @@ pub(super) fn read(handle: &mut InMemory, key: &str, now: Instant) -> Entry {
     answer.into_entry().unwrap()
 }
 
+/// The region map, if it can be read.
+pub(super) fn stored(handle: &mut InMemory, now: Instant) -> Option<StoredMap> {
+    read_map(|key| Ok(read(handle, &key, now))).ok().flatten()
+}
+
 /// A server that is played.
 pub(super) struct Player {
     id: ServerId,
@@ -84,10 +89,10 @@ impl Player {
             self.incarnation += 1;
             return;
         };
-        let entry = read(&mut self.handle, CLUSTER_KEY, now);
-        let Ok(map) = ClusterMap::parse(&entry.value) else {
+        let Some(stored) = stored(&mut self.handle, now) else {
             return;
         };
+        let map = stored.map;
         let incarnation = Incarnation(self.incarnation);
         let recovering = map
             .regions()
@@ -105,7 +110,7 @@ impl Player {
         });
         let mut report = ServerReport {
             incarnation,
-            map: entry.version,
+            map: stored.version,
             copies: copies.collect(),
             ..ServerReport::default()
         };
@@ -195,12 +200,9 @@ impl Stage {
     pub(super) fn new(masters: u32, regions: u32, mutants: Mutants) -> Self {
         let now = Instant::from_nanos(1);
         let mut observer = InMemory::new();
-        let first = Request::CompareAndSet {
-            key: CLUSTER_KEY.to_owned(),
-            expected: EntryVersion(0),
-            value: map(3, regions, 3).to_json(),
-        };
-        ask(&mut observer, first, now).unwrap();
+        let first = MapWrite::first(Arc::new(map(3, regions, 3)), SHARD_BYTES_MAX).unwrap();
+        let (ops, under) = (first.ops().unwrap(), None);
+        ask(&mut observer, Request::Multi { ops, under }, now).unwrap();
         let handles: Vec<_> = (0..masters)
             .map(|_| Arc::new(Mutex::new(observer.clone())))
             .collect();
@@ -257,8 +259,8 @@ impl Stage {
     }
 
     pub(super) fn map(&mut self) -> ClusterMap {
-        let entry = read(&mut self.observer, CLUSTER_KEY, self.now);
-        ClusterMap::parse(&entry.value).unwrap()
+        let stored = stored(&mut self.observer, self.now).unwrap();
+        Arc::unwrap_or_clone(stored.map)
     }
 
     pub(super) fn leaders(&self) -> Vec<usize> {
@@ -272,14 +274,12 @@ impl Stage {
     }
 
     /// Somebody who is no master sets the map.
-    fn set(&mut self, change: impl Fn(ClusterMap) -> Vec<u8>) {
-        let entry = read(&mut self.observer, CLUSTER_KEY, self.now);
-        let request = Request::CompareAndSet {
-            key: CLUSTER_KEY.to_owned(),
-            expected: entry.version,
-            value: change(ClusterMap::parse(&entry.value).unwrap()),
-        };
-        ask(&mut self.observer, request, self.now).unwrap();
+    fn set(&mut self, change: impl Fn(ClusterMap) -> ClusterMap) {
+        let before = stored(&mut self.observer, self.now).unwrap();
+        let next = Arc::new(change((*before.map).clone()));
+        let write = MapWrite::change(&before, next, SHARD_BYTES_MAX).unwrap();
+        let (ops, under) = (write.ops().unwrap(), None);
+        ask(&mut self.observer, Request::Multi { ops, under }, self.now).unwrap();
     }
 
     pub(super) fn is_served(&mut self) -> bool {
@@ -372,7 +372,7 @@ fn a_change_by_another_is_kept() {
             for _ in 0..40 {
                 stage.pass(5);
                 let device = DeviceId(stage.now.as_nanos().into());
-                stage.set(|map| map.with_device(ServerId(server), device).to_json());
+                stage.set(|map| map.with_device(ServerId(server), device));
             }
         }
         stage.handle(0).delay(Duration::ZERO);
@@ -407,7 +407,7 @@ fn a_master_that_does_not_compare_is_found() {
         let found = stage.map().device(ServerId(1));
         lost += u32::from(found != set);
         let device = DeviceId(stage.now.as_nanos().into());
-        stage.set(|map| map.with_device(ServerId(1), device).to_json());
+        stage.set(|map| map.with_device(ServerId(1), device));
         set = Some(device);
     }
     assert!(lost > 0);

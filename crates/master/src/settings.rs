@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use argosy_coordinator::SHARD_BYTES_MAX;
+
 /// When a group is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanSettings {
@@ -24,6 +26,26 @@ pub struct PlanSettings {
     pub rejoin_after: Duration,
     /// The longest that becomes.
     pub rejoin_after_most: Duration,
+    /// Where the map is cut.
+    pub map: MapBounds,
+}
+
+/// How the map is cut, and how much of it one change may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapBounds {
+    /// A shard that would be longer is cut in two.
+    pub shard_bytes: usize,
+    /// Once a change concerns shards of so many bytes, it is full: the rest is for the next one.
+    pub change_bytes: usize,
+}
+
+impl Default for MapBounds {
+    fn default() -> Self {
+        Self {
+            shard_bytes: SHARD_BYTES_MAX,
+            change_bytes: 2 * SHARD_BYTES_MAX,
+        }
+    }
 }
 
 impl Default for PlanSettings {
@@ -37,6 +59,7 @@ impl Default for PlanSettings {
             absent_after: Duration::from_secs(10),
             rejoin_after: Duration::from_secs(1),
             rejoin_after_most: Duration::from_secs(300),
+            map: MapBounds::default(),
         }
     }
 }

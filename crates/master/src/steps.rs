@@ -1,5 +1,7 @@
 //! What a planner wants: steps of regions, and the map in which they have happened.
 
+use std::sync::Arc;
+
 use argosy_base::{Instant, RegionId, ServerId};
 use argosy_coordinator::{ClusterMap, Deed, JobState, PromotionClaim};
 
@@ -12,13 +14,15 @@ pub struct MasterPlan {
     /// What is to happen, at most one step for each region.
     pub steps: Vec<GroupStep>,
     /// The map in which all of it has happened; `None` where that is nothing.
-    pub map: Option<ClusterMap>,
+    pub map: Option<Arc<ClusterMap>>,
     /// When there may be more to do, although nothing has changed.
     pub again: Option<Instant>,
     /// Whether something is about to change: a region waits for reports, and not for long yet, or a server leaves.
     pub is_under_way: bool,
     /// What jobs had to do, and comes to nothing.
     pub moot: Vec<Moot>,
+    /// Nothing is to be done, and nothing will be, however much time passes, unless what was read changes.
+    pub is_at_rest: bool,
 }
 
 /// A step of one region.

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use argosy_base::{EditSeq, Incarnation, Lsn};
 use argosy_coordinator::{
-    ClusterMap, CopyReport, EntryVersion, JobLog, Presence, PromotionClaim, ServerReport, Wish,
+    ClusterMap, CopyReport, EntryVersion, JobLog, MapShards, Presence, PromotionClaim, ServerReport,
+    Wish,
 };
 
 use super::tests::map;
@@ -180,6 +181,7 @@ impl World {
             absent_after: Duration::from_secs(1),
             rejoin_after: Duration::from_millis(100),
             rejoin_after_most: Duration::from_secs(2),
+            map: MapBounds::default(),
         };
         let now = Instant::from_nanos(1);
         let reader = |_| Reader {
@@ -565,7 +567,8 @@ impl World {
         let live = self.servers.iter().enumerate();
         let live = live.filter_map(|(s, me)| Some((name(s), me.live.clone()?)));
         let cluster = Cluster {
-            map: self.map.clone(),
+            map: Arc::new(self.map.clone()),
+            shards: MapShards::default(),
             version: self.version,
             jobs: JobLog::default(),
             jobs_version: EntryVersion(0),
@@ -589,7 +592,7 @@ impl World {
             self.counts.conflicts += 1;
             return Ok(());
         }
-        self.change(&seen, next)
+        self.change(&seen, Arc::unwrap_or_clone(next))
     }
 
     /// The map is `next` now, which was planned from what was `seen`.

@@ -25,14 +25,18 @@ use std::time::Duration;
 use argosy_base::{Incarnation, Instant, ServerId};
 use argosy_coordinator::reports::{Presence, ServerReport, presence_key, report_key};
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp,
-    CoordinatorReply, Entry, EntryVersion, Region, Request, RequestId, SessionId, SessionState,
+    CLUSTER_KEY, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp, CoordinatorReply,
+    Entry, EntryVersion, MapMutants, MapPart, MapProgress, MapReader, MapShards, Region, Request,
+    RequestId, SessionId, SessionState, StoredMap,
 };
 
 use crate::node::Node;
 
 /// Most events that one step takes.
 const EVENTS_MAX: usize = 256;
+
+/// Most shards of the map that are asked for at one time.
+const PARTS_MAX: usize = 64;
 
 /// For so long after the map has changed the server looks more often for what there is to say: copies take their places
 /// then, and the master waits to hear where they stand.
@@ -194,7 +198,11 @@ impl Said {
 #[derive(Debug, Default)]
 struct Watched {
     version: EntryVersion,
-    asked: Option<RequestId>,
+    /// How it is cut, where the node has it.
+    shards: MapShards,
+    reading: Option<MapReader>,
+    /// What is asked for.
+    asked: BTreeMap<RequestId, MapPart>,
     is_wanted: bool,
     /// When it is read although nothing is heard of it.
     at: Instant,
@@ -349,10 +357,10 @@ impl Membership {
         self.keep_session();
         // Its leases do not count before the node knows what others have told it of.
         self.map.is_wanted |= self.node.take_map_wanted();
-        if self.map.asked.is_none() && (self.map.is_wanted || now >= self.map.at) {
-            let key = CLUSTER_KEY.to_owned();
-            self.map.asked = Some(self.coordinator.submit(Request::Read { key }));
+        if self.map.reading.is_none() && (self.map.is_wanted || now >= self.map.at) {
+            self.map.reading = Some(MapReader::new(self.stored_map(), MapMutants::default()));
             self.map.is_wanted = false;
+            self.ask_for_map();
         }
         let settles = now.since(self.changed_at) < SETTLING || self.is_leaving();
         if now >= self.look_at {
@@ -363,7 +371,7 @@ impl Membership {
             self.say(now);
             self.ask_who_stays();
         }
-        let waits = self.map.asked.is_some()
+        let waits = self.map.reading.is_some()
             || !self.others.asked.is_empty()
             || self.presence.asked.is_some()
             || self.report.asked.is_some()
@@ -403,13 +411,8 @@ impl Membership {
             };
             return;
         }
-        if self.map.asked == Some(id) {
-            self.map.asked = None;
-            self.map.at = now + self.times.read_every;
-            if let Ok(CoordinatorReply::Entry(entry)) = answer {
-                self.take_map(&entry, now);
-            }
-            return;
+        if let Some(part) = self.map.asked.remove(&id) {
+            return self.read_map(part, answer, now);
         }
         if let Some(other) = self.others.asked.remove(&id) {
             if let Ok(CoordinatorReply::Entry(entry)) = answer {
@@ -423,21 +426,65 @@ impl Membership {
         }
     }
 
-    fn take_map(&mut self, entry: &Entry, now: Instant) {
-        if entry.version <= self.map.version {
+    /// The map that the node has, if it came from the coordinator.
+    fn stored_map(&self) -> Option<StoredMap> {
+        let version = self.map.version;
+        (version > EntryVersion(0)).then(|| StoredMap {
+            version,
+            map: self.node.map(),
+            shards: self.map.shards.clone(),
+        })
+    }
+
+    /// Asks for what is missing of the map.
+    fn ask_for_map(&mut self) {
+        while self.map.asked.len() < PARTS_MAX
+            && let Some(reading) = &mut self.map.reading
+            && let Some(part) = reading.ask()
+        {
+            let id = self.coordinator.submit(Request::Read { key: part.key() });
+            self.map.asked.insert(id, part);
+        }
+    }
+
+    /// Takes a part of the map.
+    fn read_map(
+        &mut self,
+        part: MapPart,
+        answer: Result<CoordinatorReply, CoordinatorError>,
+        now: Instant,
+    ) {
+        let Some(reading) = &mut self.map.reading else {
+            return;
+        };
+        let progress = match answer {
+            Ok(CoordinatorReply::Entry(entry)) => reading.take(part, &entry),
+            _ => Ok(MapProgress::Absent),
+        };
+        match progress {
+            Ok(MapProgress::More) => return self.ask_for_map(),
+            Ok(MapProgress::Absent) => {}
+            Ok(MapProgress::Whole(stored)) => self.take_map(stored, now),
+            Err(error) => {
+                let server = self.node.id().0;
+                tracing::error!(server, %error, "the region map of the coordinator is of no use");
+            }
+        }
+        // What is still under way is not waited for.
+        self.map.reading = None;
+        self.map.asked.clear();
+        self.map.at = now + self.times.read_every;
+    }
+
+    fn take_map(&mut self, stored: StoredMap, now: Instant) {
+        if stored.version <= self.map.version {
             return;
         }
         let server = self.node.id().0;
-        let map = match ClusterMap::parse(&entry.value) {
-            Ok(map) => map,
-            Err(error) => {
-                tracing::error!(server, %error, "the region map of the coordinator is of no use");
-                return;
-            }
-        };
-        match self.node.set_map(map) {
+        match self.node.set_map(stored.map) {
             Ok(()) => {
-                self.map.version = entry.version;
+                self.map.version = stored.version;
+                self.map.shards = stored.shards;
                 self.look_at = Instant::default();
                 self.changed_at = now;
                 if self.is_leaving() {

@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use argosy_master::{MasterTimes, PlanSettings};
+use argosy_master::{MapBounds, MasterTimes, PlanSettings};
 use argosy_server::membership::MembershipTimes;
 use argosy_server::node::LeaseSettings;
 
@@ -111,6 +111,7 @@ impl Failover {
                 absent_after: random.micros(200_000, 1_000_000),
                 rejoin_after: session_timeout / 8,
                 rejoin_after_most: 2 * session_timeout,
+                map: MAP_BOUNDS,
             },
             remove_after: random.micros(30_000, 600_000),
             leases: LeaseSettings::new(lease(random), drift_ppm).expect("within the bounds"),
@@ -129,6 +130,12 @@ impl Failover {
         self.membership.session_timeout * 2 + self.leases.terms.promise() + settled
     }
 }
+
+/// A few regions lie in several shards, and not all of them are changed at one time.
+const MAP_BOUNDS: MapBounds = MapBounds {
+    shard_bytes: 120,
+    change_bytes: 120,
+};
 
 /// In some seeds leases end before anybody misses a server, in others long after.
 fn lease(random: &mut Random) -> Duration {

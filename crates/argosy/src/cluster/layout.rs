@@ -15,11 +15,13 @@
 //! then what a server uses is what its role costs.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use argosy_base::{AddressMode, DurabilityMode, KeyRange, RegionId, ServerId};
 use argosy_coordinator::split::{SPLIT_MAX, split_hex, split_text};
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterId, ClusterMap, CoordinatorError, DeviceId, Embedded, Region, Server,
+    CLUSTER_KEY, ClusterId, ClusterMap, CoordinatorError, DeviceId, Embedded, MapAccessError,
+    MapWrite, Region, SHARD_BYTES_MAX, Server,
 };
 use argosy_device::random;
 use clap::ValueEnum;
@@ -140,28 +142,34 @@ impl Layout {
 
 /// Reads the region map in `coordinator`, if there is one.
 pub(crate) fn read_map(coordinator: &Path) -> Result<Option<ClusterMap>, CommandFailure> {
-    let entry = open(coordinator)?
-        .read_now(CLUSTER_KEY)
-        .map_err(|error| CommandFailure::Failed(chain(&error)))?;
-    if entry.value.is_empty() {
-        return Ok(None);
+    let stored = open(coordinator)?.read_map_now();
+    let stored = stored.map_err(|error| unreadable(&error, coordinator))?;
+    Ok(stored.map(|stored| Arc::unwrap_or_clone(stored.map)))
+}
+
+fn unreadable(error: &MapAccessError, coordinator: &Path) -> CommandFailure {
+    match error {
+        MapAccessError::Map(error) => {
+            CommandFailure::Corrupt(format!("{}: {error}", coordinator.display()))
+        }
+        error => CommandFailure::Failed(chain(error)),
     }
-    let map = ClusterMap::parse(&entry.value);
-    map.map(Some)
-        .map_err(|error| CommandFailure::Corrupt(format!("{}: {error}", coordinator.display())))
 }
 
 /// Puts `map` into `coordinator`, in place of whatever map is there.
 pub(crate) fn write_map(coordinator: &Path, map: &ClusterMap) -> Result<(), CommandFailure> {
-    let failed = |error| CommandFailure::Failed(chain(&error));
+    let failed = |error: MapAccessError| CommandFailure::Failed(chain(&error));
     let mut embedded = open(coordinator)?;
-    let found = embedded.read_now(CLUSTER_KEY).map_err(failed)?;
-    let value = map.to_json();
-    if found.value != value {
-        let set = embedded.set_now(CLUSTER_KEY, found.version, value);
-        set.map_err(failed)?;
-    }
-    Ok(())
+    let found = embedded.read_map_now();
+    let found = found.map_err(|error| unreadable(&error, coordinator))?;
+    let next = Arc::new(map.clone());
+    let write = match found {
+        Some(found) if *found.map == *map => return Ok(()),
+        Some(found) => MapWrite::change(&found, next, SHARD_BYTES_MAX),
+        None => MapWrite::first(next, SHARD_BYTES_MAX),
+    };
+    let write = write.map_err(|error| failed(error.into()))?;
+    embedded.write_map_now(&write).map_err(failed)
 }
 
 /// Says in the map in `embedded` that the data of `server` is on `device`. Others may change the map meanwhile.
@@ -174,15 +182,20 @@ pub(crate) fn record_device(
     device: DeviceId,
 ) -> Result<(), CoordinatorError> {
     loop {
-        let found = embedded.read_now(CLUSTER_KEY)?;
-        let map = ClusterMap::parse(&found.value).ok();
-        let map = map.filter(|map| map.server(server).is_some());
-        let map = map.ok_or_else(|| CoordinatorError::Damaged {
+        let damaged = |_| CoordinatorError::Damaged {
             path: CLUSTER_KEY.to_owned(),
             what: "the region map is gone, or does not name this server any more",
-        })?;
-        let value = map.with_device(server, device).to_json();
-        match embedded.set_now(CLUSTER_KEY, found.version, value) {
+        };
+        let found = match embedded.read_map_now() {
+            Err(MapAccessError::Coordinator(error)) => return Err(error),
+            found => found.ok().flatten(),
+        };
+        let found = found.filter(|found| found.map.server(server).is_some());
+        let found = found.ok_or(()).map_err(damaged)?;
+        let next = Arc::new((*found.map).clone().with_device(server, device));
+        let write = MapWrite::change(&found, next, SHARD_BYTES_MAX);
+        let ops = write.and_then(|write| write.ops());
+        match embedded.change_now(ops.map_err(|_| damaged(()))?) {
             Ok(_) => return Ok(()),
             // Each time somebody else's change has succeeded, one for each server that starts. Or it is not known
             // whether this one has: then it is made again.

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use argosy_base::{RegionId, ServerId};
 use argosy_coordinator::reports::{presence_key, report_key};
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterMap, CoordinatorError, Embedded, Entry, EntryVersion, JOBS_KEY, JobError,
-    JobLog, MASTER_KEY, Presence, Region, ServerReport,
+    ClusterMap, CoordinatorError, Embedded, Entry, JOBS_KEY, JobError, JobLog, MASTER_KEY,
+    MapAccessError, Presence, Region, ServerReport, StoredMap,
 };
 use argosy_master::{Cluster, LiveServer};
 use serde::Deserialize;
@@ -59,10 +59,7 @@ impl Reading {
 
     fn entry(&mut self, key: &str) -> Result<Entry, CommandFailure> {
         let found = self.embedded.read_now(key);
-        found.map_err(|error| match error {
-            CoordinatorError::Damaged { .. } => CommandFailure::Corrupt(chain(&error)),
-            _ => CommandFailure::Failed(chain(&error)),
-        })
+        found.map_err(|error| failed_to_read(&error))
     }
 
     fn corrupt(&self, error: &dyn std::error::Error) -> CommandFailure {
@@ -70,21 +67,24 @@ impl Reading {
     }
 
     /// The region map.
-    fn map(&mut self) -> Result<(ClusterMap, EntryVersion), CommandFailure> {
-        let entry = self.entry(CLUSTER_KEY)?;
-        if entry.version == EntryVersion(0) {
+    fn map(&mut self) -> Result<StoredMap, CommandFailure> {
+        let stored = self.embedded.read_map_now().map_err(|error| match error {
+            MapAccessError::Coordinator(error) => failed_to_read(&error),
+            error => self.corrupt(&error),
+        })?;
+        stored.ok_or_else(|| {
             let dir = self.dir.display();
-            return Err(CommandFailure::NotFound(format!(
-                "{dir}: there is no region map"
-            )));
-        }
-        let map = ClusterMap::parse(&entry.value).map_err(|error| self.corrupt(&error))?;
-        Ok((map, entry.version))
+            CommandFailure::NotFound(format!("{dir}: there is no region map"))
+        })
     }
 
     /// Everything, as the master reads it.
     pub(crate) fn cluster(&mut self) -> Result<Cluster, CommandFailure> {
-        let (map, version) = self.map()?;
+        let StoredMap {
+            map,
+            version,
+            shards,
+        } = self.map()?;
         let jobs = self.entry(JOBS_KEY)?;
         let mut servers = BTreeMap::new();
         for server in map.servers() {
@@ -101,6 +101,7 @@ impl Reading {
             jobs_version: jobs.version,
             map,
             version,
+            shards,
             servers,
         })
     }
@@ -119,7 +120,7 @@ impl Reading {
         change: impl Fn(&mut JobLog, &ClusterMap) -> Result<T, JobError>,
     ) -> Result<T, CommandFailure> {
         for _ in 0..ATTEMPTS_MAX {
-            let (map, _) = self.map()?;
+            let map = self.map()?.map;
             let entry = self.entry(JOBS_KEY)?;
             let mut log = JobLog::decode(&entry.value).map_err(|error| self.corrupt(&error))?;
             let changed = change(&mut log, &map).map_err(refused)?;
@@ -135,6 +136,13 @@ impl Reading {
         }
         let words = "the master writes its log all the time; try again".to_owned();
         Err(CommandFailure::Unreachable(words))
+    }
+}
+
+fn failed_to_read(error: &CoordinatorError) -> CommandFailure {
+    match error {
+        CoordinatorError::Damaged { .. } => CommandFailure::Corrupt(chain(error)),
+        _ => CommandFailure::Failed(chain(error)),
     }
 }
 

@@ -93,11 +93,13 @@ use self::directory::Directory;
 use self::files::Files;
 use self::replica::{Committed, Moved, Replica};
 use crate::contract::{
-    Coordinator, CoordinatorAnswer, CoordinatorError, CoordinatorEvent, CoordinatorReply, Entry,
-    EntryVersion, Request, RequestId, SessionId, SessionState,
+    Coordinator, CoordinatorAnswer, CoordinatorError, CoordinatorEvent, CoordinatorOp,
+    CoordinatorReply, Entry, EntryVersion, Request, RequestId, SessionId, SessionState,
 };
 use crate::format::Effects;
 use crate::hints::Hints;
+use crate::map_reader::{MapAccessError, read_map};
+use crate::map_write::{MapWrite, StoredMap};
 use crate::state::{Asker, Decision, StateChange};
 
 /// Transactions of a generation, its seal not counted.
@@ -232,6 +234,31 @@ impl Embedded {
             expected,
             value,
         })
+    }
+
+    /// Does all of `ops` or nothing, at once. For tools, as [`read_now`](Self::read_now).
+    ///
+    /// # Errors
+    /// As a [`Request::Multi`].
+    pub fn change_now(&mut self, ops: Vec<CoordinatorOp>) -> Result<(), CoordinatorError> {
+        let under = None;
+        self.now(&Request::Multi { ops, under }).map(drop)
+    }
+
+    /// Reads the region map, at once; `None` where there is none. For opening and tools.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn read_map_now(&mut self) -> Result<Option<StoredMap>, MapAccessError> {
+        read_map(|key| self.read_now(&key))
+    }
+
+    /// Changes the region map, at once. For tools.
+    ///
+    /// # Errors
+    /// Why it is not changed; a [`Conflict`](CoordinatorError::Conflict) where it has changed since it was read.
+    pub fn write_map_now(&mut self, write: &MapWrite) -> Result<(), MapAccessError> {
+        Ok(self.change_now(write.ops()?)?)
     }
 
     fn now(&mut self, request: &Request) -> Result<Entry, CoordinatorError> {

@@ -7,8 +7,9 @@ use argosy_base::{EditSeq, Epoch, Incarnation, Instant, Lsn, ServerId};
 use argosy_coordinator::in_memory::InMemory;
 use argosy_coordinator::reports::{Presence, presence_key};
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorEvent, CoordinatorOp, CoordinatorReply,
-    CopyStatus, Entry, EntryVersion, PromotionClaim, Region, RegionState, Request, SessionState,
+    ClusterMap, Coordinator, CoordinatorEvent, CoordinatorOp, CoordinatorReply, CopyStatus, Entry,
+    EntryVersion, MapWrite, PromotionClaim, Region, RegionState, Request, SHARD_BYTES_MAX,
+    SessionState, read_map,
 };
 use argosy_fabric::sim::SimSettings;
 
@@ -51,15 +52,15 @@ impl Rig {
     }
 
     fn set_map(&mut self, map: &ClusterMap) {
-        let key = CLUSTER_KEY.to_owned();
-        let expected = self.entry(CLUSTER_KEY).version;
-        let value = map.to_json();
-        let set = Request::CompareAndSet {
-            key,
-            expected,
-            value,
+        let stored = read_map(|key| Ok(self.entry(&key))).expect("it is one");
+        let next = Arc::new(map.clone());
+        let write = match &stored {
+            Some(before) => MapWrite::change(before, next, SHARD_BYTES_MAX),
+            None => MapWrite::first(next, SHARD_BYTES_MAX),
         };
-        ask(&mut self.other, set, self.now);
+        let ops = write.and_then(|write| write.ops()).expect("it is small");
+        let under = None;
+        ask(&mut self.other, Request::Multi { ops, under }, self.now);
     }
 
     fn entry(&mut self, key: &str) -> Entry {

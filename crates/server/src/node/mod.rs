@@ -448,12 +448,12 @@ impl Node {
     ///
     /// # Errors
     /// [`ViewError`]; nothing has changed then.
-    pub fn set_map(&self, map: ClusterMap) -> Result<(), ViewError> {
+    pub fn set_map(&self, map: impl Into<Arc<ClusterMap>>) -> Result<(), ViewError> {
         if self.settings.mutants.keep_view() {
             return Ok(());
         }
         let before = self.views.to_map();
-        self.views.replace(map)?;
+        self.views.replace(map.into())?;
         self.context().obey(&before);
         self.routes_changed();
         let mut cut = BTreeSet::new();

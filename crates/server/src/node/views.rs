@@ -178,9 +178,9 @@ impl Views {
     }
 
     /// Replaces all views by those of `map`. Called by one thread at a time.
-    pub(crate) fn replace(&self, map: ClusterMap) -> Result<(), ViewError> {
+    pub(crate) fn replace(&self, map: Arc<ClusterMap>) -> Result<(), ViewError> {
         check(&self.map.load(), &map)?;
-        self.map.store(Arc::new(map));
+        self.map.store(map);
         Ok(())
     }
 }
@@ -195,11 +195,12 @@ fn check(known: &ClusterMap, next: &ClusterMap) -> Result<(), ViewError> {
     let ways = |map: &ClusterMap| (map.replication(), map.addresses(), map.durability());
     fixed(ways(known) == ways(next), "another way to replicate")?;
     fixed(known.servers() == next.servers(), "other servers")?;
-    let keys = |map: &ClusterMap| -> Vec<_> {
-        let regions = map.regions().iter();
-        regions.map(|of| (of.id, of.range.clone())).collect()
-    };
-    fixed(keys(known) == keys(next), "other regions or ranges of keys")?;
+    let (old, new) = (known.regions().iter(), next.regions().iter());
+    let are_same = old.len() == new.len()
+        && old
+            .zip(new)
+            .all(|(old, new)| (old.id, &old.range) == (new.id, &new.range));
+    fixed(are_same, "other regions or ranges of keys")?;
     for (known, next) in known.regions().iter().zip(next.regions()) {
         if next.epoch < known.epoch || next.epoch == known.epoch && next != known {
             return Err(ViewError::Stale {

@@ -16,7 +16,8 @@ use argosy_coordinator::contract::CoordinatorAnswer;
 use argosy_coordinator::reports::report_key;
 use argosy_coordinator::{
     CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorEvent, CoordinatorReply, CopyStatus, Entry,
-    EntryVersion, InMemory, JOBS_KEY, MASTER_KEY, Region, RegionState, Request, ServerReport,
+    EntryVersion, InMemory, JOBS_KEY, MASTER_KEY, MapWrite, Region, RegionState, Request,
+    ServerReport, StoredMap,
 };
 use argosy_master::{GroupStep, Master, MasterRole, RaiseReason};
 use argosy_server::membership::Membership;
@@ -24,7 +25,7 @@ use argosy_server::node::Node;
 use parking_lot::Mutex;
 
 use super::handle::{Change, Handle, Sent};
-use super::jobs::Jobs;
+use super::jobs::{self, Jobs};
 use super::{Cluster, Doing, id};
 use crate::clock::SimClock;
 use crate::coverage::Coverage;
@@ -81,8 +82,8 @@ pub(super) struct Coordination {
     mutants: argosy_master::Mutants,
     clock: Arc<SimClock>,
     observer: InMemory,
-    /// Of the region map that was read last.
-    version: EntryVersion,
+    /// The region map that was read last.
+    stored: Option<StoredMap>,
     ways: Vec<Way>,
     sent: Arc<Sent>,
     handles: AtomicU64,
@@ -107,7 +108,7 @@ impl Coordination {
         let mut coordination = Self {
             of: of.clone(),
             observer,
-            version: EntryVersion(0),
+            stored: None,
             mutants,
             clock: Arc::clone(clock),
             ways: vec![Way::default(); map.servers().len()],
@@ -155,15 +156,22 @@ impl Coordination {
         }
     }
 
+    /// The version of the map that was read last.
+    fn version(&self) -> Option<EntryVersion> {
+        self.stored.as_ref().map(|stored| stored.version)
+    }
+
     /// An operator writes `map`, which follows the one that was read last.
     fn write(&mut self, map: &ClusterMap, now: Instant) {
-        let set = Request::CompareAndSet {
-            key: CLUSTER_KEY.to_owned(),
-            expected: self.version,
-            value: map.to_json(),
+        let (next, bound) = (Arc::new(map.clone()), self.of.plan.map.shard_bytes);
+        let write = match &self.stored {
+            Some(before) => MapWrite::change(before, next, bound),
+            None => MapWrite::first(next, bound),
         };
-        match self.ask(set, now) {
-            Ok(CoordinatorReply::Entry(entry)) => self.version = entry.version,
+        let write = write.expect("it is a small one");
+        let ops = write.ops().expect("it is a small one");
+        match self.ask(Request::Multi { ops, under: None }, now) {
+            Ok(_) => self.stored = Some(write.stored()),
             odd => panic!("a change of the map is answered by {odd:?}"),
         }
     }
@@ -267,12 +275,13 @@ impl Cluster {
             return Vec::new();
         }
         coordination.look_at_jobs(now);
-        let entry = coordination.read(CLUSTER_KEY, now);
-        if entry.version == coordination.version {
+        let stored = jobs::stored(&mut coordination.observer.clone(), now);
+        let stored = stored.expect("masters write maps");
+        if Some(stored.version) == coordination.version() {
             return Vec::new();
         }
-        coordination.version = entry.version;
-        let map = ClusterMap::parse(&entry.value).expect("masters write maps");
+        let map = (*stored.map).clone();
+        coordination.stored = Some(stored);
         let before = std::mem::replace(&mut self.map, map);
         let regions = before.regions().iter().zip(self.map.regions());
         let changed: Vec<_> = regions.filter(|(before, after)| before != after).collect();
@@ -341,9 +350,9 @@ impl Cluster {
             }
         }
         let attending = |server| self.up(server)?.attending.as_ref();
-        let version = coordination.version;
+        let version = coordination.version();
         let has_old = |server: &usize| {
-            attending(*server).is_none_or(|of| of.membership.map_version() != version)
+            attending(*server).is_none_or(|of| Some(of.membership.map_version()) != version)
         };
         if let Some(old) = self.indices().find(has_old) {
             return Some(format!("server {old} does not know the region map"));

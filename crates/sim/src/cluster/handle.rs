@@ -6,8 +6,8 @@ use std::sync::Arc;
 use argosy_base::{Clock as _, Instant};
 use argosy_coordinator::reports::REPORTS_KEY;
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp,
-    InMemory, Request, RequestId, ServerReport, SessionState,
+    ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp, InMemory,
+    Request, RequestId, ServerReport, SessionState,
 };
 use parking_lot::Mutex;
 
@@ -26,14 +26,19 @@ pub(super) enum Change {
 }
 
 impl Change {
-    fn of(op: &CoordinatorOp) -> Option<Self> {
+    /// The one that `ops`, which are about to be asked of `handle`, make.
+    fn of(ops: &[CoordinatorOp], handle: &InMemory, now: Instant) -> Option<Self> {
+        let map = jobs::behind(ops, handle, now).map(|map| Self::Map(Box::new(map)));
+        map.or_else(|| ops.iter().find_map(Self::of_report))
+    }
+
+    fn of_report(op: &CoordinatorOp) -> Option<Self> {
         let (CoordinatorOp::Set { key, value, .. } | CoordinatorOp::CreateEphemeral { key, value }) =
             op
         else {
             return None;
         };
         match key.as_str() {
-            CLUSTER_KEY => Some(Self::Map(Box::new(ClusterMap::parse(value).ok()?))),
             key if key.starts_with(REPORTS_KEY) => {
                 Some(Self::Report(Box::new(ServerReport::parse(value).ok()?)))
             }
@@ -79,7 +84,9 @@ impl Coordinator for Handle {
             return RequestId(u64::MAX);
         }
         let change = match &request {
-            Request::Multi { ops, .. } => ops.iter().find_map(Change::of),
+            Request::Multi { ops, .. } => {
+                Change::of(ops, &self.inner.lock(), self.clock.now())
+            }
             _ => None,
         };
         if let Request::Multi { ops, .. } = &request

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use argosy_base::{Instant, ServerId};
 use argosy_coordinator::{
-    CLUSTER_KEY, ClusterMap, Coordinator as _, CoordinatorEvent, CoordinatorOp, Deed, Entry,
-    InMemory, JOBS_KEY, JobKind, JobLog, Region, RegionState, Request, SessionId,
+    CLUSTER_KEY, ClusterMap, Coordinator as _, CoordinatorError, CoordinatorEvent, CoordinatorOp,
+    Deed, Entry, InMemory, JOBS_KEY, JobKind, JobLog, Region, RegionState, Request, SessionId,
+    StoredMap, map_behind, read_map,
 };
 use parking_lot::Mutex;
 
@@ -47,17 +48,17 @@ pub(super) fn unwritten(handle: &InMemory, ops: &[CoordinatorOp], now: Instant) 
             _ => None,
         })
     };
-    let (version, next) = sets(CLUSTER_KEY)?;
+    let (version, _) = sets(CLUSTER_KEY)?;
     let mut reader = handle.clone();
-    let map = read(&mut reader, CLUSTER_KEY, now)?;
+    let map = stored(&mut reader, now)?;
     let log = read(&mut reader, JOBS_KEY, now)?;
     let is_based_on = sets(JOBS_KEY).is_none_or(|(version, _)| version == log.version);
     // What is based on something else comes to nothing.
     if version != map.version || !is_based_on {
         return None;
     }
-    let next = ClusterMap::parse(next).ok()?;
-    let map = ClusterMap::parse(&map.value).ok()?;
+    let next = behind(ops, &reader, now)?;
+    let map = map.map;
     let log = JobLog::decode(&log.value).ok()?;
     let mut changed = map.regions().iter().zip(next.regions());
     changed.find_map(|(old, new)| {
@@ -65,6 +66,21 @@ pub(super) fn unwritten(handle: &InMemory, ops: &[CoordinatorOp], now: Instant) 
         let missing = deeds.find(|deed| !log.covers(*deed, &map));
         missing.map(|deed| format!("{deed:?} is not written down before it is done: {old}"))
     })
+}
+
+/// The region map; `None` where it is not answered at once.
+pub(super) fn stored(reader: &mut InMemory, now: Instant) -> Option<StoredMap> {
+    read_map(|key| read(reader, &key, now).ok_or(CoordinatorError::ConnectionLost)).ok()?
+}
+
+/// The map that `ops` make, if all they are based on is there.
+pub(super) fn behind(
+    ops: &[CoordinatorOp],
+    handle: &InMemory,
+    now: Instant,
+) -> Option<ClusterMap> {
+    let mut reader = handle.clone();
+    map_behind(ops, |key| read(&mut reader, &key, now))
 }
 
 /// What is under `key`; `None` where that is not answered at once.
