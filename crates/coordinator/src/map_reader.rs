@@ -83,6 +83,7 @@ pub struct MapReader {
     /// What was asked for in this attempt and has not been answered.
     asked: BTreeSet<MapPart>,
     attempt: u32,
+    is_over: bool,
     /// The entry of an index that a shard did not fit.
     torn: Option<EntryVersion>,
     mutants: MapMutants,
@@ -99,14 +100,16 @@ impl MapReader {
             wanted: Vec::new(),
             asked: BTreeSet::new(),
             attempt: 1,
+            is_over: false,
             torn: None,
             mutants,
         }
     }
 
-    /// What is to be read next; `None` until there are answers.
+    /// What is to be read next; `None` until there are answers, and when it is over.
     pub fn ask(&mut self) -> Option<MapPart> {
         let shard = match self.index {
+            _ if self.is_over => return None,
             None if self.asked.is_empty() => None,
             None => return None,
             Some(_) => Some(self.wanted.pop()?),
@@ -126,6 +129,12 @@ impl MapReader {
         if !self.asked.remove(&part) {
             return Ok(MapProgress::More);
         }
+        let progress = self.taken(part, entry);
+        self.is_over = progress != Ok(MapProgress::More);
+        progress
+    }
+
+    fn taken(&mut self, part: MapPart, entry: &Entry) -> Result<MapProgress, MapError> {
         match part.shard {
             None if entry.version == EntryVersion(0) => return Ok(MapProgress::Absent),
             None => {
