@@ -41,6 +41,9 @@ const PARTS_MAX: usize = 64;
 /// For so long after the map has changed the server looks more often for what there is to say: copies take their places
 /// then, and the master waits to hear where they stand.
 const SETTLING: Duration = Duration::from_secs(1);
+/// Where regions rest and all servers are heard, they are looked at so often: what is to be said of them changes with
+/// what they do, or slowly.
+const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(1);
 /// While copies take their places after a change of the map, the server says nothing of them for so long at most. The
 /// master acts at once on what it hears at once, and each change of the map has all leases checked.
 const GATHERING: Duration = Duration::from_millis(100);
@@ -208,6 +211,17 @@ struct Watched {
     at: Instant,
 }
 
+/// Looks at what there is to say.
+#[derive(Debug, Default)]
+struct Looks {
+    /// When the next one is.
+    at: Instant,
+    /// What regions had done by the last.
+    moves: u64,
+    /// When all regions are looked at although none has done anything.
+    all_at: Instant,
+}
+
 /// Has a server say that it is about to stop, from any thread.
 #[derive(Clone)]
 pub struct Leaver {
@@ -274,8 +288,7 @@ pub struct Membership {
     presence: Said,
     report: Said,
     map: Watched,
-    /// When what there is to say is looked at again.
-    look_at: Instant,
+    looks: Looks,
     /// When the map changed last.
     changed_at: Instant,
     leaving: Arc<Leaving>,
@@ -317,7 +330,7 @@ impl Membership {
                 is_wanted: true,
                 ..Watched::default()
             },
-            look_at: Instant::default(),
+            looks: Looks::default(),
             changed_at: Instant::default(),
             leaving: Arc::default(),
             others: Others::default(),
@@ -363,12 +376,14 @@ impl Membership {
             self.ask_for_map();
         }
         let settles = now.since(self.changed_at) < SETTLING || self.is_leaving();
-        if now >= self.look_at {
-            self.look_at = match settles {
+        if now >= self.looks.at {
+            self.looks.at = match settles {
                 true => now + self.times.poll_every,
                 false => now + self.times.look_every,
             };
-            self.say(now);
+            if settles || self.has_news(now) {
+                self.say(now);
+            }
             self.ask_who_stays();
         }
         let waits = self.map.reading.is_some()
@@ -378,7 +393,7 @@ impl Membership {
             || matches!(self.session, Session::Opening(_));
         match waits {
             true => now + self.times.poll_every,
-            false => self.look_at.min(self.map.at),
+            false => self.looks.at.min(self.map.at),
         }
     }
 
@@ -485,7 +500,7 @@ impl Membership {
             Ok(()) => {
                 self.map.version = stored.version;
                 self.map.shards = stored.shards;
-                self.look_at = Instant::default();
+                self.looks = Looks::default();
                 self.changed_at = now;
                 if self.is_leaving() {
                     self.node.put_off_places(now + YIELDING);
@@ -495,6 +510,19 @@ impl Membership {
                 tracing::error!(server, %error, "the region map of the coordinator is not taken");
             }
         }
+    }
+
+    /// Whether there may be something to say: to find out what it is takes a look at each region.
+    fn has_news(&mut self, now: Instant) -> bool {
+        let moves = self.node.moves();
+        let is_said = self.presence.there.is_some() && self.report.there.is_some();
+        if is_said && moves == self.looks.moves && now < self.looks.all_at && self.node.hears_all(now)
+        {
+            return false;
+        }
+        self.looks.moves = moves;
+        self.looks.all_at = now + LOOK_AT_ALL_EVERY;
+        true
     }
 
     /// Says what there is to say, where it is not what was said last.

@@ -78,6 +78,7 @@ impl Node {
         };
         self.regions.steppers().put_back(work, left);
         if left.more && matches!(work, Work::Region(_)) {
+            self.regions.note_move();
             // The room of the device, and what others are told of it, may have changed.
             self.regions.steppers().wake(Work::Chores);
         }

@@ -507,6 +507,23 @@ impl Node {
         to_master::report(&self.context(), now)
     }
 
+    /// How often regions have done something; [`report_to_master`](Self::report_to_master) says the same while that
+    /// stays, and all peers are heard, but for what takes a second or longer.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        self.regions.moves()
+    }
+
+    /// Whether all other servers are reached, and have been heard of lately.
+    #[must_use]
+    pub fn hears_all(&self, now: Instant) -> bool {
+        let hears = |peer: ServerId| {
+            let link = self.link(peer);
+            link.is_open() && !link.is_quiet(now)
+        };
+        self.links.peers().all(hears)
+    }
+
     /// Servers that have shown no sign of life for long.
     #[must_use]
     pub fn unreachable(&self, now: Instant) -> BTreeSet<ServerId> {

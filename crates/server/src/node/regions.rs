@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use argosy_base::RegionId;
 
@@ -24,12 +25,15 @@ pub(super) struct Wanted {
 pub(super) struct Regions {
     all: BTreeMap<RegionId, Arc<Region>>,
     wanted: Wanted,
+    /// Counts what regions have done. Relaxed: a look that comes too early for it is followed by another.
+    moves: AtomicU64,
 }
 
 impl Regions {
     /// `all` of them, which say in `wanted` what they have to do.
     pub(super) fn new(all: BTreeMap<RegionId, Arc<Region>>, wanted: Wanted) -> Self {
-        Self { all, wanted }
+        let moves = AtomicU64::new(0);
+        Self { all, wanted, moves }
     }
 
     /// How many there are.
@@ -61,7 +65,20 @@ impl Regions {
     /// Those that have messages or answers to move on, in the same way.
     pub(super) fn take_active(&self) -> impl Iterator<Item = &Arc<Region>> {
         let active = self.taken(&self.wanted.active);
-        active.inspect(|region| region.active().lower())
+        active.inspect(|region| {
+            region.active().lower();
+            self.note_move();
+        })
+    }
+
+    /// A region has done something.
+    pub(super) fn note_move(&self) {
+        self.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often any has.
+    pub(super) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
     }
 
     fn taken<'a>(&'a self, raised: &'a Raised) -> impl Iterator<Item = &'a Arc<Region>> {

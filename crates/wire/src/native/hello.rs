@@ -38,8 +38,8 @@ pub const VERSION: u16 = 11;
 const CLIENT: u64 = u64::from_le_bytes(*b"argosycl");
 const SERVER: u64 = u64::from_le_bytes(*b"argosysv");
 
-/// Most servers and regions believed.
-const COUNT_MAX: usize = 1 << 16;
+/// Most servers and regions believed. A reply has room for fewer: see [`RegionMap`].
+const COUNT_MAX: usize = 1 << 20;
 /// Longest address believed.
 const ADDRESS_BYTES_MAX: usize = 4096;
 
@@ -227,6 +227,10 @@ pub struct MapRegion {
 }
 
 /// Who serves which keys. A map that was decoded covers all keys without gap or overlap.
+///
+/// A region takes 15 bytes and its two bounds: 39 with bounds of 12 bytes, so that a map of 1,000 regions is 38 KiB long,
+/// and one of 100,000 is 3.7 MiB, which is more than a reply has room for
+/// ([`Shape::BYTES_MAX`](super::Shape::BYTES_MAX)). In memory it is some 150 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionMap {
     /// The servers.

@@ -315,6 +315,34 @@ fn a_map_with_a_gap_or_an_unknown_primary_is_refused() {
     }
 }
 
+/// As documented: how long a map is that a client is told, and what it takes.
+#[test]
+fn a_map_of_many_regions_has_a_known_size() {
+    let key = |nth: u32| alloc::format!("{nth:012x}").into_bytes();
+    for count in [1_000_u32, 100_000] {
+        let region = |nth: u32| MapRegion {
+            id: RegionId(nth + 1),
+            range: KeyRange {
+                from: if nth == 0 { Vec::new() } else { key(nth) },
+                to: (nth + 1 < count).then(|| key(nth + 1)),
+            },
+            epoch: Epoch(300),
+            primary: ServerId(1),
+        };
+        let map = RegionMap {
+            regions: (0..count).map(region).collect(),
+            ..map()
+        };
+        let bytes = map.encoded();
+        let each = bytes.len() / map.regions.len();
+        assert!(each <= 40, "{each}");
+        let fits = bytes.len() <= Shape::BYTES_MAX;
+        assert_eq!(fits, count == 1_000);
+        assert_eq!(RegionMap::decode(&bytes), Ok(map));
+    }
+    assert!(size_of::<MapRegion>() + 2 * 32 <= 150);
+}
+
 impl RegionMap {
     fn encoded(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
