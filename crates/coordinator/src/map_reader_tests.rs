@@ -101,6 +101,14 @@ impl Reading {
     }
 }
 
+/// Somebody who changes the map, one request a step.
+#[derive(Default)]
+struct Writing {
+    /// What it has still to ask, the next last.
+    requests: Vec<Request>,
+    write: Option<MapWrite>,
+}
+
 /// A world of some writers and readers.
 struct Scene {
     random: Random,
@@ -109,8 +117,7 @@ struct Scene {
     handle: InMemory,
     /// Every map that was written, by its version.
     written: BTreeMap<EntryVersion, ClusterMap>,
-    /// What each writer has still to ask, and the map behind it.
-    writers: Vec<(Vec<Request>, Option<MapWrite>)>,
+    writers: [Writing; 2],
     readings: Vec<Reading>,
     /// The last map of each reader.
     known: Vec<Option<StoredMap>>,
@@ -131,7 +138,7 @@ impl Scene {
             mutants,
             handle,
             written: BTreeMap::from([(EntryVersion(1), map)]),
-            writers: vec![(Vec::new(), None), (Vec::new(), None)],
+            writers: Default::default(),
             readings: Vec::new(),
             known: vec![None, None, None],
             whole: 0,
@@ -163,7 +170,7 @@ impl Scene {
     }
 
     fn write(&mut self, writer: usize) -> Result<(), String> {
-        if self.writers[writer].0.is_empty() {
+        if self.writers[writer].requests.is_empty() {
             let Some(stored) = self.stored()? else {
                 return Ok(());
             };
@@ -171,15 +178,18 @@ impl Scene {
             let write = MapWrite::change(&stored, Arc::new(next), BOUND).unwrap();
             let mut requests = self.way.requests(&write);
             requests.reverse();
-            self.writers[writer] = (requests, Some(write));
+            self.writers[writer] = Writing {
+                requests,
+                write: Some(write),
+            };
             return Ok(());
         }
         // It dies between two requests.
         if self.random.below(20) == 0 {
-            self.writers[writer] = (Vec::new(), None);
+            self.writers[writer] = Writing::default();
             return Ok(());
         }
-        let (requests, write) = &mut self.writers[writer];
+        let Writing { requests, write } = &mut self.writers[writer];
         let Some(request) = requests.pop() else {
             return Ok(());
         };
@@ -191,7 +201,7 @@ impl Scene {
                 }
             }
             Ok(_) => {}
-            Err(_) => self.writers[writer] = (Vec::new(), None),
+            Err(_) => self.writers[writer] = Writing::default(),
         }
         Ok(())
     }

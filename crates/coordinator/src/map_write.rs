@@ -280,7 +280,10 @@ impl Encoded {
 
     /// The parts that fit `bound`: all, or else halves of it that do.
     fn parts(&self, regions: &[Region], bound: usize) -> Vec<Range<usize>> {
-        let mut todo = vec![0..regions.len()];
+        let mut todo = Vec::from([Range {
+            start: 0,
+            end: regions.len(),
+        }]);
         let mut parts = Vec::new();
         while let Some(part) = todo.pop() {
             let from = regions.get(part.start).map_or(0, |of| of.range.from.len());
