@@ -43,7 +43,9 @@ pub use jobs::{JOBS_KEY, JobError, JobLog};
 pub use jobs_format::JobLogError;
 pub use map::{ClusterId, ClusterMap, DeviceId, MapError, Replication, Server};
 pub use map_format::{SHARD_BYTES_MAX, ShardPlace};
-pub use map_reader::{MapAccessError, MapMutants, MapPart, MapProgress, MapReader, map_behind, read_map};
+pub use map_reader::{
+    MapAccessError, MapMutants, MapPart, MapProgress, MapReader, map_behind, read_map,
+};
 pub use map_write::{MapShards, MapWrite, StoredMap};
 pub use region::{CopyStatus, PromotionClaim, Region, RegionState};
 pub use reports::{CopyReport, Presence, ReportError, ServerReport, Wish};

@@ -269,7 +269,9 @@ impl MapIndex {
                 from: r.string(KEY_BYTES_MAX)?.to_vec(),
             };
             if next <= place.shard || !names.insert(place.shard) {
-                return Err(malformed("it names a shard twice, or one that is not there yet"));
+                return Err(malformed(
+                    "it names a shard twice, or one that is not there yet",
+                ));
             }
             places.push(place);
         }
@@ -375,7 +377,10 @@ fn region(r: &mut Reader<'_>, from: Vec<u8>) -> Result<Region, MapError> {
         true => {
             let shared = r.length(from.len())?;
             let rest = r.string(KEY_BYTES_MAX - shared.min(KEY_BYTES_MAX))?;
-            if rest.first().is_some_and(|first| from.get(shared) == Some(first)) {
+            if rest
+                .first()
+                .is_some_and(|first| from.get(shared) == Some(first))
+            {
                 return Err(malformed("an end shares more than it says"));
             }
             Some([&from[..shared], rest].concat())
@@ -398,8 +403,16 @@ fn region(r: &mut Reader<'_>, from: Vec<u8>) -> Result<Region, MapError> {
         }
         false => (Epoch(1), None),
     };
-    let filling = if has(FILLING) { servers(r)? } else { Vec::new() };
-    let last = if has(LAST) { servers(r)? } else { members.clone() };
+    let filling = if has(FILLING) {
+        servers(r)?
+    } else {
+        Vec::new()
+    };
+    let last = if has(LAST) {
+        servers(r)?
+    } else {
+        members.clone()
+    };
     let says_more = has(FILLING) && filling.is_empty() || has(LAST) && last == members;
     if says_more || has(PROMOTED) && since <= Epoch(1) {
         return Err(malformed("a region says at length what is usual"));

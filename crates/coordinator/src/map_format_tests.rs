@@ -115,7 +115,10 @@ fn other_formats_are_refused_by_name() {
         odd => panic!("{odd:?}"),
     };
     let text = found(br#"{ "schema": "argosy.cluster.v3", "cluster": "00" }"#);
-    assert!(text.contains("argosy.cluster.v3") && text.contains("argosy export"), "{text}");
+    assert!(
+        text.contains("argosy.cluster.v3") && text.contains("argosy export"),
+        "{text}"
+    );
     let mut later = values(&unusual(), SHARD_BYTES_MAX).remove(0);
     later[8] = 2;
     assert!(found(&later).contains("format 2"), "{}", found(&later));

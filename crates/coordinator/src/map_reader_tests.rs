@@ -42,7 +42,10 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from((self.0 >> 33) % bound as u64).unwrap()
     }
 }
@@ -93,7 +96,11 @@ impl Reading {
         }
         let nth = random.below(self.answers.len());
         let (part, entry) = self.answers.swap_remove(nth);
-        match self.reader.take(part, &entry).map_err(|error| error.to_string())? {
+        match self
+            .reader
+            .take(part, &entry)
+            .map_err(|error| error.to_string())?
+        {
             MapProgress::More => Ok(Step::More),
             MapProgress::Absent => Err("there is none".to_owned()),
             MapProgress::Whole(stored) => Ok(Step::Whole(stored)),

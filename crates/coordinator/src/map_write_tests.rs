@@ -56,12 +56,19 @@ fn a_map_is_cut_where_it_is_too_long() {
             assert_eq!(sets.len(), 1 + write.shards_written());
             let stored = write.clone().stored();
             let places = stored.shards.places();
-            assert_eq!(places.iter().map(|place| place.regions).sum::<usize>(), count);
+            assert_eq!(
+                places.iter().map(|place| place.regions).sum::<usize>(),
+                count
+            );
             assert!(places.iter().all(|place| place.regions > 0));
             assert!(longest <= bound || places.iter().any(|place| place.regions == 1));
             // None is shorter than it has to be.
             let bytes = write.shard_bytes();
-            assert!(bound < BOUND || places.len() <= 1 + 3 * bytes / bound, "{}", places.len());
+            assert!(
+                bound < BOUND || places.len() <= 1 + 3 * bytes / bound,
+                "{}",
+                places.len()
+            );
         }
     }
 }
@@ -106,7 +113,10 @@ fn a_shard_that_grows_is_cut_and_numbers_are_not_used_again() {
         let names: Vec<u64> = after.shards.places().iter().map(|of| of.shard).collect();
         let old: Vec<u64> = stored.shards.places().iter().map(|of| of.shard).collect();
         let new: Vec<&u64> = names.iter().filter(|name| !old.contains(name)).collect();
-        assert!(new.iter().all(|name| **name >= stored.shards.next), "{names:?}");
+        assert!(
+            new.iter().all(|name| **name >= stored.shards.next),
+            "{names:?}"
+        );
         assert!(old.iter().all(|name| names.contains(name)));
         seen += new.len();
         most = most.max(names.len());
@@ -124,7 +134,9 @@ fn another_cluster_takes_the_place_of_one_that_is_there() {
     assert_eq!(deletes.len(), before.shards.places().len());
     assert!(sets.iter().all(|key| !deletes.contains(key)));
     let mut moved = before.map.regions().to_vec();
-    moved.iter_mut().for_each(|region| region.id = RegionId(region.id.0 + 1));
+    moved
+        .iter_mut()
+        .for_each(|region| region.id = RegionId(region.id.0 + 1));
     let next = Arc::new(before.map.with_regions(moved).unwrap());
     let write = MapWrite::change(&before, next, BOUND).unwrap();
     assert_eq!(keys(&write).1.len(), before.shards.places().len());

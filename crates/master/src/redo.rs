@@ -165,11 +165,7 @@ fn fit(steps: &mut Vec<GroupStep>, cluster: &Cluster, bounds: MapBounds) {
 }
 
 /// `next` without what is not among `steps`; `None` where nothing is left.
-fn only(
-    map: &ClusterMap,
-    next: Arc<ClusterMap>,
-    steps: &[GroupStep],
-) -> Option<Arc<ClusterMap>> {
+fn only(map: &ClusterMap, next: Arc<ClusterMap>, steps: &[GroupStep]) -> Option<Arc<ClusterMap>> {
     let kept: BTreeSet<RegionId> = steps.iter().map(GroupStep::region).collect();
     let changed = map.regions().iter().zip(next.regions());
     let changed = changed.filter(|(old, new)| old != new);

@@ -76,7 +76,9 @@ fn made_up(regions: u32) -> ClusterMap {
     };
     let mut random = 1_u64;
     let mut draw = move || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         ServerId(u32::try_from((random >> 33) % u64::from(SERVERS)).unwrap())
     };
     let regions = (0..regions).map(|nth| {
@@ -89,10 +91,21 @@ fn made_up(regions: u32) -> ClusterMap {
         }
         let from = if nth == 0 { Vec::new() } else { key(nth) };
         let to = (nth + 1 < regions).then(|| key(nth + 1));
-        Region::first(RegionId(nth + 1), KeyRange::new(from, to), members[0], members)
+        Region::first(
+            RegionId(nth + 1),
+            KeyRange::new(from, to),
+            members[0],
+            members,
+        )
     });
     let servers = (0..SERVERS).map(server).collect();
-    ClusterMap::new(ClusterId(1), Replication::SendIndex, servers, regions.collect()).unwrap()
+    ClusterMap::new(
+        ClusterId(1),
+        Replication::SendIndex,
+        servers,
+        regions.collect(),
+    )
+    .unwrap()
 }
 
 impl Wide {
@@ -240,7 +253,13 @@ fn whole(region: &Region) -> CopyReport {
 /// Bytes of a map's regions in memory: themselves, what they own, and how they are found.
 fn kept_bytes(map: &ClusterMap) -> usize {
     // What an allocator takes for a piece of memory.
-    let piece = |bytes: usize| if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16).max(32) };
+    let piece = |bytes: usize| {
+        if bytes == 0 {
+            0
+        } else {
+            (bytes + 8).next_multiple_of(16).max(32)
+        }
+    };
     let of = |region: &Region| {
         let ids = [&region.members, &region.filling, &region.last];
         let ids = ids.map(|ids| piece(ids.capacity() * size_of::<ServerId>()));
@@ -273,11 +292,19 @@ fn lose_one(regions: u32, time: &dyn Fn() -> Duration) -> Wide {
     wide.until_quiet(time);
     let map = &wide.cluster.map;
     assert_eq!(map.regions().iter().filter(has).count(), 0);
-    assert!(map.regions().iter().all(|region| region.state == RegionState::Serving));
+    assert!(
+        map.regions()
+            .iter()
+            .all(|region| region.state == RegionState::Serving)
+    );
     let open: usize = wide.cluster.jobs.open().count();
     assert_eq!(open, 0, "all jobs have ended");
     assert!(stored_bytes(&wide.cluster) <= count * STORED_PROMOTED_BYTES_MAX);
-    assert!(kept_bytes(map) <= count * KEPT_BYTES_MAX, "{}", kept_bytes(map) / count);
+    assert!(
+        kept_bytes(map) <= count * KEPT_BYTES_MAX,
+        "{}",
+        kept_bytes(map) / count
+    );
     wide
 }
 
@@ -286,7 +313,10 @@ fn what_is_written_for_a_lost_server_is_bounded_by_what_changes() {
     let still = || Duration::ZERO;
     let few = lose_one(2_000, &still);
     // What it led is raised, and it leaves other groups; then others are promoted: each time all that is in one shard.
-    assert_eq!((few.cluster.shards.places().len(), few.figures.acts), (1, 2));
+    assert_eq!(
+        (few.cluster.shards.places().len(), few.figures.acts),
+        (1, 2)
+    );
     let many = lose_one(100_000, &still);
     let (few, figures) = (few.figures, &many.figures);
     let shards = many.cluster.shards.places().len();

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use argosy_base::{EditSeq, Incarnation, Lsn};
 use argosy_coordinator::{
-    ClusterMap, CopyReport, EntryVersion, JobLog, MapShards, Presence, PromotionClaim, ServerReport,
-    Wish,
+    ClusterMap, CopyReport, EntryVersion, JobLog, MapShards, Presence, PromotionClaim,
+    ServerReport, Wish,
 };
 
 use super::tests::map;

@@ -47,6 +47,11 @@ const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(1);
 /// While copies take their places after a change of the map, the server says nothing of them for so long at most. The
 /// master acts at once on what it hears at once, and each change of the map has all leases checked.
 const GATHERING: Duration = Duration::from_millis(100);
+/// Nor does it say more, meanwhile, before so long for each region of the map: what it says is longer by what each of them
+/// has to say.
+const GATHERING_EACH: Duration = Duration::from_micros(500);
+/// The longest that it says nothing new, however often the map changes.
+const GATHERING_MOST: Duration = Duration::from_secs(1);
 /// What comes from another server later than this was written later than it was asked for.
 const UNDER_WAY: Duration = Duration::from_millis(50);
 
@@ -220,6 +225,8 @@ struct Looks {
     moves: u64,
     /// When all regions are looked at although none has done anything.
     all_at: Instant,
+    /// When something was said of them last.
+    said_at: Instant,
 }
 
 /// Has a server say that it is about to stop, from any thread.
@@ -500,7 +507,7 @@ impl Membership {
             Ok(()) => {
                 self.map.version = stored.version;
                 self.map.shards = stored.shards;
-                self.looks = Looks::default();
+                self.looks.at = Instant::default();
                 self.changed_at = now;
                 if self.is_leaving() {
                     self.node.put_off_places(now + YIELDING);
@@ -513,16 +520,10 @@ impl Membership {
     }
 
     /// Whether there may be something to say: to find out what it is takes a look at each region.
-    fn has_news(&mut self, now: Instant) -> bool {
-        let moves = self.node.moves();
+    fn has_news(&self, now: Instant) -> bool {
         let is_said = self.presence.there.is_some() && self.report.there.is_some();
-        if is_said && moves == self.looks.moves && now < self.looks.all_at && self.node.hears_all(now)
-        {
-            return false;
-        }
-        self.looks.moves = moves;
-        self.looks.all_at = now + LOOK_AT_ALL_EVERY;
-        true
+        let is_known = self.node.moves() == self.looks.moves && now < self.looks.all_at;
+        !(is_said && is_known && self.node.hears_all(now))
     }
 
     /// Says what there is to say, where it is not what was said last.
@@ -547,6 +548,10 @@ impl Membership {
         if self.map.version == EntryVersion(0) || gathers {
             return;
         }
+        // What they do meanwhile is for the next look.
+        self.looks.moves = self.node.moves();
+        self.looks.all_at = now + LOOK_AT_ALL_EVERY;
+        self.looks.said_at = now;
         let report = ServerReport {
             incarnation: self.incarnation,
             map: self.map.version,
@@ -555,10 +560,13 @@ impl Membership {
         self.report.say(report.to_json(), session, coordinator);
     }
 
-    /// Whether there will be more to say soon.
+    /// Whether there will be more to say soon. Each thing that is said may change the map, and that is work for everybody.
     fn gathers(&self, now: Instant) -> bool {
-        let is_new = now.since(self.changed_at) < GATHERING;
-        is_new && !self.is_leaving() && !self.node.is_settled()
+        let regions = u32::try_from(self.node.map().regions().len()).unwrap_or(u32::MAX);
+        let rest = (GATHERING_EACH * regions).min(GATHERING_MOST);
+        let is_new = now.since(self.changed_at) < GATHERING || now.since(self.looks.said_at) < rest;
+        let is_due = now.since(self.looks.said_at) >= GATHERING_MOST;
+        is_new && !is_due && !self.is_leaving() && !self.node.is_settled()
     }
 
     fn is_leaving(&self) -> bool {

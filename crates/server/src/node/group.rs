@@ -2,7 +2,8 @@
 //! failed, and what it should be instead.
 //!
 //! A member leaves that has been away, or whose copy has failed, for [`NodeSettings::remove_after`]; one that is there
-//! and catches up has [`CATCH_UP`] times as long. One that is live leaves when it has been at the limit of what may
+//! and catches up has [`CATCH_UP`] times as long, and [`TURN`] for each region of this server: its copies take turns. One
+//! that is live leaves when it has been at the limit of what may
 //! wait for it for so long, or has taken no edits and segments for [`CATCH_UP`] times as long
 //! ([`limits`]). None leaves while the region opens and may need that member's
 //! copy. A copy becomes a member that is being filled and holds all that is committed. Both are wishes: until the map
@@ -25,6 +26,10 @@ use super::views::View;
 
 /// How many times longer than one that is away a member may take that catches up.
 const CATCH_UP: u32 = 8;
+
+/// How long a copy's turn takes: while groups are opened or changed, each copy does a few writes to its device, and a
+/// server does so for a few copies at one time.
+const TURN: Duration = Duration::from_millis(20);
 
 /// What the primary's own copy is, compared with the report for which it was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,11 +199,12 @@ impl LedGroup {
     ) -> Option<Wish> {
         self.note_missing(machine, now, context);
         let patience = context.settings.remove_after;
+        let turns = TURN * u32::try_from(context.regions.len()).unwrap_or(u32::MAX);
         let too_slow = self.too_slow(machine, now, patience);
         let late = self
             .missing
             .iter()
-            .filter(|(_, missing)| missing.is_late(now, patience))
+            .filter(|(_, missing)| missing.is_late(now, patience, patience * CATCH_UP + turns))
             .map(|(id, _)| *id);
         let filled = self.filled.iter().copied();
         // Who has not reported to a primary that opens may have the only copy that is whole.
@@ -236,9 +242,10 @@ struct Missing {
 }
 
 impl Missing {
-    fn is_late(&self, now: Instant, patience: Duration) -> bool {
+    /// Whether it has been away for as long as `patience` says, or has not caught up within `catch_up`.
+    fn is_late(&self, now: Instant, patience: Duration, catch_up: Duration) -> bool {
         let is_away_long = |since| now.since(since) >= patience;
-        self.away_since.is_some_and(is_away_long) || now.since(self.since) >= patience * CATCH_UP
+        self.away_since.is_some_and(is_away_long) || now.since(self.since) >= catch_up
     }
 }
 

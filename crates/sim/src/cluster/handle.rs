@@ -6,8 +6,8 @@ use std::sync::Arc;
 use argosy_base::{Clock as _, Instant};
 use argosy_coordinator::reports::REPORTS_KEY;
 use argosy_coordinator::{
-    ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp, InMemory,
-    Request, RequestId, ServerReport, SessionState,
+    ClusterMap, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp, InMemory, Request,
+    RequestId, ServerReport, SessionState,
 };
 use parking_lot::Mutex;
 
@@ -84,9 +84,7 @@ impl Coordinator for Handle {
             return RequestId(u64::MAX);
         }
         let change = match &request {
-            Request::Multi { ops, .. } => {
-                Change::of(ops, &self.inner.lock(), self.clock.now())
-            }
+            Request::Multi { ops, .. } => Change::of(ops, &self.inner.lock(), self.clock.now()),
             _ => None,
         };
         if let Request::Multi { ops, .. } = &request

@@ -74,11 +74,7 @@ pub(super) fn stored(reader: &mut InMemory, now: Instant) -> Option<StoredMap> {
 }
 
 /// The map that `ops` make, if all they are based on is there.
-pub(super) fn behind(
-    ops: &[CoordinatorOp],
-    handle: &InMemory,
-    now: Instant,
-) -> Option<ClusterMap> {
+pub(super) fn behind(ops: &[CoordinatorOp], handle: &InMemory, now: Instant) -> Option<ClusterMap> {
     let mut reader = handle.clone();
     map_behind(ops, |key| read(&mut reader, &key, now))
 }
