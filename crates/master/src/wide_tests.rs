@@ -71,7 +71,7 @@ fn made_up(regions: u32) -> ClusterMap {
         admin: format!("10.0.0.{id}:7480"),
     };
     let key = |nth: u32| {
-        let place = u64::from(nth) * 0x1_0000_0000_0000 / u64::from(regions);
+        let place = u64::from(nth) * (0x1_0000_0000_0000 / u64::from(regions));
         format!("{place:012x}").into_bytes()
     };
     let mut random = 1_u64;

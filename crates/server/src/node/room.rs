@@ -2,7 +2,8 @@
 //!
 //! A region is full when the device of any member is: what its primary takes, all have to store. So
 //! each server tells the others how much room it has, when a link opens, and from then on whenever
-//! it becomes full or ceases to be, and each change while little is left. The engine turns writers
+//! it becomes full or ceases to be, and each change of a 64th of the reserve while little is left: whoever hears it has
+//! all of its regions look. The engine turns writers
 //! of new data away and frees space; what they are told is decided here:
 //!
 //! 1. A write that finds the region full waits like any other for which there is no room.
@@ -23,6 +24,9 @@ use super::region::engine_of;
 use super::schedule::Work;
 use super::serving::Serving;
 
+/// Into so many parts the reserve is divided: a change of one is told.
+const PARTS: u32 = 64;
+
 /// What is known of the room on devices.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
@@ -42,7 +46,8 @@ impl Rooms {
     fn is_news(&self, peer: ServerId, room: Room) -> bool {
         self.told.get(&peer).is_none_or(|told| {
             let little = room.free <= 2 * room.reserve;
-            told.is_full() != room.is_full() || little && *told != room
+            let much = told.free.abs_diff(room.free) >= (room.reserve / PARTS).max(1);
+            told.is_full() != room.is_full() || little && (much || told.reserve != room.reserve)
         })
     }
 }
