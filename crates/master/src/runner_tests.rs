@@ -15,6 +15,7 @@ use argosy_coordinator::{
 };
 
 use super::*;
+use crate::cluster::looks;
 use crate::plan::tests::map;
 
 /// A handle of a master that the test has its hands on, too.
@@ -357,6 +358,21 @@ fn all_regions_of_a_lost_server_move_in_two_changes() {
     stage.players[0].up = true;
     stage.pass(500);
     assert!(stage.is_served());
+}
+
+#[test]
+fn a_cluster_at_rest_is_read_and_not_planned() {
+    let mut stage = Stage::new(1, 60, Mutants::default());
+    stage.pass(800);
+    assert!(stage.is_served());
+    let _ = looks::take();
+    let rounds = stage.masters[0].tally().rounds;
+    stage.pass(1000);
+    assert!(stage.masters[0].tally().rounds >= rounds + 5);
+    assert_eq!(looks::take(), 0, "looks at reports");
+    stage.players[0].up = false;
+    stage.pass(1000);
+    assert!(stage.is_served() && looks::take() > 0);
 }
 
 #[test]

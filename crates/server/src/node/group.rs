@@ -262,6 +262,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_catches_up_has_longer_than_who_is_away() {
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let [patience, catch_up] = [500, 4000].map(Duration::from_millis);
+        let late = |away_since, now| {
+            let since = at(0);
+            Missing { since, away_since }.is_late(at(now), patience, catch_up)
+        };
+        assert!(!late(None, 3999) && late(None, 4000));
+        assert!(!late(Some(at(100)), 599) && late(Some(at(100)), 600));
+        // A server of a thousand regions brings its copies up one after the other.
+        let turns = TURN * 1000;
+        let since = Missing {
+            since: at(0),
+            away_since: None,
+        };
+        assert!(!since.is_late(at(20_000), patience, catch_up + turns));
+        assert!(since.is_late(at(24_000), patience, catch_up + turns));
+    }
+
+    #[test]
     fn a_primary_that_opens_keeps_who_has_reported() {
         for state in ["down", "failed", "damaged", "prepared"] {
             assert!(may_go(state, false) && may_go(state, true), "{state}");

@@ -139,3 +139,36 @@ impl DeviceCare {
 pub(super) fn only_deletes(batch: &WriteBatch) -> bool {
     batch.ops().all(|op| !matches!(op, Op::Put { .. }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_little_changes_is_told_in_steps() {
+        let peer = ServerId(1);
+        let room = |free| Room {
+            free,
+            reserve: 6400,
+        };
+        let is_news = |told: u32, now: u32| {
+            let mut rooms = Rooms::default();
+            rooms.told.insert(peer, room(told));
+            rooms.is_news(peer, room(now))
+        };
+        assert!(
+            Rooms::default().is_news(peer, room(50_000)),
+            "it was not told yet"
+        );
+        assert!(!is_news(50_000, 20_000), "much is left");
+        assert!(!is_news(10_000, 10_099) && !is_news(10_099, 10_000));
+        assert!(is_news(10_000, 10_100) && is_news(10_100, 10_000));
+        // Whether it is full is told at once.
+        assert!(is_news(6_401, 6_400) && is_news(6_400, 6_401));
+        // With one region each segment is.
+        let small = |free| Room { free, reserve: 20 };
+        let mut rooms = Rooms::default();
+        rooms.told.insert(peer, small(30));
+        assert!(rooms.is_news(peer, small(29)) && !rooms.is_news(peer, small(30)));
+    }
+}
