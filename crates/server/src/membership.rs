@@ -43,7 +43,7 @@ const PARTS_MAX: usize = 64;
 const SETTLING: Duration = Duration::from_secs(1);
 /// Where regions rest and all servers are heard, they are looked at so often: what is to be said of them changes with
 /// what they do, or slowly.
-const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(1);
+const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(2);
 /// While copies take their places after a change of the map, the server says nothing of them for so long at most. The
 /// master acts at once on what it hears at once, and each change of the map has all leases checked.
 const GATHERING: Duration = Duration::from_millis(100);

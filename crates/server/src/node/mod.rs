@@ -508,7 +508,7 @@ impl Node {
     }
 
     /// How often regions have done something; [`report_to_master`](Self::report_to_master) says the same while that
-    /// stays, and all peers are heard, but for what takes a second or longer.
+    /// stays, and all peers are heard, but for what takes seconds.
     #[must_use]
     pub fn moves(&self) -> u64 {
         self.regions.moves()

@@ -231,11 +231,14 @@ impl Leasing {
 /// Ends snapshots that are over, and the oldest while they keep too much memory.
 pub(super) fn sweep(context: &Context<'_>) {
     let now = context.now();
+    let mut is_any_open = false;
     for region in context.regions.iter() {
-        region.snapshots().sweep(region.is_open().then_some(now));
+        let snapshots = region.snapshots();
+        snapshots.sweep(region.is_open().then_some(now));
+        is_any_open |= snapshots.oldest().is_some();
     }
     let max = context.settings.memory.memtables / 2;
-    while counts(context).pinned.memtable_bytes > max {
+    while is_any_open && counts(context).pinned.memtable_bytes > max {
         let regions = context.regions.iter();
         let oldest = regions.filter_map(|region| {
             let (opened, id) = region.snapshots().oldest()?;
