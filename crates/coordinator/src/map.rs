@@ -6,7 +6,7 @@
 //!
 //! In the coordinator it lies in shards: [`map_format`](mod@crate::map_format) has the bytes,
 //! [`map_write`](mod@crate::map_write) says how it is changed, and [`map_reader`](mod@crate::map_reader) how it is
-//! read. In memory a region of three members takes some 370 bytes, the places of a map included.
+//! read. In memory a region of three members takes some 310 bytes, the places of a map included.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
