@@ -15,7 +15,8 @@
 //!
 //! Bounds: [`OPEN_MAX`] open jobs, of which there is one of a kind and server (those of persons apart), [`ENDED_KEPT`]
 //! that have ended, and [`REGIONS_MAX`] regions in all of them. The oldest that have ended go first. So the log has
-//! [`LOG_BYTES_MAX`](crate::jobs_format::LOG_BYTES_MAX) bytes at most; 10,000 regions are some 30 KiB. A server that has
+//! [`LOG_BYTES_MAX`](crate::jobs_format::LOG_BYTES_MAX) bytes at most; 10,000 regions are some 30 KiB. A server that
+//! has
 //! more regions than that is replaced in several turns: what has no room waits until a job has ended.
 
 use std::collections::BTreeMap;

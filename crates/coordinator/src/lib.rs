@@ -8,7 +8,8 @@
 //! Reading order: [`contract`] (the trait, and what it promises), [`state`] (what requests do),
 //! [`embedded`] and [`format`](mod@format) (its files), [`in_memory`], [`conformance`] (tests that both pass); [`map`]
 //! (the region map), [`region`] (an entry of it), [`map_format`], [`map_write`] and [`map_reader`] (how it lies here,
-//! is changed, and is read), [`reports`] (what servers tell the master), [`job`], [`jobs`] and [`jobs_format`] (the master's redo log), [`split`] (how keys are cut into
+//! is changed, and is read), [`reports`] (what servers tell the master), [`job`], [`jobs`] and [`jobs_format`] (the
+//! master's redo log), [`split`] (how keys are cut into
 //! regions at
 //! first).
 

@@ -4,7 +4,8 @@
 //! 2. One that would become longer than the bound is cut in two, again and again: the first part keeps the number, the
 //!    others get new ones. A region alone may be longer than the bound.
 //! 3. Where the map has other regions than before, all shards are replaced by new ones.
-//! 4. All of that is one [`Multi`](crate::contract::Request::Multi), which holds if index and shards are at the versions
+//! 4. All of that is one [`Multi`](crate::contract::Request::Multi), which holds if index and shards are at the
+//!    versions
 //!    that were read. The index is always among it. So its version is that of the map, and whoever finds the shards
 //!    that an index names, at the versions that it names, has a whole map.
 //!

@@ -1,8 +1,10 @@
 //! The master: it moves regions away from servers that fail, and fills the places that they leave.
 //!
 //! It never touches data, and data service never depends on it. What it knows it reads from the coordinator: the region
-//! map, who is there, and what servers report. What it decides is a change of the map for many regions at once, as many as
-//! one transaction takes. It writes down what it is about to do before it does it. The next master finishes what one that has died
+//! map, who is there, and what servers report. What it decides is a change of the map for many regions at once, as
+//! many as
+//! one transaction takes. It writes down what it is about to do before it does it. The next master finishes what one
+//! that has died
 //! had begun, and operators see it.
 //!
 //! The rules are those of `docs/model/Group.tla`, and so are the names: *raise*, *promote*, *remove*, *fill*, *add*.

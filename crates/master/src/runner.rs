@@ -10,7 +10,8 @@
 //!    there, so that they know who is lost when they take over.
 //! 2. Who leads reads everything ([`Round`]) after each hint, after each change, when the planner asks for it, and from
 //!    time to time. Then the [`Planner`] says what the next map is.
-//!    Where all is well, and nothing that was read has changed, it is not asked: a cluster at rest costs a few reads for
+//!    Where all is well, and nothing that was read has changed, it is not asked: a cluster at rest costs a few reads
+//!    for
 //!    each server, whatever its regions.
 //! 3. What is about to be done is written to the [redo log](crate::redo) first, in a transaction of its own. Then the
 //!    shards of the map that it concerns are set, and with them how far the jobs are.

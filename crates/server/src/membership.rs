@@ -47,7 +47,8 @@ const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(2);
 /// While copies take their places after a change of the map, the server says nothing of them for so long at most. The
 /// master acts at once on what it hears at once, and each change of the map has all leases checked.
 const GATHERING: Duration = Duration::from_millis(100);
-/// Nor does it say more, meanwhile, before so long for each region of the map: what it says is longer by what each of them
+/// Nor does it say more, meanwhile, before so long for each region of the map: what it says is longer by what each of
+/// them
 /// has to say.
 const GATHERING_EACH: Duration = Duration::from_micros(500);
 /// The longest that it says nothing new, however often the map changes.
@@ -560,7 +561,8 @@ impl Membership {
         self.report.say(report.to_json(), session, coordinator);
     }
 
-    /// Whether there will be more to say soon. Each thing that is said may change the map, and that is work for everybody.
+    /// Whether there will be more to say soon. Each thing that is said may change the map, and that is work for
+    /// everybody.
     fn gathers(&self, now: Instant) -> bool {
         let regions = u32::try_from(self.node.map().regions().len()).unwrap_or(u32::MAX);
         let rest = (GATHERING_EACH * regions).min(GATHERING_MOST);

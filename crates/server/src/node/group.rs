@@ -2,7 +2,8 @@
 //! failed, and what it should be instead.
 //!
 //! A member leaves that has been away, or whose copy has failed, for [`NodeSettings::remove_after`]; one that is there
-//! and catches up has [`CATCH_UP`] times as long, and [`TURN`] for each region of this server: its copies take turns. One
+//! and catches up has [`CATCH_UP`] times as long, and [`TURN`] for each region of this server: its copies take turns.
+//! One
 //! that is live leaves when it has been at the limit of what may
 //! wait for it for so long, or has taken no edits and segments for [`CATCH_UP`] times as long
 //! ([`limits`]). None leaves while the region opens and may need that member's

@@ -228,7 +228,8 @@ pub struct MapRegion {
 
 /// Who serves which keys. A map that was decoded covers all keys without gap or overlap.
 ///
-/// A region takes 15 bytes and its two bounds: 39 with bounds of 12 bytes, so that a map of 1,000 regions is 38 KiB long,
+/// A region takes 15 bytes and its two bounds: 39 with bounds of 12 bytes, so that a map of 1,000 regions is 38 KiB
+/// long,
 /// and one of 100,000 is 3.7 MiB, which is more than a reply has room for
 /// ([`Shape::BYTES_MAX`](super::Shape::BYTES_MAX)). In memory it is some 150 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
