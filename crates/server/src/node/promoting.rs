@@ -249,6 +249,12 @@ impl PrimaryDriver {
         let known: Vec<ServerId> = self.machine.members().map(|member| member.id).collect();
         let group = self.group.regrouped(view);
         self.keep_log(view, context);
+        if let Stage::Serving(engine) = &self.stage {
+            // Whose device counts is another matter, too.
+            context
+                .device_care
+                .set_room_of_members(self.region, engine, context);
+        }
         self.machine.step(Event::Group { group }, &mut self.actions);
         let now: Vec<ServerId> = self.machine.members().map(|member| member.id).collect();
         for member in now.into_iter().filter(|id| !known.contains(id)) {

@@ -3,7 +3,8 @@
 //! A region is full when the device of any member is: what its primary takes, all have to store. So
 //! each server tells the others how much room it has, when a link opens, and from then on whenever
 //! it becomes full or ceases to be, and each change of a 64th of the reserve while little is left: whoever hears it has
-//! all of its regions look. The engine turns writers
+//! all of its regions look. Whoever becomes a member counts with what it told last, and whoever leaves counts no more.
+//! The engine turns writers
 //! of new data away and frees space; what they are told is decided here:
 //!
 //! 1. A write that finds the region full waits like any other for which there is no room.
