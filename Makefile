@@ -85,7 +85,9 @@ simulate-named:
 	$(CARGO) run --release --locked -p argosy-sim -- --profile damaged-windows --seeds 20
 	$(CARGO) run --release --locked -p argosy-sim -- --profile toy --seeds 40
 	$(CARGO) run --release --locked -p argosy-sim -- --profile synced --seeds 30
+	$(CARGO) run --release --locked -p argosy-sim -- --profile last-flush --seeds 20
 	$(CARGO) run --release --locked -p argosy-sim -- --profile failover --seeds 60
+	$(CARGO) run --release --locked -p argosy-sim -- --profile partitions --seeds 10
 
 mutants:
 	@scripts/setup.sh rust

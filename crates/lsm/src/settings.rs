@@ -105,6 +105,8 @@ argosy_base::mutants! {
         forget_points,
         /// A flush tells how far the large log is durable of no segment but the one in which it ends.
         forget_unsealed,
+        /// A backup tells that a range is flushed before it is synced.
+        flush_unsynced,
         /// Cut segments are kept beside those of earlier cuts.
         keep_every_cut,
     }

@@ -53,6 +53,9 @@ argosy_base::mutants! {
         /// A member that reports lacks nothing of what was flushed everywhere. (Its device has that, though its log
         /// ends before it: nothing is lost, but a later flush does not fit there, and breaks the link.)
         lacks_nothing,
+        /// A flush counts as done everywhere when a majority of the members has done it: so a write is synced (breaks
+        /// I7).
+        flush_by_majority,
         /// Where a copy is damaged, any other will do, whole or not (breaks I7).
         take_partial,
     }

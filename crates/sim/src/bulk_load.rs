@@ -20,7 +20,7 @@ use argosy_server::service::{Failure, Paging, Response};
 
 use crate::coverage::Coverage;
 use crate::load::{Pairs, Wrong};
-use crate::plan::{Plan, WorldKind};
+use crate::plan::Plan;
 use crate::random::Random;
 
 /// What tokens of these clients have, and those of other clients do not.
@@ -102,7 +102,7 @@ impl BulkLoads {
             true => plan.engine.layout.window_bytes / 2,
             false => 36 << 10,
         };
-        let safe = plan.kind != WorldKind::Powerless && plan.devices.small.is_none();
+        let safe = !plan.loses_ends() && plan.devices.small.is_none();
         Self {
             permille: if safe { permille } else { 0 },
             random,

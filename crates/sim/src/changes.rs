@@ -16,7 +16,7 @@ use argosy_server::service::{Failure, Request, Response};
 use crate::check::computed::{self, CLIENTS, Computed, Sum, Told, Violation, What};
 use crate::coverage::{Coverage, EXPIRIES_READ};
 use crate::load::Wrong;
-use crate::plan::{Plan, WorldKind};
+use crate::plan::Plan;
 use crate::random::Random;
 
 /// What tokens of these clients have, and those of other clients do not.
@@ -91,7 +91,7 @@ impl Changes {
             },
             random,
             len_max: (2 * plan.engine.values.large_bytes).min(plan.engine.layout.window_bytes / 4),
-            powerless: plan.kind == WorldKind::Powerless,
+            powerless: plan.loses_ends(),
             keys: Default::default(),
             tokens: TOKEN,
             now: Moment(0),

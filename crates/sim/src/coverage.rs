@@ -8,7 +8,7 @@ use argosy_base::AddressMode;
 use crate::cluster::{self, coordination};
 use crate::engine::{Compaction, Settings};
 use crate::plan::WorldKind;
-use crate::{leaving, many, moved};
+use crate::{leaving, many, moved, partitions};
 
 /// What must have happened at least once in a run of many seeds.
 pub const NEEDED: [&str; 87] = [
@@ -270,7 +270,8 @@ pub const EXPIRIES_READ: &str = "expiries read";
 pub const DAMAGE_BETWEEN_RECORDS: &str = "segments damaged between records";
 
 /// What may happen, and is counted over many seeds all the same.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 14] = [
+    partitions::EPOCHS,
     moved::STRUCK,
     coordination::CONFLICTS,
     coordination::PROMOTED_CUT,

@@ -10,7 +10,7 @@ use crate::check::{Bound, When};
 use crate::clock::BEGAN;
 use crate::load::Load;
 use crate::objects::Objects;
-use crate::plan::{Plan, SERVERS, WorldKind};
+use crate::plan::{Plan, SERVERS};
 use crate::random::Random;
 
 /// See the module documentation.
@@ -31,14 +31,14 @@ impl Depend {
         let mut random = Random::new(seed, 12);
         let equal_percent = random.pick(&[0, 10, 40]);
         // After a loss of power a number may be lower than what was told.
-        let add_percent = match plan.kind {
-            WorldKind::Powerless => 0,
-            _ => random.pick(&[0, 3, 15]),
+        let add_percent = match plan.loses_ends() {
+            true => 0,
+            false => random.pick(&[0, 3, 15]),
         };
         // Nor does one copy remember after that what had expired.
-        let expire_percent = match plan.kind {
-            WorldKind::Powerless => 0,
-            _ => random.pick(&[0, 10, 40]),
+        let expire_percent = match plan.loses_ends() {
+            true => 0,
+            false => random.pick(&[0, 10, 40]),
         };
         Self {
             random,

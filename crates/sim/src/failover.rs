@@ -4,7 +4,8 @@
 //! There are four servers, and three copies of each region. Each server has a
 //! [`Membership`](argosy_server::membership) and a [`Master`](argosy_master::Master) over one coordinator
 //! (`cluster::coordination`), and a clock of its own, which drifts. What goes wrong is what does in the usual seeds,
-//! and with the coordinator: a server does not reach it, its answers come late, requests and answers are lost.
+//! and with the coordinator: a server does not reach it, its answers come late, requests and answers are lost. Beside
+//! the load pairs are bulk-loaded, snapshots kept open, and ranges removed.
 //!
 //! A server loses power, or its device, only where each region keeps a copy elsewhere that is whole and counts (rule 9
 //! of `docs/model`): so whatever was acknowledged has to be there, always.
@@ -23,6 +24,7 @@ use argosy_server::node::LeaseSettings;
 
 use crate::plan::{DevicePlan, Episode, Event, OPS_MIN, Plan, WorldKind};
 use crate::random::Random;
+use crate::small;
 
 /// Servers of such a cluster.
 pub(crate) const SERVERS: usize = 4;
@@ -34,8 +36,11 @@ const DRIFTS_PPM: [u32; 2] = [1000, 50_000];
 /// Looks at its clock after which a server is stopped inside a step, at most.
 const LOOKS_MAX: usize = 8;
 
-/// Whether backups build their own levels in some seeds. A primary whose region moves away does not begin to, yet.
+/// Whether backups build their own levels in some seeds. A group of such members does not come to rest yet: backups of
+/// it are removed and filled again by turns, though nothing is wrong (seed 3 of the profile `partitions`).
 const BUILD_INDEX: bool = false;
+/// Whether devices are small in some seeds, and fill.
+const SMALL_DEVICES: bool = false;
 
 /// How patient everybody is, and how clocks drift.
 #[derive(Clone, Debug)]
@@ -125,7 +130,7 @@ impl Failover {
     }
 
     /// Until others have taken over what a lost server served, by and large.
-    fn taken_over(&self) -> Duration {
+    pub(crate) fn taken_over(&self) -> Duration {
         let settled = self.remove_after + self.membership.read_every + self.master.read_every;
         self.membership.session_timeout * 2 + self.leases.terms.promise() + settled
     }
@@ -158,7 +163,10 @@ pub(crate) fn of_failover(seed: u64) -> Plan {
     let calm: usize = plan.episodes.iter().map(|episode| episode.calm_ops).sum();
     plan.load.last_ops = OPS_MIN.saturating_sub(calm).max(200);
     plan.groups.changes = Some(failover);
-    plan
+    match SMALL_DEVICES {
+        true => small::with_small_devices(plan, &mut Random::new(seed, 94)),
+        false => plan,
+    }
 }
 
 fn episodes(failover: &Failover, random: &mut Random) -> Vec<Episode> {
@@ -193,6 +201,7 @@ fn episodes(failover: &Failover, random: &mut Random) -> Vec<Episode> {
             calm_ops: random.between(40, 420),
             events,
             wait: random.chance(60),
+            epochs_max: None,
         }
     });
     episodes.collect()

@@ -23,7 +23,7 @@ use crate::check::Bound;
 use crate::check::register::AccessKind;
 use crate::cluster::Cluster;
 use crate::load::{Expect, Fate, Wrong, no_space};
-use crate::plan::{SERVERS, WorldKind};
+use crate::plan::WorldKind;
 use crate::run::{Pace, Run};
 
 /// How long writes are refused before a device counts as full.
@@ -422,7 +422,7 @@ impl<'r> Recovery<'r> {
 
 /// Whether a small device has no room for merges, which is what segments that arrive may take.
 pub(crate) fn has_no_room(cluster: &Cluster) -> bool {
-    (0..SERVERS).any(|server| {
+    cluster.indices().any(|server| {
         let room = cluster.up(server).map(|up| up.store.room());
         room.is_some_and(|room| room.for_purpose(Purpose::Merge) == 0)
     })
@@ -431,7 +431,7 @@ pub(crate) fn has_no_room(cluster: &Cluster) -> bool {
 /// Where the space is, and what is done about it.
 pub(crate) fn space_in_words(cluster: &Cluster, segment_bytes: usize) -> String {
     let mut text = String::new();
-    for server in 0..SERVERS {
+    for server in cluster.indices() {
         let Some(up) = cluster.up(server) else {
             continue;
         };

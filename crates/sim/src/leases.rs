@@ -22,7 +22,7 @@ use crate::coverage::Coverage;
 use crate::failover::Failover;
 use crate::load::{Load, Pairs, Wrong};
 use crate::objects::{ObjectKey, Objects};
-use crate::plan::{Plan, WorldKind};
+use crate::plan::Plan;
 use crate::random::Random;
 
 /// What tokens of these clients have, and those of other clients do not.
@@ -128,7 +128,7 @@ impl Leases {
                 0
             },
             random,
-            powerless: plan.kind == WorldKind::Powerless,
+            powerless: plan.loses_ends(),
             drift_ppm: plan.groups.changes.as_ref().map_or(0, Failover::drift_ppm),
             slots: Default::default(),
             tokens: TOKEN,

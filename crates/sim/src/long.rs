@@ -20,7 +20,7 @@ use argosy_server::service::{Failure, KeyList, Response};
 
 use crate::coverage::Coverage;
 use crate::load::Wrong;
-use crate::plan::{Plan, WorldKind};
+use crate::plan::Plan;
 use crate::random::Random;
 
 /// What tokens of these clients have, and those of the load do not.
@@ -136,7 +136,7 @@ impl Longs {
     pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         let mut random = Random::new(seed, 19);
         let percent = random.pick(&[0, 2, 10]);
-        let safe = plan.kind != WorldKind::Powerless && plan.devices.small.is_none();
+        let safe = !plan.loses_ends() && plan.devices.small.is_none();
         let part_len = random
             .between(16, 300)
             .min(plan.engine.layout.window_bytes / 4);

@@ -42,7 +42,8 @@ struct Args {
     /// How many seeds to run; unless it is said, one, or all of a profile
     #[arg(long)]
     seeds: Option<u64>,
-    /// What seeds stand for: usual, many-segments, when-due, damaged-windows, toy, synced or failover
+    /// What seeds stand for: usual, many-segments, when-due, damaged-windows, toy, synced, last-flush, failover or
+    /// partitions
     #[arg(long, default_value = "usual", value_parser = profile)]
     profile: Profile,
     /// Processes that run seeds at a time; 0: one for each CPU

@@ -97,6 +97,8 @@ pub(crate) enum Event {
     Replace(usize),
     /// The devices of all others are, in one moment (see `lone.rs`).
     Lone(usize),
+    /// The same, and it loses power in that moment.
+    LonePowerless(usize),
     /// A server's device goes on in so many of 100 moments (see `slow.rs`).
     Slow(usize, usize),
     /// In so many of 1000 writes to another server a bit flips (see `wire.rs`).
@@ -114,6 +116,8 @@ pub(crate) struct Episode {
     pub events: Vec<(Duration, Event)>,
     /// Whether the next episode begins only when every region is whole again.
     pub wait: bool,
+    /// So many epochs of a region, at most, while its events happen; `None`: any number.
+    pub epochs_max: Option<u32>,
 }
 
 /// The whole run.
@@ -309,7 +313,12 @@ impl Plan {
 
     /// Whether any server may lose power at any time.
     pub(crate) fn loses_power(&self) -> bool {
-        self.kind == WorldKind::Powerless || self.groups.durability == DurabilityMode::Sync
+        self.kind == WorldKind::Powerless || self.groups.durability != DurabilityMode::LastWrite
+    }
+
+    /// Whether what was acknowledged last may be lost: a region then holds the first of its writes.
+    pub(crate) fn loses_ends(&self) -> bool {
+        self.kind == WorldKind::Powerless || self.groups.durability == DurabilityMode::LastFlush
     }
 
     /// Servers.
@@ -387,6 +396,7 @@ fn episodes(kind: WorldKind, random: &mut Random) -> Vec<Episode> {
             calm_ops: random.between(40, 420),
             events,
             wait: random.chance(70),
+            epochs_max: None,
         });
     }
     episodes
@@ -400,6 +410,7 @@ pub(crate) fn all_without_power(random: &mut Random) -> Episode {
         calm_ops: random.between(40, 420),
         events,
         wait: random.chance(70),
+        epochs_max: None,
     }
 }
 

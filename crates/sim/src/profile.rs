@@ -10,7 +10,7 @@ use argosy_engine::conformance::toy;
 use crate::engine::Compaction;
 use crate::plan::{Plan, WorldKind, all_without_power};
 use crate::random::Random;
-use crate::{alone, failover, lone, many, rotting, slow, wire};
+use crate::{alone, failover, lone, many, partitions, rotting, slow, wire};
 
 /// See the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,20 +29,27 @@ pub enum Profile {
     Toy,
     /// Writes are synced, and nothing that was acknowledged may be lost, whoever loses power.
     Synced,
+    /// Writes are acknowledged when they are on their way, and all members lose power: of what was acknowledged the
+    /// first is there, up to one write, and at least what was flushed.
+    LastFlush,
     /// Groups change: a master moves regions away from servers that are lost (see `failover.rs`).
     Failover,
+    /// The same, where servers are there that do not hear each other, or not the coordinator (see `partitions.rs`).
+    Partitions,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Usual,
         Self::ManySegments,
         Self::WhenDue,
         Self::DamagedWindows,
         Self::Toy,
         Self::Synced,
+        Self::LastFlush,
         Self::Failover,
+        Self::Partitions,
     ];
 
     /// Its name, as a command line has it.
@@ -55,7 +62,9 @@ impl Profile {
             Self::DamagedWindows => "damaged-windows",
             Self::Toy => "toy",
             Self::Synced => "synced",
+            Self::LastFlush => "last-flush",
             Self::Failover => "failover",
+            Self::Partitions => "partitions",
         }
     }
 
@@ -65,7 +74,8 @@ impl Profile {
         match self {
             Self::Usual => 1,
             Self::ManySegments => 20,
-            Self::WhenDue | Self::DamagedWindows | Self::Toy | Self::Synced => 100,
+            Self::WhenDue | Self::DamagedWindows | Self::Toy => 100,
+            Self::Synced | Self::LastFlush | Self::Partitions => 100,
             Self::Failover => 200,
         }
     }
@@ -122,6 +132,25 @@ fn synced(mut plan: Plan, random: &mut Random) -> Plan {
     plan
 }
 
+/// Whether backups build their own levels in some seeds in which writes are acknowledged when they are on their way.
+/// After a loss of all power such copies may take a lost end of a log for damage yet (seed 1).
+const LAST_FLUSH_BUILDS: bool = false;
+
+/// The plan, where writes are acknowledged once they are on their way. All members lose power together now and then.
+fn last_flush(mut plan: Plan, random: &mut Random) -> Plan {
+    plan.kind = WorldKind::Replicated;
+    plan.groups.durability = DurabilityMode::LastFlush;
+    plan.groups.builds &= LAST_FLUSH_BUILDS;
+    plan.devices.window_files = false;
+    // What is left is judged by the order in which primaries were handed writes.
+    plan.load.direct_percent = 100;
+    for _ in 0..random.between(1, 3) {
+        let at = random.between(0, plan.episodes.len());
+        plan.episodes.insert(at, all_without_power(random));
+    }
+    plan
+}
+
 impl Plan {
     /// The plan of `seed` under `profile`.
     #[must_use]
@@ -143,8 +172,11 @@ impl Plan {
                 let plan = Self::beginning(seed);
                 let plan = wire::with_bad_wires(plan, &mut Random::new(seed, 51));
                 let plan = slow::with_slow_devices(plan, &mut Random::new(seed, 54));
-                synced(plan, &mut Random::new(seed, 73))
+                let plan = synced(plan, &mut Random::new(seed, 73));
+                lone::with_lone_devices(plan, &mut Random::new(seed, 91))
             }
+            Profile::LastFlush => last_flush(Self::beginning(seed), &mut Random::new(seed, 92)),
+            Profile::Partitions => partitions::of_partitions(seed),
             Profile::Toy => {
                 let plan = Self::beginning(seed);
                 let plan = alone::with_failed_copies(plan, &mut Random::new(seed, 26));

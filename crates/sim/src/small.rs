@@ -25,9 +25,9 @@ const SEVERAL_MAX: usize = 24;
 #[derive(Clone, Debug)]
 pub(crate) struct Small {
     /// Segments of each server's device; `None`: it never fills.
-    pub segments: [Option<u64>; SERVERS],
+    pub segments: Vec<Option<u64>>,
     /// Segments that each server keeps from writers.
-    pub reserves: [u32; SERVERS],
+    pub reserves: Vec<u32>,
     /// What the devices are filled with.
     pub filler: Filler,
     aims: Vec<Aim>,
@@ -90,12 +90,14 @@ pub(crate) fn with_small_devices(mut plan: Plan, random: &mut Random) -> Plan {
     plan.regions = if random.chance(75) { 1 } else { 2 };
     plan.load.large_percent = 0;
     let filler = Filler::new(&plan.engine, random);
-    let reserves = std::array::from_fn(|server| reserve(&plan, server));
-    let mut segments = reserves.map(|reserve| Some(2 * u64::from(reserve)));
+    let reserves = (0..plan.servers()).map(|server| reserve(&plan, server));
+    let reserves: Vec<u32> = reserves.collect();
+    let smallest = reserves.iter().map(|reserve| Some(2 * u64::from(*reserve)));
+    let mut segments: Vec<Option<u64>> = smallest.collect();
     match random.below(3) {
         0 => {}
         1 => {
-            let only = random.below(SERVERS);
+            let only = random.below(plan.servers());
             for (server, segments) in segments.iter_mut().enumerate() {
                 *segments = segments.filter(|_| server == only);
             }

@@ -20,7 +20,7 @@ use argosy_wire::api::Scratch;
 
 use crate::coverage::Coverage;
 use crate::load::Wrong;
-use crate::plan::{Plan, WorldKind};
+use crate::plan::Plan;
 use crate::random::Random;
 
 /// What tokens of these clients have, and those of other clients do not.
@@ -83,7 +83,7 @@ impl Transacting {
     pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
         let mut random = Random::new(seed, 90);
         let permille = random.pick(&[0, 15, 60]);
-        let does = plan.kind != WorldKind::Powerless && plan.devices.small.is_none();
+        let does = !plan.loses_ends() && plan.devices.small.is_none();
         Self {
             permille: if does { permille } else { 0 },
             random,

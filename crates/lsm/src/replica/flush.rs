@@ -194,7 +194,9 @@ impl Logs {
                 }
             }
         }
-        if settled {
+        if settled && storage.settings().mutants.flush_unsynced() {
+            self.sync_ended(events);
+        } else if settled {
             self.sync = Some(storage.store().sync());
             // The device may have ended it already.
             return self.step_flushes(storage, events);

@@ -507,10 +507,16 @@ impl Primary {
     /// Says what every member has durable.
     fn finish_flushes(&mut self, actions: &mut Vec<Action>) {
         let remember = self.members.has_filling();
-        let members = &self.members;
+        let (members, by_majority) = (&self.members, self.mutants.flush_by_majority());
         loop {
             let next = self.flushes.finish_next(
-                |done| members.counted().all(|(id, _)| done.contains(&id)),
+                |done| {
+                    let lacking = members.counted().filter(|(id, _)| !done.contains(id));
+                    match by_majority {
+                        true => 2 * lacking.count() <= members.counted().count(),
+                        false => lacking.count() == 0,
+                    }
+                },
                 remember,
             );
             let Some(range) = next else {

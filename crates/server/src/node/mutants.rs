@@ -30,6 +30,8 @@ argosy_base::mutants! {
         bulk_load_uncommitted,
         /// Where writes are synced, one is acknowledged once all members hold it, on their devices or not (breaks I7).
         acknowledge_unsynced,
+        /// A flush that was asked for is answered before anything is durable (breaks I7).
+        flush_early,
         /// A backup that is prepared keeps its windows, and whoever wrote to them may go on (breaks I6).
         keep_grant,
         /// A primary goes on with a backup's windows where it was when their link broke (breaks I4, I6).

@@ -301,6 +301,13 @@ impl Cluster {
         words
     }
 
+    /// How many epochs a region has had since the map was `before`: the most of all regions.
+    pub(crate) fn epochs_since(&self, before: &ClusterMap) -> u32 {
+        let regions = before.regions().iter().zip(self.map.regions());
+        let epochs = regions.map(|(before, now)| now.epoch.0 - before.epoch.0);
+        epochs.max().unwrap_or_default()
+    }
+
     /// Writes a change of the map that no master has made.
     pub(super) fn write_map(&mut self) {
         let now = self.now();

@@ -25,7 +25,6 @@ use crate::load::{Asking, Wrong};
 use crate::long;
 use crate::many;
 use crate::objects::{ObjectKey, Objects};
-use crate::plan::WorldKind;
 
 /// The way to a server that is up.
 pub(super) struct Line {
@@ -139,7 +138,7 @@ impl Run {
     pub(crate) fn ask(&mut self, mut ask: Ask) -> Result<bool, Wrong> {
         let direct = self.random.chance(self.plan.load.direct_percent);
         let home = self.home(&ask);
-        if self.plan.kind == WorldKind::Powerless
+        if self.plan.loses_ends()
             && let Ask::Write { targets, .. } = &mut ask
         {
             // The order in which one copy is handed its writes has to be known.

@@ -17,7 +17,7 @@ use crate::leaving::Leavers;
 use crate::load::Wrong;
 use crate::moved::AskingFormer;
 use crate::objects::ObjectKey;
-use crate::plan::{Event, SERVERS, WorldKind};
+use crate::plan::{Event, SERVERS};
 use crate::random::Random;
 
 /// How long ago a write has to be for its loss with the power not to be excused by the time that a
@@ -33,6 +33,15 @@ const HEALING_TICKS: usize = 200;
 /// Requests of all kinds while a device is damaged and all else is well, and so many reads besides.
 const LOOKS_MAX: usize = 60;
 
+/// What a member keeps that is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeps {
+    /// Its process ends as usual, if it does.
+    Memory,
+    /// What was synced, and nothing else.
+    Device,
+}
+
 /// What is wrong with servers, and what becomes of it.
 pub(crate) struct Harm {
     /// Servers that have lost power since every region was whole.
@@ -41,7 +50,9 @@ pub(crate) struct Harm {
     pub(super) emptied: BTreeSet<usize>,
     /// Regions of which it is not known yet what they hold, and how their process ended.
     pub(super) uncounted: BTreeMap<usize, ProcessEnd>,
-    /// A device was stalled, lately.
+    /// When processes ended whose servers are down.
+    ended: BTreeMap<usize, Instant>,
+    /// A device was stalled, or a server stopped, lately: what was appended may not be flushed for long.
     stalled: bool,
     /// Servers whose device fails, or has failed, in this episode.
     faulted: BTreeSet<usize>,
@@ -66,6 +77,7 @@ impl Harm {
             lost: BTreeSet::new(),
             emptied: BTreeSet::new(),
             uncounted: BTreeMap::new(),
+            ended: BTreeMap::new(),
             stalled: false,
             faulted: BTreeSet::new(),
             failing: Random::new(seed, 19),
@@ -134,6 +146,7 @@ impl Run {
                 self.say(format_args!("the link from {from} to {to} {how}"));
             }
             Event::Stop(_) | Event::Halt(..) | Event::Resume(_) => {
+                self.harm.stalled |= self.plan.loses_ends();
                 AskingFormer::of(self).stop(event)?;
             }
             Event::Stall(_)
@@ -146,7 +159,8 @@ impl Run {
             | Event::Room(_) => self.happen_to_device(event),
             Event::Damage(..) | Event::Replace(_) => self.lose(event)?,
             Event::Spoil(server, alone) => self.spoil(server, alone),
-            Event::Lone(server) => self.leave_alone(server)?,
+            Event::Lone(server) => self.leave_alone(server, Keeps::Memory)?,
+            Event::LonePowerless(server) => self.leave_alone(server, Keeps::Device)?,
             Event::Coordinator(server, trouble) => {
                 self.cluster.suffer(server, trouble);
                 self.say(format_args!(
@@ -228,7 +242,7 @@ impl Run {
     }
 
     /// All others lose their devices, where every region is whole at this moment.
-    fn leave_alone(&mut self, server: usize) -> Result<(), Wrong> {
+    fn leave_alone(&mut self, server: usize, keeps: Keeps) -> Result<(), Wrong> {
         let hurt = self
             .cluster
             .indices()
@@ -241,6 +255,9 @@ impl Run {
         // Every member has all of it.
         self.harm.lost.clear();
         self.harm.emptied.clear();
+        if keeps == Keeps::Device {
+            self.power(1 << server);
+        }
         for other in self.cluster.indices().filter(|other| *other != server) {
             self.harm.emptied.insert(other);
             self.replace(other)?;
@@ -298,12 +315,18 @@ impl Run {
         let mut going = BTreeSet::new();
         servers.retain(|server| self.may_lose_power(*server, &mut going));
         let now = self.cluster.now();
-        let durable_by = now.as_nanos().saturating_sub(
-            u64::try_from((self.plan.engine.logs.flush_interval + FLUSH_SLACK).as_nanos())
-                .unwrap_or(0),
-        );
+        let flush = self.plan.engine.logs.flush_interval + FLUSH_SLACK;
+        let flush = u64::try_from(flush.as_nanos()).unwrap_or(0);
         for server in &servers {
-            let by = if self.harm.stalled { 0 } else { durable_by };
+            // Where there is no process any more, nothing was flushed since it ended.
+            let down = self.cluster.up(*server).is_none();
+            let ended = self.harm.ended.get(server).filter(|_| down);
+            let ended = *ended.unwrap_or(&now);
+            self.harm.ended.insert(*server, ended);
+            let by = match self.harm.stalled {
+                true => 0,
+                false => ended.as_nanos().saturating_sub(flush),
+            };
             let flushed = self.clients.maintainer.flushed();
             self.expect_to_hold(*server, flushed.max(Instant::from_nanos(by)));
         }
@@ -319,6 +342,7 @@ impl Run {
     pub(crate) fn ended(&mut self, server: usize, session: Option<u32>, how: &str) {
         if let Some(session) = session {
             self.say(format_args!("server {server} {how}"));
+            self.harm.ended.insert(server, self.cluster.now());
             self.expect_to_hold(server, self.cluster.now());
             self.forget(session);
         }
@@ -469,17 +493,20 @@ impl Run {
         self.clients.lost(session);
     }
 
-    /// Whatever a single copy applied by `moment` has to be there when its server is back.
+    /// Whatever a primary that may lose the end applied by `moment` has to be there when its server is back.
     fn expect_to_hold(&mut self, server: usize, moment: Instant) {
-        if self.plan.kind == WorldKind::Powerless {
-            for region in 0..self.plan.regions {
-                if self.cluster.primary_of(region) == server {
-                    let end = ProcessEnd {
-                        at_least: self.load.orders.applied_by(region, moment),
-                        moment: self.load.last_moment(),
-                    };
-                    self.harm.uncounted.entry(region).or_insert(end);
-                }
+        if !self.plan.loses_ends() {
+            return;
+        }
+        for region in 0..self.plan.regions {
+            if self.cluster.primary_of(region) == server {
+                let at_least = self.load.orders.applied_by(region, moment);
+                let end = ProcessEnd {
+                    at_least,
+                    moment: self.load.last_moment(),
+                };
+                let known = self.harm.uncounted.entry(region).or_insert(end);
+                known.at_least = known.at_least.min(at_least);
             }
         }
     }

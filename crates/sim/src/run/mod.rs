@@ -21,7 +21,7 @@ mod transactions;
 
 use std::time::Duration;
 
-use argosy_base::{Direction, Instant};
+use argosy_base::{Direction, DurabilityMode, Instant};
 use argosy_server::service::Response;
 
 use crate::asks::Chooser;
@@ -39,7 +39,8 @@ use crate::maintain;
 use crate::many;
 use crate::moved::AskingFormer;
 use crate::objects::Objects;
-use crate::plan::{Episode, Plan, WorldKind};
+use crate::partitions;
+use crate::plan::{Episode, Plan};
 use crate::planted::Mutants;
 use crate::profile::Profile;
 use crate::random::Random;
@@ -163,6 +164,9 @@ impl Run {
         let plan = Plan::of(seed, options.profile);
         let objects = Objects::new(plan.objects, plan.regions, &mut Random::new(seed, 2));
         let mut machines = Random::new(seed, 3);
+        let mut held = HeldSnapshots::default();
+        // They show what is committed, which may be less than what was acknowledged.
+        held.allow(plan.groups.durability != DurabilityMode::LastFlush);
         let cluster = Cluster::new(&plan, &objects, options.mutants, &mut machines);
         Self {
             load: Load::new(
@@ -182,7 +186,7 @@ impl Run {
             plan,
             objects,
             cluster,
-            held: HeldSnapshots::default(),
+            held,
             expect: Expect::Anything,
             harm: Harm::new(seed),
             pacing: Pacing::default(),
@@ -227,15 +231,26 @@ impl Run {
             "an episode of {} events",
             episode.events.len()
         ));
-        let begin = self.cluster.now();
+        let (begin, before) = (self.cluster.now(), self.cluster.map.clone());
         for (after, event) in &episode.events {
             while self.cluster.now() < begin + *after {
                 self.tick(Pace::Slow)?;
             }
             self.happen(*event)?;
         }
+        if let Some(most) = episode.epochs_max {
+            let epochs = self.cluster.epochs_since(&before);
+            let span = self.cluster.now().since(begin);
+            self.say(format_args!("{epochs} epochs at most, in {span:?}"));
+            self.cluster.coverage.add(partitions::EPOCHS, epochs.into());
+            if epochs > most {
+                return Err(format!(
+                    "a region had {epochs} epochs in {span:?}, and {most} are due at most"
+                ));
+            }
+        }
         self.mend()?;
-        if episode.wait || self.plan.kind == WorldKind::Powerless {
+        if episode.wait || self.plan.loses_ends() {
             self.finish_episode()?;
         }
         Ok(())
