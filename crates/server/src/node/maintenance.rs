@@ -209,10 +209,10 @@ impl Maintained {
         deadline: Instant,
     ) -> Option<Response> {
         let goal = Goal::Durable(open.engine.last_lsn());
-        open.engine.flush_and_mark();
         if open.context.settings.mutants.flush_early() {
             return Some(Response::Done);
         }
+        open.engine.flush_and_mark();
         let engine = Arc::downgrade(open.engine);
         let waiter = Waiter {
             goal,
