@@ -12,6 +12,15 @@ use std::time::Duration;
 use crate::plan::{Episode, Event, Plan, SERVERS, WorldKind};
 use crate::random::Random;
 
+/// What a member keeps that is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// Its process ends as usual, if it does.
+    Memory,
+    /// What was synced, and nothing else.
+    Device,
+}
+
 /// Of 100 seeds with backups, how many leave a member alone; of 100 of their episodes, how many do.
 const SEEDS_PERCENT: usize = 30;
 const EPISODES_PERCENT: usize = 50;

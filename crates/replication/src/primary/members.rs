@@ -4,7 +4,7 @@
 //! Invariant: whatever is done *everywhere* (committed, flushed, applied) is done at every member, and says nothing of
 //! a copy that is being filled.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use argosy_base::{Lsn, ServerId};
@@ -88,6 +88,15 @@ impl Members {
     /// Those that count.
     pub(super) fn counted(&self) -> impl Iterator<Item = (ServerId, &Member)> {
         self.iter().filter(|(_, member)| !member.is_filling())
+    }
+
+    /// Whether `done` are all that count; or, by a planted mistake, a majority with the primary.
+    pub(super) fn have_done(&self, done: &BTreeSet<ServerId>, by_majority: bool) -> bool {
+        let lacking = self.counted().filter(|(id, _)| !done.contains(id)).count();
+        match by_majority {
+            true => 2 * lacking <= self.counted().count(),
+            false => lacking == 0,
+        }
     }
 
     /// Whether nobody counts but the primary.

@@ -509,16 +509,9 @@ impl Primary {
         let remember = self.members.has_filling();
         let (members, by_majority) = (&self.members, self.mutants.flush_by_majority());
         loop {
-            let next = self.flushes.finish_next(
-                |done| {
-                    let lacking = members.counted().filter(|(id, _)| !done.contains(id));
-                    match by_majority {
-                        true => 2 * lacking.count() <= members.counted().count(),
-                        false => lacking.count() == 0,
-                    }
-                },
-                remember,
-            );
+            let next = self
+                .flushes
+                .finish_next(|done| members.have_done(done, by_majority), remember);
             let Some(range) = next else {
                 return;
             };

@@ -292,3 +292,7 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "regrouping_tests.rs"]
+mod regrouping_tests;

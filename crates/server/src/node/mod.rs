@@ -578,19 +578,11 @@ mod planted_tests;
 #[cfg(test)]
 mod readers_tests;
 #[cfg(test)]
-mod regrouping_tests;
-#[cfg(test)]
 mod resting_tests;
 #[cfg(test)]
 mod returning_tests;
 #[cfg(test)]
 mod slow_member_tests;
-#[cfg(test)]
-mod trio_judging_tests;
-#[cfg(test)]
-mod trio_model_tests;
-#[cfg(test)]
-mod trio_tests;
 #[cfg(test)]
 mod views_tests;
 

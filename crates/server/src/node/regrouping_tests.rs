@@ -17,16 +17,23 @@
 //! | moved | another member is promoted while the primary goes on |
 //!
 //! In each cell the group goes on: it takes writes, flushes, merges and frees what is dead. Then all members are
-//! compared ([`Trio::judge`](super::trio_tests::Trio::judge)), and each of them leads the region once, which shows
+//! compared ([`Trio::judge`](trio_tests::Trio::judge)), and each of them leads the region once, which shows
 //! that it has everything.
+
+#[path = "trio_judging_tests.rs"]
+mod trio_judging_tests;
+#[path = "trio_model_tests.rs"]
+mod trio_model_tests;
+#[path = "trio_tests.rs"]
+mod trio_tests;
 
 use std::ops::Range;
 
 use argosy_coordinator::Replication;
 use argosy_engine::Snapshot;
 
-use super::trio_judging_tests::pairs_of;
-use super::trio_tests::{MODES, Mode, REGION, Trio};
+use trio_judging_tests::pairs_of;
+use trio_tests::{MODES, Mode, REGION, Trio};
 
 /// Keys that are written before anything happens, and over and over.
 const KEYS: Range<u32> = 0..160;

@@ -1,5 +1,5 @@
 //! Three servers with one region whose group the test changes, each on a device that may be full, and a client. Used by
-//! [`regrouping_tests`](super::regrouping_tests).
+//! [`regrouping_tests`](super).
 //!
 //! 1. *Asking*: what was begun is settled by its answer ([`trio_model_tests`](super::trio_model_tests)).
 //! 2. *Changing*: the map is written as a master would, from what servers report and wish.
@@ -21,12 +21,12 @@ use argosy_fabric::sim::{SimSettings, SimWorld};
 use argosy_lsm::{Compaction, Settings};
 use argosy_memory::AnonymousWindows;
 
-use super::readers_tests::{Answers, StoppedClock, set_clock};
-use super::region::Driver;
 use super::trio_judging_tests::Names;
 use super::trio_model_tests::{Effect, Model, Told, key_of, value_of};
-use super::{LinkSettings, MemoryParts, Node, NodeSettings, World};
 use crate::activity::Ledger;
+use crate::node::readers_tests::{Answers, StoppedClock, set_clock};
+use crate::node::region::Driver;
+use crate::node::{LinkSettings, MemoryParts, Node, NodeSettings, Wakers, World};
 use crate::service::{ReplySink, ReplyTo, Request, Service};
 
 pub(super) const REGION: RegionId = RegionId(1);
@@ -574,7 +574,7 @@ fn surroundings(
         ledger: Arc::new(Ledger::new(Arc::clone(&clock), [])),
         fabric: world.fabric(id(server), store.incarnation()),
         windows: Arc::new(windows.clone()),
-        wakers: super::Wakers::of_one(Arc::new(|| {})),
+        wakers: Wakers::of_one(Arc::new(|| {})),
         clock,
         store,
         resident: || None,

@@ -15,6 +15,7 @@ use crate::failover::{Loss, Trouble};
 use crate::judge::ProcessEnd;
 use crate::leaving::Leavers;
 use crate::load::Wrong;
+use crate::lone::Keeps;
 use crate::moved::AskingFormer;
 use crate::objects::ObjectKey;
 use crate::plan::{Event, SERVERS};
@@ -32,15 +33,6 @@ const HEALING_TICKS: usize = 200;
 
 /// Requests of all kinds while a device is damaged and all else is well, and so many reads besides.
 const LOOKS_MAX: usize = 60;
-
-/// What a member keeps that is left alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keeps {
-    /// Its process ends as usual, if it does.
-    Memory,
-    /// What was synced, and nothing else.
-    Device,
-}
 
 /// What is wrong with servers, and what becomes of it.
 pub(crate) struct Harm {
@@ -323,10 +315,8 @@ impl Run {
             let ended = self.harm.ended.get(server).filter(|_| down);
             let ended = *ended.unwrap_or(&now);
             self.harm.ended.insert(*server, ended);
-            let by = match self.harm.stalled {
-                true => 0,
-                false => ended.as_nanos().saturating_sub(flush),
-            };
+            let durable = ended.as_nanos().saturating_sub(flush);
+            let by = if self.harm.stalled { 0 } else { durable };
             let flushed = self.clients.maintainer.flushed();
             self.expect_to_hold(*server, flushed.max(Instant::from_nanos(by)));
         }
