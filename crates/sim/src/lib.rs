@@ -5,13 +5,14 @@
 //! are asked, many at a time; at the end the answers, the copies and the devices are judged.
 //! `make simulate SEED=7` replays a seed with a log in words.
 //!
-//! Reading order: `plan` (what a seed decides) and `profile` (what seeds stand for), `run` and `finish` (what happens),
-//! `small` and `full` (devices that have no room), `failing` (devices that fail), `lone` (devices that are lost),
-//! `rotting` (windows that are damaged), `slow` (devices that take their time), `budget` (memory), `wire` (bits that
-//! flip), `cluster`, `windows` and `crash_point` (servers, and how they die), `failover`, `partitions`, `moved` and
-//! `leaving` (groups that change), `engine` (settings, and what checkpoints state), `planted` (mistakes that have to be found),
-//! `objects`, `asks`, `load`, `long`, `bulk_load`, `changes`, `transact`, `repeat`, `leases`, `maintain`, `many` and
-//! `judge` (what clients do), `check` (what is possible), [`coverage`] (that it was not for nothing).
+//! Reading order: `plan` (what a seed decides) and `profile` (what seeds stand for), `run` and `finish` (what
+//! happens), `small` and `full` (devices that have no room), `failing` (devices that fail), `lone` (devices that
+//! are lost), `rotting` (windows that are damaged), `slow` (devices that take their time), `budget` (memory),
+//! `wire` (bits that flip), `cluster`, `windows` and `crash_point` (servers, and how they die), `failover`,
+//! `partitions`, `moved` and `leaving` (groups that change), `engine` (settings, and what checkpoints state),
+//! `planted` (mistakes that have to be found), `objects`, `asks`, `load`, `long`, `bulk_load`, `changes`,
+//! `transact`, `repeat`, `leases`, `maintain`, `many` and `judge` (what clients do), `check` (what is possible),
+//! [`coverage`] (that it was not for nothing).
 
 #![forbid(unsafe_code)]
 

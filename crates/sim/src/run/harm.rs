@@ -310,7 +310,6 @@ impl Run {
         let flush = self.plan.engine.logs.flush_interval + FLUSH_SLACK;
         let flush = u64::try_from(flush.as_nanos()).unwrap_or(0);
         for server in &servers {
-            // Where there is no process any more, nothing was flushed since it ended.
             let down = self.cluster.up(*server).is_none();
             let ended = self.harm.ended.get(server).filter(|_| down);
             let ended = *ended.unwrap_or(&now);
