@@ -267,7 +267,7 @@ fn until_garbage_moves(trio: &mut Trio) {
     trio.run_until("values are moved", |trio| {
         let now = trio.stats().gc;
         if now.segments > before.segments {
-            before = now.clone();
+            before = now;
         }
         if now.moved > before.moved {
             return true;

@@ -88,12 +88,8 @@ impl Trio {
                 )
             });
             let logs = edit.logs.added.iter();
-            let logs = logs.map(|log| {
-                (
-                    log.number,
-                    Named::Log(log.epoch, log.base_lsn, log.ordinal.into()),
-                )
-            });
+            let logs =
+                logs.map(|log| (log.number, Named::Log(log.epoch, log.base_lsn, log.ordinal)));
             for (number, what) in levels.chain(logs) {
                 let known = *self.names.segments.entry(number).or_insert(what);
                 assert_eq!(known, what, "{:?}: {number} on server {server}", self.mode);
