@@ -4,7 +4,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use argosy_base::{Epoch, Identity, Incarnation, Kind, LogId, Lsn, RegionId, SegmentNumber};
+use argosy_base::{
+    ClientId, Epoch, Identity, Incarnation, Kind, LogId, Lsn, RegionId, RequestId, SegmentNumber,
+};
 use argosy_log::feed::{Fed, Feed};
 use argosy_log::record::{Decoded, decode};
 use argosy_log::segment::{
@@ -12,9 +14,7 @@ use argosy_log::segment::{
     decode_window_header, encode_segment_header, encode_window_header, named_by_header,
 };
 use argosy_log::verify::visit_records;
-use argosy_log::{
-    Client, Geometry, Holes, LogLayout, Record, RecordKind, Recovery, Writer, recover,
-};
+use argosy_log::{Geometry, Holes, LogLayout, Record, RecordKind, Recovery, Writer, recover};
 use argosy_lsm::names::logs::{LARGE_LOG, LOGS, RECOVERY_LOG};
 use argosy_lsm::{LogPoint, LogSegment};
 use argosy_memory::{BootId, SharedMemory};
@@ -198,7 +198,10 @@ fn records() -> Vec<Record<'static>> {
         Record::delete(Lsn(3), b"gone"),
         Record {
             more: true,
-            client: Some(Client { id: 7, seq: 8 }),
+            request: Some(RequestId {
+                client: ClientId(7),
+                seq: 8,
+            }),
             expiry: Some(1 << 40),
             ..Record::put(Lsn(4), b"first", b"of two")
         },

@@ -115,10 +115,11 @@ fn promtool_finds_nothing_wrong_with_a_server_that_works() {
     until("a round of the native front end ends", || {
         let puts = playground.servers.iter().map(|server| {
             let page = metrics(server.admin, "/metrics");
+            // A put with a name is a batch.
             sum(
                 &page,
                 "argosy_requests_total",
-                "transport=\"native\",command=\"put\"",
+                "transport=\"native\",command=\"write\"",
             )
         });
         puts.sum::<f64>() == 100.0

@@ -83,7 +83,8 @@ const fn stands_for(letter: char) -> &'static str {
         'u' => "BYTE|BIT|bit",
         't' => "1000|99999|0|-5|x",
         's' => "NX|XX|GET|KEEPTTL|SIDEWAYS",
-        'e' => "NX|XX|GT|LT|SIDEWAYS",
+        // Whether GT holds of the same time again depends on the millisecond.
+        'e' => "NX|XX|LT|SIDEWAYS",
         _ => "",
     }
 }
