@@ -87,7 +87,7 @@ simulate-named:
 	$(CARGO) run --release --locked -p argosy-sim -- --profile synced --seeds 30
 	$(CARGO) run --release --locked -p argosy-sim -- --profile last-flush --seeds 20
 	$(CARGO) run --release --locked -p argosy-sim -- --profile failover --seeds 60
-	$(CARGO) run --release --locked -p argosy-sim -- --profile partitions --seeds 10
+	$(CARGO) run --release --locked -p argosy-sim -- --profile partitions --seeds 5
 
 mutants:
 	@scripts/setup.sh rust

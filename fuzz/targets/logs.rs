@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use argosy_base::{
-    ClientId, Epoch, Identity, Incarnation, Kind, LogId, Lsn, RegionId, RequestId, SegmentNumber,
+    ClientId, Epoch, Identity, Incarnation, Kind, LogId, Lsn, RegionId, RequestName, SegmentNumber,
 };
 use argosy_log::feed::{Fed, Feed};
 use argosy_log::record::{Decoded, decode};
@@ -198,7 +198,7 @@ fn records() -> Vec<Record<'static>> {
         Record::delete(Lsn(3), b"gone"),
         Record {
             more: true,
-            request: Some(RequestId {
+            request: Some(RequestName {
                 client: ClientId(7),
                 seq: 8,
             }),

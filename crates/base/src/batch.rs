@@ -17,7 +17,7 @@ use crate::limits::{
 };
 use crate::long::{self, LONG_KEY_BYTES_MAX, RESERVED};
 use crate::seen::SeenKeys;
-use crate::{Change, KeyRange, Lsn, RequestId};
+use crate::{Change, KeyRange, Lsn, RequestName};
 
 pub use crate::expiry::Expiry;
 pub use crate::seen::{Guard, Seen};
@@ -192,7 +192,7 @@ struct More {
     /// What was read.
     seen: SeenKeys,
     /// By which name it is recognised when it is sent again.
-    request: Option<RequestId>,
+    request: Option<RequestName>,
 }
 
 impl WriteBatch {
@@ -295,14 +295,14 @@ impl WriteBatch {
     }
 
     /// In each region the batch is written at most once, however often it comes under this name.
-    pub fn name(&mut self, request: RequestId) {
+    pub fn name(&mut self, request: RequestName) {
         self.more.get_or_insert_default().request = Some(request);
     }
 
     /// The [name](Self::name) that it has, if any.
     #[inline]
     #[must_use]
-    pub fn request(&self) -> Option<RequestId> {
+    pub fn request(&self) -> Option<RequestName> {
         self.more.as_ref()?.request
     }
 

@@ -1,6 +1,6 @@
 //! Why an engine did not do what it was asked.
 
-use argosy_base::{Outcome, Remedy, RequestId, SegmentNumber};
+use argosy_base::{Outcome, Remedy, RequestName, SegmentNumber};
 use argosy_device::DeviceError;
 
 use crate::batch::BatchError;
@@ -67,7 +67,7 @@ pub enum EngineError {
         "unknown: {0} is older than what the region remembers, so whether it was applied before is not known; it was \
          not applied now"
     )]
-    Forgotten(RequestId),
+    Forgotten(RequestName),
     /// The engine cannot do this at all. Nothing was done.
     #[error("{0}")]
     Unsupported(&'static str),

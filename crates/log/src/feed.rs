@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use argosy_base::{Kind, LogId, Lsn, Pointer, RegionId, RequestId};
+use argosy_base::{Kind, LogId, Lsn, Pointer, RegionId, RequestName};
 
 use super::gather::{Group, has_values};
 use super::record::{Decoded, Record, RecordKind, decode};
@@ -57,7 +57,7 @@ struct Aside {
     more: bool,
     chunk: bool,
     expiry: Option<u64>,
-    request: Option<RequestId>,
+    request: Option<RequestName>,
     at: Pointer,
     key: Box<[u8]>,
     /// Empty unless the log is the first.

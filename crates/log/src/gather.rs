@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use argosy_base::{LogId, Lsn, Pointer, RequestId};
+use argosy_base::{LogId, Lsn, Pointer, RequestName};
 
 use super::record::{Record, RecordKind};
 use super::recover::{Binding, Replayed, Request};
@@ -31,7 +31,7 @@ struct Gathered {
     key: Range<usize>,
     value: Range<usize>,
     value_len: usize,
-    request: Option<RequestId>,
+    request: Option<RequestName>,
     expiry: Option<u64>,
 }
 

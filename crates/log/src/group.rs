@@ -9,7 +9,7 @@
 //! rest would take only a small part of its value. Otherwise the rest of the window takes as much
 //! of the value as fits. So at most a 16th of a window, and a key, is padding.
 
-use argosy_base::{LogId, Lsn, Moment, Pointer, RequestId};
+use argosy_base::{LogId, Lsn, Moment, Pointer, RequestName};
 use argosy_engine::{Expiry, Op};
 use argosy_memory::MemoryError;
 
@@ -132,7 +132,7 @@ impl<const N: usize> LogGroup<N> {
     pub fn check_group<'a>(
         &self,
         first: Lsn,
-        request: Option<RequestId>,
+        request: Option<RequestName>,
         ops: impl Iterator<Item = GroupOp<'a>> + Clone,
     ) -> Result<(), NoRoom> {
         let group = Group { first, request };
@@ -158,7 +158,7 @@ impl<const N: usize> LogGroup<N> {
     pub fn append_group<'a>(
         &mut self,
         first: Lsn,
-        request: Option<RequestId>,
+        request: Option<RequestName>,
         ops: impl Iterator<Item = GroupOp<'a>> + Clone,
         appended: impl FnMut(Appended<'a>),
     ) -> Result<Lsn, NoRoom> {
@@ -263,7 +263,7 @@ impl Tail for &mut LogWriter {
 #[derive(Clone, Copy)]
 struct Group {
     first: Lsn,
-    request: Option<RequestId>,
+    request: Option<RequestName>,
 }
 
 impl Group {

@@ -40,7 +40,7 @@
 
 use argosy_base::codec::{Reader, put_varint, varint_len};
 use argosy_base::limits::{BLOCK_SIZE, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use argosy_base::{ClientId, Identity, Lsn, RequestId};
+use argosy_base::{ClientId, Identity, Lsn, RequestName};
 
 const KIND_MASK: u8 = 0x07;
 const MORE: u8 = 0x08;
@@ -104,7 +104,7 @@ pub struct Record<'a> {
     /// When the pair expires, in milliseconds of the region's time.
     pub expiry: Option<u64>,
     /// Whose request it is, so that it is recognised when it is sent again.
-    pub request: Option<RequestId>,
+    pub request: Option<RequestName>,
     /// The key; empty in a mark and where a value is continued.
     pub key: &'a [u8],
     /// The value, or the part of it.
@@ -342,7 +342,7 @@ pub(super) fn parse(bytes: &[u8], base: Lsn) -> Option<(Record<'_>, usize)> {
     };
     let request = match kind_byte & CLIENT {
         0 => None,
-        _ => Some(RequestId {
+        _ => Some(RequestName {
             client: ClientId(from.u64().ok()?),
             seq: from.varint().ok()?,
         }),

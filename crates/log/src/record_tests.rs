@@ -34,7 +34,7 @@ fn a_small_pair_has_at_most_12_bytes_in_front() {
     let plain = Record::put(BASE, b"k", b"v");
     assert_eq!(plain.header_len(BASE), 8);
     let named = Record {
-        request: Some(RequestId {
+        request: Some(RequestName {
             client: ClientId(u64::MAX),
             seq: 127,
         }),
@@ -49,7 +49,7 @@ fn the_bytes_never_change() {
     let mut record = Record::put(Lsn(1300), b"key", b"value");
     record.more = true;
     record.expiry = Some(5);
-    record.request = Some(RequestId {
+    record.request = Some(RequestName {
         client: ClientId(6),
         seq: 200,
     });
@@ -107,7 +107,7 @@ proptest! {
         if !record.kind.is_mark() {
             record.more = bits & 0x10 != 0;
             record.expiry = expiry.filter(|_| record.kind != RecordKind::DeleteRange);
-            record.request = client.map(|(id, seq)| RequestId {
+            record.request = client.map(|(id, seq)| RequestName {
                 client: ClientId(id),
                 seq,
             });

@@ -30,7 +30,7 @@
 use std::sync::Arc;
 
 use argosy_base::limits::LOGS_MAX;
-use argosy_base::{KeyRange, LogId, Lsn, Moment, Pointer, RegionId, RequestId, SegmentNumber};
+use argosy_base::{KeyRange, LogId, Lsn, Moment, Pointer, RegionId, RequestName, SegmentNumber};
 use argosy_memory::SharedMemory;
 
 use super::gather::Group;
@@ -90,7 +90,7 @@ pub enum Binding<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Its name.
-    pub id: RequestId,
+    pub id: RequestName,
     /// The last LSN of the group.
     pub last: Lsn,
 }

@@ -4,7 +4,7 @@
 //! It is a function of the region's history, that is of the named groups in its logs, in the order of their LSNs, and
 //! of nothing else. So every member that has the same history has the same table.
 //!
-//! 1. A group that carries a [`RequestId`] has that in its first record. Whoever appends or replays the group
+//! 1. A group that carries a [`RequestName`] has that in its first record. Whoever appends or replays the group
 //!    [notes](Duplicates::note) it.
 //! 2. A writer [looks](Duplicates::look) before it appends, under the lock under which it appends. A request that was
 //!    applied is answered by that; one that may have been applied and is forgotten is refused as *unknown*; any other
@@ -47,7 +47,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use argosy_base::codec::{Malformed, Reader, put_varint};
-use argosy_base::{ClientId, Lsn, RequestId};
+use argosy_base::{ClientId, Lsn, RequestName};
 
 /// Most clients that a region remembers.
 pub const CLIENTS_MAX: usize = 128;
@@ -106,7 +106,7 @@ impl Duplicates {
 
     /// What is known of `request`.
     #[must_use]
-    pub fn look(&self, request: RequestId) -> Known {
+    pub fn look(&self, request: RequestName) -> Known {
         let Ok(at) = self.place(request.client) else {
             return match request.client <= self.forgotten || request.seq == 0 {
                 true => Known::Forgotten,
@@ -122,7 +122,7 @@ impl Duplicates {
     }
 
     /// `request` was applied: `last` is the last LSN of its group, and the highest of the history.
-    pub(crate) fn note(&mut self, request: RequestId, last: Lsn) {
+    pub(crate) fn note(&mut self, request: RequestName, last: Lsn) {
         let at = match self.place(request.client) {
             Ok(at) => at,
             Err(_) => {

@@ -6,8 +6,8 @@ use argosy_base::codec::Reader;
 
 use super::*;
 
-const fn request(client: u64, seq: u64) -> RequestId {
-    RequestId {
+const fn request(client: u64, seq: u64) -> RequestName {
+    RequestName {
         client: ClientId(client),
         seq,
     }
@@ -85,7 +85,7 @@ fn a_client_that_went_is_unknown_for_ever() {
 #[test]
 fn nothing_is_new_twice() {
     let mut table = Duplicates::default();
-    let mut history: Vec<RequestId> = Vec::new();
+    let mut history: Vec<RequestName> = Vec::new();
     let mut state = 1_u64;
     let mut random = |below: u64| {
         state = state
@@ -116,7 +116,7 @@ fn a_full_table_is_as_small_as_promised() {
         for id in 1..=clients {
             let lsn = Lsn(1_000_000_000 + seq * clients + id);
             let client = ClientId::taken_at(argosy_base::Moment(1_700_000_000_000 + id), id);
-            table.note(RequestId { client, seq }, lsn);
+            table.note(RequestName { client, seq }, lsn);
         }
     }
     let mut bytes = Vec::new();

@@ -1,6 +1,6 @@
 //! Edits return from their bytes, equal edits are equal bytes, and no bytes make the decoder panic.
 
-use argosy_base::{ClientId, RequestId};
+use argosy_base::{ClientId, RequestName};
 use proptest::prelude::*;
 
 use super::*;
@@ -104,7 +104,7 @@ fn duplicates() -> impl Strategy<Value = Arc<Duplicates>> {
         let mut table = Duplicates::default();
         for (lsn, (client, seq)) in (1..).zip(requests) {
             let client = ClientId(client);
-            table.note(RequestId { client, seq }, Lsn(lsn));
+            table.note(RequestName { client, seq }, Lsn(lsn));
         }
         Arc::new(table)
     })

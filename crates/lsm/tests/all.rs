@@ -34,6 +34,7 @@ mod probing;
 mod ranges;
 mod read_triggered;
 mod reopening;
+mod requests;
 mod scanning;
 mod scripted;
 mod scrubbing;

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
-mod common;
-
 use std::sync::Arc;
 
-use argosy_base::{ClientId, Clock, LogId, Lsn, Moment, RequestId};
+use crate::common::wall::Wall;
+use crate::common::{Machine, tiny};
+use argosy_base::{ClientId, Clock, LogId, Lsn, Moment, RequestName};
 use argosy_device::Crash;
 use argosy_engine::conformance::Host;
 use argosy_engine::{
@@ -14,18 +14,16 @@ use argosy_engine::{
 };
 use argosy_lsm::duplicates::{CLIENTS_MAX, REQUESTS_MAX};
 use argosy_lsm::{Lsm, Mutants};
-use common::wall::Wall;
-use common::{Machine, tiny};
 
-const fn request(client: u64, seq: u64) -> RequestId {
-    RequestId {
+const fn request(client: u64, seq: u64) -> RequestName {
+    RequestName {
         client: ClientId(client),
         seq,
     }
 }
 
 /// Adds 1 to the counter, under this name.
-fn add(engine: &Lsm, name: RequestId) -> Result<Written, EngineError> {
+fn add(engine: &Lsm, name: RequestName) -> Result<Written, EngineError> {
     let mut batch = WriteBatch::new();
     batch.change(b"counter", Change::Add(1), b"").unwrap();
     batch.name(name);
@@ -33,7 +31,7 @@ fn add(engine: &Lsm, name: RequestId) -> Result<Written, EngineError> {
 }
 
 /// The same, once there is room.
-fn add_in_time(machine: &mut Machine, engine: &Lsm, name: RequestId) -> Written {
+fn add_in_time(machine: &mut Machine, engine: &Lsm, name: RequestName) -> Written {
     loop {
         match add(engine, name) {
             Err(EngineError::Busy(_)) => {}
@@ -49,7 +47,7 @@ fn counter(engine: &Lsm) -> String {
 }
 
 /// What is told of a request that was applied, up to this LSN.
-fn assert_before(engine: &Lsm, name: RequestId, lsn: Lsn) {
+fn assert_before(engine: &Lsm, name: RequestName, lsn: Lsn) {
     let last = engine.last_lsn();
     let written = add(engine, name).unwrap();
     assert!(written.before && written.applied, "{name}");
@@ -57,7 +55,7 @@ fn assert_before(engine: &Lsm, name: RequestId, lsn: Lsn) {
     assert_eq!((written.changed, engine.last_lsn()), (None, last));
 }
 
-fn assert_forgotten(engine: &Lsm, name: RequestId) {
+fn assert_forgotten(engine: &Lsm, name: RequestName) {
     let last = engine.last_lsn();
     let refused = add(engine, name).unwrap_err();
     assert!(
@@ -243,12 +241,12 @@ fn an_id_from_the_future_is_refused() {
     engine.set_clock(Arc::clone(&wall) as Arc<dyn Clock>);
     let hour = 60 * 60 * 1000;
     let client = |ahead| ClientId::taken_at(Moment(1_000_000 + ahead), 5);
-    let near = RequestId {
+    let near = RequestName {
         client: client(hour),
         seq: 1,
     };
     add_in_time(&mut machine, &engine, near);
-    let far = RequestId {
+    let far = RequestName {
         client: client(hour + 1),
         seq: 1,
     };

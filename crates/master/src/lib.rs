@@ -2,10 +2,8 @@
 //!
 //! It never touches data, and data service never depends on it. What it knows it reads from the coordinator: the region
 //! map, who is there, and what servers report. What it decides is a change of the map for many regions at once, as
-//! many as
-//! one transaction takes. It writes down what it is about to do before it does it. The next master finishes what one
-//! that has died
-//! had begun, and operators see it.
+//! many as one transaction takes. It writes down what it is about to do before it does it. The next master finishes
+//! what one that has died had begun, and operators see it.
 //!
 //! The rules are those of `docs/model/Group.tla`, and so are the names: *raise*, *promote*, *remove*, *fill*, *add*.
 //!
@@ -22,6 +20,7 @@ pub mod cluster;
 pub mod groups;
 pub mod health;
 pub mod memory;
+mod phase;
 pub mod plan;
 pub mod promotion;
 pub mod redo;

@@ -11,8 +11,7 @@
 //! 2. Who leads reads everything ([`Round`]) after each hint, after each change, when the planner asks for it, and from
 //!    time to time. Then the [`Planner`] says what the next map is.
 //!    Where all is well, and nothing that was read has changed, it is not asked: a cluster at rest costs a few reads
-//!    for
-//!    each server, whatever its regions.
+//!    for each server, whatever its regions.
 //! 3. What is about to be done is written to the [redo log](crate::redo) first, in a transaction of its own. Then the
 //!    shards of the map that it concerns are set, and with them how far the jobs are.
 //! 4. Both transactions hold if map and log are still what was read, and while the master holds the election: under its
@@ -31,12 +30,12 @@ use argosy_coordinator::reports::{REPORTS_KEY, SERVERS_KEY, server_of};
 use argosy_coordinator::{
     CLUSTER_KEY, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp, CoordinatorReply,
     EntryVersion, JOBS_KEY, MASTER_KEY, MapWrite, Request, RequestId, SessionId, SessionState,
-    StoredMap,
 };
 
+use crate::phase::{ActBytes, Ask, Asked, ErrandLeft, Known, Pending, Phase, Sent, Work};
 use crate::plan::Planner;
 use crate::redo::Errand;
-use crate::round::{Round, RoundError, RoundMark};
+use crate::round::{Round, RoundError};
 use crate::settings::{MasterTimes, Mutants, PlanSettings};
 use crate::steps::GroupStep;
 
@@ -74,91 +73,6 @@ pub struct MasterTally {
     pub conflicts: u64,
     /// Values of servers that it did not understand.
     pub strange: u64,
-}
-
-/// A request while standing by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
-    /// To create the key.
-    Create,
-    /// Who has it.
-    Owner,
-    /// Who is there.
-    Servers,
-}
-
-/// What of an errand is not done yet, in bytes, and on which versions it is based.
-#[derive(Debug)]
-struct ErrandLeft {
-    jobs_version: EntryVersion,
-    note: Option<Vec<u8>>,
-    act: Option<ActBytes>,
-}
-
-/// A change of the map.
-#[derive(Debug)]
-struct ActBytes {
-    map: MapWrite,
-    /// The log behind it.
-    log: Vec<u8>,
-    steps: Vec<GroupStep>,
-}
-
-/// What a master that leads knows of its last reading.
-#[derive(Debug, Default)]
-struct Known {
-    map: Option<StoredMap>,
-    /// What it was, if there was nothing to do, and will not be until it changes.
-    at_rest: Option<RoundMark>,
-}
-
-/// A transaction on its way.
-#[derive(Debug)]
-struct Pending {
-    id: RequestId,
-    sent: Sent,
-    left: ErrandLeft,
-}
-
-/// What a transaction does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
-    /// It writes the log.
-    Note,
-    /// It sets the map, and the log with it.
-    Act,
-}
-
-/// What a master that leads is at.
-#[derive(Debug)]
-enum Work {
-    /// Until something happens.
-    Rest,
-    Reading(Box<Round>),
-    Changing(Box<Pending>),
-}
-
-#[derive(Debug)]
-enum Phase {
-    Idle,
-    Opening(RequestId),
-    Standby {
-        session: SessionId,
-        asked: Option<Asked>,
-    },
-    Leading {
-        session: SessionId,
-        work: Work,
-        known: Known,
-    },
-    Resigning(RequestId),
-    Resigned,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    id: RequestId,
-    what: Ask,
 }
 
 /// See the module documentation.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use argosy_base::{EditSeq, Epoch, Incarnation, Lsn, RegionId};
+use argosy_coordinator::StoredMap;
 use argosy_coordinator::reports::{presence_key, report_key};
 use argosy_coordinator::{
     ClusterMap, CopyReport, CopyStatus, DeviceId, Entry, InMemory, Presence, Region, RegionState,

@@ -17,6 +17,8 @@
 //! It is moved by steps, and never waits: requests to the coordinator are begun, and their answers come with a later
 //! step. Without a coordinator nothing changes: the node goes on with the views that it has.
 
+mod said;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,12 +27,13 @@ use std::time::Duration;
 use argosy_base::{Incarnation, Instant, ServerId};
 use argosy_coordinator::reports::{Presence, ServerReport, presence_key, report_key};
 use argosy_coordinator::{
-    CLUSTER_KEY, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorOp, CoordinatorReply,
-    Entry, EntryVersion, MapMutants, MapPart, MapProgress, MapReader, MapShards, Region, Request,
+    CLUSTER_KEY, Coordinator, CoordinatorError, CoordinatorEvent, CoordinatorReply, Entry,
+    EntryVersion, MapMutants, MapPart, MapProgress, MapReader, MapShards, Region, Request,
     RequestId, SessionId, SessionState, StoredMap,
 };
 
 use crate::node::Node;
+use said::Said;
 
 /// Most events that one step takes.
 const EVENTS_MAX: usize = 256;
@@ -91,116 +94,6 @@ enum Session {
     None,
     Opening(RequestId),
     Open(SessionId),
-}
-
-/// What is asked about a value of the server's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    /// What is there.
-    Reading(RequestId),
-    /// That it is set.
-    Setting(RequestId),
-}
-
-/// A value that the server keeps up to date.
-#[derive(Debug)]
-struct Said {
-    key: String,
-    /// What is there under the present session, and its version; `None` where that is not known to be anything.
-    there: Option<(EntryVersion, Vec<u8>)>,
-    /// What was there of an earlier session.
-    earlier: Option<EntryVersion>,
-    asked: Option<Asked>,
-    /// What is being set.
-    setting: Vec<u8>,
-}
-
-impl Said {
-    const fn new(key: String) -> Self {
-        Self {
-            key,
-            there: None,
-            earlier: None,
-            asked: None,
-            setting: Vec::new(),
-        }
-    }
-
-    /// Another session begins: nothing is there under it.
-    fn begin(&mut self) {
-        (self.there, self.earlier, self.asked) = (None, None, None);
-    }
-
-    /// Has `value` be there, if that is not so yet.
-    fn say(&mut self, value: Vec<u8>, session: SessionId, coordinator: &mut dyn Coordinator) {
-        if self.asked.is_some()
-            || self
-                .there
-                .as_ref()
-                .is_some_and(|(_, there)| *there == value)
-        {
-            return;
-        }
-        let key = self.key.clone();
-        let create = CoordinatorOp::CreateEphemeral {
-            key: key.clone(),
-            value: value.clone(),
-        };
-        let ops = match (&self.there, self.earlier) {
-            (Some((version, _)), _) => vec![CoordinatorOp::Set {
-                key,
-                expected: *version,
-                value: value.clone(),
-            }],
-            (None, Some(expected)) => vec![CoordinatorOp::Delete { key, expected }, create],
-            (None, None) => vec![create],
-        };
-        let under = Some(session);
-        self.setting = value;
-        let id = coordinator.submit(Request::Multi { ops, under });
-        self.asked = Some(Asked::Setting(id));
-    }
-
-    /// Takes the answer to `id`, if that was asked here. Returns whether it was.
-    fn take(
-        &mut self,
-        id: RequestId,
-        answer: &Result<CoordinatorReply, CoordinatorError>,
-        session: Session,
-        coordinator: &mut dyn Coordinator,
-    ) -> bool {
-        match (self.asked, answer) {
-            (Some(Asked::Setting(asked)), Ok(CoordinatorReply::Done(versions))) if asked == id => {
-                let version = versions.last().copied().unwrap_or_default();
-                self.there = Some((version, std::mem::take(&mut self.setting)));
-                (self.earlier, self.asked) = (None, None);
-            }
-            // Something else is there, or what was asked has come to pass after all.
-            (Some(Asked::Setting(asked)), _) if asked == id => {
-                let read = Request::Read {
-                    key: self.key.clone(),
-                };
-                self.asked = Some(Asked::Reading(coordinator.submit(read)));
-            }
-            (Some(Asked::Reading(asked)), answer) if asked == id => {
-                self.asked = None;
-                if let Ok(CoordinatorReply::Entry(entry)) = answer {
-                    self.found(entry, session);
-                }
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    fn found(&mut self, entry: &Entry, session: Session) {
-        let is_own = entry
-            .owner
-            .is_some_and(|owner| session == Session::Open(owner));
-        let is_there = entry.version > EntryVersion(0);
-        self.there = (is_own && is_there).then(|| (entry.version, entry.value.clone()));
-        self.earlier = (!is_own && is_there).then_some(entry.version);
-    }
 }
 
 /// The region map, as it was read last.
@@ -396,8 +289,8 @@ impl Membership {
         }
         let waits = self.map.reading.is_some()
             || !self.others.asked.is_empty()
-            || self.presence.asked.is_some()
-            || self.report.asked.is_some()
+            || self.presence.is_asked()
+            || self.report.is_asked()
             || matches!(self.session, Session::Opening(_));
         match waits {
             true => now + self.times.poll_every,

@@ -126,7 +126,7 @@ impl Op {
 pub struct Timed {
     /// What it asks of the service.
     pub op: Op,
-    /// The place of its command; [`UNTIMED`] where commands are not told apart.
+    /// The place of its command; that of none, where commands are not told apart.
     pub command: u16,
 }
 

@@ -1,5 +1,5 @@
 //! Clients that send writes again until they know what became of them, beside the load, under names
-//! ([`argosy_base::RequestId`]). From a stream of their own, and where groups change only.
+//! ([`argosy_base::RequestName`]). From a stream of their own, and where groups change only.
 //!
 //! Each client appends numbers to a list of its own, one behind the other. Where nobody knows whether a number was
 //! appended, since a process is gone or the answer says so, the client sends it again under the same name, to whichever
@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use argosy_base::{ClientId, Outcome, RequestId};
+use argosy_base::{ClientId, Outcome, RequestName};
 use argosy_engine::{Change, WriteBatch, WriteOptions};
 use argosy_server::service::{Failure, Request, Response};
 
@@ -43,7 +43,7 @@ enum Fate {
 #[derive(Clone, Copy, Debug)]
 struct Append {
     number: u32,
-    name: RequestId,
+    name: RequestName,
     /// It was sent before, and may have been appended.
     doubt: bool,
     /// It is known to have been appended: it is sent again all the same.
@@ -175,7 +175,7 @@ impl Repeating {
         client.seq += 1;
         let append = Append {
             number: self.number,
-            name: RequestId {
+            name: RequestName {
                 client: client.id,
                 seq: client.seq,
             },

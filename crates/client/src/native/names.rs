@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
-use argosy_base::{ClientId, Instant, Moment, Outcome, RequestId, WriteBatch, WriteOptions};
+use argosy_base::{ClientId, Instant, Moment, Outcome, RequestName, WriteBatch, WriteOptions};
 use argosy_wire::api::{Request, Response};
 use argosy_wire::native::{Flags, Op, ReplyHeader};
 use parking_lot::Mutex;
@@ -60,7 +60,7 @@ struct State {
 
 impl Names {
     /// The next name; `None` where this client takes none.
-    fn next(&self, options: &Options) -> Option<RequestId> {
+    fn next(&self, options: &Options) -> Option<RequestName> {
         let source = options.random.as_ref()?;
         let mut state = self.state.lock();
         if state.client == ClientId(0) {
@@ -69,14 +69,14 @@ impl Names {
             state.seq = 0;
         }
         state.seq += 1;
-        Some(RequestId {
+        Some(RequestName {
             client: state.client,
             seq: state.seq,
         })
     }
 
     /// A region has forgotten `request`: the next name has another id.
-    fn forgotten(&self, request: RequestId) {
+    fn forgotten(&self, request: RequestName) {
         let mut state = self.state.lock();
         if state.client != request.client {
             return;
@@ -146,7 +146,7 @@ impl Caller {
     fn write_under(
         &self,
         writing: &Writing<'_>,
-        name: Option<RequestId>,
+        name: Option<RequestName>,
         deadline: Instant,
     ) -> Attempted {
         let mut body = Vec::new();

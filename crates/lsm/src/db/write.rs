@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use argosy_base::{ClientId, Lsn, Moment, RequestId};
+use argosy_base::{ClientId, Lsn, Moment, RequestName};
 use argosy_engine::deciding::Answer;
 use argosy_engine::{
     BatchError, BusyReason, EngineError, LogEnd, Observer, Op, WriteBatch, WriteOptions, Written,
@@ -35,7 +35,7 @@ impl<'a> Appender<'a> {
     fn append(
         &mut self,
         batch: &WriteBatch,
-        request: Option<RequestId>,
+        request: Option<RequestName>,
     ) -> Result<(), EngineError> {
         if self.lsm.is_full() && batch.ops().any(|op| matches!(op, Op::Put { .. })) {
             return Err(EngineError::Busy(BusyReason::DeviceFull));
@@ -60,7 +60,7 @@ impl<'a> Appender<'a> {
     fn append_named(
         &mut self,
         batch: &WriteBatch,
-        request: Option<RequestId>,
+        request: Option<RequestName>,
     ) -> Result<(), EngineError> {
         if batch.expires() && self.writer.time() == Moment(0) {
             // From here on it matters.
@@ -104,7 +104,7 @@ impl<'a> Appender<'a> {
     }
 
     /// Whether `request` was applied before: then the LSN that its answer waits for.
-    fn applied_before(&self, request: RequestId) -> Result<Option<Lsn>, EngineError> {
+    fn applied_before(&self, request: RequestName) -> Result<Option<Lsn>, EngineError> {
         match self.writer.look(request) {
             Known::Applied(lsn) => Ok(Some(lsn)),
             Known::Forgotten => Err(EngineError::Forgotten(request)),

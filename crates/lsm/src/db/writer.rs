@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use argosy_base::{
-    EditSeq, FlushRange, KeyRange, LogId, Lsn, Moment, Pointer, RequestId, SegmentNumber,
+    EditSeq, FlushRange, KeyRange, LogId, Lsn, Moment, Pointer, RequestName, SegmentNumber,
 };
 use argosy_engine::{BatchError, BusyReason, EngineError, Op, WriteBatch};
 use argosy_log::group::moment_of;
@@ -146,7 +146,7 @@ impl Writer {
     }
 
     /// What is known of `request`.
-    pub(super) fn look(&self, request: RequestId) -> Known {
+    pub(super) fn look(&self, request: RequestName) -> Known {
         self.told.duplicates.look(request)
     }
 
@@ -301,7 +301,7 @@ impl Writer {
     pub(super) fn append(
         &mut self,
         batch: &WriteBatch,
-        request: Option<RequestId>,
+        request: Option<RequestName>,
         settings: &Settings,
     ) -> Result<Touched, EngineError> {
         let mut touched = Touched::default();

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use argosy_base::limits::SEGMENT_SIZE;
 use argosy_base::{
-    AddressMode, ClientId, Epoch, Instant, KeyRange, LogId, Lsn, Remedy, RequestId, SegmentPart,
+    AddressMode, ClientId, Epoch, Instant, KeyRange, LogId, Lsn, Remedy, RequestName, SegmentPart,
     ServerId,
 };
 use argosy_device::{Buffer, Crash, Device, FormatOptions, MemoryDevice, StoreSettings};
@@ -660,9 +660,9 @@ fn assert_holds(engine: &Lsm, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
 }
 
 /// The name of the batch at this place of the history.
-fn name_of(place: usize) -> RequestId {
+fn name_of(place: usize) -> RequestName {
     let (client, seq) = (place % 3, place / 3);
-    RequestId {
+    RequestName {
         client: ClientId(1 + client as u64),
         seq: 1 + seq as u64,
     }

@@ -11,6 +11,7 @@ use argosy_wire::message::{Message, PART_FRAME_BYTES, WINDOW_MESSAGES};
 use argosy_wire::ring::Header;
 use parking_lot::MutexGuard;
 
+use super::beginning::start_number;
 use super::calls::Calls;
 use super::counters::Counted;
 use super::device_care::DeviceCare;
@@ -26,7 +27,7 @@ use super::schedule::Work;
 use super::serving::Serving;
 use super::telling::Telling;
 use super::views::{Part, View, Views};
-use super::{NodeSettings, World, snapshots, start_number};
+use super::{NodeSettings, World, snapshots};
 use crate::activity::Ledger;
 use crate::service::SnapshotId;
 

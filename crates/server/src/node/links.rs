@@ -8,9 +8,10 @@ use argosy_coordinator::ClusterMap;
 use argosy_memory::MemoryError;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::beginning::start_number;
 use super::leases::Leases;
 use super::link::{Ends, Link};
-use super::{NodeSettings, World, start_number};
+use super::{NodeSettings, World};
 use crate::service::ReplySink;
 
 /// See the module documentation.

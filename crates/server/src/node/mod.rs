@@ -24,6 +24,7 @@ mod assembling;
 mod attachments;
 mod awake;
 mod background;
+mod beginning;
 mod bulk_load;
 mod calls;
 mod connection;
@@ -104,7 +105,6 @@ mod write;
 mod written;
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -116,13 +116,15 @@ use argosy_engine::long::SweepPace;
 use argosy_engine::scrub::Pace as ScrubPace;
 use argosy_engine::{Lent, Settings};
 use argosy_fabric::Fabric;
-use argosy_memory::{MemoryError, WindowStore};
+use argosy_memory::WindowStore;
 use argosy_replication::lease::LastStop;
 use parking_lot::MutexGuard;
 
 use crate::activity::Ledger;
 use crate::native;
 use crate::tasks::Tasks;
+pub(crate) use beginning::names_within;
+use beginning::remove_orphans;
 use context::Context;
 use device_care::DeviceCare;
 use gate::Gate;
@@ -585,32 +587,3 @@ mod returning_tests;
 mod slow_member_tests;
 #[cfg(test)]
 mod views_tests;
-
-/// A number of this start of the server: the next one at each start, and on a new device one that has nothing to do
-/// with those of the device before. Peers and clients may know one of those.
-#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are meant")]
-fn start_number(store: &Store) -> u16 {
-    let superblock = store.superblock();
-    (superblock.device_id as u16).wrapping_add(superblock.incarnation.get() as u16)
-}
-
-/// The names of the memory of server `id` that no other server has to reach: the windows of regions
-/// that are kept there alone.
-pub(crate) fn names_within(id: ServerId, map: &ClusterMap) -> Vec<RangeInclusive<u64>> {
-    map.regions()
-        .iter()
-        .filter(|region| region.members == [id])
-        .map(|region| keys::windows_of(region.id))
-        .collect()
-}
-
-/// Forgets windows of regions that this server is no longer a member of.
-fn remove_orphans(map: &ClusterMap, world: &World) -> Result<(), MemoryError> {
-    for name in world.windows.survivor_names() {
-        let region = RegionId(u32::try_from(name >> 24 & 0xffff_ffff).expect("masked"));
-        if !keys::is_window(name) || map.region(region).is_none() {
-            world.windows.forget_survivors(name)?;
-        }
-    }
-    Ok(())
-}

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::range::successor;
-use argosy_base::{Direction, KeyRange, Lsn, Moment, RegionId, RequestId};
+use argosy_base::{Direction, KeyRange, Lsn, Moment, RegionId, RequestName};
 use argosy_engine::batch::{Op, check_key};
 use argosy_engine::long::check_users;
 use argosy_engine::{Condition, Reach, Wanted, Was, WriteBatch, WriteOptions};
@@ -60,7 +60,7 @@ struct Stored {
     /// Of pairs that expire.
     expiries: BTreeMap<Vec<u8>, Moment>,
     /// Requests that were applied. Nothing is remembered of sequence numbers above a thousand.
-    applied: BTreeMap<RequestId, Lsn>,
+    applied: BTreeMap<RequestName, Lsn>,
 }
 
 /// How often it was called.

@@ -12,7 +12,7 @@
 //! What a region remembers is bounded (`duplicates.rs` of the engine). A command over several regions takes effect once
 //! in each.
 
-use argosy_base::{ClientId, Moment, RequestId};
+use argosy_base::{ClientId, Moment, RequestName};
 use argosy_wire::api::Plan;
 
 use super::command::{self, Command, NO_KEYS, Step, Turn, number, shown, syntax_error};
@@ -61,7 +61,7 @@ fn once(turn: &mut Turn<'_>) -> Step {
     match step {
         Step::Call(Plan::Write(options), gather) if is_one_write(&gather) => {
             let client = ClientId(client);
-            turn.scratch.batch.name(RequestId { client, seq });
+            turn.scratch.batch.name(RequestName { client, seq });
             Step::Call(Plan::Write(options), gather)
         }
         // It was refused.

@@ -1,6 +1,6 @@
 //! What goes wrong in a run, and how it is mended.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use argosy_base::Instant;
@@ -19,7 +19,6 @@ use crate::lone::Keeps;
 use crate::moved::AskingFormer;
 use crate::objects::ObjectKey;
 use crate::plan::{Event, SERVERS};
-use crate::random::Random;
 
 /// How long ago a write has to be for its loss with the power not to be excused by the time that a
 /// flush takes.
@@ -33,73 +32,6 @@ const HEALING_TICKS: usize = 200;
 
 /// Requests of all kinds while a device is damaged and all else is well, and so many reads besides.
 const LOOKS_MAX: usize = 60;
-
-/// What is wrong with servers, and what becomes of it.
-pub(crate) struct Harm {
-    /// Servers that have lost power since every region was whole.
-    pub(super) lost: BTreeSet<usize>,
-    /// The same, whose device is damaged or was replaced.
-    pub(super) emptied: BTreeSet<usize>,
-    /// Regions of which it is not known yet what they hold, and how their process ended.
-    pub(super) uncounted: BTreeMap<usize, ProcessEnd>,
-    /// When processes ended whose servers are down.
-    ended: BTreeMap<usize, Instant>,
-    /// A device was stalled, or a server stopped, lately: what was appended may not be flushed for long.
-    stalled: bool,
-    /// Servers whose device fails, or has failed, in this episode.
-    faulted: BTreeSet<usize>,
-    /// What becomes of devices that have failed.
-    pub(super) failing: Random,
-    /// Servers whose device is damaged, and where.
-    damaged: BTreeSet<usize>,
-    /// Servers of which levels are damaged, which the others have to repair.
-    healing: BTreeSet<usize>,
-    /// Servers of which windows were damaged since every region was whole.
-    rotten: BTreeSet<usize>,
-    damaging: Random,
-    spoiling: Random,
-    /// A copy that has to take another member's has no room for it beside its own.
-    pub(super) no_room_to_return: bool,
-}
-
-impl Harm {
-    /// Nothing is wrong.
-    pub(super) fn new(seed: u64) -> Self {
-        Self {
-            lost: BTreeSet::new(),
-            emptied: BTreeSet::new(),
-            uncounted: BTreeMap::new(),
-            ended: BTreeMap::new(),
-            stalled: false,
-            faulted: BTreeSet::new(),
-            failing: Random::new(seed, 19),
-            damaged: BTreeSet::new(),
-            healing: BTreeSet::new(),
-            rotten: BTreeSet::new(),
-            damaging: Random::new(seed, 23),
-            spoiling: Random::new(seed, 44),
-            no_room_to_return: false,
-        }
-    }
-
-    /// How many others than `server` have lost something.
-    pub(super) fn others_gone(&self, server: usize) -> usize {
-        let gone = self.lost.union(&self.emptied);
-        gone.filter(|other| **other != server).count()
-    }
-
-    /// Whether no server has lost anything yet, or may.
-    pub(super) fn all_have_what_they_had(&self) -> bool {
-        self.lost.is_empty() && self.emptied.is_empty() && self.faulted.is_empty()
-    }
-
-    /// Whether a device fails or is damaged.
-    pub(super) fn is_hurt(&self, server: usize) -> bool {
-        let damaged = [&self.damaged, &self.healing, &self.rotten];
-        let damaged = damaged.iter().any(|servers| servers.contains(&server));
-        self.faulted.contains(&server) || damaged
-    }
-}
 
 impl Run {
     pub(super) fn happen(&mut self, event: Event) -> Result<(), Wrong> {
@@ -218,7 +150,8 @@ impl Run {
                     _ => self.harm.damaged.insert(server),
                 };
                 self.load.damage();
-                self.cluster.damage(server, damage, &mut self.harm.damaging);
+                self.cluster
+                    .damage(server, damage, &mut self.harm.chances.damaging);
                 let what = match damage {
                     Damage::Window(_) => "the windows",
                     _ => "the device",
@@ -383,12 +316,13 @@ impl Run {
     /// Asks for this and that while something is damaged, and for all objects.
     fn use_damaged(&mut self) -> Result<(), Wrong> {
         self.pacing.troubled_ops = self.pacing.troubled_ops.max(LOOKS_MAX);
-        let until = self.cluster.now() + self.harm.damaging.micros(5_000, 150_000);
+        let until = self.cluster.now() + self.harm.chances.damaging.micros(5_000, 150_000);
         while self.cluster.now() < until {
             self.tick(Pace::Slow)?;
         }
         let looks = self
             .harm
+            .chances
             .damaging
             .between(1, 1 + self.objects.len() / LOOKS_MAX);
         for object in (0..self.objects.len()).step_by(looks) {
@@ -423,10 +357,10 @@ impl Run {
 
     /// Whether all servers are killed at the end of an episode with damaged windows, and who loses power.
     fn ends_rot(&mut self) -> (bool, u8) {
-        match self.harm.damaging.below(4) {
+        match self.harm.chances.damaging.below(4) {
             0 => (false, 0),
-            1 => (false, 1 << self.harm.damaging.below(SERVERS)),
-            2 => (true, 1 << self.harm.damaging.below(SERVERS)),
+            1 => (false, 1 << self.harm.chances.damaging.below(SERVERS)),
+            2 => (true, 1 << self.harm.chances.damaging.below(SERVERS)),
             _ => (true, 0),
         }
     }
@@ -459,7 +393,9 @@ impl Run {
         self.harm.damaged.remove(&server);
         self.harm.healing.remove(&server);
         self.harm.rotten.remove(&server);
-        let ended = self.cluster.replace_device(server, &mut self.harm.damaging);
+        let ended = self
+            .cluster
+            .replace_device(server, &mut self.harm.chances.damaging);
         self.ended(server, ended, "ends");
         self.say(format_args!("the device of server {server} is replaced"));
         match self.cluster.allow_new_device(server) {
@@ -581,7 +517,7 @@ impl Run {
             true => self.expects_refill(server),
             false => self.power(0b111 & !(1 << server)),
         }
-        let ended = self.cluster.spoil(server, &mut self.harm.spoiling);
+        let ended = self.cluster.spoil(server, &mut self.harm.chances.spoiling);
         self.ended(server, ended, "is killed, and its manifests are spoilt");
     }
 

@@ -18,6 +18,7 @@ mod harm;
 mod repeats;
 mod snapshots;
 mod transactions;
+mod wrongs;
 
 use std::time::Duration;
 
@@ -48,10 +49,10 @@ use crate::small::Aim;
 use crate::words::Words;
 pub(crate) use bringing::Bringing;
 use clients::Clients;
-use harm::Harm;
 use repeats::Repeats;
 use snapshots::{HeldSnapshots, read_all};
 use transactions::Transactions;
+use wrongs::Harm;
 
 /// How long, in simulated time, every region may take to be whole again once nothing is wrong.
 const WHOLE_WITHIN: Duration = Duration::from_secs(20);

@@ -7,7 +7,7 @@ use core::time::Duration;
 use argosy_base::limits::{BATCH_RANGES_MAX, KEY_BYTES_MAX};
 use argosy_base::{
     BatchError, Change, Changed, ClientId, Condition, Direction, Expiry, Guard, KeyList, KeyRange,
-    Lsn, Moment, Only, Outcome, Refusal, RequestId, Seen, Wanted, WriteBatch, WriteOptions,
+    Lsn, Moment, Only, Outcome, Refusal, RequestName, Seen, Wanted, WriteBatch, WriteOptions,
 };
 
 use super::*;
@@ -73,7 +73,7 @@ const SEEN: [Seen<'static>; 2] = [
 ];
 
 /// The name of a write.
-const NAME: RequestId = RequestId {
+const NAME: RequestName = RequestName {
     client: ClientId(u64::MAX),
     seq: 300,
 };
@@ -263,7 +263,7 @@ fn the_bytes_are_those_of_the_grammar() {
         .unwrap();
     batch.guard(b"g", Guard::Present);
     batch.saw(SEEN[0]).unwrap();
-    batch.name(RequestId {
+    batch.name(RequestName {
         client: ClientId(258),
         seq: 300,
     });

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use argosy_base::codec::{Reader, put_string, put_varint};
 use argosy_base::limits::{BATCH_PAIRS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::{
-    Change, ClientId, Condition, Expiry, Guard, Lsn, Op, RequestId, Seen, WriteBatch, WriteOptions,
-    ops,
+    Change, ClientId, Condition, Expiry, Guard, Lsn, Op, RequestName, Seen, WriteBatch,
+    WriteOptions, ops,
 };
 
 use super::{BadRequest, Sender, flag};
@@ -62,7 +62,7 @@ pub(super) fn put(batch: &WriteBatch, options: WriteOptions, out: &mut Vec<u8>) 
         out.push(u8::from(seen.bound));
         put_varint(out, seen.version.0);
     }
-    if let Some(RequestId { client, seq }) = named {
+    if let Some(RequestName { client, seq }) = named {
         out.push(NAME);
         out.extend_from_slice(&client.0.to_le_bytes());
         put_varint(out, seq);
@@ -102,7 +102,7 @@ pub(super) fn read(
     // A full batch may have a name, too.
     for _ in 0..r.length(BATCH_PAIRS_MAX + 1)? {
         match (r.u8()?, change) {
-            (NAME, _) => batch.name(RequestId {
+            (NAME, _) => batch.name(RequestName {
                 client: ClientId(r.u64()?),
                 seq: r.varint()?,
             }),

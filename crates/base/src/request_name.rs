@@ -47,14 +47,14 @@ impl fmt::Display for ClientId {
 
 /// The name of a write: whoever sends the write again uses it again. Both numbers begin with 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId {
+pub struct RequestName {
     /// Who sends it.
     pub client: ClientId,
     /// His own count, which rises with each further write.
     pub seq: u64,
 }
 
-impl fmt::Display for RequestId {
+impl fmt::Display for RequestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "request {} of {}", self.seq, self.client)
     }
