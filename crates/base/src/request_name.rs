@@ -45,7 +45,7 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// The name of a write: whoever sends the write again uses it again. Both numbers begin with 1.
+/// The name of a write. A client that sends the write again uses the same name. Both numbers begin at 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestName {
     /// Who sends it.

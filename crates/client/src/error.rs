@@ -27,7 +27,7 @@ pub enum ClientError {
         /// Whether the write was applied; [`Outcome::NotApplied`] for a read.
         outcome: Outcome,
     },
-    /// The write was sent several times, and the region has forgotten whether it was applied. Find out what is there.
+    /// The write was sent more than once, and the region no longer knows whether it was applied. Read the key.
     #[error("{what}")]
     Forgotten {
         /// Which request, and what the server said.

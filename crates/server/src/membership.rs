@@ -50,9 +50,7 @@ const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(2);
 /// While copies take their places after a change of the map, the server says nothing of them for so long at most. The
 /// master acts at once on what it hears at once, and each change of the map has all leases checked.
 const GATHERING: Duration = Duration::from_millis(100);
-/// Nor does it say more, meanwhile, before so long for each region of the map: what it says is longer by what each of
-/// them
-/// has to say.
+/// The time grows by this much for each region of the map, since the report grows with each.
 const GATHERING_EACH: Duration = Duration::from_micros(500);
 /// The longest that it says nothing new, however often the map changes.
 const GATHERING_MOST: Duration = Duration::from_secs(1);

@@ -266,7 +266,7 @@ impl Layers {
     }
 }
 
-/// What is said of a variable whose name, behind the prefix, is `rest`.
+/// The complaint about an unknown variable. `rest` is its name without the prefix.
 fn no_variable(rest: &str) -> String {
     let places = rest.match_indices('_').map(|(at, _)| at);
     let plain = |text: &str| text.to_ascii_lowercase().replace('_', "-");
@@ -288,7 +288,7 @@ fn no_variable(rest: &str) -> String {
     }
 }
 
-/// What is not accepted although each value by itself can be read.
+/// A complaint about values that are valid one by one and are not accepted together.
 fn contradiction(
     config: &ServerConfig,
     origins: &BTreeMap<(&'static str, &'static str), Origin>,

@@ -1,8 +1,8 @@
 //! Random commands, sent to a server of this project and to redis-server: both answer the same, but for the words
 //! *(not applied)*.
 //!
-//! Not asked is what is known to be another thing here: how a value is kept (`OBJECT`), what has no order there
-//! (`KEYS`, `SCAN`), estimates (`DBSIZE`), fractions of a second, `WATCH` of a key that is absent and is removed
+//! The test leaves out what is known to differ: how a value is kept (`OBJECT`), replies without an order (`KEYS`,
+//! `SCAN`), estimates (`DBSIZE`), fractions of a second, `WATCH` of a key that is absent and is removed
 //! meanwhile, and `GETEX` with a wrong time of a key that is absent.
 
 use std::net::SocketAddr;
@@ -177,7 +177,7 @@ fn command(rng: &mut Rng, patterns: &[&str]) -> Vec<String> {
     words.collect()
 }
 
-/// What is said here, in the words of redis-server.
+/// A reply of this project in the words of redis-server: without *(not applied)*.
 fn in_its_words(reply: Reply) -> Reply {
     match reply {
         Reply::Error(text) => {

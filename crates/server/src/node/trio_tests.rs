@@ -328,6 +328,11 @@ impl Trio {
         self.model.writes
     }
 
+    fn ask_to_write(&mut self, batch: &WriteBatch, effect: Effect) {
+        let options = WriteOptions::default();
+        self.ask(Request::Write { batch, options }, effect);
+    }
+
     /// Begins to bind each of `keys` anew, in one batch.
     pub(super) fn put(&mut self, keys: impl IntoIterator<Item = u32>) {
         let write = self.next_write();
@@ -338,14 +343,7 @@ impl Trio {
                 .expect("it is short");
             effect.push((key, Some(write)));
         }
-        let options = WriteOptions::default();
-        self.ask(
-            Request::Write {
-                batch: &batch,
-                options,
-            },
-            effect,
-        );
+        self.ask_to_write(&batch, effect);
     }
 
     /// Begins to remove each of `keys`, in one batch.
@@ -355,14 +353,7 @@ impl Trio {
             batch.delete(&key_of(key)).expect("it is short");
             effect.push((key, None));
         }
-        let options = WriteOptions::default();
-        self.ask(
-            Request::Write {
-                batch: &batch,
-                options,
-            },
-            effect,
-        );
+        self.ask_to_write(&batch, effect);
     }
 
     /// Begins to remove `range`.
@@ -375,14 +366,7 @@ impl Trio {
         let mut batch = WriteBatch::new();
         let range = KeyRange::new(key_of(range.start), Some(key_of(range.end)));
         batch.delete_range(&range).expect("it is short");
-        let options = WriteOptions::default();
-        self.ask(
-            Request::Write {
-                batch: &batch,
-                options,
-            },
-            effect,
-        );
+        self.ask_to_write(&batch, effect);
     }
 
     /// Begins to bulk-load `keys`, of which none is bound.

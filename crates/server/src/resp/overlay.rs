@@ -13,7 +13,9 @@ use argosy_base::{Lsn, Moment};
 use argosy_engine::batch::check_key;
 use argosy_engine::deciding::{Beside, BoundKey, Dependent};
 use argosy_engine::long::{check_users, is_head};
-use argosy_engine::{BatchError, Condition, Expiry, Op, Seen, Wanted, WriteBatch, WriteOptions};
+use argosy_engine::{
+    BatchError, Change, Condition, Expiry, Op, Seen, Wanted, WriteBatch, WriteOptions,
+};
 use argosy_wire::api::Examined;
 
 use crate::service::{Failure, Request, Response};
@@ -178,6 +180,16 @@ impl<'a> Overlay<'a> {
     ) -> Result<(), BatchError> {
         let mut batch = WriteBatch::new();
         batch.put_until(key, value, expiry)?;
+        self.write(&batch, WriteOptions::default()).map(drop)
+    }
+
+    /// Makes `change` of `key`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(super) fn change(&mut self, key: &[u8], change: Change) -> Result<(), BatchError> {
+        let mut batch = WriteBatch::new();
+        batch.change(key, change, b"")?;
         self.write(&batch, WriteOptions::default()).map(drop)
     }
 

@@ -5,7 +5,7 @@
 //! digest: a script that is almost one of these is another one.
 
 use argosy_engine::change::integer;
-use argosy_engine::{BatchError, Change, Expiry, Only, WriteBatch, WriteOptions};
+use argosy_engine::{BatchError, Change, Expiry, Only};
 use argosy_wire::resp::Encoder;
 
 use super::command::{
@@ -16,7 +16,6 @@ use super::expiry::Unit;
 use super::overlay::Overlay;
 use super::sha1::{self, Digest};
 use crate::meter::MeteredOutcome;
-use crate::service::Request;
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
@@ -290,7 +289,7 @@ impl Script {
                 let held: Vec<&Vec<u8>> = held.collect();
                 let missing = self.keys.iter().all(|key| overlay.value(key).is_none());
                 for key in &held {
-                    write(overlay, |batch| batch.delete(key))?;
+                    overlay.delete(key)?;
                 }
                 Ok(match self.does == Does::ReleaseOrMissing && missing {
                     true => Returned::Number(-1),
@@ -329,7 +328,7 @@ impl Script {
         }
         let span = u64::try_from(span).unwrap_or(0);
         let change = Change::Expire(Expiry::After(span), Only::Any);
-        write(overlay, |batch| batch.change(key, change, b""))?;
+        overlay.change(key, change)?;
         Ok(true.into())
     }
 
@@ -343,23 +342,10 @@ impl Script {
             return Ok(0.into());
         }
         for key in &self.keys {
-            write(overlay, |batch| batch.put_until(key, &self.args[0], expiry))?;
+            overlay.put(key, &self.args[0], expiry)?;
         }
         Ok(self.keys.len().into())
     }
-}
-
-/// Writes what `fill` puts into a batch.
-fn write(
-    overlay: &mut Overlay<'_>,
-    fill: impl FnOnce(&mut WriteBatch) -> Result<(), BatchError>,
-) -> Result<(), BatchError> {
-    let mut batch = WriteBatch::new();
-    fill(&mut batch)?;
-    let options = WriteOptions::default();
-    let batch = &batch;
-    overlay.carry_out(&Request::Write { batch, options })?;
-    Ok(())
 }
 
 #[cfg(test)]
