@@ -286,6 +286,20 @@ impl Store {
         }
     }
 
+    /// Blocks until every change that was asked for has ended, also those that nobody polls any more. For closing:
+    /// otherwise the second copy of the catalog may stay behind the first.
+    ///
+    /// # Errors
+    /// As [`CatalogChange::wait`].
+    pub fn finish_changes(self: &Arc<Self>) -> Result<(), DeviceError> {
+        let last = self.lock_catalog().last();
+        let change = CatalogChange {
+            store: self.clone(),
+            number: Some(last),
+        };
+        change.wait()
+    }
+
     /// Lets changes of the catalog go on.
     fn advance_catalog(&self) {
         let left = self.lock_catalog().advance(&*self.device);

@@ -370,6 +370,23 @@ fn two_damaged_copies_are_an_error_that_says_where() {
     }
 }
 
+/// A change that nobody polls reaches both copies of the catalog before a store is closed.
+#[test]
+fn changes_that_nobody_waits_for_are_finished() {
+    let device = MemoryDevice::eager(SEGMENTS * SEGMENT_SIZE as u64, 1);
+    Store::format(&device, &FormatOptions::default()).unwrap();
+    let device = Arc::new(device.lazy());
+    let store = recovered(&device);
+    let segment = store.allocate(Purpose::Write).unwrap();
+    drop(store.set_region(entry(1, &[&segment], 5)));
+    drop(store.set_region(entry(1, &[&segment], 6)));
+    store.finish_changes().unwrap();
+    let copies = Store::survey(&*device).unwrap();
+    let same = copies.iter().all(|copy| copy.trouble.is_none());
+    assert!(same, "{copies:?}");
+    assert_eq!(recovered(&device).region(RegionId(1)).unwrap().words[0], 6);
+}
+
 #[test]
 fn a_shortened_device_is_refused() {
     let long = device();

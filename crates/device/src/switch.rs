@@ -102,6 +102,11 @@ impl CatalogSwitch {
         Some(self.asked)
     }
 
+    /// The number of the last change that was asked for.
+    pub(crate) const fn last(&self) -> u64 {
+        self.asked
+    }
+
     /// How change `number` ended, or `None` while it is under way.
     pub(crate) fn result(&self, number: u64) -> Option<Result<(), DeviceError>> {
         if self.ended >= number {

@@ -169,6 +169,8 @@ impl Shared {
             let _ = thread.join();
         }
         let closed = self.engine.close();
+        // Where that fails, opening mends the copy of the catalog that is behind.
+        let _ = self.store.finish_changes();
         if closed.is_ok() {
             Unclosed::remove(&self.path);
         }

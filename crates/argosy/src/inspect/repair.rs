@@ -222,6 +222,8 @@ impl Repair {
             }
             reports.push(report);
         }
+        let finished = store.finish_changes();
+        finished.map_err(|error| CommandFailure::Failed(chain(&error)))?;
         drop(store);
         let device = self.to.join("device");
         std::fs::rename(&partial, &device)

@@ -347,6 +347,9 @@ impl Node {
                 durable = false;
             }
         }
+        if let Err(error) = self.world.store.finish_changes() {
+            tracing::warn!(%error, "one copy of the catalog may be older than the other: the next start mends it");
+        }
         durable
     }
 
