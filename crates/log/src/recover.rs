@@ -21,7 +21,11 @@
 //! 4. At the end, a group that is not complete is as if it had not been written. Each log ends
 //!    behind its last record of the history, which may be in an earlier segment than its last one.
 //!
-//! 5. Records behind the end that are whole are counted ([`CutSegment`]): they are normal after a loss of power, and
+//! 5. An LSN may be missing in front of the start of replay, too: levels are ahead of the durable part of the logs, and
+//!    a loss of power leaves them so. The region needs none of these records. A copy that would catch up by them does,
+//!    so whoever opens the region is told ([`RecoveredLogs::gap`]).
+//!
+//! 6. Records behind the end that are whole are counted ([`CutSegment`]): they are normal after a loss of power, and
 //!    nothing follows from them, but whoever opens the region is told.
 //!
 //! Reading beyond the end must never happen again: whoever goes on writing cuts first (an edit that
@@ -161,6 +165,9 @@ pub struct RecoveredLogs<const N: usize> {
     pub last: Lsn,
     /// The highest LSN that is declared durable, by an edit or by a mark.
     pub durable: Lsn,
+    /// An LSN between the durable ones and the start of replay is missing in the logs: windows were lost that held
+    /// what only the levels have now.
+    pub gap: bool,
     /// Per log ([`LogId::index`]).
     pub logs: [LogTail; N],
     /// Segments with records behind the end, of the first log first.
@@ -236,8 +243,10 @@ pub fn recover<E, const N: usize>(
         }
     }
     let cut = history.cut(&mut read);
+    let gap = History::has_gap(recovery, &mut read)?;
     let mut recovered = history.into_recovered(durable);
     recovered.cut = cut;
+    recovered.gap = gap;
     Ok(recovered)
 }
 
@@ -318,7 +327,15 @@ impl<'a, const N: usize> History<'a, N> {
         recovery: &'a Recovery<'a, N>,
         read: &mut ReadDevice<'_, E>,
     ) -> Result<Self, RecoverError<E>> {
-        let next = recovery.replay_from.max(Lsn(1));
+        Self::begin_at(recovery, recovery.replay_from.max(Lsn(1)), read)
+    }
+
+    /// The history from LSN `next` on, of which nothing has been followed.
+    fn begin_at<E>(
+        recovery: &'a Recovery<'a, N>,
+        next: Lsn,
+        read: &mut ReadDevice<'_, E>,
+    ) -> Result<Self, RecoverError<E>> {
         let mut begin = |log: LogId| {
             let source = Source {
                 region: recovery.region,
@@ -375,6 +392,32 @@ impl<'a, const N: usize> History<'a, N> {
                 .map_err(|source| RecoverError::Read { log, source })?;
         }
         Ok(())
+    }
+
+    /// Whether the logs lack an LSN above those that an edit declares durable and below the start of replay.
+    fn has_gap<E>(
+        recovery: &'a Recovery<'a, N>,
+        read: &mut ReadDevice<'_, E>,
+    ) -> Result<bool, RecoverError<E>> {
+        let from = recovery.durable.next();
+        if from >= recovery.replay_from {
+            return Ok(false);
+        }
+        let mut history = Self::begin_at(recovery, from, read)?;
+        while let Some(log) = history.lower() {
+            let scan = &mut history.scans[log.index()];
+            let lsn = scan.head().expect("it is the lower one").lsn;
+            if lsn > history.next {
+                return Ok(true);
+            }
+            history.next = history.next.max(lsn.next());
+            if history.next >= recovery.replay_from {
+                return Ok(false);
+            }
+            scan.advance(read)
+                .map_err(|source| RecoverError::Read { log, source })?;
+        }
+        Ok(true)
     }
 
     /// The log whose next record has the lower LSN.
@@ -482,6 +525,7 @@ impl<'a, const N: usize> History<'a, N> {
         RecoveredLogs {
             last: self.last,
             durable,
+            gap: false,
             logs,
             cut: Vec::new(),
         }

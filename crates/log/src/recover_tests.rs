@@ -157,6 +157,27 @@ fn a_hole_between_the_logs_ends_the_history() {
     assert_eq!(recovered.logs[1].end.unwrap().offset, lost.offset());
 }
 
+/// What levels alone hold is missing in logs whose windows were lost: that is no damage, and it is told.
+#[test]
+fn a_gap_in_front_of_the_start_of_replay_is_told() {
+    let mut region = Region::new(small());
+    region.append(&[put(RECOVERY_LOG, "a", 10)]).unwrap();
+    region.append(&[put(LARGE_LOG, "b", 10)]).unwrap();
+    region.flush(true);
+    let durable = region.last;
+    region.append(&[put(RECOVERY_LOG, "c", 10)]).unwrap();
+    region.append(&[put(LARGE_LOG, "d", 10)]).unwrap();
+    let gap = |region: &mut Region, survive, replay_from| {
+        let (recovered, seen) = region.recover(survive, replay_from).unwrap();
+        assert!(seen.is_empty(), "{seen:?}");
+        recovered.gap
+    };
+    let behind = region.last.next();
+    assert!(!gap(&mut region, true, behind));
+    assert!(gap(&mut region, false, behind));
+    assert!(!gap(&mut region, false, durable.next()));
+}
+
 #[test]
 fn an_incomplete_group_never_was() {
     let mut region = Region::new(small());

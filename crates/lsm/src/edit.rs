@@ -7,8 +7,8 @@
 //! [`Version::apply`](crate::version::Version::apply) is the only thing that gives them a meaning.
 //!
 //! ```text
-//! edit    := format: u8 (7)  flags: u8  seq  epoch  [replay_from] [durable] [mark]
-//!            [follows] [own_mark] [time]
+//! edit    := format: u8 (8)  flags: u16  seq  epoch  [replay_from] [durable] [mark]
+//!            [follows] [own_mark] [time] [logged_from]
 //!            list(place)                      -- level segments removed
 //!            list(place range)                -- new bounds of level segments
 //!            list(level: u8  run  segment)    -- level segments added
@@ -21,7 +21,7 @@
 //!            list(number added dropped)       -- bytes that pointers name, by log segment, ascending
 //!            [table]                          -- see `duplicates`
 //! flags   := 1 checkpoint | 2 replay_from | 4 durable | 8 mark | 16 follows | 32 own_mark | 64 time
-//!          | 128 table
+//!          | 128 table | 256 logged_from
 //! place   := level: u8  run  number
 //! segment := number epoch len checksum: u32 entries tombstones large_bytes medium_bytes range
 //!            form: u8                         -- see `Form`
@@ -38,7 +38,8 @@
 //! inputs and outputs, and each log segment of which it drops or adds a pointer, once; and the duplicate table, which
 //! is bounded, where a flush changes it.
 //!
-//! Formats 1 to 6 are refused: up to 6, each level segment listed the log segments that it points into.
+//! Formats 1 to 7 are refused: up to 6, each level segment listed the log segments that it points into; 7 had flags of
+//! one byte, and did not say from where on the logs are whole.
 //!
 //! What has no width is a variable-length integer, a string is its length and its bytes
 //! ([`argosy_base::codec`]). The bytes carry no checksum: the manifest record or message that holds
@@ -60,15 +61,17 @@ use crate::names::logs::stored_log;
 use crate::names::{Form, Tree};
 
 /// The format that is written, and the only one that is read.
-const FORMAT: u8 = 7;
-const FLAG_CHECKPOINT: u8 = 1;
-const FLAG_REPLAY_FROM: u8 = 2;
-const FLAG_DURABLE: u8 = 4;
-const FLAG_MARK: u8 = 8;
-const FLAG_FOLLOWS: u8 = 16;
-const FLAG_OWN_MARK: u8 = 32;
-const FLAG_TIME: u8 = 64;
-const FLAG_DUPLICATES: u8 = 128;
+const FORMAT: u8 = 8;
+const FLAG_CHECKPOINT: u16 = 1;
+const FLAG_REPLAY_FROM: u16 = 2;
+const FLAG_DURABLE: u16 = 4;
+const FLAG_MARK: u16 = 8;
+const FLAG_FOLLOWS: u16 = 16;
+const FLAG_OWN_MARK: u16 = 32;
+const FLAG_TIME: u16 = 64;
+const FLAG_DUPLICATES: u16 = 128;
+const FLAG_LOGGED_FROM: u16 = 256;
+const FLAGS: u16 = 2 * FLAG_LOGGED_FROM - 1;
 
 /// Levels that a region can have: L1 to L12. With a growth factor of 2 that is still 4096 times L0.
 pub const LEVELS_MAX: u8 = 12;
@@ -161,6 +164,9 @@ pub struct EditNumbers {
     pub own_mark: Option<SegmentNumber>,
     /// The region's time is not below this: what has expired by it is not there any more.
     pub time: Option<Moment>,
+    /// LSNs below this one may be missing in the logs, and be in the levels alone: the windows that held them were
+    /// lost. Above it the logs have every LSN, but for those of segments that were removed.
+    pub logged_from: Option<Lsn>,
 }
 
 /// What an edit does to the logs.
@@ -228,7 +234,8 @@ impl Edit {
     /// The edit's bytes, equal on every member.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT, self.flags()];
+        let mut out = vec![FORMAT];
+        out.extend_from_slice(&self.flags().to_le_bytes());
         put_varint(&mut out, self.seq.0);
         put_varint(&mut out, u64::from(self.epoch.0));
         for number in [
@@ -238,6 +245,7 @@ impl Edit {
             self.numbers.follows.map(EditSeq::get),
             self.numbers.own_mark.map(SegmentNumber::get),
             self.numbers.time.map(|time| time.0),
+            self.numbers.logged_from.map(Lsn::get),
         ]
         .into_iter()
         .flatten()
@@ -287,7 +295,7 @@ impl Edit {
         out
     }
 
-    fn flags(&self) -> u8 {
+    fn flags(&self) -> u16 {
         let flag = |flag, set| if set { flag } else { 0 };
         flag(FLAG_CHECKPOINT, self.checkpoint)
             | flag(FLAG_REPLAY_FROM, self.numbers.replay_from.is_some())
@@ -297,6 +305,7 @@ impl Edit {
             | flag(FLAG_OWN_MARK, self.numbers.own_mark.is_some())
             | flag(FLAG_TIME, self.numbers.time.is_some())
             | flag(FLAG_DUPLICATES, self.duplicates.is_some())
+            | flag(FLAG_LOGGED_FROM, self.numbers.logged_from.is_some())
     }
 
     /// Reads an edit's bytes.
@@ -306,13 +315,16 @@ impl Edit {
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut from = Reader::new("version edit", bytes);
         let format = from.u8()?;
-        let flags = from.u8()?;
         if format != FORMAT {
+            return Err(from.malformed());
+        }
+        let flags = from.u16()?;
+        if flags & !FLAGS != 0 {
             return Err(from.malformed());
         }
         let seq = EditSeq(from.varint()?);
         let epoch = get_epoch(&mut from)?;
-        let mut optional = |flag: u8| -> Result<Option<u64>, Malformed> {
+        let mut optional = |flag: u16| -> Result<Option<u64>, Malformed> {
             (flags & flag != 0).then(|| from.varint()).transpose()
         };
         let replay_from = optional(FLAG_REPLAY_FROM)?.map(Lsn);
@@ -321,6 +333,7 @@ impl Edit {
         let follows = optional(FLAG_FOLLOWS)?.map(EditSeq);
         let own_mark = optional(FLAG_OWN_MARK)?.map(SegmentNumber);
         let time = optional(FLAG_TIME)?.map(Moment);
+        let logged_from = optional(FLAG_LOGGED_FROM)?.map(Lsn);
         if mark.max(own_mark) > Some(SegmentNumber::MAX) {
             return Err(from.malformed());
         }
@@ -335,6 +348,7 @@ impl Edit {
                 follows,
                 own_mark,
                 time,
+                logged_from,
             },
             removed: get_list(&mut from, get_place)?,
             bounds: get_list(&mut from, |from| Ok((get_place(from)?, get_range(from)?)))?,

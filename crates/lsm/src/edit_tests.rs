@@ -122,7 +122,8 @@ prop_compose! {
         added in prop::collection::vec((1..=LEVELS_MAX, any::<u64>(), level_segment()), 0..4),
         logs_added in prop::collection::vec(log_segment(), 0..4),
         logs_sealed in prop::collection::vec(point(), 0..4),
-        (time, logs_removed, references, duplicates) in (
+        (time, logged_from, logs_removed, references, duplicates) in (
+            any::<Option<u64>>(),
             any::<Option<u64>>(),
             prop::collection::vec((log(), number()), 0..4),
             prop::collection::vec(reference(), 0..4),
@@ -155,6 +156,7 @@ prop_compose! {
                 follows: follows.map(EditSeq),
                 own_mark,
                 time: time.map(Moment),
+                logged_from: logged_from.map(Lsn),
             },
             removed,
             bounds,
@@ -206,7 +208,7 @@ proptest! {
     #[test]
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         check_decoded(&bytes);
-        check_decoded(&[&[FORMAT, 0][..], &bytes].concat());
+        check_decoded(&[&[FORMAT, 0, 0][..], &bytes].concat());
     }
 }
 
@@ -274,7 +276,7 @@ fn sample() -> Edit {
 #[test]
 fn the_bytes_never_change() {
     let expected: &[u8] = &[
-        7, 10, 5, 1, 10, 64, // format, flags, seq, epoch, replay_from, mark
+        8, 10, 0, 5, 1, 10, 64, // format, flags, seq, epoch, replay_from, mark
         1, 1, 3, 7, // removed
         1, 1, 3, 8, 1, b'b', 0, // bounds
         1, 2, 0, 9, 1, 0x80, 0x20, 0xcd, 0xab, 0, 0, 10, 1, 100, 0, 1, b'a', 1, 1, b'c',
@@ -290,12 +292,13 @@ fn the_bytes_never_change() {
     let timed = Edit {
         numbers: EditNumbers {
             time: Some(Moment(300)),
+            logged_from: Some(Lsn(9)),
             ..EditNumbers::default()
         },
         ..Edit::new(EditSeq(5), Epoch(1))
     };
-    // Format, flags, seq, epoch, time; nothing of the rest.
-    let expected = [7, 64, 5, 1, 0xac, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    // Format, flags, seq, epoch, time, logged from; nothing of the rest.
+    let expected = [8, 64, 1, 5, 1, 0xac, 2, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(timed.encode(), expected);
     assert_eq!(Edit::decode(&expected).unwrap(), timed);
 }
@@ -332,7 +335,7 @@ fn tree_sample() -> Edit {
 #[test]
 fn the_bytes_of_trees_never_change() {
     let expected: &[u8] = &[
-        7, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, bounds
+        8, 0, 0, 5, 1, 0, 0, // format, flags, seq, epoch, removed, bounds
         2, 1, 4, 8, 1, 0x80, 0x20, 7, 0, 0, 0, 1, 0, 0, 0, 1, b'a', 1, 1, b'c', 1, // leaves
         1, 4, 9, 1, 0x80, 0x20, 7, 0, 0, 0, 0, 0, 0, 0, 1, b'a', 1, 1, b'c', 3, // index
         0, 0, 0, 0, // logs
@@ -368,7 +371,7 @@ fn a_later_format_is_refused() {
     bytes[0] = FORMAT + 1;
     assert!(Edit::decode(&bytes).is_err());
     let mut bytes = sample().encode();
-    bytes[1] |= 0x80;
+    bytes[2] |= 0x80;
     assert!(Edit::decode(&bytes).is_err(), "an unknown flag");
 }
 
@@ -376,8 +379,8 @@ fn a_later_format_is_refused() {
 #[test]
 fn a_lying_count_is_an_error() {
     let mut bytes = Edit::new(EditSeq(1), Epoch(1)).encode();
-    assert_eq!(bytes.len(), 14);
-    bytes[4] = 0xff;
-    bytes.insert(5, 0x7f);
+    assert_eq!(bytes.len(), 15);
+    bytes[5] = 0xff;
+    bytes.insert(6, 0x7f);
     assert!(Edit::decode(&bytes).is_err());
 }

@@ -103,6 +103,8 @@ argosy_base::mutants! {
         forget_witness,
         /// Recovery ignores log points: it cuts a log at a damaged record although levels point behind that.
         forget_points,
+        /// A cut does not tell that the logs lack what only the levels have.
+        forget_gap,
         /// A flush tells how far the large log is durable of no segment but the one in which it ends.
         forget_unsealed,
         /// A backup tells that a range is flushed before it is synced.

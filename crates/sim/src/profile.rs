@@ -132,15 +132,10 @@ fn synced(mut plan: Plan, random: &mut Random) -> Plan {
     plan
 }
 
-/// Whether backups build their own levels in some seeds in which writes are acknowledged when they are on their way.
-/// After a loss of all power such copies may take a lost end of a log for damage yet (seed 1).
-const LAST_FLUSH_BUILDS: bool = false;
-
 /// The plan, where writes are acknowledged once they are on their way. All members lose power together now and then.
 fn last_flush(mut plan: Plan, random: &mut Random) -> Plan {
     plan.kind = WorldKind::Replicated;
     plan.groups.durability = DurabilityMode::LastFlush;
-    plan.groups.builds &= LAST_FLUSH_BUILDS;
     plan.devices.window_files = false;
     // What is left is judged by the order in which primaries were handed writes.
     plan.load.direct_percent = 100;

@@ -323,6 +323,9 @@ fn cut(
         write_unflushed(&version, tail);
         edit.logs.sealed.extend(&tail.seals);
     }
+    if recovered.gap && !storage.settings().mutants.forget_gap() {
+        edit.numbers.logged_from = Some(version.replay_from());
+    }
     storage.raise_mark(&mut edit);
     storage.commit(&edit)?;
     Ok(storage.settle()?)

@@ -101,6 +101,9 @@ impl fmt::Display for Edit {
         if let Some(lsn) = self.numbers.durable {
             write!(f, " durable {}", lsn.0)?;
         }
+        if let Some(lsn) = self.numbers.logged_from {
+            write!(f, " logged-from {}", lsn.0)?;
+        }
         if let Some(mark) = self.numbers.mark {
             write!(f, " mark {}", mark.0)?;
         }

@@ -448,7 +448,7 @@ impl Pair {
         self.promote_primary(own);
     }
 
-    fn promote_primary(&mut self, own: Replica) {
+    pub(super) fn promote_primary(&mut self, own: Replica) {
         let before = own.position().edit;
         self.epoch = Epoch(self.epoch.0 + 1);
         self.recorder = Arc::new(Recorder::default());

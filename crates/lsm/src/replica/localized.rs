@@ -11,6 +11,8 @@
 //! the replay of the checkpoint starts at an LSN that the backup has or lacks next. And they do where the chains that
 //! it names go on, without a gap, in the segments in which the backup's logs end: then everything that the backup lacks
 //! is in them, although the primary has some of that in levels by now. So one that was away fetches the difference.
+//! That does not hold below the LSN from which the checkpoint says that its logs are whole: what had been in levels and
+//! in windows was lost from the logs when the primary's windows were.
 //!
 //! New levels may hold segments that an earlier copy on this server built: a primary that had lost its own copy adopted
 //! them. Such segments have numbers of this server's own range, and the present copy would use the same numbers again.
@@ -73,6 +75,7 @@ pub(super) fn localized(edit: Edit, storage: &Storage, logs: &Logs) -> Edit {
                     follows,
                     durable: edit.numbers.durable.max(Some(head.durable())),
                     mark: edit.numbers.mark,
+                    logged_from: edit.numbers.logged_from.max(own.numbers.logged_from),
                     ..own.numbers
                 },
                 logs: LogChanges {
@@ -103,7 +106,9 @@ pub(super) fn localized(edit: Edit, storage: &Storage, logs: &Logs) -> Edit {
 fn kept_logs(checkpoint: &Edit, head: &Version, logs: &Logs) -> Option<Vec<LogSegment>> {
     let theirs = checkpoint.numbers.replay_from.unwrap_or(Lsn(1));
     let reaches_back = theirs <= head.replay_from();
-    if !reaches_back && logs.lsn.next() < theirs && !go_on(checkpoint, head, logs) {
+    let next = logs.lsn.next();
+    let logged = Some(next) >= checkpoint.numbers.logged_from;
+    if !reaches_back && next < theirs && !(logged && go_on(checkpoint, head, logs)) {
         return None;
     }
     let mut kept = checkpoint.logs.added.clone();

@@ -1117,6 +1117,9 @@ mod early;
 #[path = "filling_tests.rs"]
 mod filling;
 
+#[path = "gap_tests.rs"]
+mod gap;
+
 #[path = "medium_tests.rs"]
 mod medium;
 

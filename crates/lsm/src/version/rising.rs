@@ -13,6 +13,8 @@ pub(super) struct Rising {
     pub(super) epoch: Epoch,
     pub(super) replay_from: Lsn,
     pub(super) durable: Lsn,
+    /// See [`EditNumbers::logged_from`]; 0 where nothing is missing.
+    pub(super) logged_from: Lsn,
     pub(super) time: Moment,
     pub(super) mark: SegmentNumber,
     /// See [`EditNumbers::follows`].
@@ -28,6 +30,7 @@ impl Rising {
         epoch: Epoch(0),
         replay_from: Lsn(1),
         durable: Lsn(0),
+        logged_from: Lsn(0),
         time: Moment(0),
         mark: SegmentNumber(1),
         follows: None,
@@ -43,6 +46,7 @@ impl Rising {
             follows: self.follows,
             own_mark: Some(self.own_mark).filter(|mark| mark.0 > 0),
             time: Some(self.time).filter(|time| time.0 > 0),
+            logged_from: Some(self.logged_from).filter(|lsn| lsn.0 > 0),
         }
     }
 
@@ -56,6 +60,7 @@ impl Rising {
             epoch: edit.epoch,
             replay_from: edit.numbers.replay_from.unwrap_or(self.replay_from),
             durable: edit.numbers.durable.unwrap_or(self.durable),
+            logged_from: edit.numbers.logged_from.unwrap_or(self.logged_from),
             time: edit.numbers.time.unwrap_or_default().max(self.time),
             mark: edit.numbers.mark.unwrap_or(self.mark),
             follows: edit.numbers.follows.or(self.follows),
