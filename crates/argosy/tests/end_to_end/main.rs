@@ -32,6 +32,8 @@ mod native;
 mod native_calls;
 mod native_stopped;
 mod package_index;
+mod page;
+mod pages;
 mod playground;
 mod playground_commands;
 mod promises;
