@@ -101,4 +101,6 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../docs/embedding.md")]
     struct Embedding;
+    #[doc = include_str!("../../../docs/from-rocksdb.md")]
+    struct FromRocksDb;
 }
