@@ -1,6 +1,7 @@
 //! House rules that a compiler does not check: headers, lengths, who may use whom, where `unsafe`
 //! may stand, links, licences. Each test names all offenders at once, with what to do.
 
+mod pages;
 mod ratchets;
 mod signatures;
 mod structs;
