@@ -25,12 +25,13 @@ use crate::page::{Block, Stranger, blocks, console};
 use crate::support::{Playground, empty_dir, keep_ports, python, text};
 
 /// The pages, in the order in which they are read.
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 6] = [
     "README.md",
     "docs/getting-started.md",
     "docs/from-redis.md",
     "docs/from-rocksdb.md",
     "docs/troubleshooting.md",
+    "docs/admin.md",
 ];
 
 /// The languages of blocks that are carried out, beside `rust redis`.
