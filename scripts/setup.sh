@@ -138,7 +138,7 @@ redis = "=$REDIS_RS"
 [workspace]
 CARGO
         echo 'fn main() {}' >"$dir/rust.new/src/main.rs"
-        (cd "$dir/rust.new" && cargo fetch --quiet) >&2
+        (cd "$dir/rust.new" && CARGO_TARGET_DIR=target cargo build --quiet) >&2
         mv "$dir/rust.new" "$dir/rust"
     fi
 }

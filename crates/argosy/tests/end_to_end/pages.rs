@@ -71,7 +71,7 @@ fn library(language: &str, tool: &str) -> Result<PathBuf, String> {
 /// The command that runs the program of this block, which is written to where it looks for it.
 fn program(block: &Block, stranger: &Stranger) -> Result<Command, String> {
     let dir = &stranger.dir;
-    let (file, mut run) = match block.language.as_str() {
+    let (file, run) = match block.language.as_str() {
         "python" => {
             let mut run = stranger.program(python());
             run.arg("quick.py");
@@ -174,15 +174,20 @@ fn carry_out(page: &str, document: &str, stranger: &Stranger, tally: &mut Tally)
     }
 }
 
-#[test]
-fn what_the_pages_tell_to_type_does_what_they_say() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let dir = empty_dir("pages");
-    let db = Db::open(dir.join("store")).unwrap();
+/// A store that no process has open.
+fn make_store(place: &Path) {
+    let db = Db::open(place).unwrap();
     for user in 0..100 {
         db.put(format!("user:{user}"), "Ada").unwrap();
     }
     db.close().unwrap();
+}
+
+#[test]
+fn what_the_pages_tell_to_type_does_what_they_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let dir = empty_dir("pages");
+    make_store(&dir.join("store"));
     let data = dir.join("data");
     let playground = Playground::start(&["--data-dir", data.to_str().unwrap()]);
     let _ports = keep_ports();

@@ -156,8 +156,21 @@ fn sentences_of_the_pages_are_short() {
 
 #[test]
 fn sentences_are_counted() {
-    let page = "# A head\n\nOne two `three four`. Five?\n\n- six (seven).\n  Eight\n\n```sh\nnine ten\n```\n| a | b |\n";
-    let lengths: Vec<usize> = paragraphs(page)
+    let page = [
+        "# A head",
+        "",
+        "One two `three four`. Five?",
+        "",
+        "- six (seven).",
+        "  Eight",
+        "",
+        "```sh",
+        "nine ten",
+        "```",
+        "| a | b |",
+    ];
+    let page = page.join("\n");
+    let lengths: Vec<usize> = paragraphs(&page)
         .iter()
         .flat_map(|text| sentences(text))
         .collect();
