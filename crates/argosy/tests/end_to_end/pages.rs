@@ -22,7 +22,7 @@ use argosy_embedded::Db;
 use crate::differential::Redis;
 use crate::first_minutes::SECTION;
 use crate::page::{Block, Stranger, blocks, console};
-use crate::support::{Playground, empty_dir, keep_ports, python, text};
+use crate::support::{Playground, empty_dir, python, text};
 
 /// The pages, in the order in which they are read.
 const PAGES: [&str; 6] = [
@@ -190,7 +190,6 @@ fn what_the_pages_tell_to_type_does_what_they_say() {
     make_store(&dir.join("store"));
     let data = dir.join("data");
     let playground = Playground::start(&["--data-dir", data.to_str().unwrap()]);
-    let _ports = keep_ports();
     let redis = Redis::start("pages-redis");
     drop(redis.connect());
 
