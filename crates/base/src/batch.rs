@@ -203,7 +203,11 @@ impl WriteBatch {
     }
 
     /// Adds a put.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), BatchError> {
+    pub fn put(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), BatchError> {
         self.put_until(key, value, Expiry::Never)
     }
 
@@ -213,10 +217,11 @@ impl WriteBatch {
     /// As [`put`](Self::put)'s.
     pub fn put_until(
         &mut self,
-        key: &[u8],
-        value: &[u8],
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
         expiry: Expiry,
     ) -> Result<(), BatchError> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         long::check_users(key)?;
         if long::is_head(value) {
             return Err(BatchError::ValueReserved);
@@ -251,7 +256,8 @@ impl WriteBatch {
     }
 
     /// Adds a delete.
-    pub fn delete(&mut self, key: &[u8]) -> Result<(), BatchError> {
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<(), BatchError> {
+        let key = key.as_ref();
         long::check_users(key)?;
         self.delete_any(key)
     }
@@ -378,7 +384,13 @@ impl WriteBatch {
     ///
     /// # Errors
     /// As of a put of `operand`; where the batch is not empty.
-    pub fn change(&mut self, key: &[u8], change: Change, operand: &[u8]) -> Result<(), BatchError> {
+    pub fn change(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        change: Change,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<(), BatchError> {
+        let (key, operand) = (key.as_ref(), operand.as_ref());
         if !self.is_empty() {
             return Err(BatchError::ChangeNotAlone);
         }
@@ -397,7 +409,8 @@ impl WriteBatch {
     ///
     /// # Errors
     /// Where no key can be.
-    pub fn expect(&mut self, value: &[u8]) -> Result<(), BatchError> {
+    pub fn expect(&mut self, value: impl AsRef<[u8]>) -> Result<(), BatchError> {
+        let value = value.as_ref();
         if long::is_head(value) {
             return Err(BatchError::ValueReserved);
         }
