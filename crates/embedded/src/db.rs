@@ -1,6 +1,5 @@
 //! A store: reads of it, and what concerns it as a whole.
 
-use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use argosy_engine::damage::{Damage, DamagedSegment};
 use argosy_engine::long::{check_users, is_head};
 use argosy_engine::{Reach, Store};
 
+use crate::bounds::KeyBounds;
 use crate::builder::Builder;
 use crate::error::{Error, Result};
 use crate::scan::{Scan, Snapshot};
@@ -240,7 +240,7 @@ impl Db {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
+    pub fn range(&self, range: impl KeyBounds) -> Scan {
         self.snapshot().range(range)
     }
 

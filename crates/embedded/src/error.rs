@@ -33,6 +33,10 @@ pub enum Error {
     /// A key, value or batch is over a limit. Correct it.
     #[error(transparent)]
     Limit(#[from] BatchError),
+    /// No table is named so: a name has 1 to [`TABLE_NAME_BYTES_MAX`](crate::TABLE_NAME_BYTES_MAX) bytes, none of them
+    /// zero. Correct it.
+    #[error("a name of {0} bytes: those of tables have 1 to 255 bytes, none of them zero")]
+    TableName(usize),
     /// The builder was told what cannot work. Correct it.
     #[error("{0}")]
     Settings(String),
@@ -175,9 +179,11 @@ impl Error {
     #[must_use]
     pub fn remedy(&self) -> Remedy {
         match self {
-            Self::Limit(_) | Self::Settings(_) | Self::Foreign { .. } | Self::System { .. } => {
-                Remedy::Correct
-            }
+            Self::Limit(_)
+            | Self::TableName(_)
+            | Self::Settings(_)
+            | Self::Foreign { .. }
+            | Self::System { .. } => Remedy::Correct,
             Self::Checkpoint(PinError::Manifest(_) | PinError::Corrupt(..)) => Remedy::Repair,
             Self::Checkpoint(_) | Self::BulkLoad(_) => Remedy::Correct,
             Self::InUse { .. } | Self::Busy { .. } | Self::Swept => Remedy::Retry,

@@ -15,8 +15,8 @@
 //!
 //! // What belongs together is written together.
 //! let mut batch = WriteBatch::new();
-//! batch.put(b"user:3", b"Edsger")?;
-//! batch.put(b"index:Edsger", b"user:3")?;
+//! batch.put("user:3", "Edsger")?;
+//! batch.put("index:Edsger", "user:3")?;
 //! db.write(&batch)?;
 //!
 //! // Only if nobody else was first.
@@ -47,12 +47,13 @@
 //! put by itself, not in a batch.
 //!
 //! Reading order: `builder` and `place` (opening), `db` (reads, and the store as a whole) and `shared`, `write`,
-//! `scan`, `long` (values in parts), `checkpoint`, `stepper` (the background thread), `logs` (the thread that
+//! `scan` and `bounds`, `table` (parts of a store by name), `long` (values in parts), `checkpoint`, `stepper` (the background thread), `logs` (the thread that
 //! makes logs durable), `pace` (what they and callers tell each other), `error`. [`machine`] says how much memory there
 //! is.
 
 #![forbid(unsafe_code)]
 
+mod bounds;
 mod builder;
 mod checkpoint;
 mod db;
@@ -68,6 +69,7 @@ mod scan;
 mod shared;
 mod stepper;
 mod sync;
+mod table;
 mod unclosed;
 mod write;
 
@@ -85,12 +87,14 @@ pub use argosy_engine::{
 pub use argosy_lsm::db::bulk_loader::BulkLoadError;
 pub use argosy_lsm::pins::PinError;
 pub use argosy_lsm::{Memory, Placement, Settings};
+pub use bounds::KeyBounds;
 pub use builder::{Builder, Durability};
 pub use checkpoint::Checkpoint;
 pub use db::{Db, DbStats, DeviceUse};
 pub use error::{Error, Result};
 pub use place::CLUSTER;
 pub use scan::{Scan, Snapshot};
+pub use table::{TABLE_NAME_BYTES_MAX, Table, TableScan, TableSnapshot};
 pub use unclosed::Unclosed;
 pub use write::WriteOptions;
 

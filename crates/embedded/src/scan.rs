@@ -1,15 +1,14 @@
 //! Views of a store at one moment, and the pairs of a range, from either end.
 
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange};
 use argosy_engine as engine;
 use argosy_engine::long::{self, check_users, is_head};
 use argosy_engine::{EngineError, Snapshot as _};
 use argosy_lsm::read::snapshot::LsmSnapshot;
 
+use crate::bounds::KeyBounds;
 use crate::db::shared_between_threads;
 use crate::error::{Error, Result};
 use crate::long::whole;
@@ -115,8 +114,8 @@ impl Snapshot {
     }
 
     /// The pairs whose keys are in `range`, by rising keys; from the highest down with `rev`.
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
-        self.scan(key_range(&range))
+    pub fn range(&self, range: impl KeyBounds) -> Scan {
+        self.scan(range.keys())
     }
 
     /// The pairs whose keys begin with `prefix`, by rising keys.
@@ -133,20 +132,6 @@ impl Snapshot {
             snapshot: self.clone(),
         }
     }
-}
-
-pub(crate) fn key_range<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange {
-    let from = match range.start_bound() {
-        Bound::Included(from) => from.as_ref().to_vec(),
-        Bound::Excluded(from) => successor(from.as_ref()),
-        Bound::Unbounded => Vec::new(),
-    };
-    let to = match range.end_bound() {
-        Bound::Included(to) => Some(successor(to.as_ref())),
-        Bound::Excluded(to) => Some(to.as_ref().to_vec()),
-        Bound::Unbounded => None,
-    };
-    KeyRange::new(from, to)
 }
 
 /// The pairs of a range, from the lowest key up, and from the highest down, until both ends meet. It
@@ -177,7 +162,7 @@ pub struct Scan {
     /// What has not been given out.
     rest: KeyRange,
     /// Most pairs that will be asked for, as [`read_ahead_at_most`](Self::read_ahead_at_most) says.
-    most: Option<usize>,
+    pub(crate) most: Option<usize>,
     snapshot: Snapshot,
 }
 
@@ -190,7 +175,7 @@ impl std::fmt::Debug for Scan {
 }
 
 /// A key and its value.
-type Pair = (Vec<u8>, Vec<u8>);
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 
 impl Scan {
     /// Says that no more than `pairs` pairs will be asked for, so that no more are read ahead. Without it a scan reads

@@ -1,6 +1,5 @@
 //! Writes: one by one, in batches, under conditions, and in bulk; and how they wait for room and for durability.
 
-use std::ops::RangeBounds;
 use std::time::Duration;
 
 use argosy_base::KeyRange;
@@ -8,9 +7,9 @@ use argosy_engine::{self as engine, BatchError, BusyReason, EngineError, Store};
 use argosy_lsm::db::bulk_load::Taken;
 use argosy_lsm::db::bulk_loader::BulkLoadError;
 
+use crate::bounds::KeyBounds;
 use crate::error::{Error, Result};
 use crate::long::Put;
-use crate::scan::key_range;
 use crate::shared::Shared;
 use crate::{Change, Changed, Condition, Db, Durability, Expiry, WriteBatch, Written};
 
@@ -132,8 +131,8 @@ impl Db {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
-        self.erase(&key_range(&range))
+    pub fn delete_range(&self, range: impl KeyBounds) -> Result<()> {
+        self.erase(&range.keys())
     }
 
     /// Removes all keys that begin with `prefix`; see [`delete_range`](Self::delete_range).
@@ -185,27 +184,29 @@ impl Db {
     }
 
     /// Binds `key` to `new`, or removes it, if it is bound to `expected`, or to nothing. Returns whether that
-    /// was so.
+    /// was so. Both are of one type: of literals of bytes that differ in length, take slices (`&b"a"[..]`).
     ///
     /// ```
     /// # fn main() -> Result<(), argosy_embedded::Error> {
     /// # let path = tempfile::tempdir().unwrap();
     /// # let db = argosy_embedded::Db::open(&path)?;
-    /// assert!(db.compare_and_swap("k", None, Some(b"1"))?);
-    /// assert!(!db.compare_and_swap("k", Some(b"2"), Some(b"3"))?);
-    /// assert!(db.compare_and_swap("k", Some(b"1"), None)?);
+    /// assert!(db.compare_and_swap("k", None, Some("first"))?);
+    /// assert!(!db.compare_and_swap("k", Some("2"), Some("other"))?);
+    /// assert!(db.compare_and_swap("k", Some(b"first"), None)?);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn compare_and_swap(
+    pub fn compare_and_swap<V: AsRef<[u8]>>(
         &self,
         key: impl AsRef<[u8]>,
-        expected: Option<&[u8]>,
-        new: Option<&[u8]>,
+        expected: Option<V>,
+        new: Option<V>,
     ) -> Result<bool> {
+        let expected = expected.as_ref().map(AsRef::as_ref);
+        let new = new.as_ref().map(AsRef::as_ref);
         let condition = expected.map_or(Condition::Absent, |_| Condition::Equals);
         let options = WriteOptions {
             condition,

@@ -166,7 +166,7 @@ fn ranges_have_the_bounds_that_they_say() {
     assert_eq!(keys(db.prefix("p")), [&b"p"[..], b"p1", b"p\x7f"]);
     assert_eq!(keys(db.prefix("p").rev()), [&b"p\x7f"[..], b"p1", b"p"]);
     assert_eq!(keys(db.prefix("")).len(), 8);
-    assert_eq!(keys(db.range::<&str>((Excluded("p1"), Unbounded))).len(), 2);
+    assert_eq!(keys(db.range((Excluded("p1"), Unbounded))).len(), 2);
 }
 
 #[test]

@@ -16,4 +16,5 @@ mod opening;
 mod replaced;
 mod several;
 mod support;
+mod tables;
 mod windows;

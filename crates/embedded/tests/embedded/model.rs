@@ -279,9 +279,9 @@ fn check_range(snapshot: &Snapshot, map: &Map, from: &[u8], to: &[u8], way: u64)
         .range::<[u8], _>(bounds)
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    assert!(pairs(&mut snapshot.range::<&[u8]>(bounds)) == expected);
+    assert!(pairs(&mut snapshot.range(bounds)) == expected);
     expected.reverse();
-    assert!(pairs(&mut snapshot.range::<&[u8]>(bounds).rev()) == expected);
+    assert!(pairs(&mut snapshot.range(bounds).rev()) == expected);
 }
 
 fn history(seed: u64, steps: usize) {
