@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use argosy_base::KeyRange;
 use argosy_base::range::successor;
-use argosy_client::Span;
+use argosy_client::{Kv, RespClient, Span};
 use clap::Args;
 use serde::Serialize;
 
@@ -21,6 +21,7 @@ use super::format::{self, Encoding, Format};
 use super::lines::LINE_BYTES_MAX;
 use super::progress::{Done, Parts, Progress, ProgressArgs, mebibytes};
 use super::reader::{Read as Pairs, Reader};
+use super::snapshot::ExportSnapshot;
 use crate::bytes;
 use crate::cli::OutputFormat;
 use crate::connect::Endpoints;
@@ -35,11 +36,12 @@ const WRITE_BYTES: usize = 1 << 20;
 /// Write keys and values as lines of text
 ///
 /// Writes JSON lines ({"key":"a","value":"b"}) or TSV in key order, as `argosy import` reads them. Each
-/// page of some thousand pairs is one moment of its region; the whole is not a snapshot.
+/// page of some thousand pairs is one moment of its region; with --snapshot everything of a region is.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  argosy export fruit.jsonl\n  \
     argosy export --prefix user/ --format tsv - | head\n  \
-    argosy export --resume fruit.jsonl\n\n\
+    argosy export --resume fruit.jsonl\n  \
+    argosy export --snapshot fruit.jsonl\n\n\
     Formats, limits and how to go on: docs/import-export.md")]
 pub(crate) struct Export {
     #[command(flatten)]
@@ -59,8 +61,11 @@ pub(crate) struct Export {
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     limit: Option<u64>,
     /// Go on behind the last whole line of FILE
-    #[arg(long, conflicts_with = "overwrite")]
+    #[arg(long, conflicts_with_all = ["overwrite", "snapshot"])]
     resume: bool,
+    /// Read everything from one snapshot: of each region one moment, opened before the first page
+    #[arg(long)]
+    snapshot: bool,
     /// Replace FILE
     #[arg(long)]
     overwrite: bool,
@@ -125,7 +130,7 @@ impl Export {
                 "--encoding is for JSON lines: TSV escapes what is no text".to_owned(),
             ));
         }
-        let (client, resp) = (self.endpoints.connect()?, self.endpoints.resp()?);
+        let (client, resp, snapshot) = self.clients()?;
         let (target, behind) = self.target()?;
         let mut range = self.keys.range();
         if let Some(last) = behind {
@@ -153,6 +158,7 @@ impl Export {
                 resp,
                 retry_for,
                 stopping,
+                snapshot,
             };
             let thread = std::thread::Builder::new().name("export".to_owned());
             thread
@@ -168,6 +174,20 @@ impl Export {
         let done = result?;
         self.summarise(&done, progress.took());
         Ok(())
+    }
+
+    /// What reads pages, what reads the rest, and what both read from, where that is asked for.
+    fn clients(&self) -> Result<(Box<dyn Kv>, RespClient, Option<ExportSnapshot>), CommandFailure> {
+        if !self.snapshot {
+            return Ok((self.endpoints.connect()?, self.endpoints.resp()?, None));
+        }
+        let snapshot = ExportSnapshot::open(self.endpoints.resp()?)?;
+        let reads = || -> Result<RespClient, CommandFailure> {
+            let mut client = self.endpoints.resp()?;
+            client.read_from(Some(snapshot.name().to_owned()));
+            Ok(client)
+        };
+        Ok((Box::new(reads()?), reads()?, Some(snapshot)))
     }
 
     /// As asked for, or as the file's name has it.
@@ -230,9 +250,11 @@ impl Export {
             },
         );
         let mut done = Done::default();
+        let mut gone = 0;
         let mut line = Vec::new();
         for page in pages {
             let page = page?;
+            gone += page.gone;
             for pair in page.pairs() {
                 line.clear();
                 format::write_line(format, self.encoding, pair, &mut line);
@@ -252,6 +274,12 @@ impl Export {
         drop(out);
         if let Target::File(file, _) = &target {
             file.sync_all().map_err(|error| failed(&error))?;
+        }
+        if gone > 0 && !self.progress.quiet {
+            eprintln!(
+                "{gone} of the pairs are not there any more: they are written as the snapshot has them, and without an \
+                 expiry, since nobody knows it now"
+            );
         }
         Ok(done)
     }

@@ -12,5 +12,6 @@ mod checkpoint;
 mod lines;
 mod progress;
 mod reader;
+mod snapshot;
 mod sorted;
 mod writers;

@@ -2,7 +2,8 @@
 //!
 //! Pages are refused whose values of over 1 MiB have over 64 MiB together: shorter ones are asked for. Expiries
 //! are asked for right behind the pairs, many at a time: a pair that is gone by then is left out, and one that is
-//! written between the two may come out with the expiry that it has got.
+//! written between the two may come out with the expiry that it has got. From a snapshot a pair that is gone comes out
+//! all the same, without an expiry: whether it had one is not known any more. Such pairs are counted.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,6 +15,7 @@ use argosy_client::resp::Reply;
 use argosy_client::{ClientError, Kv, Page, RespClient, Span};
 
 use super::format::Pair;
+use super::snapshot::ExportSnapshot;
 use super::writers::retried;
 use crate::failure::CommandFailure;
 
@@ -29,6 +31,8 @@ const LONG: &str = "over 1048576 bytes";
 pub(super) struct Read {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
     expiries: Vec<Option<u64>>,
+    /// Pairs of a snapshot that are gone by now: they have no expiry here.
+    pub(super) gone: u64,
     /// Dropped together with the pairs: so it is known when a long value has been written.
     taken: Option<SyncSender<()>>,
 }
@@ -52,6 +56,8 @@ pub(super) struct Reader<'a> {
     pub(super) resp: RespClient,
     pub(super) retry_for: Duration,
     pub(super) stopping: &'a AtomicBool,
+    /// What is read from, where it is one moment.
+    pub(super) snapshot: Option<ExportSnapshot>,
 }
 
 impl Reader<'_> {
@@ -95,8 +101,9 @@ impl Reader<'_> {
 
     /// The next pairs; `None` where one of them has to be read by itself.
     fn page(&mut self, span: &Span, wanted: usize) -> Result<Option<Page>, CommandFailure> {
-        let client = &mut self.client;
+        let (client, snapshot) = (&mut self.client, &mut self.snapshot);
         retried(self.retry_for, self.stopping, || {
+            snapshot.as_mut().map_or(Ok(()), ExportSnapshot::keep)?;
             match client.page(span, wanted) {
                 Err(ClientError::Invalid { what }) if what.contains(LONG) => Ok(None),
                 page => page.map(Some),
@@ -137,16 +144,21 @@ impl Reader<'_> {
             })?;
             told.extend(replies);
         }
-        let mut is_there = told.iter().map(|told| *told != Told::Gone);
-        pairs.retain(|_| is_there.next().unwrap_or(false));
-        let expiries = told.into_iter().filter_map(|told| match told {
-            Told::Gone => None,
-            Told::Never => Some(None),
-            Told::At(at) => Some(Some(at)),
+        let mut gone = told.iter().filter(|told| **told == Told::Gone).count() as u64;
+        if self.snapshot.is_none() {
+            let mut is_there = told.iter().map(|told| *told != Told::Gone);
+            pairs.retain(|_| is_there.next().unwrap_or(false));
+            told.retain(|told| *told != Told::Gone);
+            gone = 0;
+        }
+        let expiries = told.into_iter().map(|told| match told {
+            Told::Gone | Told::Never => None,
+            Told::At(at) => Some(at),
         });
         Ok(Read {
             expiries: expiries.collect(),
             pairs,
+            gone,
             taken: None,
         })
     }
@@ -195,5 +207,82 @@ fn expiry(reply: &Reply) -> Result<Told, ClientError> {
             what: format!("PEXPIRETIME was answered by {reply:?}"),
             outcome: Outcome::NotApplied,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use argosy_server::resp::Listener;
+
+    use super::super::snapshot::tests::{client, serve};
+    use super::*;
+
+    /// What an export reads, from a snapshot that `between` happens to.
+    fn exported(
+        listener: &Listener,
+        between: impl FnOnce(&mut RespClient, &str),
+    ) -> Result<(Vec<String>, u64), CommandFailure> {
+        let snapshot = ExportSnapshot::open(client(listener))?;
+        between(&mut client(listener), snapshot.name());
+        let reads = || {
+            let mut reads = client(listener);
+            reads.read_from(Some(snapshot.name().to_owned()));
+            reads
+        };
+        let stopping = AtomicBool::new(false);
+        let reader = Reader {
+            client: Box::new(reads()),
+            resp: reads(),
+            retry_for: Duration::ZERO,
+            stopping: &stopping,
+            snapshot: Some(snapshot),
+        };
+        let (give, pages) = sync_channel(16);
+        reader.run(Span::all(), None, &give);
+        drop(give);
+        let (mut told, mut gone) = (Vec::new(), 0);
+        for page in pages {
+            let page = page?;
+            gone += page.gone;
+            told.extend(page.pairs().map(|pair| {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                format!(
+                    "{}={} {:?}",
+                    text(pair.key),
+                    text(pair.value),
+                    pair.expires.is_some()
+                )
+            }));
+        }
+        Ok((told, gone))
+    }
+
+    #[test]
+    fn an_export_of_a_snapshot_is_of_one_moment() {
+        let (fake, listener) = serve();
+        let mut resp = client(&listener);
+        for (key, value) in [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")] {
+            resp.put(key, value).unwrap();
+        }
+        resp.command(&[b"EXPIRE", b"c", b"1000"]).unwrap();
+        let (told, gone) = exported(&listener, |resp, _| {
+            resp.put(b"a", b"other").unwrap();
+            resp.delete(b"b").unwrap();
+            resp.put(b"d", b"4").unwrap();
+        })
+        .unwrap();
+        assert_eq!(told, ["a=1 false", "b=2 false", "c=3 true"]);
+        assert_eq!((gone, fake.snapshots()), (1, 0));
+    }
+
+    #[test]
+    fn nothing_of_another_moment_is_put_behind_a_snapshot_that_ended() {
+        let (_, listener) = serve();
+        client(&listener).put(b"a", b"1").unwrap();
+        let ended = exported(&listener, |resp, name| {
+            assert!(resp.close_snapshot(name).unwrap());
+        });
+        let told = ended.unwrap_err().to_string();
+        assert!(told.contains("is not open"), "{told}");
     }
 }

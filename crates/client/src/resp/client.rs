@@ -30,6 +30,8 @@ pub struct RespClient {
     connection: Option<Connection>,
     /// How many pairs fit a reply, as far as is known.
     page_pairs: usize,
+    /// The snapshot that is read from.
+    pub(super) snapshot: Option<String>,
 }
 
 impl RespClient {
@@ -42,6 +44,7 @@ impl RespClient {
             addr,
             connection: None,
             page_pairs: PAGE_PAIRS_MAX,
+            snapshot: None,
         };
         client.connection()?;
         Ok(client)
@@ -107,7 +110,7 @@ impl RespClient {
         }
         let (from, to) = bounds(&span.range);
         let words: [&[u8]; 7] = [b"KV.RANGE", &from, &to, b"LIMIT", b"1", b"KEYSONLY", b"REV"];
-        let reply = self.read(&words[..if span.reverse { 7 } else { 6 }])?;
+        let reply = self.read_seen(&words[..if span.reverse { 7 } else { 6 }])?;
         let Reply::Array(Some(keys)) = reply else {
             return Err(as_read(odd("KV.RANGE", &reply)));
         };
@@ -129,8 +132,18 @@ impl RespClient {
         }
     }
 
+    /// Sends a command that reads, from the snapshot if there is one.
+    fn read_seen(&mut self, words: &[&[u8]]) -> Result<Reply, ClientError> {
+        let Some(name) = self.snapshot.clone() else {
+            return self.read(words);
+        };
+        let mut words = words.to_vec();
+        words.extend([&b"SNAPSHOT"[..], name.as_bytes()]);
+        self.read(&words)
+    }
+
     /// Sends a command that reads.
-    fn read(&mut self, words: &[&[u8]]) -> Result<Reply, ClientError> {
+    pub(super) fn read(&mut self, words: &[&[u8]]) -> Result<Reply, ClientError> {
         let reply = self.command(words).map_err(as_read)?;
         match reply {
             Reply::Error(line) => Err(as_read(refusal(line))),
@@ -149,7 +162,11 @@ impl RespClient {
 
 impl Kv for RespClient {
     fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, ClientError> {
-        match self.read(&[b"GET", key])? {
+        let name: &[u8] = match self.snapshot {
+            Some(_) => b"KV.GET",
+            None => b"GET",
+        };
+        match self.read_seen(&[name, key])? {
             Reply::Bulk(value) => Ok(value),
             reply => Err(as_read(odd("GET", &reply))),
         }
@@ -244,7 +261,7 @@ impl Kv for RespClient {
             let digits = limit.to_string();
             let words: [&[u8]; 6] = [b"KV.RANGE", &from, &to, b"LIMIT", digits.as_bytes(), b"REV"];
             let words = &words[..if span.reverse { 6 } else { 5 }];
-            let reply = match self.read(words) {
+            let reply = match self.read_seen(words) {
                 Err(error) if is_too_long(&error) && limit > 1 => {
                     self.page_pairs = limit / 2;
                     continue;
@@ -355,7 +372,7 @@ fn are_long(error: &ClientError) -> bool {
     matches!(error, ClientError::Invalid { what } if what.contains(TOO_LONG_TOGETHER))
 }
 
-fn odd(command: &str, reply: &Reply) -> ClientError {
+pub(super) fn odd(command: &str, reply: &Reply) -> ClientError {
     ClientError::Protocol {
         what: format!("{command} was answered by {reply:?}"),
         outcome: Outcome::Unknown,
@@ -376,7 +393,7 @@ fn lost(error: &RespError, outcome: Outcome) -> ClientError {
 }
 
 /// A read changes nothing, whatever became of it.
-fn as_read(error: ClientError) -> ClientError {
+pub(super) fn as_read(error: ClientError) -> ClientError {
     let outcome = Outcome::NotApplied;
     match error {
         ClientError::Lost { what, .. } => ClientError::Lost { what, outcome },

@@ -98,3 +98,49 @@ fn bounds_that_are_signs_mean_themselves() {
     assert!(longest_below < from && from < b"-".to_vec());
     assert!(from.len() <= KEY_BYTES_MAX + 1);
 }
+
+#[test]
+fn reads_are_from_a_snapshot_once_that_is_said() {
+    let (mut client, told) = scripted(&[
+        "$4\r\ns-17\r\n",
+        "*2\r\n$1\r\na\r\n$1\r\n1\r\n",
+        "*1\r\n$1\r\na\r\n",
+        "$1\r\n1\r\n",
+        ":1\r\n",
+        ":0\r\n",
+        "$1\r\n2\r\n",
+    ]);
+    let name = client
+        .open_snapshot(std::time::Duration::from_secs(90))
+        .unwrap();
+    client.read_from(Some(name.clone()));
+    assert_eq!(client.page(&Span::all(), 4).unwrap().pairs.len(), 1);
+    assert_eq!(client.first_key(&Span::all()).unwrap(), Some(b"a".to_vec()));
+    assert_eq!(client.get(b"a").unwrap(), Some(b"1".to_vec()));
+    assert!(
+        client
+            .renew_snapshot(&name, std::time::Duration::from_secs(60))
+            .unwrap()
+    );
+    assert!(!client.close_snapshot(&name).unwrap());
+    client.read_from(None);
+    assert_eq!(client.get(b"a").unwrap(), Some(b"2".to_vec()));
+    let asked: Vec<_> = told.iter().collect();
+    assert!(
+        asked[0].contains("OPEN\r\n$3\r\nTTL\r\n$2\r\n90\r\n"),
+        "{asked:?}"
+    );
+    for (place, name) in [(1, "KV.RANGE"), (2, "KV.RANGE"), (3, "KV.GET")] {
+        assert!(asked[place].contains(name), "{asked:?}");
+        assert!(
+            asked[place].ends_with("$8\r\nSNAPSHOT\r\n$4\r\ns-17\r\n"),
+            "{asked:?}"
+        );
+    }
+    assert!(
+        asked[4].contains("RENEW\r\n$4\r\ns-17\r\n$3\r\nTTL\r\n$2\r\n60\r\n"),
+        "{asked:?}"
+    );
+    assert!(asked[5].contains("CLOSE\r\n$4\r\ns-17\r\n"), "{asked:?}");
+    assert!(asked[6].starts_with("*2\r\n$3\r\nGET\r\n"), "{asked:?}");
+}

@@ -3,6 +3,7 @@
 mod client;
 mod connection;
 mod parse;
+mod snapshot;
 
 pub use client::RespClient;
 pub use connection::{BriefReply, Connection, RespError};
