@@ -9,15 +9,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use argosy_base::{AddressMode, DurabilityMode};
-use argosy_bench::Mix;
 use argosy_bench::driver::PIPELINE_MAX;
-use argosy_bench::plot;
 use argosy_bench::report::{self, Report, Row};
 use argosy_bench::run::{self, BenchError, Configuration, Labels, Notice};
+use argosy_bench::{Mix, csv, heads, plot};
 use clap::Args;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::cli::OutputFormat;
 use crate::cluster::layout::{Replication, Shape, Split};
 use crate::cluster::scratch::ScratchDir;
 use crate::cluster::{Cluster, Spec};
@@ -25,7 +23,7 @@ use crate::config::{CompactionName, MemorySection, PlacementName, StorageSection
 use crate::failure::{CommandFailure, chain};
 use crate::frugal;
 use crate::signals::Signals;
-use asked::{ClientArgs, ClusterArgs, EngineArgs, LoadArgs, StoreArgs, SystemArgs};
+use asked::{BenchOutput, ClientArgs, ClusterArgs, EngineArgs, LoadArgs, StoreArgs, SystemArgs};
 use embedded::Peer;
 use figure::Rerun;
 use servers::target_of;
@@ -40,6 +38,7 @@ use servers::target_of;
     argosy bench --workload load-a,run-a --mix s,sd --records 2000000 --ops 1000000\n  \
     argosy bench --workload load-a,run-a,run-b,run-c,run-f,run-d --sizes talos --plot ycsb.svg\n  \
     argosy bench --embedded --workload load-a,run-a,run-c --mix s -o json\n  \
+    argosy bench --embedded --records 100000 -o csv > rows.csv\n  \
     argosy bench --embedded --peer rocksdb --mix s,sd --records 5000000\n  \
     argosy bench --figure tebis-9 --scale 0.5 --plot tebis-9.svg")]
 pub(crate) struct Bench {
@@ -70,9 +69,9 @@ pub(crate) struct Bench {
     /// Draw throughput and latency over time into this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Print JSON instead of a table
+    /// Print JSON or comma-separated values instead of a table
     #[arg(short, long, value_enum, default_value_t)]
-    output: OutputFormat,
+    output: BenchOutput,
 }
 
 /// The exit code after Ctrl-C.
@@ -105,7 +104,7 @@ impl Bench {
             return self.run_figure(figure);
         }
         let running = Running::watched()?;
-        let table = self.output == OutputFormat::Table;
+        let table = self.output == BenchOutput::Table;
         if table {
             println!("{}", self.options());
             self.print_embedded_options();
@@ -113,8 +112,19 @@ impl Bench {
         }
         let rows = self.measure_all(&running)?;
         self.draw(&rows)?;
+        if self.plot.is_some()
+            && let Some(told) = plot::too_short(&rows)
+        {
+            eprintln!("note: {told}");
+        }
         if table {
-            println!("\n{}", report::activity_table(&rows));
+            println!(
+                "\n{}\n\n{}",
+                report::activity_table(&rows),
+                heads::explained()
+            );
+        } else if self.output == BenchOutput::Csv {
+            print!("{}", csv::csv(&rows));
         } else {
             let report = serde_json::to_string(&Report::new(rows));
             println!("{}", report.expect("plain data has a JSON form"));
@@ -135,7 +145,7 @@ impl Bench {
                     continue;
                 }
                 for row in report::medians(takes) {
-                    if self.output == OutputFormat::Table {
+                    if self.output == BenchOutput::Table {
                         println!("{row}");
                     }
                     rows.push(row);

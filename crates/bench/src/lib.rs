@@ -24,10 +24,12 @@
 #![forbid(unsafe_code)]
 
 pub mod chooser;
+pub mod csv;
 pub mod data;
 pub mod driver;
 pub mod embedded;
 pub mod figure;
+pub mod heads;
 pub mod memory;
 pub mod order;
 pub mod plot;

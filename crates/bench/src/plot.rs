@@ -10,12 +10,16 @@
 //! ```
 //!
 //! A step of a line is one interval of the row's timeline. Both axes begin at zero, and each panel
-//! has a scale of its own, which it says.
+//! has a scale of its own, which it says. Of fewer than [`POINTS_MIN`] intervals a panel says that the run was too
+//! short: what it shows is how the run began.
 
 use std::fmt::{self, Write};
 
 use crate::report::Row;
 use crate::timeline::Interval;
+
+/// Intervals from which on a line shows how a run went.
+pub const POINTS_MIN: usize = 10;
 
 const WIDTH: f64 = 1040.0;
 const BAND: f64 = 270.0;
@@ -93,6 +97,26 @@ fn draw(rows: &[Row], out: &mut String) -> fmt::Result {
     writeln!(out, "</svg>")
 }
 
+/// What is said of rows that are too short for a plot, if any are.
+#[must_use]
+pub fn too_short(rows: &[Row]) -> Option<String> {
+    let short: Vec<_> = rows
+        .iter()
+        .filter(|row| row.times.timeline.len() < POINTS_MIN)
+        .map(|row| {
+            let (workload, points) = (&row.subject.workload, row.times.timeline.len());
+            format!("{workload} ({points})")
+        })
+        .collect();
+    (!short.is_empty()).then(|| {
+        format!(
+            "the plot has too few points to show how these runs went, {POINTS_MIN} seconds at least are needed: {}. \
+             Raise --records and --ops",
+            short.join(", ")
+        )
+    })
+}
+
 fn title(row: &Row) -> String {
     format!(
         "{}  {}  {}  {}  {}  {}: {:.1} kops/s with the drain, p99 {:.0} us",
@@ -143,6 +167,16 @@ fn draw_panel(panel: &Panel, points: &[Interval], out: &mut String) -> fmt::Resu
         panel.title,
         PANEL_HEIGHT + 34.0
     )?;
+    if points.len() < POINTS_MIN {
+        writeln!(
+            out,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" fill=\"#888888\">too short a run: {} of {POINTS_MIN} \
+             points</text>",
+            PANEL_WIDTH / 2.0,
+            PANEL_HEIGHT / 2.0,
+            points.len()
+        )?;
+    }
     let mut line = String::new();
     for point in points {
         let from = x.part(point.at_seconds) * PANEL_WIDTH;
@@ -253,6 +287,21 @@ mod tests {
         assert_eq!(line.matches('H').count(), 3, "{line}");
         // 12 of at most 15 kops/s: a fifth of the panel's height is above it.
         assert!(line.contains(" 30.0H"), "{line}");
+    }
+
+    #[test]
+    fn a_run_that_is_too_short_is_said_to_be() {
+        let short = panel(&points(&[1; POINTS_MIN - 1]), 0);
+        assert!(short.contains("too short a run: 9 of 10 points"), "{short}");
+        assert!(!panel(&points(&[1; POINTS_MIN]), 0).contains("too short"));
+        let mut row = crate::figure::tests::row(1.0, 2.0, 3.0, 4);
+        let told = too_short(&[row.clone()]).unwrap();
+        assert!(
+            told.contains(&format!("{} (0)", row.subject.workload)),
+            "{told}"
+        );
+        row.times.timeline = points(&[1; POINTS_MIN]);
+        assert_eq!(too_short(&[row]), None);
     }
 
     #[test]

@@ -2,13 +2,25 @@
 
 use argosy_base::{AddressMode, DurabilityMode};
 use argosy_bench::{Mix, PairSizes, Transport, Workload};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::embedded::Peer;
 use crate::cli::{parse_address, parse_durability, parse_replication};
 use crate::cluster::layout::{Primaries, Replication};
 use crate::config::{CompactionName, PlacementName};
 use crate::units::Size;
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum BenchOutput {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+    /// For spreadsheets.
+    Csv,
+}
 
 /// The load: workloads, sizes of pairs, operations.
 #[derive(Args, Clone, Debug)]

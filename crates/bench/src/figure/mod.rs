@@ -21,7 +21,7 @@ pub mod bars;
 pub mod outcome;
 pub mod papers;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::data::{Mix, PairSizes};
 

@@ -75,7 +75,8 @@ fn subject() -> RowSubject {
     }
 }
 
-fn row(ops_per_second: f64, cpu: f64, io: f64, backup_reads: u64) -> Row {
+/// A row with these figures.
+pub(crate) fn row(ops_per_second: f64, cpu: f64, io: f64, backup_reads: u64) -> Row {
     let server = |id, device_read_bytes| ServerRow {
         id,
         cpu_us_per_op: cpu / 2.0,
