@@ -49,6 +49,8 @@ struct Report<'a> {
     problems: Vec<ProblemView>,
     /// Bytes of the history that are in windows only.
     window_bytes: u64,
+    /// Pairs and deletes that begin there.
+    window_records: u64,
     notes: &'a [String],
 }
 
@@ -105,6 +107,7 @@ impl Verify {
             problems.extend(found);
         }
         problems.retain(asked);
+        let in_windows: Vec<_> = regions.iter().map(|of| in_windows(&opened, of)).collect();
         let report = Report {
             schema: SCHEMA,
             dir: &self.dir,
@@ -120,7 +123,8 @@ impl Verify {
                 records: checked.records,
                 bytes: checked.bytes,
             },
-            window_bytes: regions.iter().map(|of| bytes_in_windows(&opened, of)).sum(),
+            window_bytes: in_windows.iter().map(|of| of.bytes).sum(),
+            window_records: in_windows.iter().map(|of| of.records).sum(),
             problems: problems.iter().map(ProblemView::from).collect(),
             notes: &notes,
         };
@@ -138,12 +142,26 @@ impl Verify {
     }
 }
 
-/// Bytes of the history of `region` that are in windows only; none where its logs do not end as they
-/// should, which is told otherwise.
-fn bytes_in_windows(opened: &Opened, region: &InspectedRegion) -> u64 {
-    let ends = ends_of(opened, region);
-    let unflushed = ends.iter().flat_map(|ends| &ends.unflushed);
-    unflushed.map(|part| part.bytes.len() as u64).sum()
+/// What of the history of a region is in windows only.
+#[derive(Clone, Copy, Default)]
+struct InWindows {
+    bytes: u64,
+    records: u64,
+}
+
+/// That of `region`; nothing where its logs do not end as they should, which is told otherwise.
+fn in_windows(opened: &Opened, region: &InspectedRegion) -> InWindows {
+    let Some(ends) = ends_of(opened, region) else {
+        return InWindows::default();
+    };
+    InWindows {
+        bytes: ends
+            .unflushed
+            .iter()
+            .map(|part| part.bytes.len() as u64)
+            .sum(),
+        records: ends.unflushed_records,
+    }
 }
 
 pub(super) fn pin_problem(entry: &RegionEntry, error: &PinError) -> Problem {
@@ -179,7 +197,8 @@ fn print_text(report: &Report<'_>, problems: &[Problem]) {
     ));
     if report.window_bytes > 0 {
         say(&format!(
-            "and the ends of the logs in shared memory: {} KiB of records that are in no sealed segment yet",
+            "and the ends of the logs, which lie in shared memory alone until the next start: {} records in {} KiB",
+            report.window_records,
             report.window_bytes.div_ceil(1 << 10),
         ));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use argosy_base::limits::SEGMENT_SIZE;
-use argosy_base::{Lsn, SegmentNumber};
+use argosy_base::{Lsn, Pointer, SegmentNumber};
 use argosy_log::Binding;
 use argosy_log::segment::SegmentPosition;
 use argosy_log::{Replayed, Unflushed};
@@ -26,6 +26,8 @@ pub struct LogEnds {
     pub ends: [Option<SegmentPosition>; LOGS.len()],
     /// Bytes of the history that are in windows only, and closing marks that are nowhere: opening writes them.
     pub unflushed: Vec<Unflushed>,
+    /// Pairs that were written, deletes and removed ranges, whose records begin in these bytes.
+    pub unflushed_records: u64,
     /// Bytes of pairs in segments of the large log that are not in the levels yet: opening binds them.
     pub unsettled: BTreeMap<SegmentNumber, u64>,
 }
@@ -85,14 +87,34 @@ pub fn log_ends(
     let recovered = recover_logs(version, settings.layout.log_geometry(), windows, visit);
     let recovered = recovered.map_err(|error| error.to_string())?;
     let [recovery, large] = recovered.logs;
+    let ends = [recovery.end, large.end];
+    let unflushed: Vec<Unflushed> = [recovery, large]
+        .into_iter()
+        .flat_map(|log| log.unflushed.into_iter().chain(log.closing))
+        .collect();
+    let mut unflushed_records = 0;
+    if !unflushed.is_empty() {
+        // Only now it is known which bytes these are.
+        let visit = |replayed: Replayed<'_>| {
+            let is_there = unflushed.iter().any(|part| has(part, replayed.at));
+            unflushed_records += u64::from(is_there && replayed.time().is_none());
+        };
+        let again = recover_logs(version, settings.layout.log_geometry(), windows, visit);
+        again.map_err(|error| error.to_string())?;
+    }
     Ok(LogEnds {
         last: recovered.last,
         durable: recovered.durable,
-        ends: [recovery.end, large.end],
-        unflushed: [recovery, large]
-            .into_iter()
-            .flat_map(|log| log.unflushed.into_iter().chain(log.closing))
-            .collect(),
+        ends,
+        unflushed,
+        unflushed_records,
         unsettled,
     })
+}
+
+/// Whether the record at `at` begins in `part`.
+fn has(part: &Unflushed, at: Pointer) -> bool {
+    let offset = at.offset() as usize;
+    let from = part.from as usize;
+    part.segment.number == at.segment() && (from..from + part.bytes.len()).contains(&offset)
 }
