@@ -15,6 +15,7 @@ use argosy_wire::native::{
     RequestReader, Shape, Status, write_reply,
 };
 
+use super::bell::ClientBell;
 use super::share::{Share, is_large};
 use super::snapshots::Held;
 use crate::tasks::{Away, Task};
@@ -24,6 +25,8 @@ use crate::tasks::{Away, Task};
 pub(super) struct Arrival {
     /// Open while the client lives; `None` in tests.
     pub(super) socket: Option<UnixStream>,
+    /// What it rings; `None` in tests.
+    pub(super) bell: Option<ClientBell>,
     pub(super) memory: Arc<SharedMemory>,
     pub(super) shape: Shape,
     #[expect(dead_code, reason = "dropping it gives it back; `None` in tests")]

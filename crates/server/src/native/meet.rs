@@ -1,5 +1,5 @@
 //! Where clients meet the server: a Unix socket. Each says what it would like, and is given its
-//! memory and the bell of its thread, or told why not.
+//! memory and its bell, or told why not.
 //!
 //! The socket's name may be longer than an address can hold: it is reached through its directory's
 //! descriptor then.
@@ -16,6 +16,7 @@ use argosy_wire::native::{Hello, Refusal, Shape, VERSION, Welcome};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use super::bell::ClientBell;
 use super::client::Arrival;
 use super::front::Front;
 use super::share::{Share, admit};
@@ -90,7 +91,7 @@ impl Guest {
             .map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
-    /// Takes it in, with `bell`, or says why not.
+    /// Takes it in, or says why not.
     ///
     /// # Errors
     /// When it is not taken in.
@@ -98,7 +99,6 @@ impl Guest {
         mut self,
         hello: &Hello,
         front: &Arc<Front>,
-        bell: BorrowedFd<'_>,
         now: Instant,
     ) -> io::Result<Arrival> {
         let (share, memory, shape) = match prepare(hello, front) {
@@ -123,10 +123,13 @@ impl Guest {
             replies: narrow(shape.replies()),
             map: front.routes().fingerprint(),
         };
-        pass(&self.socket, &welcome.encode(), [memory.descriptor(), bell])?;
+        let bell = ClientBell::new()?;
+        let descriptors = [memory.descriptor(), bell.descriptor()];
+        pass(&self.socket, &welcome.encode(), descriptors)?;
         front.count_guest(true);
         Ok(Arrival {
             socket: Some(self.socket),
+            bell: Some(bell),
             memory: Arc::new(memory),
             shape,
             share: Some(share),

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! 1. A client comes to the server's Unix socket (`meet`) and is given a piece of memory of its own,
-//!    as much as it asks for and the bound of all clients allows, and the thread's bell.
+//!    as much as it asks for and the bound of all clients allows, and a bell of its own (`bell`).
 //! 2. The thread's [`Spinner`] looks for requests of all its clients by their marks, and carries each
 //!    out where it finds it, if the region is this server's ([`Routes`]) and the device is not needed.
 //!    Otherwise it becomes a task of a [worker](crate::tasks). The answer goes straight into the client's
@@ -27,6 +27,7 @@
 //! find what was written behind it, too. A scan finds what had been answered, and need not find writes
 //! of its own client that wait for their answers.
 
+mod bell;
 mod client;
 mod front;
 mod listener;

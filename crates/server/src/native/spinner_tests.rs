@@ -120,6 +120,7 @@ fn join_with(spinner: &mut Spinner, requests: usize) -> Hand {
     let memory = Arc::new(SharedMemory::passed(shape.bytes()).unwrap());
     let number = spinner.add(Arrival {
         socket: None,
+        bell: None,
         memory: Arc::clone(&memory),
         shape,
         share: None,

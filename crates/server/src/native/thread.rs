@@ -1,5 +1,5 @@
 //! A thread of the native front end: a loop around [`Spinner::step`], which sleeps in epoll where
-//! there is nothing to do. Its epoll set has its bell, its clients' sockets, and on the first thread
+//! there is nothing to do. Its epoll set has its bell, its clients' bells and sockets, and on the first thread
 //! the socket where clients meet the server.
 //!
 //! No request is missed, since both sides write before they read, with full fences between: see
@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,8 @@ const EVENTS_MAX: usize = 64;
 const BELL: u64 = u64::MAX;
 /// The event of the socket where clients meet the server.
 const LISTENER: u64 = u64::MAX - 1;
+/// The event of a client's bell, whichever it is: all clients are looked at.
+const RUNG: u64 = u64::MAX - 2;
 /// Added to the number of a guest: its event.
 const GUESTS: u64 = 1 << 48;
 
@@ -97,7 +99,7 @@ pub(super) struct Thread {
     parts: Parts,
     spinner: Spinner,
     mailbox: Arc<Mailbox<Arrival>>,
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     post: Post<Arrival>,
     /// By their numbers, which rise.
     guests: VecDeque<(u64, Guest)>,
@@ -109,7 +111,7 @@ pub(super) struct Thread {
 
 impl Thread {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let mailbox = Arc::clone(&parts.mailboxes[parts.index]);
         let readable = epoll::EventFlags::IN;
         let bell = epoll::EventData::new_u64(BELL);
@@ -233,6 +235,7 @@ impl Thread {
         for event in events.drain(..) {
             match event.data.u64() {
                 BELL => rung = true,
+                RUNG => {}
                 LISTENER => self.accept_clients(now),
                 guest if guest >= GUESTS => self.hear(guest - GUESTS),
                 // Nothing is said there any more: whatever it is, it is the end.
@@ -308,7 +311,7 @@ impl Thread {
         let turn = self.taken_in % self.parts.mailboxes.len();
         let mailbox = Arc::clone(&self.parts.mailboxes[turn]);
         let now = self.parts.clock.now();
-        match guest.take_in(&hello, &self.parts.front, mailbox.bell().as_fd(), now) {
+        match guest.take_in(&hello, &self.parts.front, now) {
             Ok(arrival) => {
                 self.taken_in += 1;
                 if turn == self.parts.index {
@@ -326,17 +329,20 @@ impl Thread {
         }
     }
 
-    fn add(&mut self, arrival: Arrival) {
+    fn add(&mut self, mut arrival: Arrival) {
         if self.stop_by.is_some() {
             return;
         }
+        let bell = arrival.bell.as_mut();
+        let heard = bell.is_some_and(|bell| bell.watch(&self.epoll, RUNG).is_ok());
         let number = self.spinner.add(arrival);
         let client = self.spinner.client(number);
         let socket = client.and_then(|client| client.socket());
         let data = epoll::EventData::new_u64(number as u64);
-        let watched = socket.is_some_and(|socket| {
-            epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN).is_ok()
-        });
+        let watched = heard
+            && socket.is_some_and(|socket| {
+                epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN).is_ok()
+            });
         if !watched {
             self.spinner.leave(number);
         }

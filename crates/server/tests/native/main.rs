@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
+mod bell;
 mod named;
 mod stopped;
 
