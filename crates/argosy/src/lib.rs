@@ -26,5 +26,6 @@ mod playground;
 mod server;
 mod shell;
 mod signals;
+mod sparse;
 pub mod transfer;
 pub mod units;

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::cli::{OutputFormat, parse_address, parse_durability, parse_replication};
 use crate::cluster::layout::{Primaries, Replication, Shape, Split};
-use crate::cluster::{Cluster, Member, Spec};
+use crate::cluster::{Cluster, Member, Spec, logs};
 use crate::config::{CompactionName, MemorySection, PlacementName, StorageSection, ValueKeys};
 use crate::failure::CommandFailure;
 use crate::frugal;
@@ -253,9 +253,11 @@ fn watch(
         let mut fds: Vec<BorrowedFd<'_>> =
             living.map(|member| member.child.ended.as_fd()).collect();
         fds.extend(control.iter().flat_map(Control::fds));
-        if signals.wait_or(&fds, None).map_err(cannot_wait)? {
+        let look = Timespec::try_from(logs::LOOK_EVERY).ok();
+        if signals.wait_or(&fds, look).map_err(cannot_wait)? {
             return Ok(());
         }
+        cluster.rotate_logs();
         for text in cluster.take_ended() {
             eprintln!("{text}");
         }
@@ -341,7 +343,10 @@ fn print_text(cluster: &Cluster, took: Duration) {
     if cluster.is_scratch() {
         say(&format!("Ctrl-C stops everything and removes {dir}"));
     } else {
-        say(&format!("Ctrl-C stops everything; the data stays in {dir}"));
+        say(&format!(
+            "Ctrl-C stops everything; the data stays in {dir}, where ls shows devices longer than they are: they are \
+             sparse files"
+        ));
     }
 }
 

@@ -33,6 +33,7 @@ use crate::failure::{CommandFailure, chain};
 use crate::frugal;
 use crate::open_files;
 use crate::signals::Signals;
+use crate::sparse::{DEVICE, SparseFile};
 use crate::units::Size;
 
 /// Threads that serve Redis clients.
@@ -214,10 +215,11 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
     }
     let Divided { node, engine } = node_settings(config, &map, RESP_THREADS.get())?;
     let mut coordinator = layout::open(coordinator)?;
+    let clients = open_files::clients_max(map.regions().len());
     let options = ServerOptions {
         id,
         device: DeviceOptions {
-            path: config.server.data_dir.join("device"),
+            path: config.server.data_dir.join(DEVICE),
             is_new: new_device,
             record: Box::new(move |device| record_device(&mut coordinator, id, device)),
             bytes: config.storage.device_bytes.0,
@@ -230,16 +232,19 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         sockets: Sockets {
             resp: bind(config.resp.addr)?,
             admin: bind(config.admin.addr)?,
+            admin_hosts: config.admin.allowed(),
         },
         policy: ClientPolicy {
             cross_region_exec: config.resp.cross_region_exec.into(),
             flush_all: config.resp.flush_all,
-            connections_max: open_files::connections_max(map.regions().len()),
+            slow_log: config.resp.slow_log.into(),
+            connections_max: clients.connections,
         },
         threads: ThreadOptions {
             resp: RESP_THREADS,
             native: config.native.threads,
             native_spin: config.native.spin.0,
+            native_clients: clients.native,
             workers: config.native.workers,
             tasks_max: config.native.queue,
             steppers: config.storage.background_threads,
@@ -257,7 +262,9 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         server.start_cluster(&clock, parts.steps).map_err(refused)?;
         way_out = Some(parts.way_out);
     }
-    tracing::info!(resp = %config.resp.addr, admin = %config.admin.addr, "server: started");
+    let file = SparseFile::at(&config.server.data_dir.join(DEVICE));
+    let device = file.map_or_else(|| "not sparse".to_owned(), |file| file.to_string());
+    tracing::info!(resp = %config.resp.addr, admin = %config.admin.addr, device, "server: started");
     let unheard = |error| CommandFailure::Failed(format!("cannot wait for signals: {error}"));
     signals.wait().map_err(unheard)?;
     tracing::info!("server: stopping");

@@ -154,11 +154,15 @@ struct Durations {
     nanos: AtomicU64,
 }
 
-/// How long the calls of a command took that were timed.
-#[derive(Debug, Default)]
-struct CommandTime {
-    calls: AtomicU64,
-    nanos: AtomicU64,
+impl Durations {
+    /// How many were at most as long as each bound; then how many there were.
+    fn cumulative(&self) -> [u64; BUCKETS_MICROS.len() + 1] {
+        let mut sum = 0;
+        std::array::from_fn(|bucket| {
+            sum += self.buckets[bucket].load(Ordering::Relaxed);
+            sum
+        })
+    }
 }
 
 /// A command, as it was counted up to one moment.
@@ -172,6 +176,15 @@ pub struct CommandCounts {
     pub timed: u64,
     /// All of these together.
     pub took: Duration,
+}
+
+/// How long the calls of a command took that were timed, up to one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandDurations {
+    /// Its name.
+    pub name: &'static str,
+    /// How many were at most as long as each of [`BUCKETS_MICROS`]; then how many there were.
+    pub cumulative: [u64; BUCKETS_MICROS.len() + 1],
 }
 
 /// Durations as they were at one moment.
@@ -190,7 +203,7 @@ pub struct DurationCounts {
 pub struct Meter {
     commands: Vec<&'static str>,
     counts: Vec<[AtomicU64; MeteredOutcome::ALL.len()]>,
-    times: Vec<CommandTime>,
+    times: Vec<Durations>,
     durations: [Durations; Op::ALL.len()],
     /// Reads of one key that found nothing, and that found a value.
     reads: [AtomicU64; 2],
@@ -244,7 +257,7 @@ impl Meter {
         let all = all.map(move |((name, counts), time)| CommandCounts {
             name,
             answers: std::array::from_fn(|outcome| load(&counts[outcome])),
-            timed: load(&time.calls),
+            timed: time.cumulative()[BUCKETS_MICROS.len()],
             took: Duration::from_nanos(load(&time.nanos)),
         });
         all.filter(|of| of.answers.iter().any(|count| *count > 0))
@@ -269,27 +282,36 @@ impl Meter {
         let micros = duration.as_micros();
         let bucket = BUCKETS_MICROS.partition_point(|bound| u128::from(*bound) < micros);
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let durations = &self.durations[op as usize];
-        durations.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        durations.nanos.fetch_add(nanos, Ordering::Relaxed);
-        if let Some(time) = self.times.get(usize::from(command)) {
-            time.calls.fetch_add(1, Ordering::Relaxed);
-            time.nanos.fetch_add(nanos, Ordering::Relaxed);
+        let of_command = self.times.get(usize::from(command));
+        for durations in of_command.into_iter().chain([&self.durations[op as usize]]) {
+            durations.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+            durations.nanos.fetch_add(nanos, Ordering::Relaxed);
         }
+    }
+
+    /// How long the calls of the command in place `command` took, if any was timed.
+    #[must_use]
+    pub fn timed(&self, command: u16) -> Option<CommandDurations> {
+        let command = usize::from(command);
+        let cumulative = self.times.get(command)?.cumulative();
+        let name = self.commands[command];
+        (cumulative[BUCKETS_MICROS.len()] > 0).then_some(CommandDurations { name, cumulative })
+    }
+
+    /// The commands of which calls were timed.
+    pub fn timed_commands(&self) -> impl Iterator<Item = CommandDurations> + '_ {
+        (0..)
+            .take(self.times.len())
+            .filter_map(|command| self.timed(command))
     }
 
     /// The durations that were taken.
     pub fn durations(&self) -> impl Iterator<Item = DurationCounts> + '_ {
         Op::ALL.into_iter().map(|op| {
             let durations = &self.durations[op as usize];
-            let mut sum = 0;
-            let cumulative = std::array::from_fn(|bucket| {
-                sum += durations.buckets[bucket].load(Ordering::Relaxed);
-                sum
-            });
             DurationCounts {
                 op,
-                cumulative,
+                cumulative: durations.cumulative(),
                 sum: Duration::from_nanos(durations.nanos.load(Ordering::Relaxed)),
             }
         })

@@ -34,7 +34,7 @@ use argosy_memory::{
 };
 
 use crate::activity::Ledger;
-use crate::admin::{Admin, StatusSource};
+use crate::admin::{Admin, Hosts, StatusSource};
 use crate::native;
 use crate::node::{Node, NodeSettings, OpenError, World, names_within};
 use crate::ownership::Refusal;
@@ -108,6 +108,8 @@ pub struct Sockets {
     pub resp: TcpListener,
     /// Where health is asked for.
     pub admin: TcpListener,
+    /// Whom such requests may be addressed to.
+    pub admin_hosts: Hosts,
 }
 
 /// The threads of a server. See the module documentation.
@@ -119,6 +121,8 @@ pub struct ThreadOptions {
     pub native: usize,
     /// How long these look for requests before they sleep.
     pub native_spin: Duration,
+    /// Most native clients.
+    pub native_clients: usize,
     /// Those that carry out what needs the device of what clients and other servers ask. With 0 those do that read
     /// the requests.
     pub workers: usize,
@@ -245,7 +249,11 @@ impl RunningServer {
             policy: options.policy,
             ..RespSettings::within(memory_limit, threading.resp.get())
         };
-        let Sockets { resp, admin } = options.sockets;
+        let Sockets {
+            resp,
+            admin,
+            admin_hosts,
+        } = options.sockets;
         let listener = start_resp(&node, settings, resp, threading.resp, &options.clock)?;
         let place = native::Place {
             root: &shared_memory,
@@ -253,11 +261,12 @@ impl RunningServer {
         let native = start_native(&node, native, threading.native, &place, &options.clock)?;
         let reporter = Reporter::new(Arc::clone(&node), Arc::clone(listener.front()));
         let told: Arc<dyn StatusSource> = Arc::new(reporter);
-        let admin =
-            Admin::start(admin, told, options.clock).map_err(|source| StartError::System {
+        let admin = Admin::start(admin, admin_hosts, told, options.clock).map_err(|source| {
+            StartError::System {
                 what: "serve health requests",
                 source,
-            })?;
+            }
+        })?;
         Ok(Self {
             node,
             listener: Some(listener),
@@ -372,6 +381,7 @@ fn native_settings(options: &ServerOptions, incarnation: Incarnation) -> native:
         server: options.id,
         incarnation,
         spin: options.threads.native_spin,
+        clients_max: options.threads.native_clients,
         memory_bytes_max: options.node.memory.native,
         // Far from those that are drawn for the Redis protocol.
         random: options.random ^ (1 << 127),

@@ -11,10 +11,9 @@ use argosy_bench::figure::{BackupL0, Figure, Point, RECORDS_AT_SCALE_1, Scale, S
 use argosy_bench::report::Row;
 use clap::{Args, ValueEnum};
 
-use super::asked::ClusterArgs;
+use super::asked::{BenchOutput, ClusterArgs};
 use super::{Bench, Running, System};
 use crate::budget;
-use crate::cli::OutputFormat;
 use crate::cluster::Spec;
 use crate::cluster::layout::{Primaries, Replication, Split, new_map};
 use crate::cluster::ports::Ports;
@@ -121,8 +120,12 @@ impl Bench {
                 format!("{name} has none of the mixes, or of the workloads, that were asked for");
             return Err(CommandFailure::Usage(why));
         }
+        if self.output == BenchOutput::Csv {
+            let why = "-o csv: figures are printed as a table or as JSON".to_owned();
+            return Err(CommandFailure::Usage(why));
+        }
         let running = Running::watched()?;
-        let table = self.output == OutputFormat::Table;
+        let table = self.output == BenchOutput::Table;
         if table {
             println!("{}\n", self.figure_options(figure, scale));
         }
@@ -284,7 +287,7 @@ fn config_of(id: u32, ports: Ports, spec: &Spec) -> ServerConfig {
         },
         resp: RespSection::at(ports.resp),
         native: NativeSection::default(),
-        admin: AdminSection { addr: ports.admin },
+        admin: AdminSection::at(ports.admin),
         coordinator: CoordinatorSection {
             dir: PathBuf::from("."),
         },

@@ -2,7 +2,7 @@
 //!
 //! It is a process group of its own, so that Ctrl-C in the terminal reaches only the parent, which
 //! then stops its children in order; and it is told its parent's process id, so that it stops by
-//! itself should the parent die first. What it says goes to a file.
+//! itself should the parent die first. What it says goes to a file, which is bounded ([`logs`]).
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -15,6 +15,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
 };
 
+use crate::cluster::logs;
 use crate::failure::CommandFailure;
 
 /// How much of a dead server's log is shown.
@@ -36,6 +37,7 @@ impl Child {
         options: &[&str],
     ) -> Result<Self, CommandFailure> {
         let failed = |what: &str, error: std::io::Error| CommandFailure::io(what, config, &error);
+        logs::rotate(&log);
         let output = File::options()
             .create(true)
             .append(true)

@@ -18,6 +18,7 @@
 pub(crate) mod child;
 pub(crate) mod layout;
 pub mod lock;
+pub(crate) mod logs;
 pub(crate) mod member;
 pub(crate) mod memory;
 pub mod ports;
@@ -159,6 +160,13 @@ impl Cluster {
         command_in(&self.layout, &self.places, verb, server)
     }
 
+    /// Keeps the logs of the servers within their bounds.
+    pub(crate) fn rotate_logs(&self) {
+        self.members
+            .iter()
+            .for_each(|member| logs::rotate(&member.log()));
+    }
+
     /// Tells of each server whose process has ended since the last call.
     pub(crate) fn take_ended(&mut self) -> Vec<String> {
         let mut told = Vec::new();
@@ -251,7 +259,7 @@ impl Cluster {
             },
             resp: RespSection::at(ports.resp),
             native: NativeSection::default(),
-            admin: AdminSection { addr: ports.admin },
+            admin: AdminSection::at(ports.admin),
             coordinator: CoordinatorSection {
                 dir: PathBuf::from("../coordinator"),
             },
@@ -464,4 +472,28 @@ fn ports_in(map: &ClusterMap) -> Result<Vec<Ports>, CommandFailure> {
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_playground_takes_a_directory_of_its_own_or_an_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = || check_is_for_clusters(dir.path());
+        check().unwrap();
+        std::fs::write(dir.path().join("lock"), "").unwrap();
+        check().unwrap();
+        for (name, told) in [
+            ("notes.txt", "holds notes.txt"),
+            ("device", "the store of a program"),
+        ] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+            let refused = check().unwrap_err().to_string();
+            assert!(refused.contains(told), "{refused}");
+        }
+        std::fs::create_dir(dir.path().join("coordinator")).unwrap();
+        check().unwrap();
+    }
 }

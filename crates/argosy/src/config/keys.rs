@@ -19,7 +19,7 @@ const fn key(section: &'static str, name: &'static str, about: &'static str) -> 
 }
 
 /// All keys. A test keeps this table and the types that are deserialised in step.
-pub(crate) const KEYS: [Key; 40] = [
+pub(crate) const KEYS: [Key; 43] = [
     key("server", "id", "This server's number in the region map."),
     key("server", "data-dir", "Where the device and the lock lie."),
     key("resp", "addr", "Where the Redis protocol is spoken."),
@@ -37,6 +37,16 @@ pub(crate) const KEYS: [Key; 40] = [
         "resp",
         "flush-all",
         "Whether FLUSHALL and FLUSHDB remove all keys; if not, they are refused.",
+    ),
+    key(
+        "resp",
+        "slowlog-log-slower-than",
+        "Commands that waited at least this long are recorded for SLOWLOG.",
+    ),
+    key(
+        "resp",
+        "slowlog-max-len",
+        "Commands that SLOWLOG keeps, the latest ones, up to 4096; 0: none is recorded.",
     ),
     key(
         "native",
@@ -59,6 +69,11 @@ pub(crate) const KEYS: [Key; 40] = [
         "Requests that may wait for a worker; then native clients with more have to wait.",
     ),
     key("admin", "addr", "Where /livez and /readyz are answered."),
+    key(
+        "admin",
+        "hosts",
+        "Names under which others reach the admin port, beside its address and those of this machine.",
+    ),
     key(
         "coordinator",
         "dir",

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use argosy_server::resp::SlowLogSettings;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::{KEYS, Key, REQUIRED};
@@ -302,6 +303,17 @@ fn contradiction(
                 "resp.addr: {addr} can be reached from other machines, and no password is asked for: whoever \
                  reaches it can read and remove everything. Listen on 127.0.0.1, or set \
                  resp.allow-remote = true if that is meant"
+            ),
+        });
+    }
+    let entries = config.resp.slow_log.entries_max;
+    if entries > SlowLogSettings::ENTRIES_LIMIT {
+        let origin = origins.get(&("resp", "slowlog-max-len"));
+        return Some(Complaint {
+            origin: origin.cloned().unwrap_or(Origin::Default),
+            what: format!(
+                "resp.slowlog-max-len: {entries} is over {}",
+                SlowLogSettings::ENTRIES_LIMIT
             ),
         });
     }

@@ -18,19 +18,19 @@
 //! an error that names the nearest one: a misspelt key never means a default in silence.
 
 pub(crate) mod command;
+pub mod doors;
 pub(crate) mod keys;
 pub mod layers;
 
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use argosy_server::resp::CrossRegion;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::CommandFailure;
 use crate::units::{Factor, Size, TimeSpan};
+pub use doors::{AdminSection, RespSection};
 use keys::{KEYS, nearest};
 
 /// Everything that a server is told.
@@ -79,71 +79,6 @@ pub struct ServerSection {
     pub data_dir: PathBuf,
 }
 
-/// The Redis protocol.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct RespSection {
-    /// Where to listen.
-    #[serde(default = "resp_addr")]
-    pub addr: SocketAddr,
-    /// Whether it may be an address that other machines reach.
-    #[serde(default)]
-    pub allow_remote: bool,
-    /// What becomes of a transaction over several regions.
-    #[serde(default)]
-    pub cross_region_exec: CrossRegionName,
-    /// Whether `FLUSHALL` and `FLUSHDB` remove all keys.
-    #[serde(default = "flush_all")]
-    pub flush_all: bool,
-}
-
-impl RespSection {
-    /// The section of a server that listens there, and is as usual.
-    pub(crate) fn at(addr: SocketAddr) -> Self {
-        let cross_region_exec = CrossRegionName::default();
-        Self {
-            addr,
-            allow_remote: false,
-            cross_region_exec,
-            flush_all: flush_all(),
-        }
-    }
-}
-
-impl Default for RespSection {
-    fn default() -> Self {
-        Self::at(resp_addr())
-    }
-}
-
-const fn flush_all() -> bool {
-    true
-}
-
-fn resp_addr() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 7379))
-}
-
-/// What becomes of a transaction whose keys lie in several regions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CrossRegionName {
-    /// It is refused.
-    #[default]
-    Refuse,
-    /// Its commands are carried out in order, without isolation.
-    InOrder,
-}
-
-impl From<CrossRegionName> for CrossRegion {
-    fn from(name: CrossRegionName) -> Self {
-        match name {
-            CrossRegionName::Refuse => Self::Refuse,
-            CrossRegionName::InOrder => Self::InOrder,
-        }
-    }
-}
-
 /// Clients in shared memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -172,22 +107,6 @@ impl Default for NativeSection {
 /// Processors that this process may use.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
-}
-
-/// Health.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct AdminSection {
-    /// Where to listen.
-    pub addr: SocketAddr,
-}
-
-impl Default for AdminSection {
-    fn default() -> Self {
-        Self {
-            addr: SocketAddr::from(([127, 0, 0, 1], 7480)),
-        }
-    }
 }
 
 /// The region map.

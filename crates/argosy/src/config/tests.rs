@@ -162,6 +162,25 @@ fn an_address_that_others_reach_has_to_be_meant() {
     }
 }
 
+/// Entries of the slow log are bounded, and names of the admin port are a list.
+#[test]
+fn ports_are_set_up_as_they_say() {
+    let text = format!(
+        "{LEAST}[resp]\nslowlog-log-slower-than = \"250us\"\nslowlog-max-len = 7\n[admin]\nhosts = [\"a.example\"]\n"
+    );
+    let config = parse(&text).unwrap();
+    let kept = config.resp.slow_log;
+    assert_eq!(
+        (kept.slower_than.0, kept.entries_max),
+        (Duration::from_micros(250), 7)
+    );
+    assert!(config.admin.allowed().allow("a.example:80", None));
+    assert!(!config.admin.allowed().allow("b.example", None));
+    let flags = ["resp.slowlog-max-len=4097".to_owned()];
+    let refused = resolve(LEAST, std::iter::empty(), &flags).err().unwrap();
+    assert!(in_words(&refused).contains("slowlog-max-len: 4097 is over 4096"));
+}
+
 /// What has to be said is what has no default, and the defaults are right.
 #[test]
 fn the_default_configuration_is_right_and_names_what_is_required() {

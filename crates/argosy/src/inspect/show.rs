@@ -17,6 +17,7 @@ use super::view::{
 use super::{Common, Opened, Pinned, Section, print_json, say};
 use crate::cli::OutputFormat;
 use crate::failure::CommandFailure;
+use crate::sparse::{DEVICE, SparseFile};
 
 /// The name and version of what `-o json` prints.
 const SCHEMA: &str = "argosy.inspect.v1";
@@ -89,11 +90,12 @@ pub(super) fn show(
     let head = Store::survey(&**opened.store.device()).map_err(super::of_device)?;
     let generations = head.iter().filter(|block| block.what == "catalog");
     let generation = generations.filter_map(|block| block.generation).max();
+    let file = SparseFile::at(&dir.join(DEVICE));
     let report = Report {
         schema: SCHEMA,
         dir: dir.to_path_buf(),
         superblock: asked(Section::Superblock)
-            .then(|| SuperblockView::from(opened.store.superblock())),
+            .then(|| SuperblockView::new(opened.store.superblock(), file)),
         head: match asked(Section::Superblock) {
             true => head.iter().map(HeadView::from).collect(),
             false => Vec::new(),
@@ -105,7 +107,12 @@ pub(super) fn show(
     };
     match common.output {
         OutputFormat::Json => print_json(&report),
-        OutputFormat::Table => print_text(&report, &head, &asked),
+        OutputFormat::Table => {
+            if let Some(file) = file.filter(|_| asked(Section::Superblock)) {
+                say(&format!("the device's file is {file}"));
+            }
+            print_text(&report, &head, &asked);
+        }
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::cut::CutView;
 use crate::bytes::to_base64;
+use crate::sparse::SparseFile;
 
 /// A copy of superblock or catalog.
 #[derive(Serialize)]
@@ -43,10 +44,13 @@ pub(super) struct SuperblockView {
     pub(super) segments: u32,
     pub(super) incarnation: u64,
     pub(super) generation: u64,
+    /// Bytes of its file, and what it takes of the file system, where that is less.
+    pub(super) file_bytes: Option<u64>,
+    pub(super) taken_bytes: Option<u64>,
 }
 
-impl From<&Superblock> for SuperblockView {
-    fn from(superblock: &Superblock) -> Self {
+impl SuperblockView {
+    pub(super) fn new(superblock: &Superblock, file: Option<SparseFile>) -> Self {
         Self {
             server: superblock.server.0,
             device_id: format!("{:032x}", superblock.device_id),
@@ -55,6 +59,8 @@ impl From<&Superblock> for SuperblockView {
             segments: superblock.segments,
             incarnation: superblock.incarnation.0,
             generation: superblock.generation,
+            file_bytes: file.map(|file| file.bytes),
+            taken_bytes: file.map(|file| file.taken),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The admin port over real sockets.
 
+use std::net::Ipv4Addr;
+
 use super::*;
 use parking_lot::Mutex;
 
@@ -44,6 +46,7 @@ fn start() -> (Admin, Arc<Answer>, Arc<Hand>) {
     let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let admin = Admin::start(
         socket,
+        Hosts::new(Ipv4Addr::LOCALHOST.into(), &["here".to_owned()]),
         Arc::clone(&answer) as Arc<dyn StatusSource>,
         Arc::clone(&hand) as Arc<dyn Clock>,
     )
@@ -62,7 +65,7 @@ fn exchange(admin: &Admin, request: &str) -> String {
 #[test]
 fn health_is_told() {
     let (admin, answer, _) = start();
-    let live = exchange(&admin, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+    let live = exchange(&admin, "GET /livez HTTP/1.1\r\nHost: here\r\n\r\n");
     assert!(
         live.starts_with("HTTP/1.1 200 OK\r\n") && live.ends_with("\r\n\r\nok\n"),
         "{live}"
@@ -120,6 +123,11 @@ fn everything_else_is_refused() {
         ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
         ("GET /metrics/ HTTP/1.1\r\n\r\n", "404"),
         (
+            "GET /livez HTTP/1.1\r\nHost: evil.example.org\r\n\r\n",
+            "421",
+        ),
+        ("GET / HTTP/1.1\r\nHost: evil.example.org\r\n\r\n", "421"),
+        (
             "POST /livez HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
             "405",
         ),
@@ -155,6 +163,52 @@ fn a_silent_client_is_sent_away() {
         stream.read_to_string(&mut response).unwrap();
         assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
     }
+}
+
+/// As many silent clients as there is room for, and more, do not keep a health check waiting: the one that has been
+/// silent longest goes.
+#[test]
+fn silent_clients_make_room() {
+    let (admin, ..) = start();
+    let connect = || TcpStream::connect(admin.local_address()).unwrap();
+    let live = || {
+        let live = exchange(&admin, "GET /livez HTTP/1.1\r\n\r\n");
+        assert!(live.starts_with("HTTP/1.1 200 "), "{live}");
+    };
+    let mut silent: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
+    live();
+    let mut response = String::new();
+    silent[0].read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
+    // The others are there still, and are answered once they ask.
+    let last = CONNECTIONS_MAX - 1;
+    silent[last]
+        .write_all(b"GET /livez HTTP/1.1\r\n\r\n")
+        .unwrap();
+    response.clear();
+    silent[last].read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    let more: Vec<TcpStream> = (0..2 * CONNECTIONS_MAX).map(|_| connect()).collect();
+    live();
+    drop(more);
+}
+
+/// Nor do clients that have asked and do not read what they are answered.
+#[test]
+fn clients_that_do_not_read_make_room() {
+    let (admin, ..) = start();
+    let greedy: Vec<TcpStream> = (0..CONNECTIONS_MAX)
+        .map(|_| {
+            let mut stream = TcpStream::connect(admin.local_address()).unwrap();
+            stream.write_all(b"GET /status HTTP/1.1\r\n\r\n").unwrap();
+            // It has been answered, and does not close.
+            stream.peek(&mut [0]).unwrap();
+            stream
+        })
+        .collect();
+    let live = exchange(&admin, "GET /livez HTTP/1.1\r\n\r\n");
+    assert!(live.starts_with("HTTP/1.1 200 "), "{live}");
+    drop(greedy);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! response := "HTTP/1.1" SP status SP reason CRLF (field CRLF)* CRLF body
 //! ```
 //!
-//! A head has at most [`HEAD_BYTES_MAX`] bytes; nothing depends on its fields.
+//! A head has at most [`HEAD_BYTES_MAX`] bytes. Of its fields only `Host` is looked at, which may stand there once.
 
 use std::fmt::Write as _;
 
@@ -33,6 +33,8 @@ pub struct RequestHead<'a> {
     pub path: &'a str,
     /// What comes behind the question mark; empty without one.
     pub query: &'a str,
+    /// Whom it is addressed to, where it says so.
+    pub host: Option<&'a str>,
 }
 
 /// A response's status. The numbers are those of HTTP.
@@ -49,6 +51,8 @@ pub enum Status {
     MethodNotAllowed = 405,
     /// The request did not come to its end in time.
     Timeout = 408,
+    /// It is addressed to somebody else.
+    Misdirected = 421,
     /// The head is too long.
     HeadTooLarge = 431,
     /// Not now.
@@ -65,6 +69,7 @@ impl Status {
             Self::NotFound => "Not Found",
             Self::MethodNotAllowed => "Method Not Allowed",
             Self::Timeout => "Request Timeout",
+            Self::Misdirected => "Misdirected Request",
             Self::HeadTooLarge => "Request Header Fields Too Large",
             Self::Unavailable => "Service Unavailable",
             Self::Version => "HTTP Version Not Supported",
@@ -87,7 +92,8 @@ pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, Status> {
             Ok(None)
         };
     }
-    let line = window.split(|&byte| byte == b'\n').next();
+    let mut lines = window.split(|&byte| byte == b'\n');
+    let line = lines.next();
     let line = std::str::from_utf8(line.unwrap_or_default()).map_err(|_| Status::BadRequest)?;
     let mut words = line.trim_end_matches('\r').split(' ');
     let (Some(method), Some(target), Some(version), None) =
@@ -110,7 +116,29 @@ pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, Status> {
         },
         path,
         query,
+        host: host_of(lines)?,
     }))
+}
+
+/// What the field `Host` of these lines says.
+fn host_of<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Result<Option<&'a str>, Status> {
+    let mut host = None;
+    for line in lines {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            break;
+        }
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+            continue;
+        };
+        if line[..colon].eq_ignore_ascii_case(b"host") {
+            let value = std::str::from_utf8(&line[colon + 1..]).map_err(|_| Status::BadRequest)?;
+            if host.replace(value.trim()).is_some() {
+                return Err(Status::BadRequest);
+            }
+        }
+    }
+    Ok(host)
 }
 
 /// What a response carries.
@@ -170,9 +198,9 @@ mod tests {
         }
         let read = parse(head).unwrap().unwrap();
         assert_eq!((read.method, read.path), (Method::Get, "/readyz"));
-        assert_eq!(read.query, "verbose");
+        assert_eq!((read.query, read.host), ("verbose", Some("x")));
         let old = parse(b"HEAD / HTTP/1.0\n\n").unwrap().unwrap();
-        assert_eq!((old.method, old.path), (Method::Head, "/"));
+        assert_eq!((old.method, old.path, old.host), (Method::Head, "/", None));
         let other = parse(b"POST / HTTP/1.1\r\n\r\n").unwrap().unwrap();
         assert_eq!(other.method, Method::Other);
     }
@@ -186,6 +214,11 @@ mod tests {
             (b"GET x HTTP/1.1\r\n\r\n", Status::BadRequest),
             (b"\xff / HTTP/1.1\r\n\r\n", Status::BadRequest),
             (b"*1\r\n$4\r\nPING\r\n\r\n", Status::BadRequest),
+            (
+                b"GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n",
+                Status::BadRequest,
+            ),
+            (b"GET / HTTP/1.1\r\nHost: \xff\r\n\r\n", Status::BadRequest),
             (b"GET / HTTP/2\r\n\r\n", Status::Version),
         ] {
             assert_eq!(parse(bytes), Err(status), "{}", bytes.escape_ascii());

@@ -9,13 +9,17 @@
 //! - `/status`: all that the server knows of itself, as JSON.
 //!
 //! One thread serves it, asleep while nobody asks. Each connection is answered once and closed, has
-//! [`TIME_MAX`] for everything, and sends a bounded head ([`http`]); at most [`CONNECTIONS_MAX`] are
-//! served at a time, and further ones wait in the kernel's queue.
+//! [`TIME_MAX`] for everything, and sends a bounded head ([`http`]), which is addressed to this server ([`hosts`]).
+//!
+//! At most [`CONNECTIONS_MAX`] are served at a time. One more takes the place of another: of the one that has been
+//! silent longest, and where all have sent their requests, of the oldest. So nobody who says nothing, or does not read,
+//! keeps a health check waiting.
 
+pub mod hosts;
 pub mod http;
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,6 +29,7 @@ use argosy_base::{Clock, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
+pub use self::hosts::Hosts;
 use self::http::{Body, Method, Status};
 use crate::service::Readiness;
 
@@ -67,6 +72,7 @@ impl Admin {
     /// Where the operating system has no more descriptors or threads.
     pub fn start(
         socket: TcpListener,
+        hosts: Hosts,
         source: Arc<dyn StatusSource>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Self> {
@@ -76,7 +82,7 @@ impl Admin {
         let server = Server {
             socket,
             bell: Arc::clone(&bell),
-            source,
+            pages: Pages { hosts, source },
             clock,
             connections: Vec::new(),
             accept_again: None,
@@ -117,10 +123,16 @@ impl Drop for Admin {
 struct Server {
     socket: TcpListener,
     bell: Arc<OwnedFd>,
-    source: Arc<dyn StatusSource>,
+    pages: Pages,
     clock: Arc<dyn Clock>,
     connections: Vec<Connection>,
     accept_again: Option<Instant>,
+}
+
+/// What is answered, and to whom.
+struct Pages {
+    hosts: Hosts,
+    source: Arc<dyn StatusSource>,
 }
 
 struct Connection {
@@ -157,11 +169,9 @@ impl Server {
     /// one can be accepted; `None` when the bell rang.
     fn wait(&self) -> io::Result<Option<Vec<bool>>> {
         let now = self.clock.now();
-        let accepts = self.connections.len() < CONNECTIONS_MAX && self.accept_again.is_none();
-        let accept_flags = if accepts {
-            PollFlags::IN
-        } else {
-            PollFlags::empty()
+        let accept_flags = match self.accept_again {
+            None => PollFlags::IN,
+            Some(_) => PollFlags::empty(),
         };
         let mut fds = vec![
             PollFd::new(&*self.bell, PollFlags::IN),
@@ -199,12 +209,12 @@ impl Server {
     fn serve(&mut self, ready: &[bool]) {
         let now = self.clock.now();
         let mut index = 0;
-        let source = &self.source;
+        let pages = &self.pages;
         self.connections.retain_mut(|connection| {
             index += 1;
             let mut next = Next::Keep;
             if ready.get(index).is_some_and(|ready| *ready) {
-                next = connection.advance(&**source);
+                next = connection.advance(pages);
             }
             if next == Next::Keep && connection.until <= now {
                 next = connection.time_out();
@@ -220,10 +230,11 @@ impl Server {
     }
 
     fn accept(&mut self, now: Instant) {
-        while self.connections.len() < CONNECTIONS_MAX {
+        for _ in 0..CONNECTIONS_MAX {
             match self.socket.accept() {
                 Ok((stream, _)) => {
                     if stream.set_nonblocking(true).is_ok() {
+                        self.make_room();
                         self.connections.push(Connection {
                             stream,
                             until: now + TIME_MAX,
@@ -245,9 +256,21 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Ends a connection, where there are as many as there may be: the one that has been silent longest, or the oldest.
+    fn make_room(&mut self) {
+        if self.connections.len() >= CONNECTIONS_MAX {
+            let is_silent = |connection: &Connection| connection.output.is_empty();
+            // They stand in the order in which they came.
+            let at = self.connections.iter().position(is_silent).unwrap_or(0);
+            self.connections.remove(at).time_out();
+        }
+    }
+}
+
 impl Connection {
     /// Reads what there is and writes what fits.
-    fn advance(&mut self, source: &dyn StatusSource) -> Next {
+    fn advance(&mut self, pages: &Pages) -> Next {
         if self.output.is_empty() || self.shut {
             let mut piece = [0; 4096];
             match self.stream.read(&mut piece) {
@@ -256,7 +279,8 @@ impl Connection {
                 Ok(bytes) => self.input.extend_from_slice(&piece[..bytes]),
                 Err(error) => return after_error(&error),
             }
-            match answer(&self.input, source) {
+            let local = self.stream.local_addr().ok().map(|address| address.ip());
+            match answer(&self.input, local, pages) {
                 Some(output) => self.output = output,
                 None => return Next::Keep,
             }
@@ -300,7 +324,8 @@ fn after_error(error: &io::Error) -> Next {
 }
 
 /// The response to a request of which `input` has arrived, or `None` where it has not ended.
-fn answer(input: &[u8], source: &dyn StatusSource) -> Option<Vec<u8>> {
+fn answer(input: &[u8], local: Option<IpAddr>, pages: &Pages) -> Option<Vec<u8>> {
+    let source = &pages.source;
     let head = match http::parse(input) {
         Ok(Some(head)) => head,
         Ok(None) => return None,
@@ -308,6 +333,15 @@ fn answer(input: &[u8], source: &dyn StatusSource) -> Option<Vec<u8>> {
     };
     let head_only = head.method == Method::Head;
     let text = |status, text: &str| Some(http::response(status, Body::Text(text), head_only));
+    if head
+        .host
+        .is_some_and(|host| !pages.hosts.allow(host, local))
+    {
+        return text(
+            Status::Misdirected,
+            "this server does not go by the name in Host: ask for its address, or add the name to admin.hosts\n",
+        );
+    }
     if !PAGES.contains(&head.path) {
         return text(
             Status::NotFound,

@@ -14,8 +14,8 @@ use super::front::Context;
 use super::reply::Gather;
 use super::session::Core;
 use super::{
-    changes, computed, connection, docs, expiry, info, keys, maintenance, once, scan, scripts,
-    snapshots, strings, transactions,
+    changes, computed, connection, docs, expiry, info, keys, latency, maintenance, once, random,
+    scan, scripts, slow_log, snapshots, strings, transactions,
 };
 
 /// What a command sees while it is begun.
@@ -67,7 +67,7 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 14] = [
+pub(super) const FAMILIES: [&[Command]; 17] = [
     strings::COMMANDS,
     changes::COMMANDS,
     keys::COMMANDS,
@@ -82,6 +82,9 @@ pub(super) const FAMILIES: [&[Command]; 14] = [
     docs::COMMANDS,
     transactions::COMMANDS,
     scripts::COMMANDS,
+    random::COMMANDS,
+    slow_log::COMMANDS,
+    latency::COMMANDS,
 ];
 
 /// The command of this name, in any case of letters.

@@ -1,12 +1,12 @@
 //! Commands on the connection itself: `PING`, `HELLO`, `CLIENT` and the like.
 
-use std::collections::BTreeSet;
-
 use argosy_wire::resp::{Encoder, Protocol};
 
+use super::clients;
 use super::command::{
     Command, NO_KEYS, Step, Turn, number, shown, syntax_error, unknown_subcommand, wrong_arity,
 };
+use super::docs::help;
 use super::front::{Client, REDIS_VERSION};
 use super::session::ReplyMode;
 
@@ -74,7 +74,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: "noscript loading stale",
         keys: NO_KEYS,
         group: "connection",
-        summary: "SETNAME, GETNAME, SETINFO, ID, INFO, LIST, REPLY, NO-EVICT, NO-TOUCH.",
+        summary: "SETNAME, GETNAME, SETINFO, ID, INFO, LIST, KILL, REPLY, NO-EVICT, NO-TOUCH, HELP.",
         usage: "subcommand [argument ...]",
         run: client,
     },
@@ -257,15 +257,17 @@ fn client(turn: &mut Turn<'_>) -> Step {
             let line = card(turn).line(turn.core.id, turn.context.now) + "\n";
             turn.core.reply(|out| out.verbatim(&line))
         }
-        (b"list", 2..) => list(turn),
+        (b"list", 2..) => clients::list(turn),
+        (b"kill", 3..) => clients::kill(turn),
+        (b"help", 2) => help(turn, "CLIENT", clients::HELP),
         (b"no-evict" | b"no-touch", 3) => match turn.args.at(2).to_ascii_lowercase().as_slice() {
             b"on" | b"off" => ok(turn),
             _ => syntax_error(turn),
         },
         (b"reply", 3) => reply_mode(turn),
         (
-            b"setname" | b"getname" | b"setinfo" | b"id" | b"info" | b"no-evict" | b"no-touch"
-            | b"reply",
+            b"setname" | b"getname" | b"setinfo" | b"id" | b"info" | b"kill" | b"no-evict"
+            | b"no-touch" | b"reply" | b"help",
             _,
         ) => {
             let name = format!("client|{}", shown(&subcommand));
@@ -289,32 +291,6 @@ fn set_info(turn: &mut Turn<'_>) -> Step {
         }
     }
     ok(turn)
-}
-
-fn list(turn: &mut Turn<'_>) -> Step {
-    let mut ids: Option<BTreeSet<u64>> = None;
-    match turn.args.get(2) {
-        None => {}
-        Some(option) if option.eq_ignore_ascii_case(b"id") && turn.args.len() > 3 => {
-            ids = turn.args.from(3).map(number).collect();
-            if ids.is_none() {
-                return turn.core.error("ERR Invalid client ID");
-            }
-        }
-        Some(option) if option.eq_ignore_ascii_case(b"type") && turn.args.len() == 4 => {
-            let normal = turn.args.at(3).eq_ignore_ascii_case(b"normal");
-            ids = (!normal).then(BTreeSet::new);
-        }
-        Some(_) => return syntax_error(turn),
-    }
-    let mut lines = String::new();
-    for (id, client) in turn.context.front.clients().iter() {
-        if ids.as_ref().is_none_or(|ids| ids.contains(id)) {
-            lines.push_str(&client.line(*id, turn.context.now));
-            lines.push('\n');
-        }
-    }
-    turn.core.reply(|out| out.verbatim(&lines))
 }
 
 fn reply_mode(turn: &mut Turn<'_>) -> Step {

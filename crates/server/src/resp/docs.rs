@@ -126,3 +126,16 @@ fn write_arguments(out: &mut Encoder<'_>, usage: &str) {
     out.bulk(b"display_text");
     out.bulk(usage.as_bytes());
 }
+
+/// Replies with what `name HELP` tells of its subcommands, in the form of Redis.
+pub(super) fn help(turn: &mut Turn<'_>, name: &str, lines: &[&str]) -> Step {
+    turn.core.reply(|out| {
+        out.array(lines.len() + 3);
+        out.simple(&format!(
+            "{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+        ));
+        lines.iter().for_each(|line| out.simple(line));
+        out.simple("HELP");
+        out.simple("    Print this help.");
+    })
+}

@@ -14,7 +14,9 @@ use argosy_engine::long::Versions;
 use argosy_wire::resp::parse::REQUEST_BYTES_MAX;
 
 use super::cursors::Cursors;
+use super::operators::Operators;
 use super::rate::CommandCount;
+use super::slow_log::SlowLogSettings;
 use super::worker::THREAD_BYTES;
 use crate::meter::Meter;
 use crate::service::Service;
@@ -150,6 +152,8 @@ pub struct ClientPolicy {
     pub flush_all: bool,
     /// Most connections.
     pub connections_max: usize,
+    /// What `SLOWLOG` records.
+    pub slow_log: SlowLogSettings,
 }
 
 impl Default for ClientPolicy {
@@ -158,6 +162,7 @@ impl Default for ClientPolicy {
             cross_region_exec: CrossRegion::default(),
             flush_all: true,
             connections_max: 10_000,
+            slow_log: SlowLogSettings::default(),
         }
     }
 }
@@ -241,6 +246,14 @@ pub struct FrontEnd {
     pub(super) versions: Versions,
     /// Answers by command and result, and how long calls take.
     pub meter: Meter,
+    /// What operators ask of all connections.
+    pub(super) operators: Operators,
+    tables: Tables,
+}
+
+/// What is looked up by number.
+#[derive(Debug)]
+struct Tables {
     cursors: Mutex<Cursors>,
     clients: Mutex<BTreeMap<u64, Client>>,
 }
@@ -289,6 +302,7 @@ impl FrontEnd {
         let cursors = Cursors::new(settings.server, settings.incarnation, random);
         Self {
             versions: Versions::new(settings.random),
+            operators: Operators::new(&settings, random),
             settings,
             started: now,
             open: AtomicUsize::new(0),
@@ -298,8 +312,10 @@ impl FrontEnd {
             refused: AtomicU64::new(0),
             commands: CommandCount::new(now),
             meter: Meter::new(super::command::names()),
-            cursors: Mutex::new(cursors),
-            clients: Mutex::new(BTreeMap::new()),
+            tables: Tables {
+                cursors: Mutex::new(cursors),
+                clients: Mutex::new(BTreeMap::new()),
+            },
         }
     }
 
@@ -337,12 +353,18 @@ impl FrontEnd {
     /// The server's cursors.
     pub fn cursors(&self) -> MutexGuard<'_, Cursors> {
         // A panic aborts the process; in tests the table is consistent after every method.
-        self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables
+            .cursors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The clients that are connected, by connection number.
     pub fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables
+            .clients
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number for a new connection, from 1 on.

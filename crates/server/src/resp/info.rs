@@ -315,11 +315,12 @@ fn config(turn: &mut Turn<'_>) -> Step {
 
 fn config_get(turn: &mut Turn<'_>) -> Step {
     let settings = &turn.context.front.settings;
+    let slow = settings.policy.slow_log;
     let told = turn.context.service.info();
     let mut fields = told.iter().flat_map(|(_, fields)| fields);
     let limit = fields.find(|(name, _)| name == "memory_limit");
     let limit = limit.map_or_else(|| "0".to_owned(), |(_, value)| value.clone());
-    let all: [(&str, String); 10] = [
+    let all: [(&str, String); 12] = [
         ("appendfsync", "no".into()),
         ("appendonly", "no".into()),
         ("cluster-enabled", "no".into()),
@@ -329,6 +330,11 @@ fn config_get(turn: &mut Turn<'_>) -> Step {
         ("port", settings.port.to_string()),
         ("proto-max-bulk-len", LONG_VALUE_BYTES_MAX.to_string()),
         ("save", String::new()),
+        (
+            "slowlog-log-slower-than",
+            slow.slower_than.as_micros().to_string(),
+        ),
+        ("slowlog-max-len", slow.entries_max.to_string()),
         ("timeout", "0".into()),
     ];
     let patterns: Vec<Vec<u8>> = turn.args.from(2).map(<[u8]>::to_ascii_lowercase).collect();

@@ -9,7 +9,7 @@
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
 //! `changes`, `computed`, `keys`, `expiry`, `scan`, `snapshots`, `maintenance`, `info`, `docs`, `transactions`,
-//! `scripts`; `exec` (a transaction from `EXEC` on), `overlay` (what its commands see), `in_order`; [`cursors`]
+//! `scripts`, `random`, `slow_log`, `latency`; `exec` (a transaction from `EXEC` on), `overlay` (what its commands see), `in_order`; [`cursors`]
 //! and [`glob`] for `SCAN`. Around them, with sockets and threads: [`listener`],
 //! `worker` (the rounds of one thread), `slots`, `accept`, `pool`, `pace` (who waits when
 //! all hold much), and `mailbox` (of the crate).
@@ -41,6 +41,7 @@ pub mod session;
 
 mod accept;
 mod changes;
+mod clients;
 mod command;
 mod computed;
 mod connection;
@@ -53,18 +54,24 @@ mod in_order;
 mod info;
 mod input;
 mod keys;
+mod latency;
 mod maintenance;
 mod once;
+mod operators;
+#[cfg(test)]
+mod operators_tests;
 mod overlay;
 mod pace;
 mod pages;
 mod pool;
+mod random;
 mod rate;
 mod reply;
 mod scan;
 mod scripts;
 mod sha1;
 mod slots;
+mod slow_log;
 mod snapshots;
 mod strings;
 mod transactions;
@@ -77,3 +84,4 @@ pub use front::{ClientPolicy, Context, CrossRegion, FrontEnd, Limits, Settings};
 pub use listener::{Listener, Threads};
 pub use pool::Pool;
 pub use session::{Call, CallToken, Session};
+pub use slow_log::{Moment, SlowLogSettings};

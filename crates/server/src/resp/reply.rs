@@ -18,6 +18,8 @@ use super::glob;
 use super::long::LongGather;
 use super::many_long::ManyGather;
 pub(super) use super::pages::{KeysGather, RangeGather, Tells};
+use super::random::RandomGather;
+use super::slow_log::Trace;
 use super::transactions::Watching;
 use crate::long::{Growing, Writing, before_head, look_up, part};
 use crate::meter::MeteredOutcome;
@@ -41,6 +43,8 @@ pub(super) struct Pending {
     pub held: usize,
     /// The command that it answers, where that is counted when it is written.
     pub command: Option<u16>,
+    /// How it began, where that may be told if it takes long.
+    pub trace: Option<Box<Trace>>,
     outcome: MeteredOutcome,
     pub(super) gather: Gather,
     pub(super) answer: Option<Response>,
@@ -106,6 +110,8 @@ pub(super) enum Gather {
     Page(Option<Vec<u8>>),
     /// `KV.RANGE` and `KEYS`: page after page until the limit or the end.
     Range(Box<RangeGather>),
+    /// `RANDOMKEY`: look after look.
+    Random(Box<RandomGather>),
 }
 
 /// What the session does after an answer was taken.
@@ -133,6 +139,7 @@ impl Pending {
             asked: 0,
             held,
             command: None,
+            trace: None,
             outcome: MeteredOutcome::Ok,
             gather,
             answer: None,
@@ -149,6 +156,18 @@ impl Pending {
     /// Whether it makes one call behind the other, for the first reply of the queue only.
     pub(super) const fn goes_alone(&self) -> bool {
         matches!(self.gather, Gather::Grow(_) | Gather::Exec(_))
+    }
+
+    /// Whether further calls follow the first answer, as a rule.
+    pub(super) const fn may_go_on(&self) -> bool {
+        matches!(
+            self.gather,
+            Gather::Grow(_)
+                | Gather::Exec(_)
+                | Gather::Range(_)
+                | Gather::Random(_)
+                | Gather::Watch(_)
+        )
     }
 
     /// How the command was answered.
@@ -168,6 +187,7 @@ impl Pending {
                 scratch.range.clone_from(&range.range);
                 Some(range.plan())
             }
+            Gather::Random(random) => Some(random.plan(scratch)),
             Gather::Keys(keys) => Some(keys.plan(&mut scratch.keys)),
             Gather::Long(long) => Some(long.reading.plan(&mut scratch.keys)),
             Gather::Many(many) => many.plan(&mut scratch.keys),
@@ -271,6 +291,12 @@ impl Pending {
                     return After::NextPage;
                 }
                 return self.with_long();
+            }
+            (Gather::Random(random), Response::Page { pairs, next }) => {
+                let key = pairs.into_iter().next().map(|(key, _)| key);
+                if random.take(key, next) {
+                    return After::NextPage;
+                }
             }
             (_, response) => {
                 self.held += response_bytes(&response);
@@ -421,6 +447,7 @@ fn write_more(
             write_page(encoder, cursor, pattern.as_deref(), &pairs);
         }
         (Gather::Range(range), None) => range.write(encoder),
+        (Gather::Random(random), None) => random.write(encoder),
         (gather, answer) => {
             debug_assert!(false, "{answer:?} does not answer {gather:?}");
             encoder.error(UNFIT);

@@ -22,13 +22,14 @@ use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::Step as Parsed;
 
 use self::long::{Intake, Took};
-use self::state::{Calls, Client, Output, Present, Replies};
+use self::state::{Calls, Client, Output, Present, Replies, SlowClock};
 use super::command::{self, Step, Turn};
 use super::front::{Context, FrontEnd, Limits};
 use super::holds::Holds;
 use super::input::Input;
 use super::pool::Pool;
 use super::reply::{After, Gather, Pending, response_bytes};
+use super::slow_log::Moment;
 use crate::meter::MeteredOutcome;
 use crate::service::{Request, Response};
 
@@ -111,6 +112,8 @@ pub(super) struct Core {
     broken: bool,
     /// There was a request, but no room for its call.
     stalled: bool,
+    /// What the log of slow commands goes by.
+    clock: SlowClock,
 }
 
 /// Which replies a client wants, as told by `CLIENT REPLY`.
@@ -198,6 +201,8 @@ impl Session {
         context: &Context<'_>,
         scratch: &'a mut Scratch,
     ) -> Option<Call<'a>> {
+        self.core.clock.is_new = false;
+        self.tick(Moment::of(context));
         let (token, plan) = self.advance(context, scratch)?;
         self.core.calls.in_flight += 1;
         if let Plan::Scan(paging) = plan {
@@ -400,6 +405,8 @@ impl Session {
                 let grows = matches!(gather, Gather::Grow(_));
                 let alone = matches!(gather, Gather::Exec(_) | Gather::Watch(_));
                 let token = self.core.push_call(gather);
+                self.core.clock.is_new = true;
+                self.trace_early(token, context.front);
                 if grows {
                     let key = self.input.args().at(1);
                     self.core.holds.change(token.sequence(), key);
@@ -428,6 +435,7 @@ impl Core {
             closing: false,
             broken: false,
             stalled: false,
+            clock: SlowClock::default(),
         }
     }
 
@@ -523,10 +531,13 @@ impl Core {
                 .pending
                 .front()
                 .is_some_and(Pending::is_complete)
-            && let Some(pending) = self.replies.pending.pop_front()
+            && let Some(mut pending) = self.replies.pending.pop_front()
         {
             self.replies.held -= pending.held;
             self.replies.base = self.replies.base.wrapping_add(1);
+            if let Some(trace) = pending.trace.take() {
+                trace.end(self.clock.moment, self.id, front);
+            }
             pending.write(&mut self.output.bytes, front);
         }
     }

@@ -12,6 +12,7 @@ use crate::resp::command::Step;
 use crate::resp::front::{Context, FrontEnd};
 use crate::resp::holds::Holding;
 use crate::resp::pool::Pool;
+use crate::resp::slow_log::{Moment, Trace};
 
 impl Session {
     /// Ends the connection with the error `text`, and gives all memory back. `false`: there are
@@ -103,9 +104,38 @@ impl Session {
         self.core.holds.waits
     }
 
-    /// The call of `token` was not answered at once, and holds this up until it is.
-    pub(in crate::resp) fn hold(&mut self, token: CallToken, holding: Holding) {
+    /// The call of `token`, the last that was taken, was not answered at once, and holds this up until it is.
+    pub(in crate::resp) fn hold(&mut self, token: CallToken, holding: Holding, front: &FrontEnd) {
         self.core.holds.call(token.sequence(), holding);
+        if self.core.clock.is_new {
+            self.trace(token, front);
+        }
+    }
+
+    /// Answers that come now come at `moment`.
+    pub(in crate::resp) const fn tick(&mut self, moment: Moment) {
+        self.core.clock.moment = moment;
+    }
+
+    /// Keeps how the command of `token` began, where its first answer may come at once, and further ones later.
+    pub(super) fn trace_early(&mut self, token: CallToken, front: &FrontEnd) {
+        let index = self.core.index_of(token.sequence());
+        let pending = self.core.replies.pending.get(index);
+        if pending.is_some_and(Pending::may_go_on) {
+            self.trace(token, front);
+        }
+    }
+
+    /// Keeps how the command of `token`, which is the present one, began.
+    fn trace(&mut self, token: CallToken, front: &FrontEnd) {
+        let index = self.core.index_of(token.sequence());
+        if let Some(pending) = self.core.replies.pending.get_mut(index)
+            && front.operators.slow_log.is_on()
+            && pending.trace.is_none()
+        {
+            let since = self.core.clock.moment.now;
+            pending.trace = Some(Trace::new(since, self.input.args()));
+        }
     }
 }
 

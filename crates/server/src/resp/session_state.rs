@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use argosy_wire::resp::Protocol;
 
-use super::{Pending, ReplyMode};
+use super::{Moment, Pending, ReplyMode};
 use crate::resp::command;
 use crate::resp::input::TIGHT_BYTES;
 use crate::resp::pool::Pool;
@@ -108,6 +108,15 @@ impl Calls {
     pub(super) const fn expected_bytes(&self) -> usize {
         self.in_flight.saturating_mul(self.reserve)
     }
+}
+
+/// What the log of slow commands goes by.
+#[derive(Debug, Default)]
+pub(super) struct SlowClock {
+    /// When the present round began.
+    pub(super) moment: Moment,
+    /// The call that was taken last is the first one of its command, whose arguments are still there.
+    pub(super) is_new: bool,
 }
 
 /// The command that is being carried out.

@@ -24,6 +24,7 @@ mod parts;
 mod round;
 mod workspace;
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -45,6 +46,7 @@ use super::pace::Pace;
 use super::pool::POOL_BYTES_MAX;
 use super::session::{CallToken, Session};
 use super::slots::{Connection, Ended, FAIR_BYTES, Slots};
+use super::slow_log::Moment;
 use crate::meter::{Op, Sampler, Timed};
 use crate::service::{Begun, ReplyTo, Request};
 
@@ -86,11 +88,13 @@ const BELL: u64 = LISTENER - 1;
 /// Bits of a token of the service that name the slot.
 const SLOT_BITS: u32 = u64::BITS - CallToken::BITS;
 
-/// A connection that was accepted and is handed to its thread.
+/// What one thread hands to another.
 #[derive(Debug)]
-pub(super) struct Arrival {
-    pub id: u64,
-    pub stream: TcpStream,
+pub(super) enum Arrival {
+    /// A connection that was accepted, and its number.
+    Connection(u64, TcpStream),
+    /// The connections of these numbers are to be ended.
+    Ends(BTreeSet<u64>),
 }
 
 /// One thread of the front end.
@@ -230,18 +234,15 @@ impl Worker {
         }
         front.open.fetch_add(1, Ordering::Relaxed);
         let id = front.next_connection();
-        let count = self.parts.mailboxes.len() as u64;
-        let turn = usize::try_from(id % count).expect("below the number of threads");
-        let arrival = Arrival { id, stream };
+        let turn = self.parts.thread_of(id);
         if turn == self.parts.index {
-            self.add(arrival);
+            self.add(id, stream);
         } else {
-            self.parts.mailboxes[turn].hand(arrival);
+            self.parts.mailboxes[turn].hand(Arrival::Connection(id, stream));
         }
     }
 
-    fn add(&mut self, arrival: Arrival) {
-        let Arrival { id, stream } = arrival;
+    fn add(&mut self, id: u64, stream: TcpStream) {
         let front = Arc::clone(&self.parts.front);
         let slot = self.slots.next();
         match self.register(slot, id, &stream) {
@@ -362,6 +363,7 @@ impl Worker {
             }
         }
         self.evict();
+        self.hand_ends();
         self.keep_pace();
         self.round.reuse(touched);
     }
@@ -379,14 +381,20 @@ impl Worker {
                 .slots
                 .get_mut(slot)
                 .expect("a slot is kept until its calls have been answered");
-            connection
-                .session
-                .answer(&self.parts.front, token, response);
+            let session = &mut connection.session;
+            session.tick(Moment {
+                now: self.now,
+                wall: self.wall,
+            });
+            session.answer(&self.parts.front, token, response);
             connection.answered();
             self.touch(slot);
         }
         for arrival in post.arrivals.drain(..) {
-            self.add(arrival);
+            match arrival {
+                Arrival::Connection(id, stream) => self.add(id, stream),
+                Arrival::Ends(numbers) => self.end_all(&numbers),
+            }
         }
         if std::mem::take(&mut post.stop) && self.leaving.stop_by().is_none() {
             self.acceptor.close();
@@ -452,7 +460,7 @@ impl Worker {
                     parts.front.meter.observe(timed, took);
                 }
             } else {
-                session.hold(token, holding);
+                session.hold(token, holding, &parts.front);
                 if let Some(timed) = timed {
                     self.sampler.wait(named, timed, self.now);
                 }

@@ -1,8 +1,9 @@
 //! How a thread ends connections: when everything has been said, when a client had its time, at once.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Shutdown;
 
-use super::{LINGER, Worker};
+use super::{Arrival, LINGER, Worker};
 use crate::resp::slots::{Connection, Ended};
 
 impl Worker {
@@ -36,6 +37,32 @@ impl Worker {
             }
         }
         self.acceptor.resume(&self.epoll, self.now);
+    }
+
+    /// Has connections ended that a command of this thread has named: each by its thread.
+    pub(super) fn hand_ends(&mut self) {
+        let mut by_thread: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
+        for id in self.parts.front.operators.ends.take() {
+            let thread = self.parts.thread_of(id);
+            by_thread.entry(thread).or_default().insert(id);
+        }
+        for (thread, numbers) in by_thread {
+            if thread == self.parts.index {
+                self.end_all(&numbers);
+            } else {
+                self.parts.mailboxes[thread].hand(Arrival::Ends(numbers));
+            }
+        }
+    }
+
+    /// Closes the connections of these numbers.
+    pub(super) fn end_all(&mut self, numbers: &BTreeSet<u64>) {
+        for slot in self.slots.numbers() {
+            let is_meant = |connection: &Connection| numbers.contains(&connection.session.id());
+            if self.slots.get(slot).is_some_and(is_meant) {
+                self.close(slot);
+            }
+        }
     }
 
     /// Closes the socket. The slot stays until all calls have been answered.

@@ -31,6 +31,12 @@ pub(in crate::resp) struct Parts {
 }
 
 impl Parts {
+    /// The thread that the connection of number `id` belongs to.
+    pub(super) fn thread_of(&self, id: u64) -> usize {
+        let count = self.mailboxes.len() as u64;
+        usize::try_from(id % count).expect("below the number of threads")
+    }
+
     /// Calls the service. What needs the device goes to a worker that has room for it.
     pub(super) fn call(&self, request: Request<'_>, reply: ReplyTo) -> Begun {
         let call = |reach, reply| self.service.call(request, reach, reply);
