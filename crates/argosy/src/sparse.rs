@@ -33,7 +33,8 @@ impl fmt::Display for SparseFile {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         write!(
             f,
-            "sparse: {} MiB long as ls shows it, {} MiB of them taken; copy it with cp --sparse=always, rsync -S or tar -S",
+            "sparse: {} MiB long as ls shows it, {} MiB of them taken; copy it with cp --sparse=always, rsync -S or \
+             tar -S",
             mib(self.bytes),
             mib(self.taken)
         )

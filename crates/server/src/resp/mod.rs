@@ -84,4 +84,4 @@ pub use front::{ClientPolicy, Context, CrossRegion, FrontEnd, Limits, Settings};
 pub use listener::{Listener, Threads};
 pub use pool::Pool;
 pub use session::{Call, CallToken, Session};
-pub use slow_log::{Moment, SlowLogSettings};
+pub use slow_log::{RoundMoment, SlowLogSettings};

@@ -29,7 +29,7 @@ use super::holds::Holds;
 use super::input::Input;
 use super::pool::Pool;
 use super::reply::{After, Gather, Pending, response_bytes};
-use super::slow_log::Moment;
+use super::slow_log::RoundMoment;
 use crate::meter::MeteredOutcome;
 use crate::service::{Request, Response};
 
@@ -202,7 +202,7 @@ impl Session {
         scratch: &'a mut Scratch,
     ) -> Option<Call<'a>> {
         self.core.clock.is_new = false;
-        self.tick(Moment::of(context));
+        self.tick(RoundMoment::of(context));
         let (token, plan) = self.advance(context, scratch)?;
         self.core.calls.in_flight += 1;
         if let Plan::Scan(paging) = plan {

@@ -12,7 +12,7 @@ use crate::resp::command::Step;
 use crate::resp::front::{Context, FrontEnd};
 use crate::resp::holds::Holding;
 use crate::resp::pool::Pool;
-use crate::resp::slow_log::{Moment, Trace};
+use crate::resp::slow_log::{RoundMoment, Trace};
 
 impl Session {
     /// Ends the connection with the error `text`, and gives all memory back. `false`: there are
@@ -113,7 +113,7 @@ impl Session {
     }
 
     /// Answers that come now come at `moment`.
-    pub(in crate::resp) const fn tick(&mut self, moment: Moment) {
+    pub(in crate::resp) const fn tick(&mut self, moment: RoundMoment) {
         self.core.clock.moment = moment;
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use argosy_wire::resp::Protocol;
 
-use super::{Moment, Pending, ReplyMode};
+use super::{Pending, ReplyMode, RoundMoment};
 use crate::resp::command;
 use crate::resp::input::TIGHT_BYTES;
 use crate::resp::pool::Pool;
@@ -114,7 +114,7 @@ impl Calls {
 #[derive(Debug, Default)]
 pub(super) struct SlowClock {
     /// When the present round began.
-    pub(super) moment: Moment,
+    pub(super) moment: RoundMoment,
     /// The call that was taken last is the first one of its command, whose arguments are still there.
     pub(super) is_new: bool,
 }

@@ -56,14 +56,14 @@ impl Default for SlowLogSettings {
 
 /// A moment, by both clocks.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Moment {
+pub struct RoundMoment {
     /// Since the server was started.
     pub now: Instant,
     /// The time of day: since the beginning of 1970, UTC.
     pub wall: Duration,
 }
 
-impl Moment {
+impl RoundMoment {
     /// That of `context`.
     pub(super) const fn of(context: &Context<'_>) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl Trace {
     }
 
     /// The command has been answered at `at`, on the connection `id`: puts it into the log, if it took long.
-    pub(super) fn end(self: Box<Self>, at: Moment, id: u64, front: &FrontEnd) {
+    pub(super) fn end(self: Box<Self>, at: RoundMoment, id: u64, front: &FrontEnd) {
         let log = &front.operators.slow_log;
         let took = at.now.since(self.since);
         if took < log.settings.slower_than || log.settings.entries_max == 0 {

@@ -46,7 +46,7 @@ use super::pace::Pace;
 use super::pool::POOL_BYTES_MAX;
 use super::session::{CallToken, Session};
 use super::slots::{Connection, Ended, FAIR_BYTES, Slots};
-use super::slow_log::Moment;
+use super::slow_log::RoundMoment;
 use crate::meter::{Op, Sampler, Timed};
 use crate::service::{Begun, ReplyTo, Request};
 
@@ -382,7 +382,7 @@ impl Worker {
                 .get_mut(slot)
                 .expect("a slot is kept until its calls have been answered");
             let session = &mut connection.session;
-            session.tick(Moment {
+            session.tick(RoundMoment {
                 now: self.now,
                 wall: self.wall,
             });
