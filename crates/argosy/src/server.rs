@@ -15,7 +15,6 @@ use argosy_device::{SystemClock, random};
 use argosy_master::{Master, MasterRole, MasterTimes, PlanSettings};
 use argosy_memory::make_directory;
 use argosy_server::membership::{Leaver, Membership, MembershipTimes};
-use argosy_server::resp::ClientPolicy;
 use argosy_server::runtime::{
     ClusterStep, DeviceOptions, RunningServer, ServerOptions, Sockets, StartError, ThreadOptions,
 };
@@ -234,23 +233,8 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
             admin: bind(config.admin.addr)?,
             admin_hosts: config.admin.allowed(),
         },
-        policy: ClientPolicy {
-            cross_region_exec: config.resp.cross_region_exec.into(),
-            flush_all: config.resp.flush_all,
-            slow_log: config.resp.slow_log.into(),
-            connections_max: clients.connections,
-        },
-        threads: ThreadOptions {
-            resp: RESP_THREADS,
-            native: config.native.threads,
-            native_spin: config.native.spin.0,
-            native_clients: clients.native,
-            workers: config.native.workers,
-            tasks_max: config.native.queue,
-            steppers: config.storage.background_threads,
-            spin: SPIN,
-            trim_allocator: frugal::trim_allocator,
-        },
+        policy: config.resp.policy(clients.connections),
+        threads: threads(config, clients.native),
         clock: Arc::new(SystemClock),
         map,
     };
@@ -262,9 +246,7 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
         server.start_cluster(&clock, parts.steps).map_err(refused)?;
         way_out = Some(parts.way_out);
     }
-    let file = SparseFile::at(&config.server.data_dir.join(DEVICE));
-    let device = file.map_or_else(|| "not sparse".to_owned(), |file| file.to_string());
-    tracing::info!(resp = %config.resp.addr, admin = %config.admin.addr, device, "server: started");
+    say_started(config);
     let unheard = |error| CommandFailure::Failed(format!("cannot wait for signals: {error}"));
     signals.wait().map_err(unheard)?;
     tracing::info!("server: stopping");
@@ -278,6 +260,28 @@ fn serve(config: &ServerConfig, new_device: bool, signals: &Signals) -> Result<(
             "not every log could be flushed; shared memory has what is missing".to_owned(),
         ))
     }
+}
+
+/// The threads of a server that serves so many native clients.
+fn threads(config: &ServerConfig, native_clients: usize) -> ThreadOptions {
+    ThreadOptions {
+        resp: RESP_THREADS,
+        native: config.native.threads,
+        native_spin: config.native.spin.0,
+        native_clients,
+        workers: config.native.workers,
+        tasks_max: config.native.queue,
+        steppers: config.storage.background_threads,
+        spin: SPIN,
+        trim_allocator: frugal::trim_allocator,
+    }
+}
+
+/// Says where the server listens, and that its device is sparse.
+fn say_started(config: &ServerConfig) {
+    let file = SparseFile::at(&config.server.data_dir.join(DEVICE));
+    let device = file.map_or_else(|| "not sparse".to_owned(), |file| file.to_string());
+    tracing::info!(resp = %config.resp.addr, admin = %config.admin.addr, device, "server: started");
 }
 
 /// Why a server did not start. That its device is not the one of the region map has an exit code of its own.

@@ -140,7 +140,7 @@ fn left_behind() -> (Arc<dyn Device>, AnonymousWindows) {
         for n in 0..REBUILT_BYTES as u64 / 1000 {
             let mut batch = WriteBatch::new();
             let key = format!("{region:03}{:08}", n * 7919 % 100_003);
-            batch.put(key.as_bytes(), &[b'v'; 900]).unwrap();
+            batch.put(key.as_bytes(), [b'v'; 900]).unwrap();
             let mut steps = 0;
             while store.write(&batch, WriteOptions::default()).is_err() {
                 server.now = server.now + Duration::from_millis(1);

@@ -320,7 +320,7 @@ impl Writing {
         let mut batch = WriteBatch::new();
         let Some(parts) = &mut self.parts else {
             self.last = true;
-            let put = batch.put(&key_of(index), &self.value);
+            let put = batch.put(key_of(index), &self.value);
             put.expect("within the limits");
             return batch;
         };

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use argosy_server::admin::Hosts;
-use argosy_server::resp::{CrossRegion, SlowLogSettings};
+use argosy_server::resp::{ClientPolicy, CrossRegion, SlowLogSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::units::TimeSpan;
@@ -40,6 +40,18 @@ impl RespSection {
             cross_region_exec,
             flush_all: flush_all(),
             slow_log: SlowLogKeys::default(),
+        }
+    }
+}
+
+impl RespSection {
+    /// What clients may do, of which there may be so many.
+    pub(crate) fn policy(&self, connections_max: usize) -> ClientPolicy {
+        ClientPolicy {
+            cross_region_exec: self.cross_region_exec.into(),
+            flush_all: self.flush_all,
+            connections_max,
+            slow_log: self.slow_log.into(),
         }
     }
 }

@@ -116,6 +116,16 @@ struct Summary {
     seconds: f64,
 }
 
+/// What reads.
+struct ExportClients {
+    /// Pages.
+    client: Box<dyn Kv>,
+    /// The rest.
+    resp: RespClient,
+    /// What both read from, where that is one moment.
+    snapshot: Option<ExportSnapshot>,
+}
+
 /// Where lines go.
 enum Target {
     Stdout(io::Stdout),
@@ -130,7 +140,7 @@ impl Export {
                 "--encoding is for JSON lines: TSV escapes what is no text".to_owned(),
             ));
         }
-        let (client, resp, snapshot) = self.clients()?;
+        let clients = self.clients()?;
         let (target, behind) = self.target()?;
         let mut range = self.keys.range();
         if let Some(last) = behind {
@@ -154,11 +164,11 @@ impl Export {
         let result = std::thread::scope(|scope| {
             let (span, stopping) = (Span::of(range), &stopping);
             let reader = Reader {
-                client,
-                resp,
+                client: clients.client,
+                resp: clients.resp,
                 retry_for,
                 stopping,
-                snapshot,
+                snapshot: clients.snapshot,
             };
             let thread = std::thread::Builder::new().name("export".to_owned());
             thread
@@ -177,9 +187,13 @@ impl Export {
     }
 
     /// What reads pages, what reads the rest, and what both read from, where that is asked for.
-    fn clients(&self) -> Result<(Box<dyn Kv>, RespClient, Option<ExportSnapshot>), CommandFailure> {
+    fn clients(&self) -> Result<ExportClients, CommandFailure> {
         if !self.snapshot {
-            return Ok((self.endpoints.connect()?, self.endpoints.resp()?, None));
+            return Ok(ExportClients {
+                client: self.endpoints.connect()?,
+                resp: self.endpoints.resp()?,
+                snapshot: None,
+            });
         }
         let snapshot = ExportSnapshot::open(self.endpoints.resp()?)?;
         let reads = || -> Result<RespClient, CommandFailure> {
@@ -187,7 +201,11 @@ impl Export {
             client.read_from(Some(snapshot.name().to_owned()));
             Ok(client)
         };
-        Ok((Box::new(reads()?), reads()?, Some(snapshot)))
+        Ok(ExportClients {
+            client: Box::new(reads()?),
+            resp: reads()?,
+            snapshot: Some(snapshot),
+        })
     }
 
     /// As asked for, or as the file's name has it.

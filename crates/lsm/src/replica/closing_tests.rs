@@ -25,7 +25,7 @@ fn long_windows() -> Settings {
 
 fn put(pair: &Pair, len: usize) {
     let mut batch = WriteBatch::new();
-    batch.put(b"key", &vec![b'v'; len]).unwrap();
+    batch.put(b"key", vec![b'v'; len]).unwrap();
     let written = pair.primary.write(&batch, WriteOptions::default());
     assert!(written.unwrap().applied);
 }

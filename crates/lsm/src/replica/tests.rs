@@ -860,7 +860,7 @@ fn an_adopted_log_goes_on_in_the_block_in_which_it_ended() {
     let mut own = machine.open(&pair.settings, false).unwrap();
     for number in 0..2_u8 {
         let mut batch = WriteBatch::new();
-        batch.put(&[number], b"value").unwrap();
+        batch.put([number], b"value").unwrap();
         let lsn = pair.primary.write(&batch, WriteOptions::default());
         let lsn = lsn.unwrap().wait.lsn();
         pair.ship();

@@ -16,7 +16,7 @@ use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::Encoder;
 
 use super::command::{Command, NO_KEYS, Step, Turn};
-use super::reply::Gather;
+use super::reply::{After, Gather};
 use crate::service::Paging;
 
 /// The family's table.
@@ -137,9 +137,22 @@ impl RandomGather {
         }
     }
 
+    /// Takes the answer to the call of a look.
+    pub(super) fn take_page(
+        &mut self,
+        pairs: Vec<(Vec<u8>, Vec<u8>)>,
+        next: Option<Vec<u8>>,
+    ) -> After {
+        let key = pairs.into_iter().next().map(|(key, _)| key);
+        match self.take(key, next) {
+            true => After::NextPage,
+            false => After::Nothing,
+        }
+    }
+
     /// Takes the key that a page has, if it has one, and where the next page would begin. Returns whether there is
     /// another call.
-    pub(super) fn take(&mut self, key: Option<Vec<u8>>, next: Option<Vec<u8>>) -> bool {
+    fn take(&mut self, key: Option<Vec<u8>>, next: Option<Vec<u8>>) -> bool {
         if key.is_none()
             && let Some(next) = next
             && self.pages_left > 0

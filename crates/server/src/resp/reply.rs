@@ -293,10 +293,7 @@ impl Pending {
                 return self.with_long();
             }
             (Gather::Random(random), Response::Page { pairs, next }) => {
-                let key = pairs.into_iter().next().map(|(key, _)| key);
-                if random.take(key, next) {
-                    return After::NextPage;
-                }
+                return random.take_page(pairs, next);
             }
             (_, response) => {
                 self.held += response_bytes(&response);

@@ -133,7 +133,7 @@ impl Trace {
     }
 
     /// The command has been answered at `at`, on the connection `id`: puts it into the log, if it took long.
-    pub(super) fn end(self: Box<Self>, at: RoundMoment, id: u64, front: &FrontEnd) {
+    pub(super) fn end(&self, at: RoundMoment, id: u64, front: &FrontEnd) {
         let log = &front.operators.slow_log;
         let took = at.now.since(self.since);
         if took < log.settings.slower_than || log.settings.entries_max == 0 {

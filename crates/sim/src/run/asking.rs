@@ -213,7 +213,7 @@ impl Run {
             Ask::Add { counter } => {
                 let mut batch = WriteBatch::new();
                 batch
-                    .change(&counter_key(*counter), Change::Add(1), b"")
+                    .change(counter_key(*counter), Change::Add(1), b"")
                     .expect("a short key");
                 let options = WriteOptions::default();
                 let batch = &batch;
