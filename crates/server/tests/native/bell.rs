@@ -57,7 +57,7 @@ fn bells_are_watched_and_never_read() {
         ring(&bell, 1);
         client.put(b"argo", b"sails").unwrap();
         // The thread falls asleep again now and then.
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::park_timeout(Duration::from_millis(1));
         let mut count = [0; 8];
         if rings % 5 == 0 {
             assert_eq!(rustix::io::read(&bell, &mut count), Ok(8));
@@ -77,7 +77,7 @@ fn a_bell_that_is_full_keeps_no_other_client_from_being_heard() {
     let client = client_of(&servers[0]);
     for _ in 0..20 {
         client.put(b"argo", b"sails").unwrap();
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::park_timeout(Duration::from_millis(1));
     }
     assert_eq!(client.get(b"argo").unwrap().unwrap(), b"sails");
     // It goes, and its bell with it, although somebody holds that still.
