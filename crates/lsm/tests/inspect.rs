@@ -13,7 +13,7 @@ use argosy_engine::{EngineError, Store as _, WriteBatch, WriteOptions};
 use argosy_lsm::edit::Edit;
 use argosy_lsm::inspect::{
     Comparison, Difference, InspectedRegion, LeftWindows, Member, Problem, ProblemKind, compare,
-    owners, verify_owners, verify_region,
+    log_ends, owners, verify_owners, verify_region,
 };
 use argosy_lsm::manifest::{Manifest, ManifestRecord};
 use argosy_lsm::names::logs::{LARGE_LOG, LOGS, log_name};
@@ -128,6 +128,11 @@ fn whole_is_found_whole(settings: Settings) {
         checked.records > 0 && checked.log_segments > 2,
         "{checked:?}"
     );
+    // What no level has yet is counted, too: each write has an LSN of its own.
+    let ends = log_ends(&version, &LeftWindows::default(), &settings).unwrap();
+    let most = ends.last.0 + 1 - version.replay_from().0;
+    assert!((1..=most).contains(&ends.replayed_records), "{ends:?}");
+    assert_eq!((ends.unflushed_records, ends.unflushed.len()), (0, 0));
     assert_eq!(notes, Vec::<String>::new());
 }
 

@@ -51,6 +51,8 @@ struct Report<'a> {
     window_bytes: u64,
     /// Pairs and deletes that begin there.
     window_records: u64,
+    /// Pairs and deletes that are in no level yet, those among them.
+    replayed_records: u64,
     notes: &'a [String],
 }
 
@@ -125,6 +127,7 @@ impl Verify {
             },
             window_bytes: in_windows.iter().map(|of| of.bytes).sum(),
             window_records: in_windows.iter().map(|of| of.records).sum(),
+            replayed_records: in_windows.iter().map(|of| of.replayed).sum(),
             problems: problems.iter().map(ProblemView::from).collect(),
             notes: &notes,
         };
@@ -142,11 +145,13 @@ impl Verify {
     }
 }
 
-/// What of the history of a region is in windows only.
+/// What of the history of a region is in windows only, or in logs only.
 #[derive(Clone, Copy, Default)]
 struct InWindows {
     bytes: u64,
     records: u64,
+    /// Records that are in no level, these among them.
+    replayed: u64,
 }
 
 /// That of `region`; nothing where its logs do not end as they should, which is told otherwise.
@@ -161,6 +166,7 @@ fn in_windows(opened: &Opened, region: &InspectedRegion) -> InWindows {
             .map(|part| part.bytes.len() as u64)
             .sum(),
         records: ends.unflushed_records,
+        replayed: ends.replayed_records,
     }
 }
 
@@ -195,9 +201,10 @@ fn print_text(report: &Report<'_>, problems: &[Problem]) {
         report.checked.records,
         report.checked.bytes >> 20,
     ));
-    if report.window_bytes > 0 {
+    if report.window_bytes > 0 || report.replayed_records > 0 {
         say(&format!(
-            "and the ends of the logs, which lie in shared memory alone until the next start: {} records in {} KiB",
+            "in no level yet, and replayed by the next start: {} records, {} of them in shared memory alone ({} KiB)",
+            report.replayed_records,
             report.window_records,
             report.window_bytes.div_ceil(1 << 10),
         ));

@@ -26,7 +26,9 @@ pub struct LogEnds {
     pub ends: [Option<SegmentPosition>; LOGS.len()],
     /// Bytes of the history that are in windows only, and closing marks that are nowhere: opening writes them.
     pub unflushed: Vec<Unflushed>,
-    /// Pairs that were written, deletes and removed ranges, whose records begin in these bytes.
+    /// Pairs that were written, deletes and removed ranges that are in no level yet: opening replays them.
+    pub replayed_records: u64,
+    /// Those of them whose records begin in bytes that are in windows only.
     pub unflushed_records: u64,
     /// Bytes of pairs in segments of the large log that are not in the levels yet: opening binds them.
     pub unsettled: BTreeMap<SegmentNumber, u64>,
@@ -78,7 +80,9 @@ pub fn log_ends(
     settings: &Settings,
 ) -> Result<LogEnds, String> {
     let mut unsettled: BTreeMap<SegmentNumber, u64> = BTreeMap::new();
+    let mut replayed_records = 0;
     let visit = |replayed: Replayed<'_>| {
+        replayed_records += u64::from(replayed.time().is_none());
         if let Binding::Logged { value_len } = replayed.binding {
             let bytes = replayed.key.len() as u64 + u64::from(value_len);
             *unsettled.entry(replayed.at.segment()).or_default() += bytes;
@@ -107,6 +111,7 @@ pub fn log_ends(
         durable: recovered.durable,
         ends,
         unflushed,
+        replayed_records,
         unflushed_records,
         unsettled,
     })
