@@ -27,8 +27,8 @@ fn each_table_has_keys_of_its_own_that_lie_where_it_is_documented() {
     db.put("a", "no table").unwrap();
     db.put("b", "no table").unwrap();
     assert_eq!(a.get("1").unwrap().unwrap(), b"one");
-    assert_eq!(db.get("a\01").unwrap().unwrap(), b"one");
-    assert_eq!(a.key("1"), b"a\01");
+    assert_eq!(db.get("a\x001").unwrap().unwrap(), b"one");
+    assert_eq!(a.key("1"), b"a\x001");
     assert_eq!(
         ab.get_many(["1", "2"]).unwrap(),
         [Some(b"other".to_vec()), None]
