@@ -13,6 +13,7 @@ use crate::builder::Builder;
 use crate::error::{Error, Result};
 use crate::scan::{Scan, Snapshot};
 use crate::shared::{Opened, Shared};
+use crate::table::Table;
 use crate::{Memory, ScrubStats};
 
 /// A store. See the [crate's documentation](crate).
@@ -248,6 +249,37 @@ impl Db {
     /// with `rev`.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Scan {
         self.snapshot().prefix(prefix)
+    }
+
+    /// The table `name`, which is part of this store: its keys are those that begin with the name and a zero byte.
+    ///
+    /// ```
+    /// use argosy_embedded::WriteBatch;
+    ///
+    /// # fn main() -> Result<(), argosy_embedded::Error> {
+    /// # let path = tempfile::tempdir().unwrap();
+    /// # let db = argosy_embedded::Db::open(&path)?;
+    /// let users = db.table("users")?;
+    /// let mails = db.table("mails")?;
+    /// users.put("1", "Ada")?;
+    /// assert_eq!(mails.get("1")?, None);
+    ///
+    /// // What belongs together is written together, whatever tables it is in.
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(users.key("2"), "Grace")?;
+    /// batch.put(mails.key("grace@example.org"), "2")?;
+    /// db.write(&batch)?;
+    ///
+    /// let names: Result<Vec<_>, _> = users.range("1"..="2").collect();
+    /// assert_eq!(names?[1], (b"2".to_vec(), b"Grace".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TableName`] where the name is empty, too long, or has a zero byte.
+    pub fn table(&self, name: impl AsRef<[u8]>) -> Result<Table> {
+        Table::of(self.clone(), name.as_ref())
     }
 
     // --- The store as a whole ---

@@ -47,9 +47,9 @@
 //! put by itself, not in a batch.
 //!
 //! Reading order: `builder` and `place` (opening), `db` (reads, and the store as a whole) and `shared`, `write`,
-//! `scan` and `bounds`, `table` (parts of a store by name), `long` (values in parts), `checkpoint`, `stepper` (the background thread), `logs` (the thread that
-//! makes logs durable), `pace` (what they and callers tell each other), `error`. [`machine`] says how much memory there
-//! is.
+//! `scan` and `bounds`, `table` (parts of a store by name), `long` (values in parts), `checkpoint`, `stepper` (the
+//! background thread), `logs` (the thread that makes logs durable), `pace` (what they and callers tell each other),
+//! `error`. [`machine`] says how much memory there is.
 
 #![forbid(unsafe_code)]
 

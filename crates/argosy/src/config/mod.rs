@@ -435,9 +435,9 @@ impl ServerConfig {
 
     /// As a file that [`load`](Self::load) reads.
     pub fn to_toml(&self) -> String {
-        let head = "# Written by `argosy playground`, for `argosy server --config`, and anew at each start of it: what is\n\
-                    # changed here is lost then. `device`, beside it, is a sparse file: ls shows how long it is, du what\n\
-                    # it takes.\n";
+        let head = "# Written by `argosy playground`, for `argosy server --config`, and anew at each start of it:\n\
+                    # what is changed here is lost then. `device`, beside it, is a sparse file: ls shows how\n\
+                    # long it is, du what it takes.\n";
         self.to_toml_with(head, &|_| false)
     }
 

@@ -471,6 +471,42 @@ fn every_file_of_tests_is_built() {
     assert_ne!(found, 0, "the engine's tests are one binary");
 }
 
+/// A registry takes no crate whose dependencies are paths alone.
+#[test]
+fn crates_of_the_embedded_store_can_be_published() {
+    let metadata = metadata();
+    let packages: BTreeMap<&str, &Value> = array(&metadata["packages"])
+        .iter()
+        .map(|package| (text(&package["name"]), package))
+        .collect();
+    let mut offences = Vec::new();
+    let mut open = vec!["argosy-embedded"];
+    let mut seen = BTreeSet::new();
+    while let Some(name) = open.pop() {
+        if !seen.insert(name) {
+            continue;
+        }
+        let package = packages[name];
+        if package["publish"].as_array().is_some_and(Vec::is_empty) {
+            offences.push(format!("{name} is not published"));
+        }
+        for dependency in array(&package["dependencies"]) {
+            if dependency["path"].is_null() || !dependency["kind"].is_null() {
+                continue;
+            }
+            if text(&dependency["req"]) == "*" {
+                offences.push(format!("{name}: {} has no version", dependency["name"]));
+            }
+            open.push(text(&dependency["name"]));
+        }
+    }
+    assert!(seen.len() > 4, "it has dependencies: {seen:?}");
+    demand(
+        "publish = true, and a version of each dependency",
+        &offences,
+    );
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     let all = sources();
