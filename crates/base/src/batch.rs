@@ -15,6 +15,7 @@ use crate::limits::{
     BATCH_BYTES_MAX, BATCH_PAIRS_MAX, BATCH_RANGES_MAX, KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX,
     VALUE_BYTES_MAX,
 };
+use crate::composite::is_any_head;
 use crate::long::{self, LONG_KEY_BYTES_MAX, RESERVED};
 use crate::seen::SeenKeys;
 use crate::{Change, KeyRange, Lsn, RequestName};
@@ -31,7 +32,7 @@ pub enum BatchError {
     /// The key is too long.
     #[error("the key has {0} bytes; keys have 1 to {KEY_BYTES_MAX} bytes (max_key_bytes)")]
     KeyTooLong(usize),
-    /// The key is one under which parts of long values are kept.
+    /// The key is one under which parts of long values, or elements of composites, are kept.
     #[error("keys that begin with {} bytes of 0xff are reserved", RESERVED.len())]
     KeyReserved,
     /// The value is too long for an operation of a batch.
@@ -39,8 +40,10 @@ pub enum BatchError {
         "the value has {0} bytes; values have at most {VALUE_BYTES_MAX} bytes (max_value_bytes) here"
     )]
     ValueTooLong(usize),
-    /// The value looks like the head of a long one.
-    #[error("the value looks like the head of a long one: put it by itself, not in a batch")]
+    /// The value looks like the head of a long one, or of a composite.
+    #[error(
+        "the value looks like the head of a long one or of a composite: put it by itself, not in a batch"
+    )]
     ValueReserved,
     /// The value is too long.
     #[error(
@@ -223,13 +226,13 @@ impl WriteBatch {
     ) -> Result<(), BatchError> {
         let (key, value) = (key.as_ref(), value.as_ref());
         long::check_users(key)?;
-        if long::is_head(value) {
+        if is_any_head(value) {
             return Err(BatchError::ValueReserved);
         }
         self.put_any(key, value, expiry)
     }
 
-    /// Adds a put of a pair of whatever kind, parts and heads of long values among them.
+    /// Adds a put of a pair of whatever kind, parts and heads among them.
     ///
     /// # Errors
     /// As [`put`](Self::put)'s.
@@ -322,7 +325,7 @@ impl WriteBatch {
         self.delete_range_any(&long::users(range.clone()))
     }
 
-    /// Adds that all keys of `range` are removed, parts of long values among them.
+    /// Adds that all keys of `range` are removed, reserved ones among them.
     ///
     /// # Errors
     /// As [`delete_range`](Self::delete_range)'s.
@@ -411,7 +414,7 @@ impl WriteBatch {
     /// Where no key can be.
     pub fn expect(&mut self, value: impl AsRef<[u8]>) -> Result<(), BatchError> {
         let value = value.as_ref();
-        if long::is_head(value) {
+        if is_any_head(value) {
             return Err(BatchError::ValueReserved);
         }
         self.expect_any(value)

@@ -10,6 +10,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::limits::VALUE_BYTES_MAX;
+use crate::composite::{is_any_head, is_composite};
 use crate::long::is_head;
 use crate::{Expiry, Moment};
 
@@ -105,17 +106,21 @@ pub enum Refusal {
     /// The value is kept in parts.
     #[error("values of over {VALUE_BYTES_MAX} bytes are read and written as a whole only")]
     Long,
+    /// The value is a composite.
+    #[error("Operation against a key holding the wrong kind of value")]
+    WrongType,
 }
 
 impl Refusal {
     /// All of them, each at the place that stands for it on the wire. DO NOT CHANGE THE ORDER.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::NotAnInteger,
         Self::Overflow,
         Self::NotAFloat,
         Self::NotFinite,
         Self::TooLong,
         Self::Long,
+        Self::WrongType,
     ];
 }
 
@@ -171,10 +176,11 @@ impl Change {
     pub fn of(self, operand: &[u8], was: Was<'_>) -> Effect {
         match self {
             Self::Expire(expiry, only) => expire(expiry, only, was),
+            _ if was.value.is_some_and(is_composite) => Effect::refused(Refusal::WrongType),
             _ if was.value.is_some_and(is_head) => Effect::refused(Refusal::Long),
             other => {
                 let effect = other.of_value(operand, was.value);
-                match effect.value.as_deref().is_some_and(is_head) {
+                match effect.value.as_deref().is_some_and(is_any_head) {
                     true => Effect::refused(Refusal::Long),
                     false => Effect {
                         expiry: was.expiry,

@@ -4,7 +4,8 @@
 //! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers),
 //! [`durability`] (when writes are acknowledged), [`limits`] (bounds), [`range`], [`keys`] (lists of keys),
 //! [`batch`] (batches of writes), [`expiry`] (when what they put ends), `seen` (what they depend on), [`request_name`]
-//! (their names), [`ops`] (their bytes), [`change`] (computed changes), [`long`] (the keys of long values), [`logs`] (a
+//! (their names), [`ops`] (their bytes), [`change`] (computed changes), [`long`] (the keys of long values), [`composite`] (those of
+//! hashes, sorted sets and sets), [`logs`] (a
 //! region's logs, and a member's position in them), [`checksum`], [`codec`] (numbers as bytes), [`outcome`] (remedies
 //! and the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`] (the names of a server's
 //! figures), [`mutants`](mod@mutants) (planted mistakes).
@@ -22,6 +23,7 @@ pub mod change;
 pub mod checksum;
 pub mod clock;
 pub mod codec;
+pub mod composite;
 pub mod durability;
 pub mod expiry;
 pub mod grant;

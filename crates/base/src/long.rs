@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 
 use crate::KeyRange;
 use crate::batch::BatchError;
+use crate::composite;
 use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX, PART_BYTES};
 
 /// What keys of parts begin with. All keys from this on begin with it.
@@ -68,18 +69,21 @@ pub fn users(range: KeyRange) -> KeyRange {
     }
 }
 
-/// All keys of parts.
+/// All keys of parts, and of the elements of [composites](crate::composite).
 #[must_use]
 pub fn parts() -> KeyRange {
     KeyRange::new(RESERVED, None)
 }
 
-/// The key that decides in which region `key` lies: of a part, that of its value.
+/// The key that decides in which region `key` lies: of a part, that of its value; of an element, that of its composite.
 #[inline]
 #[must_use]
 pub fn routing_key(key: &[u8]) -> &[u8] {
     match is_reserved(key) {
-        true => Part::parse(key).map_or(key, |part| part.key),
+        true => {
+            let part = Part::parse(key).map(|part| part.key);
+            part.or_else(|| composite::key_of(key)).unwrap_or(key)
+        }
         false => key,
     }
 }

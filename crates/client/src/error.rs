@@ -13,6 +13,12 @@ pub enum ClientError {
         /// What is wrong with it.
         what: String,
     },
+    /// The key is bound to a hash, a sorted set or a set, which clients of Redis read and write. Nothing was written.
+    #[error("{what} (not applied)")]
+    WrongType {
+        /// Which key, and what it is bound to.
+        what: String,
+    },
     /// This client cannot ask for that. Nothing was written.
     #[error("{what}")]
     Unsupported {
@@ -71,7 +77,9 @@ impl ClientError {
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         match self {
-            Self::Invalid { .. } | Self::Unsupported { .. } => Outcome::NotApplied,
+            Self::Invalid { .. } | Self::WrongType { .. } | Self::Unsupported { .. } => {
+                Outcome::NotApplied
+            }
             Self::Forgotten { .. } => Outcome::Unknown,
             Self::Unavailable { outcome, .. }
             | Self::Storage { outcome, .. }
@@ -86,6 +94,7 @@ impl ClientError {
     pub const fn remedy(&self) -> Remedy {
         match self {
             Self::Invalid { .. }
+            | Self::WrongType { .. }
             | Self::Unsupported { .. }
             | Self::Forgotten { .. }
             | Self::Protocol { .. } => Remedy::Correct,
@@ -101,7 +110,7 @@ impl ClientError {
         let outcome = Outcome::Unknown;
         let part = |what| format!("part of the request was applied, but then: {what}");
         match self {
-            Self::Invalid { what } => Self::Unavailable {
+            Self::Invalid { what } | Self::WrongType { what } => Self::Unavailable {
                 what: part(what),
                 outcome,
             },

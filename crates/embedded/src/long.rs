@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use argosy_base::Outcome;
 use argosy_base::limits::{PART_BYTES, VALUE_BYTES_MAX};
-use argosy_engine::long::{Head, LongReader, LongWriter, is_head};
+use argosy_engine::long::{Head, LongReader, LongWriter, is_any_head};
 use argosy_engine::{
     BatchError, Condition, EngineError, Expiry, Reach, Store, WaitFor, WriteBatch, Written,
 };
@@ -86,7 +86,7 @@ impl Shared {
             expected,
         } = put;
         let mut batch = WriteBatch::new();
-        let long = value.len() > VALUE_BYTES_MAX || is_head(value);
+        let long = value.len() > VALUE_BYTES_MAX || is_any_head(value);
         if !long {
             batch.put_until(key, value, expiry)?;
             if let Some(expected) = expected {

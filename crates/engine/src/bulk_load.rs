@@ -5,7 +5,7 @@
 use argosy_device::DeviceError;
 
 use crate::batch::check_key;
-use crate::long::{check_users, is_head};
+use crate::long::{check_users, is_any_head};
 use crate::{BatchError, EngineError};
 
 /// The number of a part. Later parts of an engine have higher numbers.
@@ -77,7 +77,7 @@ pub fn check_part(pairs: &[(Vec<u8>, Vec<u8>)], max: usize) -> Result<usize, Bul
     for (pair, (key, value)) in (0..).zip(pairs) {
         check_key(key)?;
         check_users(key)?;
-        if is_head(value) {
+        if is_any_head(value) {
             return Err(BatchError::ValueReserved.into());
         }
         if last.is_some_and(|last| last >= key.as_slice()) {

@@ -10,11 +10,15 @@
 //! A batch may name what it was computed on ([`WriteBatch::saw`]): where any of that is not so any more nothing is
 //! written, as where the condition does not hold.
 //!
+//! What a composite was is not told as a value: where what a key was bound to before is wanted, and that is one,
+//! nothing is written, as where the condition does not hold.
+//!
 //! A range that is removed is about no key: no condition concerns it, and nothing is told of what was there.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use argosy_base::composite::is_composite;
 use argosy_base::{KeyRange, Lsn, Moment};
 
 use crate::{
@@ -203,7 +207,10 @@ impl<'a> Dependent<'a> {
         let newest = || bindings.iter().map(BoundKey::lsn).max();
         let of_keys = self.batch.ops().zip(bindings);
         let mut of_keys = of_keys.filter(|(op, _)| op.range().is_none());
-        match of_keys.all(|(_, binding)| holds(binding)) {
+        let tells = |binding: &B| {
+            !self.options.return_previous || !binding.value().is_some_and(is_composite)
+        };
+        match of_keys.all(|(_, binding)| holds(binding) && tells(binding)) {
             true => None,
             false => newest(),
         }

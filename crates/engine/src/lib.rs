@@ -4,7 +4,8 @@
 //! whenever something happened that another copy would have to hear of, and whoever drives it
 //! tells it what has been acknowledged elsewhere. Without an observer it is a local store.
 //!
-//! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`Store`] (the contract),
+//! Reading order: [`batch`] and [`change`] (what is written), [`long`] (values in parts), [`composite`], [`Store`] (the
+//! contract),
 //! [`deciding`] (what a write comes to),
 //! [`Marks`] (its state, to be read without a call), [`Observer`], [`windows`], [`source`] and [`Checkpoint`] (for
 //! other copies), [`Stored`] (what a copy consists of, for those who check and repair it), [`Engine`] and
@@ -52,7 +53,7 @@ pub mod windows;
 
 pub use argosy_base::{
     BatchError, Change, Changed, Condition, Expiry, Guard, Only, Op, Refusal, Seen, Wanted, Was,
-    WriteBatch, WriteOptions, batch, change,
+    WriteBatch, WriteOptions, batch, change, composite,
 };
 pub use cache::{Cache, Charge};
 pub use checkpoint::Checkpoint;

@@ -23,6 +23,9 @@
 //!   again. The checksum is that of the whole.
 //!
 //! A value that looks like a head is refused in a [`WriteBatch`]: it can be written as a long one.
+//!
+//! Elements of [composites](argosy_base::composite) whose version no head names are garbage, too, and the same sweeper
+//! removes them. They have no writer that comes to a head later: a batch that has elements has the head.
 
 mod sweep;
 mod uses;
@@ -33,6 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use argosy_base::batch::{BatchError, Expiry, Guard, WriteBatch};
 use argosy_base::checksum::extend;
 
+pub use argosy_base::composite::is_any_head;
 pub use argosy_base::long::{
     Head, LONG_KEY_BYTES_MAX, Part, RESERVED, check_users, is_head, is_reserved, may_be_head,
     parts, routing_key, users,

@@ -62,7 +62,7 @@ impl MeteredOutcome {
 impl From<&Failure> for MeteredOutcome {
     fn from(error: &Failure) -> Self {
         match error {
-            Failure::Invalid(_) => Self::Invalid,
+            Failure::Invalid(_) | Failure::WrongType(_) => Self::Invalid,
             Failure::Unavailable { .. } => Self::Unavailable,
             Failure::Busy { .. } => Self::Busy,
             Failure::Storage { .. } => Self::Storage,

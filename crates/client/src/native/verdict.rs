@@ -71,6 +71,7 @@ pub(super) fn verdict_of(failure: Failure, write: bool) -> Verdict {
     let of = |outcome| if write { outcome } else { Outcome::NotApplied };
     match failure {
         Failure::Invalid(what) => Verdict::Failed(ClientError::Invalid { what }),
+        Failure::WrongType(what) => Verdict::Failed(ClientError::WrongType { what }),
         Failure::Forgotten(what) => Verdict::Failed(ClientError::Forgotten { what }),
         Failure::Storage { what, outcome } => {
             let outcome = of(outcome);

@@ -1,9 +1,10 @@
-//! Removes parts that no head names: see [`long`](super).
+//! Removes parts, and elements of composites, that no head names: see [`long`](super).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use argosy_base::composite::{Composite, ElementsOf};
 use argosy_base::range::successor;
 use argosy_base::{Direction, Instant, KeyRange, Lsn};
 
@@ -65,6 +66,8 @@ const BUSY: Duration = Duration::from_millis(20);
 const SOON: Duration = Duration::from_secs(1);
 /// What each version that a pass has met adds to that: so passes take little of a second, however many there are.
 const SOON_VERSION: Duration = Duration::from_millis(16);
+/// How many times as long as a pass takes there is none behind it: one over very many versions takes long.
+const REST: u32 = 4;
 /// Most keys that are looked at again when their versions are due. Those of others are found by the next pass.
 const AGAIN_MAX: usize = 256;
 
@@ -90,15 +93,77 @@ struct Suspect {
     older: bool,
 }
 
-/// Removes parts that no head names. See [`long`](super).
+/// A version of a key under which parts or elements are.
+#[derive(Clone, Copy, Debug)]
+struct Stored<'a> {
+    key: &'a [u8],
+    version: u128,
+    what: What<'a>,
+}
+
+/// What is under a version.
+#[derive(Clone, Copy, Debug)]
+enum What<'a> {
+    Parts(Part<'a>),
+    Elements(ElementsOf<'a>),
+}
+
+impl<'a> Stored<'a> {
+    /// The version that a reserved key belongs to; `None`: nobody has written such a key.
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        if let Some(part) = Part::parse(bytes) {
+            let Part { key, version, .. } = part;
+            let what = What::Parts(part);
+            return Some(Self { key, version, what });
+        }
+        let elements = ElementsOf::parse(bytes)?;
+        let ElementsOf { key, version } = elements;
+        let what = What::Elements(elements);
+        Some(Self { key, version, what })
+    }
+
+    /// All keys of the version.
+    fn all(self) -> KeyRange {
+        match self.what {
+            What::Parts(part) => part.all(),
+            What::Elements(elements) => elements.all(),
+        }
+    }
+
+    /// Whether `value`, which its key is bound to, is its head.
+    fn is_named_by(self, value: &[u8]) -> bool {
+        let version = match self.what {
+            What::Parts(_) => Head::parse(value).map(|head| head.version),
+            What::Elements(_) => Composite::parse(value).map(|head| head.version),
+        };
+        version == Some(self.version)
+    }
+}
+
+/// A pass that is under way.
+#[derive(Debug)]
+struct UnderWay {
+    /// Where it goes on.
+    at: Vec<u8>,
+    began: Instant,
+}
+
+/// A pass that came to the end.
+#[derive(Clone, Copy, Debug)]
+struct LastPass {
+    ended: Instant,
+    took: Duration,
+}
+
+/// Removes parts and elements that no head names. See [`long`](super).
 #[derive(Debug)]
 pub struct Sweeper {
     pace: SweepPace,
     uses: Arc<Uses>,
-    /// Where the pass goes on; `None`: none is under way.
-    at: Option<Vec<u8>>,
-    /// When the last one ended; `None`: none has.
-    ended: Option<Instant>,
+    /// The pass that is under way.
+    at: Option<UnderWay>,
+    /// The last one that came to the end.
+    last: Option<LastPass>,
     /// The last LSN when the last one began.
     seen: Lsn,
     /// No pass has come to the end since the opening.
@@ -141,7 +206,7 @@ impl Sweeper {
             pace,
             uses,
             at: None,
-            ended: None,
+            last: None,
             seen: Lsn(0),
             opening: true,
             any: false,
@@ -255,11 +320,11 @@ impl Sweeper {
         let snapshot = step.engine.snapshot();
         let mut all = Looked::Done;
         while let Some(found) = step.first_of(&*snapshot, &range)? {
-            let Some(part) = Part::parse(&found) else {
+            let Some(stored) = Stored::parse(&found) else {
                 range.from = successor(&found);
                 continue;
             };
-            match self.look(part, step)? {
+            match self.look(stored, step)? {
                 Looked::Busy => return Ok(Looked::Busy),
                 Looked::Kept(until) => {
                     all = Looked::Kept(match all {
@@ -269,7 +334,7 @@ impl Sweeper {
                 }
                 Looked::Done => {}
             }
-            match part.all().to {
+            match stored.all().to {
                 Some(next) if step.left > 0 => range.from = next,
                 // The pass finds the rest.
                 _ => break,
@@ -280,39 +345,42 @@ impl Sweeper {
 
     /// Goes on with the pass over all parts.
     fn pass(&mut self, step: &mut Step<'_>) -> Result<Option<Duration>, EngineError> {
-        let mut at = match self.at.take() {
-            Some(at) => at,
+        let UnderWay { mut at, began } = match self.at.take() {
+            Some(pass) => pass,
             None => {
                 if let Some(wait) = self.wait(step) {
                     return Ok(self.idle(step).then_some(wait));
                 }
                 self.seen = step.engine.last_lsn();
                 self.any = false;
-                RESERVED.to_vec()
+                UnderWay {
+                    at: RESERVED.to_vec(),
+                    began: step.now,
+                }
             }
         };
         let snapshot = step.engine.snapshot();
         while step.left > 0 {
             let range = KeyRange::new(at.clone(), None);
             let Some(key) = step.first_of(&*snapshot, &range)? else {
-                return Ok(self.end_pass(step));
+                return Ok(self.end_pass(began, step));
             };
-            let Some(part) = Part::parse(&key) else {
+            let Some(stored) = Stored::parse(&key) else {
                 // Nobody has written it.
                 at = successor(&key);
                 continue;
             };
-            if self.look(part, step)? == Looked::Busy {
-                self.at = Some(at);
+            if self.look(stored, step)? == Looked::Busy {
+                self.at = Some(UnderWay { at, began });
                 return Ok(Some(self.pause(step)));
             }
             self.met += 1;
-            match part.all().to {
+            match stored.all().to {
                 Some(next) => at = next,
-                None => return Ok(self.end_pass(step)),
+                None => return Ok(self.end_pass(began, step)),
             }
         }
-        self.at = Some(at);
+        self.at = Some(UnderWay { at, began });
         Ok(Some(Duration::ZERO))
     }
 
@@ -324,18 +392,19 @@ impl Sweeper {
 
     /// How long no pass begins; `None`: one does now.
     fn wait(&self, step: &Step<'_>) -> Option<Duration> {
-        let ended = self.ended?;
+        let last = self.last?;
         let versions = u32::try_from(self.stats.versions).unwrap_or(u32::MAX);
         let gap = match self.idle(step) {
             false => self.pace.every,
             true if step.short => SOON,
             true => SOON_VERSION.saturating_mul(versions).max(SOON),
         };
-        let due = ended + gap.min(self.pace.every);
+        let gap = gap.min(self.pace.every);
+        let due = last.ended + gap.max(last.took.saturating_mul(REST));
         (step.now < due).then(|| due - step.now)
     }
 
-    fn end_pass(&mut self, step: &Step<'_>) -> Option<Duration> {
+    fn end_pass(&mut self, began: Instant, step: &Step<'_>) -> Option<Duration> {
         let pass = self.stats.passes;
         self.suspects.retain(|_, suspect| suspect.met == pass);
         self.uses
@@ -344,23 +413,26 @@ impl Sweeper {
         self.stats.versions = std::mem::take(&mut self.met);
         self.any |= self.stats.versions > 0;
         self.opening = false;
-        self.ended = Some(step.now);
+        self.last = Some(LastPass {
+            ended: step.now,
+            took: step.now.since(began),
+        });
         let wait = self.wait(step);
         self.idle(step).then(|| wait.unwrap_or_default())
     }
 
-    /// Removes the parts of a version if that is due.
-    fn look(&mut self, part: Part<'_>, step: &mut Step<'_>) -> Result<Looked, EngineError> {
+    /// Removes what is stored under a version if that is due.
+    fn look(&mut self, stored: Stored<'_>, step: &mut Step<'_>) -> Result<Looked, EngineError> {
         step.left = step.left.saturating_sub(1);
-        let found = step.engine.get(part.key)?;
-        let head = found.value.as_deref().and_then(Head::parse);
-        if head.is_some_and(|head| head.version == part.version) {
-            self.suspects.remove(&part.version);
+        let found = step.engine.get(stored.key)?;
+        let value = found.value.as_deref();
+        if value.is_some_and(|value| stored.is_named_by(value)) {
+            self.suspects.remove(&stored.version);
             return Ok(Looked::Done);
         }
         let full = self.suspects.len() >= SUSPECTS_MAX;
         let (now, met, older) = (step.now, self.stats.passes, self.opening);
-        let suspect = match self.suspects.get_mut(&part.version) {
+        let suspect = match self.suspects.get_mut(&stored.version) {
             Some(suspect) => {
                 suspect.met = met;
                 *suspect
@@ -369,17 +441,17 @@ impl Sweeper {
                 let since = now;
                 let suspect = Suspect { since, met, older };
                 if !full {
-                    self.suspects.insert(part.version, suspect);
+                    self.suspects.insert(stored.version, suspect);
                 }
                 suspect
             }
         };
-        if let Some(until) = self.kept_until(part.version, suspect, step) {
+        if let Some(until) = self.kept_until(stored.version, suspect, step) {
             return Ok(Looked::Kept(until));
         }
-        match remove(part, found.version, step.engine) {
+        match remove(stored, found.version, step) {
             Ok(true) => {
-                self.suspects.remove(&part.version);
+                self.suspects.remove(&stored.version);
                 self.stats.swept += 1;
                 Ok(Looked::Done)
             }
@@ -428,12 +500,40 @@ impl Step<'_> {
         scan.leave_values_out();
         Ok(scan.next()?.map(|(key, _)| key))
     }
+
+    /// The keys of `range`, committed or not, if they are few.
+    fn few_of(&self, range: &KeyRange) -> Result<Option<Vec<Vec<u8>>>, EngineError> {
+        let snapshot = self.engine.snapshot_of_all();
+        let mut scan = snapshot.scan(range, Direction::Up)?;
+        scan.expect(SINGLE_MAX + 1);
+        scan.leave_values_out();
+        let mut keys = Vec::new();
+        while let Some((key, _)) = scan.next()? {
+            if keys.len() == SINGLE_MAX {
+                return Ok(None);
+            }
+            keys.push(key);
+        }
+        Ok(Some(keys))
+    }
 }
 
-/// Removes all parts of a version, unless its key was written since it had `looked_at` as version.
-fn remove(part: Part<'_>, looked_at: Lsn, engine: &dyn Store) -> Result<bool, EngineError> {
+/// Elements of a version that are removed one by one, at most: a range is kept by memtables until they go to the levels.
+const SINGLE_MAX: usize = 32;
+
+/// Removes all that is stored under a version, unless its key was written since it had `looked_at` as version.
+fn remove(stored: Stored<'_>, looked_at: Lsn, step: &Step<'_>) -> Result<bool, EngineError> {
     let mut batch = WriteBatch::new();
-    batch.delete_range_any(&part.all())?;
-    batch.guard(part.key, Guard::Unwritten(looked_at));
-    Ok(engine.write(&batch, WriteOptions::default())?.applied)
+    let all = stored.all();
+    let few = match stored.what {
+        What::Parts(_) => None,
+        What::Elements(_) => step.few_of(&all)?,
+    };
+    match few {
+        Some(keys) if keys.is_empty() => return Ok(true),
+        Some(keys) => keys.iter().try_for_each(|key| batch.delete_any(key))?,
+        None => batch.delete_range_any(&all)?,
+    }
+    batch.guard(stored.key, Guard::Unwritten(looked_at));
+    Ok(step.engine.write(&batch, WriteOptions::default())?.applied)
 }

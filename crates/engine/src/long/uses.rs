@@ -30,7 +30,7 @@ struct Known {
     /// When one of their parts was last asked for.
     read: BTreeMap<u128, Instant>,
     replaced: VecDeque<Vec<u8>>,
-    /// Parts were put since that was last asked.
+    /// Parts or elements were put since that was last asked.
     any: bool,
 }
 
@@ -56,10 +56,12 @@ impl Uses {
         }
     }
 
-    /// `batch` is about to be written: takes note of a part in it.
+    /// `batch` is about to be written: takes note of a part in it, or of elements.
     #[inline]
     pub fn writes(&self, batch: &WriteBatch, now: Instant) {
-        if let Some(Op::Put { key, .. }) = batch.ops().next()
+        if batch.len() > 1 && batch.ops().any(|op| is_reserved(op.key())) {
+            self.known().any = true;
+        } else if let Some(Op::Put { key, .. }) = batch.ops().next()
             && is_reserved(key)
             && let Some(part) = Part::parse(key)
         {
@@ -105,7 +107,7 @@ impl Uses {
         }
     }
 
-    /// Whether parts were put since this was last asked.
+    /// Whether parts or elements were put since this was last asked.
     pub(super) fn take_any(&self) -> bool {
         std::mem::take(&mut self.known().any)
     }

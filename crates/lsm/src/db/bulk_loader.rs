@@ -16,7 +16,7 @@ use argosy_base::range::successor;
 use argosy_device::Purpose;
 use argosy_engine::batch::check_key;
 pub use argosy_engine::bulk_load::{BulkLoadError, Ticket};
-use argosy_engine::long::{check_users, is_head};
+use argosy_engine::long::{check_users, is_any_head};
 use argosy_engine::{BatchError, BusyReason, EngineError};
 
 use super::Lsm;
@@ -109,7 +109,7 @@ impl<'a> BulkLoader<'a> {
     pub fn add(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), BulkLoadError> {
         check_key(&key)?;
         check_users(&key)?;
-        if is_head(&value) {
+        if is_any_head(&value) {
             return Err(BatchError::ValueReserved.into());
         }
         if self.first.is_some() && key <= self.last {

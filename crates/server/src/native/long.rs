@@ -10,6 +10,7 @@
 use argosy_base::limits::PART_BYTES;
 use argosy_base::range::successor;
 use argosy_base::{Op, Outcome, WriteBatch, WriteOptions};
+use argosy_engine::composite::is_composite;
 use argosy_engine::long::{Head, Versions, is_head, may_be_head, put_head, put_part};
 use argosy_wire::api::Scratch;
 use argosy_wire::native::{Flags, Long, PartOf, Request};
@@ -40,6 +41,9 @@ fn shorten(value: &mut Option<Vec<u8>>) -> bool {
 
 /// `response` as it is told, and whether [`Flags::LONG`] goes with it.
 pub(super) fn in_short(request: &Request, mut response: Response) -> (Response, bool) {
+    if let Some(wrong) = of_wrong_type(request, &mut response) {
+        return (wrong, false);
+    }
     let long = match &mut response {
         // A part is whatever it is.
         Response::Values(values) if request.op == argosy_wire::native::Op::GetPart => {
@@ -76,6 +80,35 @@ pub(super) fn in_short(request: &Request, mut response: Response) -> (Response, 
         _ => false,
     };
     (response, long)
+}
+
+/// What is answered where a key is bound to a composite. Of a page what lies before it is told, and the rest asked for
+/// again.
+fn of_wrong_type(request: &Request, response: &mut Response) -> Option<Response> {
+    let is = |value: &Option<Vec<u8>>| value.as_deref().is_some_and(is_composite);
+    let wrong = match response {
+        Response::Value(value) | Response::Versioned { value, .. } => is(value),
+        Response::Values(values) => {
+            request.op != argosy_wire::native::Op::GetPart && values.iter().any(is)
+        }
+        Response::Written { previous, .. } => previous.iter().any(is),
+        Response::Page { pairs, next } => {
+            let at = pairs.iter().position(|(_, value)| is_composite(value));
+            if let Some(at) = at.filter(|at| *at > 0) {
+                *next = Some(match request.flags.has(Flags::REVERSE) {
+                    true => successor(&pairs[at].0),
+                    false => pairs[at].0.clone(),
+                });
+                pairs.truncate(at);
+            }
+            at == Some(0)
+        }
+        _ => false,
+    };
+    wrong.then(|| {
+        let what = "a key is bound to a hash, a sorted set or a set".to_owned();
+        Response::Failed(Failure::WrongType(what))
+    })
 }
 
 /// A version for the value that a client is about to write.

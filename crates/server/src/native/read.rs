@@ -175,6 +175,7 @@ pub(super) fn read_scan<'a>(
             if request.flags.has(Flags::REVERSE) != (paging.direction == Direction::Down) {
                 return mismatch();
             }
+            check_users(&range.from)?;
             if !here.contains(range) {
                 return Err(Refused::WrongServer);
             }

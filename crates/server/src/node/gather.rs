@@ -118,7 +118,7 @@ fn worse(first: Option<Failure>, second: Failure) -> Failure {
 /// What failed, without what became of the write; and what became of it.
 fn parts_of(error: &Failure) -> (&str, Outcome) {
     match error {
-        Failure::Invalid(what) => (what, Outcome::NotApplied),
+        Failure::Invalid(what) | Failure::WrongType(what) => (what, Outcome::NotApplied),
         Failure::Forgotten(what) => (what, Outcome::Unknown),
         Failure::Unavailable { what, outcome }
         | Failure::Busy { what, outcome }

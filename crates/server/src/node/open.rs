@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use argosy_base::{Instant, KeyRange};
+use argosy_engine::composite::ElementsOf;
 use argosy_engine::{EngineError, Reach, Snapshot, WaitFor};
 
 use super::context::Context;
@@ -114,8 +115,14 @@ impl<'a> OpenRegion<'a> {
     /// the clock alone and there is room to tell the time: what is shown waits for that, as a get does.
     fn scan(&self, range: &KeyRange, paging: Paging, reply: ReplyTo) -> Option<Response> {
         let Self { region, engine, .. } = *self;
-        let here = range.intersection(region.range());
-        let rest = rest_of(region.range(), range, paging.direction);
+        // Elements of a composite are where its key is.
+        let (here, rest) = match ElementsOf::containing(range) {
+            Some(_) => (range.clone(), None),
+            None => {
+                let here = range.intersection(region.range());
+                (here, rest_of(region.range(), range, paging.direction))
+            }
+        };
         let page = |snapshot: &dyn Snapshot| page(snapshot, &here, rest.clone(), paging);
         if let Some(at) = paging.at {
             return Some(match region.snapshots().view(at, self) {

@@ -7,6 +7,7 @@ use argosy_base::KeyRange;
 use argosy_coordinator::ClusterMap;
 use argosy_engine::Reach;
 use argosy_engine::batch::check_key;
+use argosy_engine::composite::ElementsOf;
 use argosy_engine::long::{self, check_users};
 use argosy_wire::api::Target;
 
@@ -79,6 +80,10 @@ impl Router<'_> {
                 Begun::Waits
             }
             Target::Range { range, mut paging } => {
+                if let Some(of) = ElementsOf::containing(range) {
+                    let index = self.map.index_of(of.key);
+                    return self.call_region(index, request, reach, reply);
+                }
                 let range = long::users(range.clone());
                 if range.is_empty() || paging.pairs_max == 0 {
                     return Begun::Answered(Response::Page {

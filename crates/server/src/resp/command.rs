@@ -14,8 +14,8 @@ use super::front::Context;
 use super::reply::Gather;
 use super::session::Core;
 use super::{
-    changes, computed, connection, docs, expiry, info, keys, latency, maintenance, once, random,
-    scan, scripts, slow_log, snapshots, strings, transactions,
+    changes, composite, computed, connection, docs, expiry, info, keys, latency, maintenance, once,
+    random, scan, scripts, slow_log, snapshots, strings, transactions,
 };
 
 /// What a command sees while it is begun.
@@ -53,7 +53,7 @@ pub(super) struct Command {
     pub flags: &'static str,
     /// Which arguments are keys: the first, the last (from the end where negative), and the step.
     pub keys: (i64, i64, i64),
-    /// `connection`, `string`, `generic`, `server`, `transactions`, `scripting` or `kv`.
+    /// `connection`, `string`, `hash`, `generic`, `server`, `transactions`, `scripting` or `kv`.
     pub group: &'static str,
     /// What it does, in a line.
     pub summary: &'static str,
@@ -67,10 +67,11 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 17] = [
+pub(super) const FAMILIES: [&[Command]; 18] = [
     strings::COMMANDS,
     changes::COMMANDS,
     keys::COMMANDS,
+    composite::hashes::COMMANDS,
     computed::COMMANDS,
     expiry::COMMANDS,
     connection::COMMANDS,

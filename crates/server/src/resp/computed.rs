@@ -10,13 +10,15 @@ mod lcs;
 
 use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_engine::change::integer;
+use argosy_engine::composite::{Composite, is_composite};
 use argosy_engine::long::is_head;
-use argosy_engine::{BatchError, Expiry};
+use argosy_engine::Expiry;
 use argosy_wire::resp::Encoder;
 
+use super::composite::{self, WRONG_TYPE};
 use super::command::{Command, Step, Turn, syntax_error, unknown_subcommand, wrong_arity};
 use super::exec::Procedure;
-use super::overlay::Overlay;
+use super::overlay::{Halt, Overlay};
 use crate::meter::MeteredOutcome;
 use bits::{BitRange, Unit};
 use lcs::Lcs;
@@ -140,6 +142,16 @@ enum Does {
     CountBits(Option<BitRange>),
     /// Tells where the first such bit is.
     FindBit { bit: bool, within: BitRange },
+}
+
+impl Does {
+    /// Whether it takes what is no string.
+    const fn is_of_any_type(self) -> bool {
+        matches!(
+            self,
+            Self::Copy { .. } | Self::Rename { .. } | Self::Encoding | Self::References
+        )
+    }
 }
 
 /// A command and its keys.
@@ -310,14 +322,18 @@ impl Computed {
     /// Carries it out, and writes what it is answered.
     ///
     /// # Errors
-    /// What is left is more than a batch takes.
+    /// What is left is more than a batch takes; elements were not read.
     pub(super) fn run(
         &self,
         overlay: &mut Overlay<'_>,
         out: &mut Encoder<'_>,
-    ) -> Result<MeteredOutcome, BatchError> {
+    ) -> Result<MeteredOutcome, Halt> {
         let mut outcome = MeteredOutcome::Ok;
-        match self.carry_out(overlay)? {
+        let told = match self.carry_out(overlay) {
+            Err(Halt::Refused(text)) => Told::Error(text),
+            told => told?,
+        };
+        match told {
             Told::Ok => out.simple("OK"),
             Told::Null => out.null(),
             Told::Number(number) => out.integer(number),
@@ -331,10 +347,18 @@ impl Computed {
         Ok(outcome)
     }
 
-    fn carry_out(&self, overlay: &mut Overlay<'_>) -> Result<Told, BatchError> {
+    fn carry_out(&self, overlay: &mut Overlay<'_>) -> Result<Told, Halt> {
         let is_long = |key: &Vec<u8>| overlay.value(key).is_some_and(is_head);
         if self.keys.iter().any(is_long) {
             let text = "ERR this command takes values of at most 1 MiB (not applied)";
+            return Ok(Told::Error(text.to_owned()));
+        }
+        let is_composite = |key: &Vec<u8>| overlay.value(key).is_some_and(is_composite);
+        if self.keys.iter().any(is_composite) && !self.does.is_of_any_type() {
+            let text = match self.does {
+                Does::Compare(_) => "ERR The specified keys must contain string values",
+                _ => WRONG_TYPE,
+            };
             return Ok(Told::Error(text.to_owned()));
         }
         let key = self.keys[0].as_slice();
@@ -382,7 +406,7 @@ impl Computed {
         })
     }
 
-    fn rename(&self, if_absent: bool, overlay: &mut Overlay<'_>) -> Result<Told, BatchError> {
+    fn rename(&self, if_absent: bool, overlay: &mut Overlay<'_>) -> Result<Told, Halt> {
         let [key, other] = self.keys.as_slice() else {
             return Ok(Told::Null);
         };
@@ -407,10 +431,13 @@ fn expiry_of(overlay: &Overlay<'_>, key: &[u8]) -> Expiry {
 }
 
 /// Binds `other` as `key` is.
-fn bind_as(overlay: &mut Overlay<'_>, key: &[u8], other: &[u8]) -> Result<(), BatchError> {
+fn bind_as(overlay: &mut Overlay<'_>, key: &[u8], other: &[u8]) -> Result<(), Halt> {
+    if composite::copy(overlay, key, other)? {
+        return Ok(());
+    }
     let value = overlay.value(key).map(<[u8]>::to_vec);
     let expiry = expiry_of(overlay, key);
-    overlay.put(other, &value.unwrap_or_default(), expiry)
+    Ok(overlay.put(other, &value.unwrap_or_default(), expiry)?)
 }
 
 /// The longest value that Redis keeps beside its key.
@@ -418,6 +445,9 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 
 /// How Redis would keep a value.
 fn encoding(value: &[u8]) -> &'static str {
+    if let Some(head) = Composite::parse(value) {
+        return composite::encoding(&head);
+    }
     match value.len() {
         _ if integer(value).is_some() => "int",
         ..=EMBEDDED_BYTES_MAX => "embstr",

@@ -17,6 +17,7 @@ pub(super) fn error_text(error: &Failure, is_write: bool) -> String {
     match error {
         Failure::Invalid(what) if is_write => format!("ERR {what} (not applied)"),
         Failure::Invalid(what) => format!("ERR {what}"),
+        Failure::WrongType(what) => format!("WRONGTYPE {what}"),
         Failure::Unavailable { what, outcome } | Failure::Busy { what, outcome } => {
             let prefix = match outcome {
                 WriteOutcome::Unknown if is_write => OUTCOME_UNKNOWN,

@@ -5,18 +5,22 @@
 //!    transaction is refused.
 //! 2. *Read.* These keys are read, with versions, page by page, without any lock. What was watched is among them.
 //! 3. *Evaluate.* Where a watched key has changed the reply is null. Otherwise the commands are carried out on an
-//!    [`Overlay`] of what was read, and answered into the reply, which waits.
+//!    [`Overlay`] of what was read, and answered into the reply, which waits. Where they lack elements of composites,
+//!    these are read, and 3 begins anew.
 //! 4. *Commit.* What they have left is written as one batch, where everything is still as it was read. Where it is
 //!    not, nothing was written, and it begins again at 2, [`TRIES_MAX`] times at most.
 //!
 //! So commands see one moment, and what they write takes effect at that moment. A transaction that has read at most
 //! one key, and writes nothing, ends with 3; one that reads more is committed, too, since its pages may be of
-//! different moments.
+//! different moments. A single command that reads elements of one composite in one answer, and finds any, ends with 3:
+//! they are what the version of that composite had at one moment.
 //!
 //! Where the setting says so, commands over several regions are carried out all the same, [in order](super::in_order).
 //!
 //! Everything is bounded: the queue (`transactions`), what was read and what is replied by the longest reply, what is
 //! written by a batch.
+
+mod replies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,23 +32,23 @@ use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::{Encoder, Kept, Protocol};
 
 use super::command::{self, Step, Turn};
+use super::composite::Composed;
 use super::computed::Computed;
-use super::errors::error_text;
 use super::front::{Context, CrossRegion, FrontEnd};
 use super::in_order::{InOrder, Next};
-use super::overlay::{LONG, Need, Overlay, ReadSet, needs_of};
+use super::overlay::{Halt, LONG, Need, Overlay, needs_of};
+use super::read_set::{PAGE_BYTES, ReadSet, Reading};
 use super::reply::{After, Gather, Pending, UNFIT};
 use super::scripts::Script;
 use super::session::Core;
 use super::transactions::Watched;
 use crate::long::before_head;
 use crate::meter::MeteredOutcome;
+pub(super) use replies::{Refused, Replies};
 use crate::service::{Failure, KeyList, Response};
 
 /// How often a transaction is tried whose keys others write all the time.
 pub(super) const TRIES_MAX: u8 = 64;
-/// Bytes of values from which on an answer about keys ends.
-const VALUES_BYTES: usize = 256 << 10;
 
 /// How the reply is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +70,8 @@ pub(super) struct Asked {
 /// What is under way.
 #[derive(Debug)]
 enum Stage {
-    /// The keys are read, of which so many are known.
-    Read(usize),
+    /// This is read.
+    Read(Reading),
     /// The batch is written.
     Commit,
     /// Its keys lie in several regions: the commands are carried out one behind the other.
@@ -88,84 +92,8 @@ pub(super) struct Exec {
     read: ReadSet,
     replies: Replies,
     tries: u8,
-}
-
-/// What commands are answered so far.
-#[derive(Debug)]
-pub(super) struct Replies {
-    protocol: Protocol,
-    bytes_max: usize,
-    bytes: Vec<u8>,
-    counted: Vec<Counted>,
-}
-
-/// How a command was answered.
-#[derive(Debug)]
-struct Counted {
-    /// Its place among those that are counted.
-    command: u16,
-    outcome: MeteredOutcome,
-}
-
-impl Replies {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.counted.clear();
-    }
-
-    fn encoder(&mut self) -> Encoder<'_> {
-        Encoder::new(&mut self.bytes, self.protocol)
-    }
-
-    /// The next command is answered so.
-    pub(super) fn add(&mut self, command: u16, bytes: &[u8], outcome: MeteredOutcome) {
-        self.bytes.extend_from_slice(bytes);
-        self.counted.push(Counted { command, outcome });
-    }
-
-    /// The same, by an error.
-    pub(super) fn refuse(&mut self, command: u16, text: &str) {
-        self.encoder().error(text);
-        self.add(command, b"", MeteredOutcome::Invalid);
-    }
-
-    /// The same, by what was gathered; by an error, where that makes the whole too long.
-    pub(super) fn answer(&mut self, command: u16, pending: Pending, front: &FrontEnd) {
-        let (before, outcome) = (self.bytes.len(), pending.outcome());
-        pending.write(&mut self.bytes, front);
-        if self.is_over() {
-            self.bytes.truncate(before);
-            let text = command::reply_too_long(self.bytes_max);
-            return self.refuse(command, &text);
-        }
-        self.add(command, b"", outcome);
-    }
-
-    /// Whether there is more than a reply may have.
-    const fn is_over(&self) -> bool {
-        self.bytes.len() > self.bytes_max
-    }
-}
-
-/// What a transaction is answered that has failed.
-#[derive(Debug)]
-pub(super) struct Refused {
-    pub(super) text: String,
-    pub(super) outcome: MeteredOutcome,
-}
-
-impl Refused {
-    pub(super) fn of(error: &Failure) -> Self {
-        Self {
-            text: error_text(error, true),
-            outcome: error.into(),
-        }
-    }
-
-    pub(super) const fn invalid(text: String) -> Self {
-        let outcome = MeteredOutcome::Invalid;
-        Self { text, outcome }
-    }
+    /// Where random numbers come from.
+    random: u64,
 }
 
 /// The commands of a transaction.
@@ -188,6 +116,7 @@ pub(super) enum Begun {
 pub(super) enum Procedure {
     Script(Script),
     Computed(Computed),
+    Composed(Box<Composed>),
 }
 
 impl Procedure {
@@ -196,22 +125,32 @@ impl Procedure {
         match self {
             Self::Script(script) => script.keys().for_each(&mut see),
             Self::Computed(computed) => computed.keys().for_each(&mut see),
+            Self::Composed(composed) => composed.keys().for_each(&mut see),
         }
     }
 
     /// Carries it out, and writes what it is answered.
     ///
     /// # Errors
-    /// What is left is more than a batch takes.
+    /// Nothing was written to the reply.
     fn run(
         &self,
         overlay: &mut Overlay<'_>,
         out: &mut Encoder<'_>,
-    ) -> Result<MeteredOutcome, BatchError> {
+        front: &FrontEnd,
+    ) -> Result<MeteredOutcome, Halt> {
         match self {
-            Self::Script(script) => script.run(overlay, out),
+            Self::Script(script) => Ok(script.run(overlay, out)?),
             Self::Computed(computed) => computed.run(overlay, out),
+            Self::Composed(composed) => composed.run(overlay, out, front),
         }
+    }
+}
+
+impl Procedure {
+    /// Whether elements that are read in one answer are all that it tells of.
+    fn is_of_one_moment(&self) -> bool {
+        matches!(self, Self::Composed(composed) if composed.is_of_one_moment())
     }
 }
 
@@ -247,34 +186,42 @@ impl Exec {
         let protocol = turn.core.client.protocol;
         let needs = asked.commands(protocol).needs(context, scratch)?;
         let stage = match needs.regions.len() {
-            0 | 1 => Stage::Read(0),
+            0 | 1 => Stage::Read(Reading::of_keys(KeyList::default(), Wanted::Presence)),
             _ => match (context.front.settings.policy.cross_region_exec, asked.form) {
                 (CrossRegion::InOrder, Form::Array) => Stage::InOrder(InOrder::new(&asked.watched)),
                 _ => return Err(several_regions(&needs.regions, asked.form)),
             },
         };
         let values = needs.keys.values().any(|need| *need == Need::Value);
-        let mut replies = Replies {
-            protocol,
-            bytes_max: turn.core.limits().reply_bytes_max,
-            bytes: Vec::new(),
-            counted: Vec::new(),
-        };
+        let mut replies = Replies::new(protocol, turn.core.limits().reply_bytes_max);
         if matches!(stage, Stage::InOrder(_)) {
             replies.encoder().array(asked.requests.len());
         }
-        Ok(Self {
+        #[expect(clippy::cast_possible_truncation, reason = "as random as the whole")]
+        let random = context.front.versions.draw() as u64;
+        let mut exec = Self {
             asked,
             needed: KeyList::of(needs.keys.keys().map(Vec::as_slice)),
             wanted: match values {
-                true => Wanted::Values(VALUES_BYTES),
+                true => Wanted::Values(PAGE_BYTES),
                 false => Wanted::Presence,
             },
             stage,
             read: ReadSet::default(),
             replies,
             tries: 0,
-        })
+            random,
+        };
+        if matches!(exec.stage, Stage::Read(_)) {
+            exec.read_needed();
+        }
+        Ok(exec)
+    }
+
+    /// Begins to read what is needed.
+    fn read_needed(&mut self) {
+        self.read.clear();
+        self.stage = Stage::Read(Reading::of_keys(self.needed.clone(), self.wanted));
     }
 
     /// Bytes that are held.
@@ -292,15 +239,10 @@ impl Exec {
         scratch: &mut Scratch,
     ) -> Result<Option<Plan>, String> {
         match &mut self.stage {
-            Stage::Read(told) if *told < self.needed.len() => {
-                let told = *told;
-                let page = &mut scratch.keys;
-                page.clear();
-                let next = told..told + self.needed.page(told);
-                next.for_each(|at| page.push(self.needed.at(at)));
-                Ok(Some(Plan::Examine(self.wanted)))
-            }
-            Stage::Read(_) => self.evaluate(context, scratch),
+            Stage::Read(reading) => match reading.plan(scratch) {
+                Some(plan) => Ok(Some(plan)),
+                None => self.evaluate(context, scratch),
+            },
             Stage::InOrder(in_order) => {
                 let commands = self.asked.commands(self.replies.protocol);
                 match in_order.next(commands, &mut self.replies, context, scratch) {
@@ -327,13 +269,13 @@ impl Exec {
             (Stage::InOrder(in_order), response) => in_order.take(response),
             (Stage::Read(_), Response::Failed(error)) => Err(Refused::of(&before_head(error))),
             (Stage::Commit, Response::Failed(error)) => Err(Refused::of(&error)),
-            (Stage::Read(told), Response::Examined { now, found }) if !found.is_empty() => {
-                *told += self.read.take(now, self.needed.iter().skip(*told), found);
-                match self.read.bytes > self.replies.bytes_max {
-                    true => Err(Refused::invalid(too_much(self.replies.bytes_max))),
-                    false => Ok(After::NextPage),
+            (Stage::Read(reading), response) => match reading.take(response, &mut self.read) {
+                true if self.read.bytes > self.replies.bytes_max => {
+                    Err(Refused::invalid(too_much(self.replies.bytes_max)))
                 }
-            }
+                true => Ok(After::NextPage),
+                false => Err(Refused::invalid(UNFIT.to_owned())),
+            },
             (Stage::Commit, Response::Written { applied: true, .. }) => {
                 self.stage = Stage::Done;
                 Ok(After::Nothing)
@@ -353,8 +295,7 @@ impl Exec {
             let outcome = Outcome::NotApplied;
             return Err(Refused::of(&Failure::Busy { what, outcome }));
         }
-        self.read.clear();
-        self.stage = Stage::Read(0);
+        self.read_needed();
         Ok(After::NextPage)
     }
 
@@ -378,40 +319,47 @@ impl Exec {
             self.stage = Stage::Done;
             return Ok(None);
         }
-        let over = |error: BatchError| format!("ERR {error} (not applied)");
-        let mut overlay = Overlay::new(&self.read);
+        let mut overlay = Overlay::new(&self.read, &context.front.versions, self.random);
         let commands = self.asked.commands(self.replies.protocol);
         if self.asked.form == Form::Array {
             self.replies.encoder().array(commands.requests.len());
         }
+        let mut one_moment = self.asked.form == Form::Single;
+        let mut halted = None;
         for place in 0..commands.requests.len() {
             let begun = commands.begin(place, context, scratch);
             let number = commands.number_of(place);
-            match begun {
-                Begun::Replied(bytes, outcome) => self.replies.add(number, &bytes, outcome),
-                Begun::Procedure(procedure) => {
-                    let mut encoder = self.replies.encoder();
-                    let outcome = procedure.run(&mut overlay, &mut encoder).map_err(over)?;
-                    self.replies.add(number, b"", outcome);
-                }
-                Begun::Call(plan, gather) => {
-                    let pending = Pending::new(gather, self.replies.protocol, false);
-                    let pending = answer(pending, plan, &mut overlay, context, scratch);
-                    let pending = pending.map_err(over)?;
-                    let outcome = pending.outcome();
-                    pending.write(&mut self.replies.bytes, context.front);
-                    self.replies.add(number, b"", outcome);
-                }
+            if let Begun::Procedure(procedure) = &begun {
+                one_moment &= procedure.is_of_one_moment();
             }
-            if self.replies.is_over() {
-                return Err(format!(
-                    "{} (not applied)",
-                    command::reply_too_long(self.replies.bytes_max)
-                ));
+            match self
+                .replies
+                .carry_out(begun, number, &mut overlay, context, scratch)
+            {
+                Ok(()) => {}
+                // The others may tell what else is needed.
+                Err(Halt::NotRead) => {}
+                Err(other) => halted = halted.or(Some(other)),
             }
         }
-        let writes = overlay.into_batch(&mut scratch.batch).map_err(over)?;
-        if !writes && self.needed.len() <= 1 {
+        let wants = overlay.take_wants();
+        if !wants.is_empty() {
+            drop(overlay);
+            let reading = Reading::of(wants);
+            let plan = reading.plan(scratch);
+            self.stage = Stage::Read(reading);
+            return Ok(plan);
+        }
+        if let Some(halted) = halted {
+            return Err(halted.in_words());
+        }
+        if self.replies.is_over() {
+            let text = command::reply_too_long(self.replies.bytes_max);
+            return Err(format!("{text} (not applied)"));
+        }
+        let writes = overlay.into_batch(&mut scratch.batch);
+        let writes = writes.map_err(|error| Halt::Limit(error).in_words())?;
+        if !writes && self.is_seen_at_once(one_moment) {
             self.stage = Stage::Done;
             return Ok(None);
         }
@@ -419,14 +367,17 @@ impl Exec {
         Ok(Some(Plan::Write(WriteOptions::default())))
     }
 
+    /// Whether all that was read was so at one moment, where a single command says whether elements are.
+    fn is_seen_at_once(&self, one_moment: bool) -> bool {
+        let of_one_key = self.needed.len() <= 1;
+        let elements = one_moment && self.read.answers == 2 && self.read.any_element;
+        of_one_key && (self.read.answers <= 1 || elements)
+    }
+
     /// Writes the reply.
     pub(super) fn write(self, out: &mut Vec<u8>, front: &FrontEnd) {
-        if self.asked.form == Form::Array {
-            for Counted { command, outcome } in self.replies.counted {
-                front.meter.count(command, outcome);
-            }
-        }
-        out.extend_from_slice(&self.replies.bytes);
+        let each = self.asked.form == Form::Array;
+        self.replies.write(each, out, front);
     }
 }
 
@@ -519,7 +470,7 @@ fn answer(
         if pending.take(response) == After::Nothing {
             return Ok(pending);
         }
-        let goes_on = matches!(pending.gather, Gather::Keys(_) | Gather::LengthOf(_));
+        let goes_on = matches!(pending.gather, Gather::Keys(_) | Gather::LengthOf(_) | Gather::TypeOf(_));
         match pending.next_page(context, scratch).filter(|_| goes_on) {
             Some(next) => plan = next,
             None => {

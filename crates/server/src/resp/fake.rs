@@ -10,6 +10,7 @@ use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange, Lsn, Moment, RegionId, RequestName};
 use argosy_engine::batch::{Op, check_key};
+use argosy_engine::composite::is_composite;
 use argosy_engine::long::check_users;
 use argosy_engine::{Condition, Reach, Wanted, Was, WriteBatch, WriteOptions};
 use argosy_wire::api::Examined;
@@ -422,7 +423,9 @@ impl Stored {
                 changed: Some(effect.told),
             };
         }
-        let applied = self.holds(batch, options.condition, &existed) && self.is_as_seen(batch);
+        let tells = !previous.iter().flatten().any(|value| is_composite(value));
+        let applied =
+            tells && self.holds(batch, options.condition, &existed) && self.is_as_seen(batch);
         if applied && !self.is_guarded_well(batch) {
             return Response::Failed(too_slow());
         }

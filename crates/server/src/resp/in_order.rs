@@ -131,7 +131,7 @@ impl InOrder {
             let goes_on = pending.take(response) == After::NextPage;
             let may = matches!(
                 pending.gather,
-                Gather::Keys(_) | Gather::LengthOf(_) | Gather::Grow(_)
+                Gather::Keys(_) | Gather::LengthOf(_) | Gather::TypeOf(_) | Gather::Grow(_)
             );
             if goes_on && !may {
                 pending.fail(format!("ERR {LONG}"), MeteredOutcome::Invalid);

@@ -75,7 +75,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: "readonly fast",
         keys: (1, 1, 1),
         group: "generic",
-        summary: "Returns string, or none where the key has no value.",
+        summary: "Returns the type of what a key is bound to, or none.",
         usage: "key",
         run: key_type,
     },
@@ -151,8 +151,9 @@ fn exists(turn: &mut Turn<'_>) -> Step {
 }
 
 fn key_type(turn: &mut Turn<'_>) -> Step {
-    turn.scratch.set_key(turn.args.at(1));
-    Step::Call(Plan::Expiry, Gather::Type)
+    let key = turn.args.at(1);
+    turn.scratch.set_key(key);
+    Step::Call(Plan::Expiry, Gather::Type(key.to_vec()))
 }
 
 fn dbsize(_: &mut Turn<'_>) -> Step {

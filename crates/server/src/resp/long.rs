@@ -89,7 +89,9 @@ impl Pending {
             ) if matches!(values.first(), Some(Some(value)) if is_head(value)) => {}
             (Gather::Length(_), Response::Expiry { len: Some(len), .. })
                 if usize::try_from(*len).is_ok_and(may_be_head) => {}
-            (Gather::LengthOf(_), Response::Values(_)) => {}
+            (Gather::Type(_), Response::Expiry { len: Some(len), .. })
+                if usize::try_from(*len).is_ok_and(may_be_head) => {}
+            (Gather::LengthOf(_) | Gather::TypeOf(_), Response::Values(_)) => {}
             _ => return None,
         }
         Some(self.with_head(response))
@@ -107,6 +109,14 @@ impl Pending {
             (Gather::Length(key), _) => {
                 self.gather = Gather::LengthOf(std::mem::take(key));
                 return After::NextPage;
+            }
+            (Gather::Type(key), _) => {
+                self.gather = Gather::TypeOf(std::mem::take(key));
+                return After::NextPage;
+            }
+            (Gather::TypeOf(_), Response::Values(values)) => {
+                self.answer = Some(Response::Value(values.first().cloned().flatten()));
+                return After::Nothing;
             }
             (Gather::LengthOf(_), Response::Values(values)) => {
                 let value = values.first().and_then(Option::as_deref);

@@ -4,61 +4,33 @@
 //! ([`deciding`](argosy_engine::deciding)). So each is answered as it would be alone, and sees those before it. What
 //! is left at the end becomes one batch, with what was read: it is written where all of that is still so.
 //!
+//! A command that needs an element that was not read takes note of it ([`Wants`]) and comes to nothing
+//! ([`Halt::NotRead`]): once it was read, all commands are carried out anew.
+//!
 //! Time stands still meanwhile: it is the region's when the first of the keys were read.
 
-use std::collections::BTreeMap;
+mod elements;
+
+pub(super) use elements::Elements;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use argosy_base::limits::BATCH_BYTES_MAX;
 use argosy_base::{Lsn, Moment};
 use argosy_engine::batch::check_key;
 use argosy_engine::deciding::{Beside, BoundKey, Dependent};
-use argosy_engine::long::{check_users, is_head};
+use argosy_engine::long::{Versions, check_users, is_head, is_reserved};
 use argosy_engine::{
     BatchError, Change, Condition, Expiry, Op, Seen, Wanted, WriteBatch, WriteOptions,
 };
 use argosy_wire::api::Examined;
 
+use super::read_set::{ReadSet, Wants};
 use crate::service::{Failure, Request, Response};
 
 /// Of a long value, which is neither read nor changed in a transaction.
 pub(super) const LONG: &str =
     "values of over 1 MiB are neither read nor changed inside a transaction";
-
-/// What was read for a transaction.
-#[derive(Debug, Default)]
-pub(super) struct ReadSet {
-    /// The region's time, once something was read.
-    pub(super) now: Moment,
-    pub(super) keys: BTreeMap<Vec<u8>, Examined>,
-    /// Bytes of keys and values.
-    pub(super) bytes: usize,
-}
-
-impl ReadSet {
-    /// Takes what was found for `keys`, the first of those that were asked for. Returns how many.
-    pub(super) fn take<'k>(
-        &mut self,
-        now: Moment,
-        keys: impl Iterator<Item = &'k [u8]>,
-        found: Vec<Examined>,
-    ) -> usize {
-        if self.keys.is_empty() {
-            self.now = now;
-        }
-        let told = found.len();
-        for (key, found) in keys.zip(found) {
-            self.bytes += key.len() + found.value.as_ref().map_or(0, Vec::len);
-            self.keys.insert(key.to_vec(), found);
-        }
-        told
-    }
-
-    /// Forgets everything.
-    pub(super) fn clear(&mut self) {
-        self.keys.clear();
-        self.bytes = 0;
-    }
-}
 
 /// How much has to be known of a key for a request to be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,6 +111,34 @@ struct Pair {
     expiry: Option<Moment>,
 }
 
+/// Why a command comes to nothing.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// What is left is more than a batch takes.
+    Limit(BatchError),
+    /// It needs what was not read, of which the overlay has taken note.
+    NotRead,
+    /// It is refused, in words for the client.
+    Refused(String),
+}
+
+impl Halt {
+    /// What a client is told, if nothing is left of all commands.
+    pub(super) fn in_words(self) -> String {
+        match self {
+            Self::Limit(error) => format!("ERR {error} (not applied)"),
+            Self::Refused(text) => text,
+            Self::NotRead => "ERR internal error: a command lacks what was not asked for".to_owned(),
+        }
+    }
+}
+
+impl From<BatchError> for Halt {
+    fn from(error: BatchError) -> Self {
+        Self::Limit(error)
+    }
+}
+
 /// See the module documentation.
 pub(super) struct Overlay<'a> {
     read: &'a ReadSet,
@@ -146,16 +146,43 @@ pub(super) struct Overlay<'a> {
     left: BTreeMap<Vec<u8>, Option<Pair>>,
     /// Bytes of that.
     bytes: usize,
+    /// Versions for composites.
+    versions: &'a Versions,
+    /// Those that were drawn here: there are no elements of them but those in `left`.
+    fresh: BTreeSet<u128>,
+    /// What was needed and not read.
+    wants: Wants,
+    /// Where random numbers come from: the same ones whenever commands are carried out anew.
+    random: u64,
 }
 
 impl<'a> Overlay<'a> {
-    /// What was `read`, and nothing over it.
-    pub(super) const fn new(read: &'a ReadSet) -> Self {
+    /// What was `read`, and nothing over it. `random` is where random numbers come from.
+    pub(super) fn new(read: &'a ReadSet, versions: &'a Versions, random: u64) -> Self {
         Self {
             read,
             left: BTreeMap::new(),
             bytes: 0,
+            versions,
+            fresh: BTreeSet::new(),
+            wants: Wants::default(),
+            random,
         }
+    }
+
+    /// What was needed and not read.
+    pub(super) fn take_wants(&mut self) -> Wants {
+        std::mem::take(&mut self.wants)
+    }
+
+    /// A number below `bound`, which is not zero, each as likely as another.
+    pub(super) const fn below(&mut self, bound: u64) -> u64 {
+        // splitmix64.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
     }
 
     /// The value of `key`.
@@ -315,16 +342,21 @@ impl<'a> Overlay<'a> {
         batch.keep_together();
         for (key, left) in &self.left {
             match left {
+                // Its composite has come and gone.
+                _ if self.is_fresh(key) && !self.is_named(key) => {}
                 Some(Pair { value, expiry }) => {
                     let expiry = expiry.map_or(Expiry::Never, Expiry::At);
                     batch.put_any(key, value, expiry)?;
                 }
                 // It is not there.
+                None if self.is_fresh(key) => {}
                 None if self.read.keys.get(key).is_some_and(is_unbound) => {}
                 None => batch.delete_any(key)?,
             }
         }
-        for (key, found) in &self.read.keys {
+        // What changes an element writes its head, so the head tells.
+        let seen = self.read.keys.iter().filter(|(key, _)| !is_reserved(key));
+        for (key, found) in seen {
             batch.saw(Seen {
                 key,
                 bound: found.value.is_some(),

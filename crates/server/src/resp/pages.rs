@@ -2,6 +2,7 @@
 
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::Wanted;
+use argosy_engine::composite::is_composite;
 use argosy_engine::long::is_head;
 use argosy_wire::api::Plan;
 use argosy_wire::resp::{Encoder, Protocol};
@@ -94,12 +95,16 @@ impl KeysGather {
     }
 
     /// Keeps what was told. Returns the bytes kept.
-    pub(super) fn take(&mut self, told: Vec<Option<Vec<u8>>>) -> usize {
+    pub(super) fn take(&mut self, mut told: Vec<Option<Vec<u8>>>) -> usize {
         // Beside its bytes, each value takes a place.
         const PLACE_BYTES: usize = size_of::<Option<Vec<u8>>>();
         self.told += told.len();
         match &mut self.tells {
             Tells::Values(values) => {
+                // As in Redis, what is no string is none.
+                for value in &mut told {
+                    value.take_if(|value| is_composite(value));
+                }
                 let bytes = told.iter().flatten().map(Vec::len).sum::<usize>();
                 let kept = bytes + told.len() * PLACE_BYTES;
                 if values.is_empty() {

@@ -6,10 +6,12 @@
 //! [`Gather`]. An answer that failed turns the whole reply into one error; answers that come after
 //! that are dropped, but waited for, since their tokens name this reply.
 
-use argosy_engine::Changed;
+use argosy_engine::composite::{Composite, is_composite};
+use argosy_engine::{Changed, Refusal};
 use argosy_wire::api::{Plan, Scratch};
 use argosy_wire::resp::{Encoder, Protocol};
 
+use super::composite::WRONG_TYPE;
 use super::errors::error_text;
 use super::exec::Exec;
 use super::expiry::Shown;
@@ -72,8 +74,10 @@ pub(super) enum Gather {
     Length(Vec<u8>),
     /// The same, where the value may be a head.
     LengthOf(Vec<u8>),
-    /// `TYPE`: `string` or `none`.
-    Type,
+    /// `TYPE` of this key: `string`, `none`, or what its head says.
+    Type(Vec<u8>),
+    /// The same, where the value may be a head.
+    TypeOf(Vec<u8>),
     /// `MEMORY USAGE` of a key with this many bytes.
     Usage(usize),
     /// `SET`, `MSET`: `OK`, or null where the condition did not hold.
@@ -191,7 +195,7 @@ impl Pending {
             Gather::Keys(keys) => Some(keys.plan(&mut scratch.keys)),
             Gather::Long(long) => Some(long.reading.plan(&mut scratch.keys)),
             Gather::Many(many) => many.plan(&mut scratch.keys),
-            Gather::LengthOf(key) => Some(look_up(key, None, &mut scratch.keys)),
+            Gather::LengthOf(key) | Gather::TypeOf(key) => Some(look_up(key, None, &mut scratch.keys)),
             Gather::Grow(growing) => {
                 let plan = growing.plan(&context.front.versions, scratch);
                 self.held = growing.held();
@@ -257,6 +261,10 @@ impl Pending {
             self.fail(text, (&error).into());
             return After::Nothing;
         }
+        if self.is_of_wrong_type(&response) {
+            self.fail(WRONG_TYPE.to_owned(), MeteredOutcome::Invalid);
+            return After::Nothing;
+        }
         if let Some(after) = self.take_head(&response) {
             return after;
         }
@@ -301,6 +309,23 @@ impl Pending {
             }
         }
         After::Nothing
+    }
+
+    /// Whether a string was asked for, and this is the head of a composite.
+    #[inline]
+    fn is_of_wrong_type(&self, response: &Response) -> bool {
+        let is = |value: &Option<Vec<u8>>| value.as_deref().is_some_and(is_composite);
+        match (&self.gather, response) {
+            (Gather::Value | Gather::Part(..), Response::Value(value)) => is(value),
+            (Gather::ValueAt(_) | Gather::LengthOf(_), Response::Values(values)) => {
+                values.iter().any(is)
+            }
+            (Gather::Previous, Response::Written { previous, .. }) => previous.iter().any(is),
+            (Gather::Range(range), Response::Page { pairs, .. }) if !range.keys_only => {
+                pairs.iter().any(|(_, value)| is_composite(value))
+            }
+            _ => false,
+        }
     }
 
     /// Takes the answer to a call of what makes one behind the other.
@@ -352,8 +377,11 @@ impl Pending {
             (Gather::Many(mut many), None) => {
                 many.stream(out);
             }
-            (Gather::Type, Some(Response::Expiry { len, .. })) => {
+            (Gather::Type(_), Some(Response::Expiry { len, .. })) => {
                 encoder.simple(if len.is_some() { "string" } else { "none" });
+            }
+            (Gather::TypeOf(_), Some(Response::Value(value))) => {
+                encoder.simple(type_of(value.as_deref()));
             }
             (Gather::Usage(key_bytes), Some(Response::Expiry { len, .. })) => match len {
                 Some(len) => encoder.count(key_bytes as u64 + len),
@@ -388,7 +416,7 @@ impl Gather {
             Self::Value
                 | Self::Part(..)
                 | Self::Length(_)
-                | Self::Type
+                | Self::Type(_)
                 | Self::Usage(_)
                 | Self::Stored
                 | Self::Previous
@@ -413,6 +441,15 @@ impl Gather {
                 | Self::DeletedIf
                 | Self::Changed
         )
+    }
+}
+
+/// What `TYPE` answers of a key that is bound to this.
+fn type_of(value: Option<&[u8]>) -> &'static str {
+    match (value, value.and_then(Composite::parse)) {
+        (None, _) => "none",
+        (_, Some(head)) => head.kind.name(),
+        (Some(_), None) => "string",
     }
 }
 
@@ -456,6 +493,7 @@ fn write_changed(encoder: &mut Encoder<'_>, changed: Option<Changed>) {
     match changed {
         Some(Changed::Number(number)) => encoder.integer(number),
         Some(Changed::Value(value)) => encoder.bulk(&value),
+        Some(Changed::Refused(Refusal::WrongType)) => encoder.error(WRONG_TYPE),
         Some(Changed::Refused(why)) => encoder.error(&format!("ERR {why}")),
         None => encoder.null(),
     }

@@ -203,7 +203,10 @@ pub(super) fn queue(turn: &mut Turn<'_>, command: &Command) -> Option<Step> {
 
 /// Whether it has a place in a transaction: it is about keys that it names, or about none.
 fn may_be_queued(command: &Command) -> bool {
-    let of_keys = matches!(command.group, "string" | "generic") && command.keys != NO_KEYS;
+    let of_keys = matches!(
+        command.group,
+        "string" | "generic" | "hash" | "sorted-set" | "set"
+    ) && command.keys != NO_KEYS;
     let other = matches!(
         command.name,
         "ping" | "echo" | "time" | "select" | "memory" | "unwatch" | "eval" | "evalsha"

@@ -157,7 +157,10 @@ impl Load {
                 coverage.add("reads that named damage", u64::from(read));
                 *outcome
             }
-            Failure::Invalid(what) | Failure::Forgotten(what) | Failure::Storage { what, .. } => {
+            Failure::Invalid(what)
+            | Failure::WrongType(what)
+            | Failure::Forgotten(what)
+            | Failure::Storage { what, .. } => {
                 return Err(format!("op {op} failed: {what}"));
             }
         };

@@ -32,6 +32,9 @@ pub enum Failure {
     /// known. It was not applied now. Whoever has sent it once only sends it under a new name, of a new client id.
     #[error("{0}")]
     Forgotten(String),
+    /// The key is bound to a value of another type than the request is about. Nothing was written.
+    #[error("{0}")]
+    WrongType(String),
     /// Storage failed. An operator has to look.
     #[error("{what} ({outcome})")]
     Storage {
@@ -49,6 +52,7 @@ impl Failure {
         match self {
             Self::Invalid(what)
             | Self::Forgotten(what)
+            | Self::WrongType(what)
             | Self::Unavailable { what, .. }
             | Self::Busy { what, .. }
             | Self::Storage { what, .. } => what,
@@ -63,6 +67,7 @@ impl Failure {
             Self::Busy { outcome, .. } => (2, *outcome),
             Self::Storage { outcome, .. } => (3, *outcome),
             Self::Forgotten(_) => (4, Outcome::Unknown),
+            Self::WrongType(_) => (5, Outcome::NotApplied),
         };
         out.push(kind);
         out.push(match outcome {
@@ -91,6 +96,7 @@ impl Failure {
             2 => Self::Busy { what, outcome },
             3 => Self::Storage { what, outcome },
             4 => Self::Forgotten(what),
+            5 => Self::WrongType(what),
             _ => return Err(r.malformed()),
         })
     }
