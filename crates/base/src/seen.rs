@@ -13,6 +13,15 @@ pub enum Guard {
     /// It has not been written since it had this version: see
     /// [`Condition::Version`](crate::Condition::Version).
     Unwritten(Lsn),
+    /// It is bound to the head of a [composite](crate::composite) of this version. The head is written with the batch:
+    /// its number is changed by so much, and where none is left it is removed. So many who change different elements
+    /// of a composite at the same time do not stand in each other's way.
+    Counts {
+        /// The version of the composite.
+        version: u128,
+        /// What is added to the number.
+        change: i64,
+    },
 }
 
 /// What a read told of a key, on which a batch was computed: the batch is written only while that is so.

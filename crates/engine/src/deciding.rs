@@ -7,6 +7,10 @@
 //! A batch may be guarded by a key that it does not write ([`WriteBatch::guard`]): where that does not hold nothing is
 //! written, as where the condition does not; the answer tells which of the two it was.
 //!
+//! A batch may be guarded by the head of a composite ([`Guard::Counts`]), of which it writes elements: the head is
+//! evaluated here, and written with it. Where it names another version nothing is written, as where the condition does
+//! not hold.
+//!
 //! A batch may name what it was computed on ([`WriteBatch::saw`]): where any of that is not so any more nothing is
 //! written, as where the condition does not hold.
 //!
@@ -18,7 +22,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use argosy_base::composite::is_composite;
+use argosy_base::composite::{Composite, is_composite};
 use argosy_base::{KeyRange, Lsn, Moment};
 
 use crate::{
@@ -90,6 +94,17 @@ pub struct Answer {
     change: Option<Outcome>,
     /// The highest LSN of what the batch was computed on.
     seen: Lsn,
+    /// The head of a composite that is written with it.
+    head: Option<Counted>,
+}
+
+/// What the head of a composite comes to.
+#[derive(Debug)]
+struct Counted {
+    key: Vec<u8>,
+    /// The new one; `None`: it is removed.
+    value: Option<Vec<u8>>,
+    expiry: Option<Moment>,
 }
 
 /// What a change comes to.
@@ -134,10 +149,15 @@ impl<'a> Dependent<'a> {
         let seen = beside.seen.iter().map(|now| now.lsn).max();
         let seen = seen.unwrap_or_default();
         let changed = self.has_changed(&beside.seen).then_some(seen);
-        let failed_on = unmet.or(unguarded).or(changed);
+        let (head, uncounted) = match self.counted(beside.guard.as_ref()) {
+            Ok(head) => (head, None),
+            Err(lsn) => (None, Some(lsn.max(seen))),
+        };
+        let failed_on = unmet.or(unguarded).or(changed).or(uncounted);
         let mut answer = Answer {
             failed_on,
             seen,
+            head,
             unguarded: unguarded.is_some(),
             change: match failed_on {
                 None => self.outcome(&bindings)?,
@@ -226,8 +246,29 @@ impl<'a> Dependent<'a> {
         let holds = match guard {
             Guard::Present => binding.exists(),
             Guard::Unwritten(version) => version_of(binding) <= version,
+            Guard::Counts { .. } => true,
         };
         (!holds).then_some(binding.lsn())
+    }
+
+    /// What the head comes to that guards the batch, if one does.
+    ///
+    /// # Errors
+    /// There is no such head: the LSN of what there is.
+    fn counted<B: BoundKey>(self, binding: Option<&B>) -> Result<Option<Counted>, Lsn> {
+        let Some((key, Guard::Counts { version, change })) = self.batch.guarded() else {
+            return Ok(None);
+        };
+        let lsn = binding.map(BoundKey::lsn).unwrap_or_default();
+        let head = binding.and_then(BoundKey::value).and_then(Composite::parse);
+        let head = head.filter(|head| head.version == version).ok_or(lsn)?;
+        let number = head.number.checked_add_signed(change).ok_or(lsn)?;
+        let value = Composite { number, ..head }.to_value();
+        Ok(Some(Counted {
+            key: key.to_vec(),
+            value: (number > 0).then_some(value),
+            expiry: binding.and_then(BoundKey::expiry),
+        }))
     }
 
     /// Whether anything is not so any more on which the batch was computed.
@@ -283,12 +324,12 @@ impl Answer {
         }
         Ok(match &mut self.change {
             Some(outcome) => outcome.batch.take().map(Cow::Owned),
-            None if batch.expires() => Some(Cow::Owned(self.resolve(batch, now)?)),
+            None if batch.expires() || self.head.is_some() => Some(Cow::Owned(self.resolve(batch, now)?)),
             None => Some(Cow::Borrowed(batch)),
         })
     }
 
-    /// `batch` with moments for expiries: what has expired already becomes a delete.
+    /// `batch` with moments for expiries: what has expired already becomes a delete. With it, the head that counts.
     fn resolve(&self, batch: &WriteBatch, now: Moment) -> Result<WriteBatch, BatchError> {
         let mut resolved = WriteBatch::new();
         for (at, op) in batch.ops().enumerate() {
@@ -299,6 +340,12 @@ impl Answer {
                     put_or_delete(&mut resolved, key, value, lasting(expiry, now))?;
                 }
                 Op::Delete { .. } | Op::DeleteRange { .. } => resolved.add_any(&op)?,
+            }
+        }
+        if let Some(Counted { key, value, expiry }) = &self.head {
+            match value {
+                Some(value) => put_or_delete(&mut resolved, key, value, lasting(*expiry, now))?,
+                None => resolved.delete_any(key)?,
             }
         }
         Ok(resolved)

@@ -365,6 +365,10 @@ impl Client {
 /// Why a change was not made.
 fn refused(why: Refusal) -> ClientError {
     let why = match why {
+        Refusal::WrongType => {
+            let what = "the key is bound to a hash, a sorted set or a set".to_owned();
+            return ClientError::WrongType { what };
+        }
         Refusal::NotAnInteger => "the value is not an integer, or out of range",
         Refusal::Overflow => "the sum is out of range",
         Refusal::NotAFloat => "the value is not a decimal fraction",

@@ -360,6 +360,7 @@ fn refusal(line: String) -> ClientError {
             outcome: outcome.unwrap_or(Outcome::Unknown),
         },
         "ERR" => ClientError::Invalid { what },
+        "WRONGTYPE" => ClientError::WrongType { what },
         _ => ClientError::Invalid { what: line },
     }
 }

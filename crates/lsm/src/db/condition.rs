@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use argosy_base::{Lsn, Moment};
 use argosy_engine::deciding::{Answer, Beside, BoundKey, Dependent, SeenNow};
-use argosy_engine::{Condition, EngineError, Op, Reach, Store, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, EngineError, Guard, Op, Reach, Store, WriteBatch, WriteOptions};
 
 use super::Lsm;
 use super::write::Appender;
@@ -133,7 +133,9 @@ impl Looked {
             })
             .collect::<Result<_, _>>()?;
         let without_value = |key: &[u8]| Binding::of(lsm, &view, key, false, fetch);
-        let guard = batch.guarded().map(|(key, _)| without_value(key));
+        let guard = batch.guarded().map(|(key, guard)| {
+            Binding::of(lsm, &view, key, needs_value(guard), fetch)
+        });
         let seen = batch.seen().map(|seen| without_value(seen.key));
         let bindings = Bindings {
             ops,
@@ -165,6 +167,10 @@ impl Looked {
         drop(view);
         expire(appender, &mut bindings.ops, now)?;
         expire(appender, &mut bindings.seen, now)?;
+        let counts = batch.guarded().is_some_and(|(_, guard)| needs_value(guard));
+        if let Some(guard) = bindings.guard.as_mut().filter(|_| counts) {
+            expire(appender, std::slice::from_mut(guard), now)?;
+        }
         let seen = bindings.seen.iter().zip(versions);
         let beside = Beside {
             guard: bindings.guard,
@@ -206,8 +212,8 @@ impl Looked {
         for (op, binding) in ops.filter(|(op, _)| op.range().is_none()) {
             look_again(op.key(), binding, with_value)?;
         }
-        if let (Some((key, _)), Some(binding)) = (batch.guarded(), &mut bindings.guard) {
-            look_again(key, binding, false)?;
+        if let (Some((key, guard)), Some(binding)) = (batch.guarded(), &mut bindings.guard) {
+            look_again(key, binding, needs_value(guard))?;
         }
         for (seen, binding) in batch.seen().zip(&mut bindings.seen) {
             look_again(seen.key, binding, false)?;
@@ -219,6 +225,11 @@ impl Looked {
 /// Whether the values matter that its keys are bound to.
 fn needs_values(batch: &WriteBatch, options: WriteOptions) -> bool {
     options.return_previous || options.condition == Condition::Equals || batch.changes().is_some()
+}
+
+/// Whether the value matters that the key of a guard is bound to.
+const fn needs_value(guard: Guard) -> bool {
+    matches!(guard, Guard::Counts { .. })
 }
 
 /// Takes those of `bindings` for none that have expired at `now`, once the history tells the time.

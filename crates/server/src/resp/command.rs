@@ -53,7 +53,7 @@ pub(super) struct Command {
     pub flags: &'static str,
     /// Which arguments are keys: the first, the last (from the end where negative), and the step.
     pub keys: (i64, i64, i64),
-    /// `connection`, `string`, `hash`, `generic`, `server`, `transactions`, `scripting` or `kv`.
+    /// `connection`, `string`, `hash`, `sorted-set`, `set`, `generic`, `server`, `transactions`, `scripting` or `kv`.
     pub group: &'static str,
     /// What it does, in a line.
     pub summary: &'static str,
@@ -67,11 +67,13 @@ pub(super) struct Command {
 pub(super) const NO_KEYS: (i64, i64, i64) = (0, 0, 0);
 
 /// The families, those first whose commands are asked for most.
-pub(super) const FAMILIES: [&[Command]; 18] = [
+pub(super) const FAMILIES: [&[Command]; 20] = [
     strings::COMMANDS,
     changes::COMMANDS,
     keys::COMMANDS,
     composite::hashes::COMMANDS,
+    composite::sorted_sets::COMMANDS,
+    composite::sets::COMMANDS,
     computed::COMMANDS,
     expiry::COMMANDS,
     connection::COMMANDS,

@@ -7,13 +7,16 @@
 //!
 //! - [`Opened`] is a composite while a command is at it: it says which elements are needed, counts, and writes the head.
 //! - [`Told`] is what a command is answered, in either version of the protocol.
-//! - `hashes`, `sorted_sets`, `sets`: what the commands are. `scan`: those that go through elements, or take any.
+//! - `hashes`, `sorted_sets` with `sorted`, `sets`: what the commands are. `scan`: those that go through elements, or take any.
 //!   `score`: how scores are read and shown.
 
 pub(super) mod hashes;
 mod opened;
 mod scan;
 mod score;
+pub(super) mod sets;
+mod sorted;
+pub(super) mod sorted_sets;
 mod told;
 
 use argosy_engine::batch::check_key;
@@ -31,6 +34,8 @@ pub(super) use opened::{WRONG_TYPE, copy, encoding};
 #[derive(Debug)]
 enum Does {
     Hash(hashes::Does),
+    Sorted(sorted::Does),
+    Set(sets::Does),
 }
 
 /// A command on a composite. See the module documentation.
@@ -62,9 +67,11 @@ impl Composed {
 
     /// Whether elements that are read in one answer, and the version that the head named before, are all that it tells
     /// of: not how many elements there were.
-    pub(super) const fn is_of_one_moment(&self) -> bool {
+    pub(super) fn is_of_one_moment(&self) -> bool {
         match &self.does {
             Does::Hash(does) => does.is_of_one_moment(),
+            Does::Sorted(does) => does.is_of_one_moment(),
+            Does::Set(does) => does.is_of_one_moment(),
         }
     }
 
@@ -80,6 +87,8 @@ impl Composed {
     ) -> Result<MeteredOutcome, Halt> {
         let told = match &self.does {
             Does::Hash(does) => does.run(&self.key, overlay, front),
+            Does::Sorted(does) => does.run(&self.key, overlay, front),
+            Does::Set(does) => does.run(&self.key, overlay, front),
         };
         match told {
             Ok(told) => {

@@ -325,12 +325,14 @@ impl Exec {
             self.replies.encoder().array(commands.requests.len());
         }
         let mut one_moment = self.asked.form == Form::Single;
+        let mut counts = one_moment;
         let mut halted = None;
         for place in 0..commands.requests.len() {
             let begun = commands.begin(place, context, scratch);
             let number = commands.number_of(place);
             if let Begun::Procedure(procedure) = &begun {
                 one_moment &= procedure.is_of_one_moment();
+                counts &= matches!(procedure, Procedure::Composed(_));
             }
             match self
                 .replies
@@ -357,7 +359,7 @@ impl Exec {
             let text = command::reply_too_long(self.replies.bytes_max);
             return Err(format!("{text} (not applied)"));
         }
-        let writes = overlay.into_batch(&mut scratch.batch);
+        let writes = overlay.into_batch(counts, &mut scratch.batch);
         let writes = writes.map_err(|error| Halt::Limit(error).in_words())?;
         if !writes && self.is_seen_at_once(one_moment) {
             self.stage = Stage::Done;

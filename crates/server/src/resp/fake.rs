@@ -10,9 +10,9 @@ use argosy_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange, Lsn, Moment, RegionId, RequestName};
 use argosy_engine::batch::{Op, check_key};
-use argosy_engine::composite::is_composite;
+use argosy_engine::composite::{Composite, is_composite};
 use argosy_engine::long::check_users;
-use argosy_engine::{Condition, Reach, Wanted, Was, WriteBatch, WriteOptions};
+use argosy_engine::{Condition, Guard, Reach, Wanted, Was, WriteBatch, WriteOptions};
 use argosy_wire::api::Examined;
 
 use super::session::CallToken;
@@ -426,6 +426,8 @@ impl Stored {
         let tells = !previous.iter().flatten().any(|value| is_composite(value));
         let applied =
             tells && self.holds(batch, options.condition, &existed) && self.is_as_seen(batch);
+        let head = self.counted(batch);
+        let applied = applied && head.is_ok();
         if applied && !self.is_guarded_well(batch) {
             return Response::Failed(too_slow());
         }
@@ -455,11 +457,36 @@ impl Stored {
                 }
             }
         }
+        if let (true, Ok(Some((key, head)))) = (applied, head) {
+            self.writes += 1;
+            self.written.insert(key.clone(), self.writes);
+            match head.number {
+                0 => drop(self.pairs.remove(&key)),
+                _ => drop(self.pairs.insert(key, head.to_value())),
+            }
+        }
         Response::Written {
             applied,
             existed,
             previous,
             changed: None,
+        }
+    }
+
+    /// What the head comes to that guards `batch`, if one does.
+    ///
+    /// # Errors
+    /// There is no such head.
+    fn counted(&self, batch: &WriteBatch) -> Result<Option<(Vec<u8>, Composite)>, ()> {
+        let Some((key, Guard::Counts { version, change })) = batch.guarded() else {
+            return Ok(None);
+        };
+        let head = self.pairs.get(key);
+        let head = head.and_then(|value| Composite::parse(value)).ok_or(())?;
+        let number = head.number.checked_add_signed(change).ok_or(())?;
+        match head.version == version {
+            true => Ok(Some((key.to_vec(), Composite { number, ..head }))),
+            false => Err(()),
         }
     }
 
@@ -492,7 +519,11 @@ impl Stored {
 
     fn is_guarded_well(&self, batch: &WriteBatch) -> bool {
         let mut guard = batch.guarded().into_iter();
-        guard.all(|(key, _)| self.pairs.contains_key(key))
+        guard.all(|(key, guard)| match guard {
+            // What counts is a condition.
+            Guard::Counts { .. } => true,
+            _ => self.pairs.contains_key(key),
+        })
     }
 
     /// The pair of `key` expires then; at once, if that is past.

@@ -12,6 +12,7 @@
 mod elements;
 
 pub(super) use elements::Elements;
+use elements::Counts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -333,14 +334,22 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Puts into `batch` what commands have left, and what was read. Returns whether anything is to be written.
+    /// Puts into `batch` what commands have left, and what was read. Returns whether anything is to be written. A
+    /// single command that names the elements that it changes may `count`: others may change other elements of the
+    /// composite at the same time.
     ///
     /// # Errors
     /// It is more than a batch takes.
-    pub(super) fn into_batch(self, batch: &mut WriteBatch) -> Result<bool, BatchError> {
+    pub(super) fn into_batch(
+        self,
+        count: bool,
+        batch: &mut WriteBatch,
+    ) -> Result<bool, BatchError> {
         batch.clear();
         batch.keep_together();
-        for (key, left) in &self.left {
+        let counts = if count { self.counts() } else { None };
+        let head = counts.as_ref().map(|counts| counts.key);
+        for (key, left) in self.left.iter().filter(|(key, _)| Some(*key) != head) {
             match left {
                 // Its composite has come and gone.
                 _ if self.is_fresh(key) && !self.is_named(key) => {}
@@ -354,9 +363,15 @@ impl<'a> Overlay<'a> {
                 None => batch.delete_any(key)?,
             }
         }
-        // What changes an element writes its head, so the head tells.
-        let seen = self.read.keys.iter().filter(|(key, _)| !is_reserved(key));
-        for (key, found) in seen {
+        // What changes an element writes its head, so the head tells. One that counts does not.
+        let tells = |key: &Vec<u8>| match head {
+            Some(head) => key != head,
+            None => !is_reserved(key),
+        };
+        if let Some(Counts { key, guard }) = counts {
+            batch.guard(key, guard);
+        }
+        for (key, found) in self.read.keys.iter().filter(|(key, _)| tells(key)) {
             batch.saw(Seen {
                 key,
                 bound: found.value.is_some(),

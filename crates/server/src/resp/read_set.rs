@@ -32,6 +32,7 @@ pub(super) struct ReadSet {
     elements: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Where these are all that there are.
     covered: Vec<KeyRange>,
+    passed: Vec<Passed>,
     /// Bytes of keys and values.
     pub(super) bytes: usize,
     /// How many answers it is from.
@@ -104,6 +105,16 @@ impl ReadSet {
         covered.then(|| self.elements.get(key).map(Vec::as_slice))
     }
 
+    /// What is told of elements that are not kept, if that was asked for.
+    pub(super) fn passed(&self, asked: &Stretch) -> Option<&Passed> {
+        self.passed.iter().find(|passed| passed.asked == *asked)
+    }
+
+    /// Whether elements were read in their order.
+    pub(super) const fn is_by_name(&self) -> bool {
+        self.covered.is_empty() && self.passed.is_empty()
+    }
+
     /// The part of `range`, from where it begins in this direction on, of which all elements are known.
     pub(super) fn known_of(&self, range: &KeyRange, direction: Direction) -> KeyRange {
         let mut rest = range.clone();
@@ -165,6 +176,19 @@ pub(super) struct Stretch {
     pub(super) direction: Direction,
     /// At most so many.
     pub(super) most: usize,
+    /// They are kept. Otherwise they are counted, and it is told where the next one is.
+    pub(super) keeps: bool,
+}
+
+/// What is told of elements that are not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Passed {
+    /// What was asked for.
+    asked: Stretch,
+    /// How many there were.
+    pub(super) number: u64,
+    /// What lies behind them.
+    pub(super) rest: KeyRange,
 }
 
 /// What commands lack.
@@ -198,6 +222,8 @@ pub(super) struct Reading {
     /// How many keys are known.
     told: usize,
     stretches: VecDeque<Stretch>,
+    /// How far the first of them is, if it is not kept.
+    passed: Option<Passed>,
 }
 
 impl Reading {
@@ -209,6 +235,7 @@ impl Reading {
             wanted,
             told: 0,
             stretches,
+            passed: None,
         }
     }
 
@@ -219,6 +246,7 @@ impl Reading {
             wanted: Wanted::Values(PAGE_BYTES),
             told: 0,
             stretches: wants.stretches.into(),
+            passed: None,
         }
     }
 
@@ -237,7 +265,7 @@ impl Reading {
             direction: next.direction,
             pairs_max: next.most.min(PAGE_ELEMENTS),
             bytes_max: PAGE_BYTES,
-            keys_only: false,
+            keys_only: !next.keeps,
             at: None,
         }))
     }
@@ -254,11 +282,29 @@ impl Reading {
                     return false;
                 };
                 let told = pairs.len();
-                read.take_page(stretch, pairs, next.as_ref());
+                if stretch.keeps {
+                    read.take_page(stretch, pairs, next.as_ref());
+                } else {
+                    let begun = self.passed.get_or_insert_with(|| Passed {
+                        asked: stretch.clone(),
+                        number: 0,
+                        rest: stretch.range.clone(),
+                    });
+                    begun.number += told as u64;
+                    match &next {
+                        Some(next) => begun.rest.go_on_at(stretch.direction, next.clone()),
+                        None => begun.rest.to = Some(begun.rest.from.clone()),
+                    }
+                    read.answers += 1;
+                    read.any_element |= told > 0;
+                }
                 stretch.most = stretch.most.saturating_sub(told);
                 match next.filter(|_| stretch.most > 0) {
                     Some(next) => stretch.range.go_on_at(stretch.direction, next),
-                    None => drop(self.stretches.pop_front()),
+                    None => {
+                        read.passed.extend(self.passed.take());
+                        self.stretches.pop_front();
+                    }
                 }
                 true
             }

@@ -7,6 +7,7 @@ fn stretch(from: &str, to: &str, direction: Direction) -> Stretch {
         range: KeyRange::new(from, Some(to.as_bytes().to_vec())),
         direction,
         most: 100,
+        keeps: true,
     }
 }
 
@@ -71,4 +72,18 @@ fn pages_follow_each_other_down() {
     assert!(known(&set, "a", "m", Direction::Up).is_empty());
     assert_eq!(set.element(b"a"), None);
     assert_eq!(set.elements_in(&down).count(), 3);
+}
+
+#[test]
+fn what_is_not_kept_is_counted() {
+    let pages = [page(&["b", "c"], Some("d")), page(&["d"], Some("f"))];
+    let mut wanted = stretch("a", "m", Direction::Up);
+    (wanted.keeps, wanted.most) = (false, 3);
+    let set = read(wanted.clone(), &pages);
+    let passed = set.passed(&wanted).unwrap();
+    assert_eq!((passed.number, &passed.rest.from[..]), (3, &b"f"[..]));
+    assert!(set.element(b"b").is_none() && !set.is_by_name());
+    let set = read(wanted.clone(), &[page(&["b"], None)]);
+    let passed = set.passed(&wanted).unwrap();
+    assert!(passed.number == 1 && passed.rest.is_empty());
 }

@@ -23,6 +23,8 @@
 //!           | 4 key                                             nothing, but key has to be bound
 //!           | 5 key  bound: u8  lsn                             nothing, but key has to be bound or not, and
 //!                                                               not to have been written since it had this version
+//!           | 7 key  version: u128  change: i64                 nothing, but key has to be bound to the head of a
+//!                                                               composite of this version, whose number changes
 //!           | 6 client: u64  number                             nothing, but the batch is this request of this
 //!                                                               client, and is written once
 //! ```

@@ -17,7 +17,10 @@ const BOUND: u8 = 4;
 const SEEN: u8 = 5;
 /// The same of the batch's name. DO NOT CHANGE THE VALUE.
 const NAME: u8 = 6;
+/// The same of the head of a composite that counts. DO NOT CHANGE THE VALUE.
+const COUNTS: u8 = 7;
 const _: () = assert!(BOUND >= ops::KINDS && SEEN >= ops::KINDS && NAME >= ops::KINDS);
+const _: () = assert!(COUNTS >= ops::KINDS);
 
 /// Appends the write.
 pub(super) fn put(batch: &WriteBatch, options: WriteOptions, out: &mut Vec<u8>) {
@@ -43,18 +46,25 @@ pub(super) fn put(batch: &WriteBatch, options: WriteOptions, out: &mut Vec<u8>) 
         }
     }
     // Other guards are of batches that stay on their server.
-    let bound = match batch.guarded() {
-        Some((key, Guard::Present)) => Some(key),
-        Some((_, Guard::Unwritten(_))) | None => None,
-    };
+    let guard = batch.guarded();
+    let guard = guard.filter(|(_, guard)| !matches!(guard, Guard::Unwritten(_)));
     let named = batch.request();
-    let beside = usize::from(bound.is_some()) + usize::from(named.is_some());
+    let beside = usize::from(guard.is_some()) + usize::from(named.is_some());
     let ops = batch.len() + beside + batch.seen().len();
     put_varint(out, ops as u64);
     batch.ops().for_each(|op| ops::put_op(&op, out));
-    if let Some(key) = bound {
-        out.push(BOUND);
-        put_string(out, key);
+    match guard {
+        Some((key, Guard::Present)) => {
+            out.push(BOUND);
+            put_string(out, key);
+        }
+        Some((key, Guard::Counts { version, change })) => {
+            out.push(COUNTS);
+            put_string(out, key);
+            out.extend_from_slice(&version.to_le_bytes());
+            out.extend_from_slice(&change.to_le_bytes());
+        }
+        Some((_, Guard::Unwritten(_))) | None => {}
     }
     for seen in batch.seen() {
         out.push(SEEN);
@@ -134,6 +144,14 @@ fn read_op(
 ) -> Result<(), BadRequest> {
     if (kind, sender) == (BOUND, Sender::Server) {
         batch.guard(r.string(KEY_BYTES_MAX)?, Guard::Present);
+        return Ok(());
+    }
+    if (kind, sender) == (COUNTS, Sender::Server) {
+        let key = r.string(KEY_BYTES_MAX)?;
+        let (low, high) = (r.u64()?, r.u64()?);
+        let version = u128::from(high) << 64 | u128::from(low);
+        let change = r.u64()?.cast_signed();
+        batch.guard(key, Guard::Counts { version, change });
         return Ok(());
     }
     if (kind, sender) == (SEEN, Sender::Server) {

@@ -155,7 +155,7 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         -3,
         "Goes through the fields of a hash, in their order, a page a call.",
         "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
-        |turn| begin(turn, |turn| scan::page_of(turn, true).map(Does::Scan)),
+        |turn| begin(turn, |turn| scan::page_of(turn, scan::Of::Values).map(Does::Scan)),
     ),
 ];
 
@@ -306,7 +306,7 @@ impl Does {
                     _ => shown(some, *shows),
                 }
             }
-            Self::Scan(page) => scan::page(&mut hash, page, front, |value| value)?,
+            Self::Scan(page) => scan::page(&mut hash, page, front)?,
         })
     }
 }

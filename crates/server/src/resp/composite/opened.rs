@@ -90,6 +90,28 @@ impl<'o, 'r> Opened<'o, 'r> {
         self.exists
     }
 
+    /// The head, which names the elements.
+    pub(super) const fn head(&self) -> &Composite {
+        &self.head
+    }
+
+    /// Goes past the first `most` elements of a range, and keeps none. Returns how many there were, and what lies
+    /// behind them.
+    ///
+    /// # Errors
+    /// [`Halt::NotRead`].
+    pub(super) fn pass(
+        &mut self,
+        range: &KeyRange,
+        direction: Direction,
+        most: usize,
+    ) -> Result<(u64, KeyRange), Halt> {
+        match self.exists {
+            true => self.overlay.pass(range, direction, most),
+            false => Ok((0, range.clone())),
+        }
+    }
+
     /// A number below `bound`, which is not zero.
     pub(super) const fn below(&mut self, bound: u64) -> u64 {
         self.overlay.below(bound)
@@ -186,6 +208,15 @@ impl<'o, 'r> Opened<'o, 'r> {
             self.head.number = self.head.number.saturating_sub(1);
         }
         Ok(before)
+    }
+
+    /// Removes a field or member that is known to be there.
+    ///
+    /// # Errors
+    /// [`Halt::Limit`].
+    pub(super) fn forget_field(&mut self, name: &[u8]) -> Result<(), Halt> {
+        self.head.number = self.head.number.saturating_sub(1);
+        self.remove(Name::Field(name))
     }
 
     /// Has there be such a composite.

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use argosy_engine::change::integer;
 
 use super::opened::Opened;
+use super::sorted::shown_value;
 use super::told::Told;
 use crate::resp::command::{Turn, number};
 use crate::resp::front::FrontEnd;
@@ -21,6 +22,17 @@ const PAGE_MAX: u64 = 10_000;
 /// Most elements that are taken at random where some come again.
 const RANDOM_MAX: i64 = 1 << 20;
 
+/// What a composite is gone through for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// Names alone.
+    Names,
+    /// Names, and their values.
+    Values,
+    /// Names, and the scores that their values are.
+    Scores,
+}
+
 /// What a call asks for.
 #[derive(Debug)]
 pub(super) struct Page {
@@ -28,27 +40,26 @@ pub(super) struct Page {
     from: Option<Vec<u8>>,
     pattern: Option<Vec<u8>>,
     count: usize,
-    /// Values are told, too.
-    values: bool,
+    of: Of,
 }
 
-/// Reads the arguments of a call. `values`: names are told with what they are bound to.
+/// Reads the arguments of a call.
 ///
 /// # Errors
 /// In words for the client.
-pub(super) fn page_of(turn: &mut Turn<'_>, values: bool) -> Result<Page, String> {
+pub(super) fn page_of(turn: &mut Turn<'_>, of: Of) -> Result<Page, String> {
     let cursor = number(turn.args.at(2)).ok_or("ERR invalid cursor")?;
     let mut page = Page {
         from: None,
         pattern: None,
         count: usize::try_from(PAGE).unwrap_or(usize::MAX),
-        values,
+        of,
     };
     let mut args = turn.args.from(3);
     while let Some(name) = args.next() {
         let is = |option: &[u8]| name.eq_ignore_ascii_case(option);
-        if is(b"novalues") && values {
-            page.values = false;
+        if is(b"novalues") && of == Of::Values {
+            page.of = Of::Names;
         } else if is(b"match")
             && let Some(pattern) = args.next()
         {
@@ -83,7 +94,7 @@ pub(super) fn page_of(turn: &mut Turn<'_>, values: bool) -> Result<Page, String>
     Ok(page)
 }
 
-/// A page of the names of a composite, with what they are bound to, as `shown` shows it.
+/// A page of a composite.
 ///
 /// # Errors
 /// [`Halt::NotRead`].
@@ -91,7 +102,6 @@ pub(super) fn page(
     opened: &mut Opened<'_, '_>,
     page: &Page,
     front: &FrontEnd,
-    shown: impl Fn(Vec<u8>) -> Vec<u8>,
 ) -> Result<Told, Halt> {
     let mut found = opened.fields_from(page.from.as_deref(), page.count + 1)?;
     let next = (found.len() > page.count).then(|| found.pop()).flatten();
@@ -101,8 +111,10 @@ pub(super) fn page(
         let pattern = page.pattern.as_deref();
         if pattern.is_none_or(|pattern| glob::matches(pattern, &name)) {
             told.push(name);
-            if page.values {
-                told.push(shown(value));
+            match page.of {
+                Of::Names => {}
+                Of::Values => told.push(value),
+                Of::Scores => told.push(shown_value(&value)),
             }
         }
     }

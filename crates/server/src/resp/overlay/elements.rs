@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use argosy_base::range::successor;
 use argosy_base::{Direction, KeyRange};
 use argosy_engine::composite::{Composite, ElementsOf};
-use argosy_engine::{Expiry, Op};
+use argosy_engine::long::is_reserved;
+use argosy_engine::{Expiry, Guard, Op};
 
 use super::super::read_set::{Stretch, bounds};
 use super::{Halt, Overlay};
@@ -14,7 +16,41 @@ use super::{Halt, Overlay};
 /// Elements in their order: keys and values.
 pub(in crate::resp) type Elements = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// Most elements of a write that counts.
+const COUNTED_MAX: usize = 64;
+
+/// A head that is not written as it was read: what is left of it is counted where writes are put in order.
+pub(super) struct Counts<'o> {
+    pub(super) key: &'o Vec<u8>,
+    pub(super) guard: Guard,
+}
+
 impl Overlay<'_> {
+    /// Where all that was changed is elements of one composite that was there, and what was read of it are elements by
+    /// their names: how its head counts.
+    pub(super) fn counts(&self) -> Option<Counts<'_>> {
+        let mut heads = self.read.keys.iter().filter(|(key, _)| !is_reserved(key));
+        let (Some((key, found)), None) = (heads.next(), heads.next()) else {
+            return None;
+        };
+        let before = found.value.as_deref().and_then(Composite::parse)?;
+        let version = before.version;
+        let after = match self.left.get(key)? {
+            None => 0,
+            Some(pair) => {
+                let head = Composite::parse(&pair.value)?;
+                let stays = head.version == version && pair.expiry == found.expiry;
+                stays.then_some(head.number)?
+            }
+        };
+        let is_own = |key: &Vec<u8>| ElementsOf::parse(key).is_some_and(|of| of.version == version);
+        let mut others = self.left.keys().filter(|other| *other != key);
+        let may = self.read.is_by_name() && self.left.len() <= COUNTED_MAX && others.all(is_own);
+        let change = after.checked_signed_diff(before.number).filter(|_| may)?;
+        let guard = Guard::Counts { version, change };
+        Some(Counts { key, guard })
+    }
+
     /// A version that no composite has had.
     pub(in crate::resp) fn draw(&mut self) -> u128 {
         let version = self.versions.draw();
@@ -104,7 +140,47 @@ impl Overlay<'_> {
             range: rest,
             direction,
             most: (most - found.len()).saturating_add(over),
+            keeps: true,
         });
+        Err(Halt::NotRead)
+    }
+
+    /// Goes past the first `most` elements of `range`, all of one version, in this direction, and keeps none of them.
+    /// Returns how many there were, and what lies behind them.
+    ///
+    /// # Errors
+    /// [`Halt::NotRead`].
+    pub(in crate::resp) fn pass(
+        &mut self,
+        range: &KeyRange,
+        direction: Direction,
+        most: usize,
+    ) -> Result<(u64, KeyRange), Halt> {
+        if range.is_empty() || most == 0 {
+            return Ok((0, range.clone()));
+        }
+        let touched = self.left.range::<[u8], _>(bounds(range)).next().is_some();
+        if touched || self.is_fresh(&range.from) {
+            // They are told apart by name.
+            let found = self.elements(range, direction, most)?;
+            let mut rest = range.clone();
+            match (found.last(), direction) {
+                (None, _) => rest.to = Some(rest.from.clone()),
+                (Some((last, _)), Direction::Up) => rest.from = successor(last),
+                (Some((last, _)), Direction::Down) => rest.to = Some(last.clone()),
+            }
+            return Ok((found.len() as u64, rest));
+        }
+        let asked = Stretch {
+            range: range.clone(),
+            direction,
+            most,
+            keeps: false,
+        };
+        if let Some(passed) = self.read.passed(&asked) {
+            return Ok((passed.number, passed.rest.clone()));
+        }
+        self.wants.stretch(asked);
         Err(Halt::NotRead)
     }
 
