@@ -11,11 +11,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::composite::is_any_head;
 use crate::limits::{
     BATCH_BYTES_MAX, BATCH_PAIRS_MAX, BATCH_RANGES_MAX, KEY_BYTES_MAX, LONG_VALUE_BYTES_MAX,
     VALUE_BYTES_MAX,
 };
-use crate::composite::is_any_head;
 use crate::long::{self, LONG_KEY_BYTES_MAX, RESERVED};
 use crate::seen::SeenKeys;
 use crate::{Change, KeyRange, Lsn, RequestName};

@@ -9,8 +9,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::limits::VALUE_BYTES_MAX;
 use crate::composite::{is_any_head, is_composite};
+use crate::limits::VALUE_BYTES_MAX;
 use crate::long::is_head;
 use crate::{Expiry, Moment};
 

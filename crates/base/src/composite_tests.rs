@@ -24,7 +24,9 @@ fn bytes_are_as_they_are_written_down() {
     assert_eq!(composite.to_value(), head);
     assert_eq!(Composite::parse(head), Some(composite.clone()));
     let mut key = vec![0xff; 10];
-    key.extend_from_slice(b"\x03\0key\x10\x0f\x0e\x0d\x0c\x0b\x0a\x09\x08\x07\x06\x05\x04\x03\x02\x01");
+    key.extend_from_slice(
+        b"\x03\0key\x10\x0f\x0e\x0d\x0c\x0b\x0a\x09\x08\x07\x06\x05\x04\x03\x02\x01",
+    );
     let prefix = key.clone();
     key.extend_from_slice(b"\x01name");
     assert_eq!(composite.element(Name::Field(b"name")).to_key(), key);

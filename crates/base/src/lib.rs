@@ -4,9 +4,9 @@
 //! Reading order: [`ids`] (numbers and names), [`addresses`] (the meaning of pointers),
 //! [`durability`] (when writes are acknowledged), [`limits`] (bounds), [`range`], [`keys`] (lists of keys),
 //! [`batch`] (batches of writes), [`expiry`] (when what they put ends), `seen` (what they depend on), [`request_name`]
-//! (their names), [`ops`] (their bytes), [`change`] (computed changes), [`long`] (the keys of long values), [`composite`] (those of
-//! hashes, sorted sets and sets), [`logs`] (a
-//! region's logs, and a member's position in them), [`checksum`], [`codec`] (numbers as bytes), [`outcome`] (remedies
+//! (their names), [`ops`] (their bytes), [`change`] (computed changes), [`long`] (the keys of long values),
+//! [`composite`] (those of hashes, sorted sets and sets), [`logs`] (a region's logs, and a member's position in
+//! them), [`checksum`], [`codec`] (numbers as bytes), [`outcome`] (remedies
 //! and the fate of a write), [`clock`] (time), [`shared`] (memory that others write), [`info`] (the names of a server's
 //! figures), [`mutants`](mod@mutants) (planted mistakes).
 //!

@@ -324,7 +324,9 @@ impl Answer {
         }
         Ok(match &mut self.change {
             Some(outcome) => outcome.batch.take().map(Cow::Owned),
-            None if batch.expires() || self.head.is_some() => Some(Cow::Owned(self.resolve(batch, now)?)),
+            None if batch.expires() || self.head.is_some() => {
+                Some(Cow::Owned(self.resolve(batch, now)?))
+            }
             None => Some(Cow::Borrowed(batch)),
         })
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::common::{Machine, tiny};
 use argosy_base::{Direction, Instant, KeyRange};
+use argosy_engine::composite::{Composite, CompositeType, Name};
 use argosy_engine::conformance::Host;
 use argosy_engine::long::{LongWriter, Part, SweepPace, Sweeper, Uses, parts};
 use argosy_engine::{Expiry, Store, WriteBatch, WriteOptions};
@@ -75,6 +76,33 @@ impl World {
         assert!(self.put_head(&writer));
     }
 
+    /// A hash of so many fields.
+    fn put_hash(&mut self, key: &str, version: u128, fields: u64) {
+        let head = hash(key, version, fields);
+        let mut batch = WriteBatch::new();
+        for field in 0..fields {
+            let name = field.to_le_bytes();
+            let key = head.element(Name::Field(&name)).to_key();
+            batch.put_any(&key, b"v", Expiry::Never).unwrap();
+        }
+        batch
+            .put_any(key.as_bytes(), &head.to_value(), Expiry::Never)
+            .unwrap();
+        assert!(self.write(&batch));
+    }
+
+    /// How many elements of that hash there are.
+    fn elements(&self, key: &str, version: u128) -> usize {
+        let snapshot = self.engine.snapshot();
+        let fields = hash(key, version, 0).fields();
+        let mut scan = snapshot.scan(&fields, Direction::Up).unwrap();
+        let mut elements = 0;
+        while scan.next().unwrap().is_some() {
+            elements += 1;
+        }
+        elements
+    }
+
     fn read_part(&self, key: &str, version: u128) -> bool {
         let key = key.as_bytes();
         let index = 1;
@@ -113,11 +141,46 @@ impl World {
         let mut scan = snapshot.scan(&parts(), Direction::Up).unwrap();
         let mut versions = Vec::new();
         while let Some((key, _)) = scan.next().unwrap() {
-            versions.push(Part::parse(&key).unwrap().version);
+            versions.extend(Part::parse(&key).map(|part| part.version));
         }
         versions.dedup();
         versions
     }
+}
+
+fn hash(key: &str, version: u128, number: u64) -> Composite {
+    Composite {
+        kind: CompositeType::Hash,
+        version,
+        number,
+        key: key.as_bytes().to_vec(),
+    }
+}
+
+#[test]
+fn elements_go_when_no_head_names_them() {
+    let mut world = World::new(SweepPace::default());
+    world.put_hash("stays", 1, 50);
+    world.put_hash("few", 2, 3);
+    world.put_hash("many", 3, 50);
+    world.put_hash("again", 4, 3);
+    // The same key has a long value next, and a hash again.
+    world.put("again", 5);
+    world.wait(5);
+    assert_eq!(world.elements("again", 4), 0);
+    assert_eq!(world.versions(), [5]);
+    world.put_hash("again", 6, 3);
+    let mut batch = WriteBatch::new();
+    batch.delete(b"few").unwrap();
+    batch.put(b"many", b"text").unwrap();
+    assert!(world.write(&batch));
+    world.wait(5);
+    assert_eq!(world.elements("few", 2), 0);
+    assert_eq!(world.elements("many", 3), 0);
+    assert_eq!(world.elements("stays", 1), 50);
+    assert_eq!(world.elements("again", 6), 3);
+    assert_eq!(world.versions(), [0; 0]);
+    assert_eq!(world.sweeper.stats().swept, 4);
 }
 
 #[test]

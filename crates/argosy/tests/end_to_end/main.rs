@@ -11,6 +11,7 @@
 
 mod admin;
 mod bench_command;
+mod composites;
 mod config_command;
 mod ctl_command;
 mod cut_command;

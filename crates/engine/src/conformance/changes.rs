@@ -3,7 +3,11 @@
 use argosy_base::limits::VALUE_BYTES_MAX;
 
 use super::{Host, get, put, settle, value_of, write};
-use crate::{Change, Changed, Condition, Refusal, Seen, Store, WriteBatch, WriteOptions, Written};
+use crate::composite::{Composite, CompositeType, Name};
+use crate::{
+    Change, Changed, Condition, Expiry, Guard, Refusal, Seen, Store, WriteBatch, WriteOptions,
+    Written,
+};
 
 /// Runs the cases of this module.
 pub(super) fn run<H: Host>(make: &mut impl FnMut() -> H) {
@@ -11,6 +15,8 @@ pub(super) fn run<H: Host>(make: &mut impl FnMut() -> H) {
     versions(&mut make());
     changes(&mut make());
     computed(&mut make());
+    counted(&mut make());
+    composites(&mut make());
 }
 
 /// Puts `value` where `key` is bound to `expected`.
@@ -154,6 +160,92 @@ fn computed<H: Host>(host: &mut H) {
         assert!(put_if_seen(host, &engine, &below, Some((key, b"4"))));
         assert!(!put_if_seen(host, &engine, &below, Some((key, b"5"))));
     }
+}
+
+/// The head of a hash of the key `h`.
+fn head(version: u128, number: u64) -> Composite {
+    Composite {
+        kind: CompositeType::Hash,
+        version,
+        number,
+        key: b"h".to_vec(),
+    }
+}
+
+/// Puts or removes a field of the hash of this version, whose head counts.
+fn count<H: Host>(
+    host: &mut H,
+    engine: &H::Engine,
+    version: u128,
+    (field, change): (&[u8], i64),
+) -> bool {
+    let key = head(version, 0).element(Name::Field(field)).to_key();
+    let mut batch = WriteBatch::new();
+    let added = match change {
+        ..0 => batch.delete_any(&key),
+        _ => batch.put_any(&key, b"", Expiry::Never),
+    };
+    added.expect("within the limits");
+    batch.guard(b"h", Guard::Counts { version, change });
+    write(host, engine, &batch, WriteOptions::default()).applied
+}
+
+/// The head of a composite is evaluated where writes are put in order.
+fn counted<H: Host>(host: &mut H) {
+    let engine = host.open();
+    let put_head = |host: &mut H, head: &Composite| {
+        let mut batch = WriteBatch::new();
+        let put = batch.put_any(b"h", &head.to_value(), Expiry::Never);
+        put.expect("within the limits");
+        write(host, &engine, &batch, WriteOptions::default());
+    };
+    let number = || {
+        let value = get(&engine, b"h")?;
+        Some(Composite::parse(&value).expect("it is a head").number)
+    };
+    assert!(!count(host, &engine, 7, (b"f", 1)), "there is no head");
+    put_head(host, &head(7, 1));
+    for below in [false, true] {
+        if below {
+            settle(host, &engine);
+        }
+        let before = number();
+        let version = engine.get(b"h").expect("it can be read").version;
+        assert!(!count(host, &engine, 8, (b"f", 1)), "it is another one's");
+        assert_eq!(number(), before);
+        assert!(count(host, &engine, 7, (b"f", 1)));
+        assert_eq!(number(), before.map(|number| number + 1));
+        let now = engine.get(b"h").expect("it can be read").version;
+        assert!(now > version, "a change of an element is one of the head");
+    }
+    assert!(!count(host, &engine, 7, (b"f", -4)), "there are three");
+    assert!(count(host, &engine, 7, (b"f", -3)));
+    assert_eq!(number(), None, "nothing is left");
+    put(host, &engine, b"h", b"text");
+    assert!(!count(host, &engine, 7, (b"f", 1)), "it is none");
+}
+
+/// What a composite was is not told as a value, and no change is made of it.
+fn composites<H: Host>(host: &mut H) {
+    let engine = host.open();
+    let mut batch = WriteBatch::new();
+    let value = head(1, 1).to_value();
+    let put = batch.put_any(b"h", &value, Expiry::Never);
+    put.expect("within the limits");
+    write(host, &engine, &batch, WriteOptions::default());
+    let told = change(host, &engine, b"h", Change::Append, b"x");
+    assert_eq!(told, (false, Changed::Refused(Refusal::WrongType)));
+    batch.clear();
+    batch.put(b"h", b"text").expect("within the limits");
+    let options = WriteOptions {
+        return_previous: true,
+        ..WriteOptions::default()
+    };
+    let written = write(host, &engine, &batch, options);
+    assert!(!written.applied);
+    assert_eq!(written.previous, [Some(value.clone())]);
+    assert_eq!(get(&engine, b"h"), Some(value));
+    assert!(write(host, &engine, &batch, WriteOptions::default()).applied);
 }
 
 fn change<H: Host>(

@@ -518,7 +518,7 @@ impl Step<'_> {
     }
 }
 
-/// Elements of a version that are removed one by one, at most: a range is kept by memtables until they go to the levels.
+/// Elements of a version that are removed one by one, at most: memtables keep each range until they go to the levels.
 const SINGLE_MAX: usize = 32;
 
 /// Removes all that is stored under a version, unless its key was written since it had `looked_at` as version.

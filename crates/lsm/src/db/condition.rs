@@ -133,9 +133,9 @@ impl Looked {
             })
             .collect::<Result<_, _>>()?;
         let without_value = |key: &[u8]| Binding::of(lsm, &view, key, false, fetch);
-        let guard = batch.guarded().map(|(key, guard)| {
-            Binding::of(lsm, &view, key, needs_value(guard), fetch)
-        });
+        let guard = batch
+            .guarded()
+            .map(|(key, guard)| Binding::of(lsm, &view, key, needs_value(guard), fetch));
         let seen = batch.seen().map(|seen| without_value(seen.key));
         let bindings = Bindings {
             ops,

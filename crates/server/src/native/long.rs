@@ -86,6 +86,7 @@ pub(super) fn in_short(request: &Request, mut response: Response) -> (Response, 
 /// again.
 fn of_wrong_type(request: &Request, response: &mut Response) -> Option<Response> {
     let is = |value: &Option<Vec<u8>>| value.as_deref().is_some_and(is_composite);
+    let mut key = None;
     let wrong = match response {
         Response::Value(value) | Response::Versioned { value, .. } => is(value),
         Response::Values(values) => {
@@ -94,6 +95,7 @@ fn of_wrong_type(request: &Request, response: &mut Response) -> Option<Response>
         Response::Written { previous, .. } => previous.iter().any(is),
         Response::Page { pairs, next } => {
             let at = pairs.iter().position(|(_, value)| is_composite(value));
+            key = at.map(|at| String::from_utf8_lossy(&pairs[at].0).into_owned());
             if let Some(at) = at.filter(|at| *at > 0) {
                 *next = Some(match request.flags.has(Flags::REVERSE) {
                     true => successor(&pairs[at].0),
@@ -106,7 +108,8 @@ fn of_wrong_type(request: &Request, response: &mut Response) -> Option<Response>
         _ => false,
     };
     wrong.then(|| {
-        let what = "a key is bound to a hash, a sorted set or a set".to_owned();
+        let key = key.map_or_else(|| "a key".to_owned(), |key| format!("key '{key}'"));
+        let what = format!("{key} is bound to a hash, a sorted set or a set");
         Response::Failed(Failure::WrongType(what))
     })
 }

@@ -3,12 +3,12 @@
 //!
 //! Each is carried out as a transaction of one command ([`exec`](super::exec)): the head is read, then the elements
 //! that the command names or goes through, and what it leaves is written, with the head, where none of that has
-//! changed. So it is atomic, sees the commands before it in a `MULTI`, and is tried again where others write the key.
+//! changed. So it is atomic, sees the commands before it in a `MULTI`, and is tried again where others write the same.
 //!
-//! - [`Opened`] is a composite while a command is at it: it says which elements are needed, counts, and writes the head.
-//! - [`Told`] is what a command is answered, in either version of the protocol.
-//! - `hashes`, `sorted_sets` with `sorted`, `sets`: what the commands are. `scan`: those that go through elements, or take any.
-//!   `score`: how scores are read and shown.
+//! - `Opened` is a composite while a command is at it: it says which elements are needed, counts, and writes the head.
+//! - `Told` is what a command is answered, in either version of the protocol.
+//! - `hashes`, `sorted_sets` with `sorted`, `sets`: what the commands are. `scan`: those that go through elements, or
+//!   take any. `score`: how scores are read and shown.
 
 pub(super) mod hashes;
 mod opened;

@@ -9,14 +9,14 @@ mod bits;
 mod lcs;
 
 use argosy_base::limits::VALUE_BYTES_MAX;
+use argosy_engine::Expiry;
 use argosy_engine::change::integer;
 use argosy_engine::composite::{Composite, is_composite};
 use argosy_engine::long::is_head;
-use argosy_engine::Expiry;
 use argosy_wire::resp::Encoder;
 
-use super::composite::{self, WRONG_TYPE};
 use super::command::{Command, Step, Turn, syntax_error, unknown_subcommand, wrong_arity};
+use super::composite::{self, WRONG_TYPE};
 use super::exec::Procedure;
 use super::overlay::{Halt, Overlay};
 use crate::meter::MeteredOutcome;

@@ -12,8 +12,9 @@
 //!
 //! So commands see one moment, and what they write takes effect at that moment. A transaction that has read at most
 //! one key, and writes nothing, ends with 3; one that reads more is committed, too, since its pages may be of
-//! different moments. A single command that reads elements of one composite in one answer, and finds any, ends with 3:
-//! they are what the version of that composite had at one moment.
+//! different moments. So does a single command on a composite, where all that it goes by is from one answer: the head
+//! is read again with elements that are read by name. Elements that are read in order, in one answer, and of which
+//! there are any, are what the version of the composite had at one moment, too.
 //!
 //! Where the setting says so, commands over several regions are carried out all the same, [in order](super::in_order).
 //!
@@ -44,8 +45,8 @@ use super::session::Core;
 use super::transactions::Watched;
 use crate::long::before_head;
 use crate::meter::MeteredOutcome;
-pub(super) use replies::{Refused, Replies};
 use crate::service::{Failure, KeyList, Response};
+pub(super) use replies::{Refused, Replies};
 
 /// How often a transaction is tried whose keys others write all the time.
 pub(super) const TRIES_MAX: u8 = 64;
@@ -344,9 +345,13 @@ impl Exec {
                 Err(other) => halted = halted.or(Some(other)),
             }
         }
-        let wants = overlay.take_wants();
+        let mut wants = overlay.take_wants();
         if !wants.is_empty() {
             drop(overlay);
+            if counts {
+                // So all that the command goes by is of one moment.
+                wants.again(self.needed.iter());
+            }
             let reading = Reading::of(wants);
             let plan = reading.plan(scratch);
             self.stage = Stage::Read(reading);
@@ -373,7 +378,7 @@ impl Exec {
     fn is_seen_at_once(&self, one_moment: bool) -> bool {
         let of_one_key = self.needed.len() <= 1;
         let elements = one_moment && self.read.answers == 2 && self.read.any_element;
-        of_one_key && (self.read.answers <= 1 || elements)
+        of_one_key && (self.read.at_once || elements)
     }
 
     /// Writes the reply.
@@ -472,7 +477,10 @@ fn answer(
         if pending.take(response) == After::Nothing {
             return Ok(pending);
         }
-        let goes_on = matches!(pending.gather, Gather::Keys(_) | Gather::LengthOf(_) | Gather::TypeOf(_));
+        let goes_on = matches!(
+            pending.gather,
+            Gather::Keys(_) | Gather::LengthOf(_) | Gather::TypeOf(_)
+        );
         match pending.next_page(context, scratch).filter(|_| goes_on) {
             Some(next) => plan = next,
             None => {

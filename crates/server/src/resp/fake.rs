@@ -12,7 +12,7 @@ use argosy_base::{Direction, KeyRange, Lsn, Moment, RegionId, RequestName};
 use argosy_engine::batch::{Op, check_key};
 use argosy_engine::composite::{Composite, is_composite};
 use argosy_engine::long::check_users;
-use argosy_engine::{Condition, Guard, Reach, Wanted, Was, WriteBatch, WriteOptions};
+use argosy_engine::{Changed, Condition, Guard, Reach, Wanted, Was, WriteBatch, WriteOptions};
 use argosy_wire::api::Examined;
 
 use super::session::CallToken;
@@ -402,32 +402,19 @@ impl Stored {
                 previous.push(self.pairs.get(op.key()).cloned());
             }
         }
-        if let (Some(change), Some(Op::Put { key, value, .. })) =
-            (batch.changes(), batch.ops().next())
-        {
-            let was = Was {
-                value: self.pairs.get(key).map(Vec::as_slice),
-                expiry: self.expiries.get(key).copied(),
-                now: NOW,
-            };
-            let effect = change.of(value, was);
-            let applied = effect.value.is_some();
-            if let Some(value) = effect.value {
-                self.pairs.insert(key.to_vec(), value);
-                self.expire(key, effect.expiry);
-            }
+        if let Some(changed) = self.change_one(batch) {
+            let (applied, told) = changed;
             return Response::Written {
                 applied,
                 existed,
                 previous,
-                changed: Some(effect.told),
+                changed: Some(told),
             };
         }
         let tells = !previous.iter().flatten().any(|value| is_composite(value));
-        let applied =
-            tells && self.holds(batch, options.condition, &existed) && self.is_as_seen(batch);
         let head = self.counted(batch);
-        let applied = applied && head.is_ok();
+        let holds = self.holds(batch, options.condition, &existed) && self.is_as_seen(batch);
+        let applied = tells && holds && head.is_ok();
         if applied && !self.is_guarded_well(batch) {
             return Response::Failed(too_slow());
         }
@@ -457,13 +444,8 @@ impl Stored {
                 }
             }
         }
-        if let (true, Ok(Some((key, head)))) = (applied, head) {
-            self.writes += 1;
-            self.written.insert(key.clone(), self.writes);
-            match head.number {
-                0 => drop(self.pairs.remove(&key)),
-                _ => drop(self.pairs.insert(key, head.to_value())),
-            }
+        if let (true, Ok(Some(head))) = (applied, head) {
+            self.put_head(&head);
         }
         Response::Written {
             applied,
@@ -473,11 +455,41 @@ impl Stored {
         }
     }
 
+    /// Makes the change that `batch` is, if it is one. Returns whether anything was written, and what it tells.
+    fn change_one(&mut self, batch: &WriteBatch) -> Option<(bool, Changed)> {
+        let (Some(change), Some(Op::Put { key, value, .. })) =
+            (batch.changes(), batch.ops().next())
+        else {
+            return None;
+        };
+        let was = Was {
+            value: self.pairs.get(key).map(Vec::as_slice),
+            expiry: self.expiries.get(key).copied(),
+            now: NOW,
+        };
+        let effect = change.of(value, was);
+        let applied = effect.value.is_some();
+        if let Some(value) = effect.value {
+            self.pairs.insert(key.to_vec(), value);
+            self.expire(key, effect.expiry);
+        }
+        Some((applied, effect.told))
+    }
+
+    fn put_head(&mut self, head: &Composite) {
+        self.writes += 1;
+        self.written.insert(head.key.clone(), self.writes);
+        match head.number {
+            0 => drop(self.pairs.remove(&head.key)),
+            _ => drop(self.pairs.insert(head.key.clone(), head.to_value())),
+        }
+    }
+
     /// What the head comes to that guards `batch`, if one does.
     ///
     /// # Errors
     /// There is no such head.
-    fn counted(&self, batch: &WriteBatch) -> Result<Option<(Vec<u8>, Composite)>, ()> {
+    fn counted(&self, batch: &WriteBatch) -> Result<Option<Composite>, ()> {
         let Some((key, Guard::Counts { version, change })) = batch.guarded() else {
             return Ok(None);
         };
@@ -485,7 +497,7 @@ impl Stored {
         let head = head.and_then(|value| Composite::parse(value)).ok_or(())?;
         let number = head.number.checked_add_signed(change).ok_or(())?;
         match head.version == version {
-            true => Ok(Some((key.to_vec(), Composite { number, ..head }))),
+            true => Ok(Some(Composite { number, ..head })),
             false => Err(()),
         }
     }

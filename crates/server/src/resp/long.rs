@@ -17,6 +17,7 @@
 
 use argosy_engine::long::{Head, is_head, may_be_head};
 
+use super::composite::WRONG_TYPE;
 use super::errors::error_text;
 use super::reply::{After, Gather, Pending, UNFIT};
 use crate::long::{Came, Grew, Reading, len_of};
@@ -75,9 +76,13 @@ impl LongGather {
 }
 
 impl Pending {
-    /// Takes an answer that is, or may be, the head of a value in parts; `None`: it is not.
+    /// Takes an answer that is, or may be, the head of a value in parts, or one of a composite; `None`: it is not.
     #[inline]
     pub(super) fn take_head(&mut self, response: &Response) -> Option<After> {
+        if self.is_of_wrong_type(response) {
+            self.fail(WRONG_TYPE.to_owned(), MeteredOutcome::Invalid);
+            return Some(After::Nothing);
+        }
         match (&mut self.gather, response) {
             (Gather::Value | Gather::Part(..), Response::Value(Some(value))) if is_head(value) => {}
             (Gather::ValueAt(_), Response::Values(values))

@@ -8,10 +8,11 @@
 //! Reading order: [`front`] (what connections share, and their bounds), [`session`] (a connection as
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
-//! `changes`, `computed`, `keys`, `expiry`, `scan`, `snapshots`, `maintenance`, `info`, `docs`, `transactions`,
-//! `scripts`, `random`, `slow_log`, `latency`; `exec` (a transaction from `EXEC` on), `overlay` (what its
-//! commands see), `in_order`; [`cursors`] and [`glob`] for `SCAN`; `operators` (what concerns all connections), and
-//! `clients`, which lists and ends them. Around them, with sockets and threads: [`listener`],
+//! `changes`, `composite` (hashes, sorted sets, sets), `computed`, `keys`, `expiry`, `scan`, `snapshots`,
+//! `maintenance`, `info`, `docs`, `transactions`, `scripts`, `random`, `slow_log`, `latency`; `exec` (a transaction from
+//! `EXEC` on), `read_set` (what was read for it), `overlay` (what its commands see), `in_order`; [`cursors`] and [`glob`]
+//! for `SCAN`; `operators` (what concerns all connections), and `clients`, which lists and ends them. Around them, with
+//! sockets and threads: [`listener`],
 //! `worker` (the rounds of one thread), `slots`, `accept`, `pool`, `pace` (who waits when
 //! all hold much), and `mailbox` (of the crate).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
@@ -20,7 +21,8 @@
 //!
 //! - A transaction is atomic within one region, and optimistic: where others write its keys all the time, it is
 //!   given up. Of scripts those of lock libraries are known.
-//! - There is one database, 0. There is no password, and strings are the only type.
+//! - There is one database, 0. There is no password. There are strings, hashes, sorted sets and sets, and no
+//!   lists and streams.
 //! - Any server answers for any key (it forwards): `cluster_enabled:0`.
 //! - `MSET`, and `DEL` of several keys, are atomic within each region, not across regions; `MGET` is
 //!   no snapshot.

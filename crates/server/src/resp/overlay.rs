@@ -11,8 +11,8 @@
 
 mod elements;
 
-pub(super) use elements::Elements;
 use elements::Counts;
+pub(super) use elements::Elements;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -129,7 +129,9 @@ impl Halt {
         match self {
             Self::Limit(error) => format!("ERR {error} (not applied)"),
             Self::Refused(text) => text,
-            Self::NotRead => "ERR internal error: a command lacks what was not asked for".to_owned(),
+            Self::NotRead => {
+                "ERR internal error: a command lacks what was not asked for".to_owned()
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ const PAGE_ELEMENTS: usize = 4096;
 pub(super) const PAGE_BYTES: usize = 256 << 10;
 
 /// What was read for a transaction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ReadSet {
     /// The region's time, once something was read.
     pub(super) now: Moment,
@@ -39,6 +39,24 @@ pub(super) struct ReadSet {
     pub(super) answers: u32,
     /// Any element was there.
     pub(super) any_element: bool,
+    /// All of it is from one answer, and so of one moment; as it is where nothing was read.
+    pub(super) at_once: bool,
+}
+
+impl Default for ReadSet {
+    fn default() -> Self {
+        Self {
+            now: Moment(0),
+            keys: BTreeMap::new(),
+            elements: BTreeMap::new(),
+            covered: Vec::new(),
+            passed: Vec::new(),
+            bytes: 0,
+            answers: 0,
+            any_element: false,
+            at_once: true,
+        }
+    }
 }
 
 impl ReadSet {
@@ -207,6 +225,13 @@ impl Wants {
         self.keys.insert(key);
     }
 
+    /// Has `keys` read again, with the others, if these are read by name.
+    pub(super) fn again<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) {
+        if self.stretches.is_empty() {
+            self.keys.extend(keys.map(<[u8]>::to_vec));
+        }
+    }
+
     pub(super) fn stretch(&mut self, stretch: Stretch) {
         if !self.stretches.contains(&stretch) {
             self.stretches.push(stretch);
@@ -274,7 +299,9 @@ impl Reading {
     pub(super) fn take(&mut self, response: Response, read: &mut ReadSet) -> bool {
         match response {
             Response::Examined { now, found } if !found.is_empty() => {
+                let all = self.told == 0 && found.len() == self.keys.len();
                 self.told += read.take(now, self.keys.iter().skip(self.told), found);
+                read.at_once = all && read.keys.len() == self.keys.len() && read.is_by_name();
                 true
             }
             Response::Page { pairs, next } => {
@@ -282,6 +309,7 @@ impl Reading {
                     return false;
                 };
                 let told = pairs.len();
+                read.at_once = false;
                 if stretch.keeps {
                     read.take_page(stretch, pairs, next.as_ref());
                 } else {

@@ -110,8 +110,8 @@ pub(super) enum Gather {
     Opened,
     /// `KV.SNAPSHOT RENEW` and `CLOSE`: 1 where it was open, in every region.
     WasOpen,
-    /// `SCAN`: a page of keys, those that match, and a cursor.
-    Page(Option<Vec<u8>>),
+    /// `SCAN`: a page of keys, those that match and are of a type, and a cursor.
+    Page(Option<Vec<u8>>, Option<String>),
     /// `KV.RANGE` and `KEYS`: page after page until the limit or the end.
     Range(Box<RangeGather>),
     /// `RANDOMKEY`: look after look.
@@ -195,7 +195,9 @@ impl Pending {
             Gather::Keys(keys) => Some(keys.plan(&mut scratch.keys)),
             Gather::Long(long) => Some(long.reading.plan(&mut scratch.keys)),
             Gather::Many(many) => many.plan(&mut scratch.keys),
-            Gather::LengthOf(key) | Gather::TypeOf(key) => Some(look_up(key, None, &mut scratch.keys)),
+            Gather::LengthOf(key) | Gather::TypeOf(key) => {
+                Some(look_up(key, None, &mut scratch.keys))
+            }
             Gather::Grow(growing) => {
                 let plan = growing.plan(&context.front.versions, scratch);
                 self.held = growing.held();
@@ -261,10 +263,6 @@ impl Pending {
             self.fail(text, (&error).into());
             return After::Nothing;
         }
-        if self.is_of_wrong_type(&response) {
-            self.fail(WRONG_TYPE.to_owned(), MeteredOutcome::Invalid);
-            return After::Nothing;
-        }
         if let Some(after) = self.take_head(&response) {
             return after;
         }
@@ -313,7 +311,7 @@ impl Pending {
 
     /// Whether a string was asked for, and this is the head of a composite.
     #[inline]
-    fn is_of_wrong_type(&self, response: &Response) -> bool {
+    pub(super) fn is_of_wrong_type(&self, response: &Response) -> bool {
         let is = |value: &Option<Vec<u8>>| value.as_deref().is_some_and(is_composite);
         match (&self.gather, response) {
             (Gather::Value | Gather::Part(..), Response::Value(value)) => is(value),
@@ -476,8 +474,11 @@ fn write_more(
         (Gather::WasOpen, Some(Response::Snapshot(id))) => {
             encoder.integer(id.is_some().into());
         }
-        (Gather::Page(pattern), Some(Response::Page { pairs, next })) => {
+        (Gather::Page(pattern, kind), Some(Response::Page { mut pairs, next })) => {
             let cursor = next.map_or(0, |next| front.cursors().issue(next));
+            if let Some(kind) = kind {
+                pairs.retain(|(_, value)| type_of(Some(value)) == kind);
+            }
             write_page(encoder, cursor, pattern.as_deref(), &pairs);
         }
         (Gather::Range(range), None) => range.write(encoder),

@@ -190,7 +190,8 @@ fn batch(turn: &mut Turn<'_>) -> Step {
 struct ScanOptions {
     pattern: Option<Vec<u8>>,
     count: u64,
-    type_fits: bool,
+    /// Keys of this type alone.
+    kind: Option<String>,
 }
 
 fn scan(turn: &mut Turn<'_>) -> Step {
@@ -209,7 +210,7 @@ fn scan(turn: &mut Turn<'_>) -> Step {
         },
     };
     let range = restrict(from, options.pattern.as_deref());
-    if !options.type_fits || range.is_empty() {
+    if range.is_empty() {
         return turn.core.reply(|out| {
             out.array(2);
             out.bulk(b"0");
@@ -221,17 +222,19 @@ fn scan(turn: &mut Turn<'_>) -> Step {
         direction: Direction::Up,
         pairs_max: usize::try_from(options.count.min(SCAN_KEYS_MAX)).unwrap_or(usize::MAX),
         bytes_max: SCAN_BYTES,
-        keys_only: true,
+        // A head tells the type.
+        keys_only: options.kind.is_none(),
         at: None,
     });
-    Step::Call(plan, Gather::Page(options.pattern))
+    let ScanOptions { pattern, kind, .. } = options;
+    Step::Call(plan, Gather::Page(pattern, kind))
 }
 
 fn scan_options(turn: &mut Turn<'_>) -> Result<ScanOptions, Step> {
     let mut options = ScanOptions {
         pattern: None,
         count: SCAN_KEYS,
-        type_fits: true,
+        kind: None,
     };
     let mut args = turn.args.from(2);
     while let Some(name) = args.next() {
@@ -250,7 +253,8 @@ fn scan_options(turn: &mut Turn<'_>) -> Result<ScanOptions, Step> {
                 Some(count) => options.count = count,
             }
         } else if name.eq_ignore_ascii_case(b"type") {
-            options.type_fits = value.eq_ignore_ascii_case(b"string");
+            let kind = String::from_utf8_lossy(value);
+            options.kind = Some(kind.to_ascii_lowercase());
         } else {
             return Err(syntax_error(turn));
         }

@@ -157,12 +157,7 @@ impl Load {
                 coverage.add("reads that named damage", u64::from(read));
                 *outcome
             }
-            Failure::Invalid(what)
-            | Failure::WrongType(what)
-            | Failure::Forgotten(what)
-            | Failure::Storage { what, .. } => {
-                return Err(format!("op {op} failed: {what}"));
-            }
+            other => return Err(format!("op {op} failed: {}", other.what())),
         };
         // Of a write over several regions, one may have had room.
         let slow = matches!(error, Failure::Busy { .. }) || pending.several_regions;

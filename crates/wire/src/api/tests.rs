@@ -103,6 +103,9 @@ fn with_batches(mut see: impl FnMut(Request<'_>)) {
     write(&batch, Condition::Always, false);
     batch.guard(b"head", Guard::Present);
     write(&batch, Condition::Present, false);
+    let (version, change) = (u128::MAX - 7, -3);
+    batch.guard(b"head", Guard::Counts { version, change });
+    write(&batch, Condition::Always, false);
     for seen in SEEN {
         batch.saw(seen).unwrap();
     }

@@ -33,7 +33,7 @@ use argosy_base::{Epoch, Incarnation, KeyRange, RegionId, ServerId};
 /// 4: scans in the form of ring version 7. 5: writes on terms, and looks. 6: writes may remove ranges.
 /// 7: versions may be asked for. 8: snapshots.
 /// 9: values of over 1 MiB, in parts. 10: regions may be flushed and compacted. 11: writes may have names.
-pub const VERSION: u16 = 11;
+pub const VERSION: u16 = 12;
 
 const CLIENT: u64 = u64::from_le_bytes(*b"argosycl");
 const SERVER: u64 = u64::from_le_bytes(*b"argosysv");

@@ -79,7 +79,7 @@ const END_SIZE: usize = 8;
 /// rest. 18: windows of a new attempt may have no memory until the primary asks for it. 19: a report has the
 /// descriptors of the windows, and what a backup tells of edits and flushes names the attempt. 20: leases. 21: what a
 /// backup tells of segments that it was shipped names the attempt, too.
-const VERSION: u8 = 23;
+const VERSION: u8 = 24;
 
 /// The first two bytes of every header. Not zero, so that free space is not a message.
 const MARK: u16 = 0xa650;

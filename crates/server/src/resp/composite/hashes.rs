@@ -81,11 +81,7 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         4,
         "Sets a field of a hash that it does not have.",
         "key field value",
-        |turn| {
-            begin(turn, |turn| {
-                Ok(Does::SetNew(arg(turn, 2), arg(turn, 3)))
-            })
-        },
+        |turn| begin(turn, |turn| Ok(Does::SetNew(arg(turn, 2), arg(turn, 3)))),
     )),
     writing(of(
         "hdel",
@@ -155,7 +151,11 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         -3,
         "Goes through the fields of a hash, in their order, a page a call.",
         "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
-        |turn| begin(turn, |turn| scan::page_of(turn, scan::Of::Values).map(Does::Scan)),
+        |turn| {
+            begin(turn, |turn| {
+                scan::page_of(turn, scan::Of::Values).map(Does::Scan)
+            })
+        },
     ),
 ];
 
@@ -190,10 +190,7 @@ pub(super) enum Does {
     Scan(Page),
 }
 
-fn begin(
-    turn: &mut Turn<'_>,
-    does: impl FnOnce(&mut Turn<'_>) -> Result<Does, String>,
-) -> Step {
+fn begin(turn: &mut Turn<'_>, does: impl FnOnce(&mut Turn<'_>) -> Result<Does, String>) -> Step {
     let does = does(turn).map(super::Does::Hash);
     super::begin(turn, does)
 }
@@ -221,7 +218,10 @@ fn add(turn: &mut Turn<'_>) -> Result<Does, String> {
 
 fn add_float(turn: &mut Turn<'_>) -> Result<Does, String> {
     let number = float(turn.args.at(3)).ok_or("ERR value is not a valid float")?;
-    Ok(Does::Change(arg(turn, 2), Change::AddFloat(number.to_bits())))
+    Ok(Does::Change(
+        arg(turn, 2),
+        Change::AddFloat(number.to_bits()),
+    ))
 }
 
 fn random(turn: &mut Turn<'_>) -> Result<Does, String> {
@@ -344,7 +344,8 @@ fn change_of(mut hash: Opened<'_, '_>, field: &[u8], change: Change) -> Result<T
         Changed::Value(value) => Told::Bulk(value),
         Changed::Refused(why) => {
             return Err(Halt::Refused(match (why, change) {
-                (Refusal::NotAFloat, _) | (Refusal::Long | Refusal::WrongType, Change::AddFloat(_)) => {
+                (Refusal::NotAFloat, _)
+                | (Refusal::Long | Refusal::WrongType, Change::AddFloat(_)) => {
                     "ERR hash value is not a float".to_owned()
                 }
                 (Refusal::NotAnInteger | Refusal::Long | Refusal::WrongType, _) => {

@@ -216,8 +216,12 @@ mod tests {
         let has = |from: &str, to: &str| {
             let scores = Scores::between(from.as_bytes(), to.as_bytes()).unwrap();
             let keys = scores.keys(&set);
-            let inside = |score: &f64| keys.contains(&set.element(Name::Score(*score, b"m")).to_key());
-            [-1.0, 0.0, 1.0, f64::INFINITY].iter().filter(|score| inside(score)).count()
+            let inside =
+                |score: &f64| keys.contains(&set.element(Name::Score(*score, b"m")).to_key());
+            [-1.0, 0.0, 1.0, f64::INFINITY]
+                .iter()
+                .filter(|score| inside(score))
+                .count()
         };
         assert_eq!(has("-inf", "+inf"), 4);
         assert_eq!(has("0", "1"), 2);
@@ -231,7 +235,10 @@ mod tests {
             let inside = |member: &&str| {
                 keys.contains(&set.element(Name::Field(member.as_bytes())).to_key())
             };
-            ["", "a", "ab", "b"].iter().filter(|member| inside(member)).count()
+            ["", "a", "ab", "b"]
+                .iter()
+                .filter(|member| inside(member))
+                .count()
         };
         assert_eq!(has("-", "+"), 4);
         assert_eq!(has("+", "-"), 0);

@@ -101,7 +101,11 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         -3,
         "Goes through the members of a set, in their order, a page a call.",
         "key cursor [MATCH pattern] [COUNT count]",
-        |turn| begin(turn, |turn| scan::page_of(turn, scan::Of::Names).map(Does::Scan)),
+        |turn| {
+            begin(turn, |turn| {
+                scan::page_of(turn, scan::Of::Names).map(Does::Scan)
+            })
+        },
     ),
 ];
 

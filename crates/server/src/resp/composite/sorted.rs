@@ -176,29 +176,8 @@ impl Does {
                 direction,
                 with_score,
             } => rank(&mut set, member, *direction, *with_score)?,
-            Self::Pop { direction, count } => {
-                let most = count.unwrap_or(1);
-                let keys = set.head().scores();
-                let found = scored(&mut set, &keys, *direction, most)?;
-                remove_all(set, &found)?;
-                match count {
-                    Some(_) => Told::Scored(found),
-                    None => Told::Popped(found.into_iter().next()),
-                }
-            }
-            Self::RemoveAll(removes) => {
-                let found = match removes {
-                    Removes::Places(first, last) => {
-                        at_places(&mut set, (*first, *last), Direction::Up)?
-                    }
-                    Removes::Selected(selects) => {
-                        let keys = selects.keys(&set);
-                        scored(&mut set, &keys, Direction::Up, usize::MAX)?
-                    }
-                };
-                remove_all(set, &found)?;
-                Told::count(found.len())
-            }
+            Self::Pop { direction, count } => pop(set, *direction, *count)?,
+            Self::RemoveAll(removes) => removes.run(set)?,
             Self::Random => {
                 let one = scan::random(&mut set, 1)?.into_iter().next();
                 Told::value(one.map(|(member, _)| member))
@@ -265,6 +244,31 @@ impl Range {
         };
         Ok(shown(found, self.with_scores))
     }
+}
+
+impl Removes {
+    fn run(&self, mut set: Opened<'_, '_>) -> Result<Told, Halt> {
+        let found = match self {
+            Self::Places(first, last) => at_places(&mut set, (*first, *last), Direction::Up)?,
+            Self::Selected(selects) => {
+                let keys = selects.keys(&set);
+                scored(&mut set, &keys, Direction::Up, usize::MAX)?
+            }
+        };
+        remove_all(set, &found)?;
+        Ok(Told::count(found.len()))
+    }
+}
+
+/// Removes the first member from one of the ends, or so many, and tells of them.
+fn pop(mut set: Opened<'_, '_>, direction: Direction, count: Option<usize>) -> Result<Told, Halt> {
+    let keys = set.head().scores();
+    let found = scored(&mut set, &keys, direction, count.unwrap_or(1))?;
+    remove_all(set, &found)?;
+    Ok(match count {
+        Some(_) => Told::Scored(found),
+        None => Told::Popped(found.into_iter().next()),
+    })
 }
 
 fn score_of(set: &mut Opened<'_, '_>, member: &[u8]) -> Result<Option<f64>, Halt> {

@@ -206,7 +206,9 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         |turn| {
             begin(turn, |turn| {
                 let members = Members::between(turn.args.at(2), turn.args.at(3))?;
-                Ok(Does::RemoveAll(Removes::Selected(Selects::Members(members))))
+                Ok(Does::RemoveAll(Removes::Selected(Selects::Members(
+                    members,
+                ))))
             })
         },
     )),
@@ -222,7 +224,11 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         -3,
         "Goes through the members of a sorted set, in the order of their names, a page a call.",
         "key cursor [MATCH pattern] [COUNT count]",
-        |turn| begin(turn, |turn| scan::page_of(turn, scan::Of::Scores).map(Does::Scan)),
+        |turn| {
+            begin(turn, |turn| {
+                scan::page_of(turn, scan::Of::Scores).map(Does::Scan)
+            })
+        },
     ),
 ];
 
@@ -379,7 +385,8 @@ fn range(turn: &mut Turn<'_>, by: By, direction: Direction) -> Result<Does, Stri
     }
     let by_rank = matches!(chosen, By::Any | By::Rank);
     if limit.is_some() && by_rank {
-        let text = "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
+        let text =
+            "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
         return Err(text.to_owned());
     }
     if with_scores && chosen == By::Lex {
