@@ -89,7 +89,7 @@ fn fill(engine: &Lsm) {
         let key = format!("{:06}", number * 7919 % 1000);
         let len = [20, 80, 100, 1500][usize::try_from(number % 4).expect("below four")];
         let mut batch = WriteBatch::new();
-        let put = batch.put(key.as_bytes(), &vec![b'v'; len]);
+        let put = batch.put(key.as_bytes(), vec![b'v'; len]);
         put.expect("within the limits");
         if number.is_multiple_of(9) {
             let gone = format!("{:06}", number % 1000);

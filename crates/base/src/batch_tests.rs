@@ -34,7 +34,7 @@ fn what_is_over_a_limit_is_refused_and_changes_nothing() {
     let mut batch = WriteBatch::new();
     assert_eq!(batch.put(b"", b"v"), Err(BatchError::KeyEmpty));
     assert_eq!(
-        batch.delete(&[0; KEY_BYTES_MAX + 1]),
+        batch.delete([0; KEY_BYTES_MAX + 1]),
         Err(BatchError::KeyTooLong(4097))
     );
     let long = vec![0; VALUE_BYTES_MAX + 1];
@@ -43,7 +43,7 @@ fn what_is_over_a_limit_is_refused_and_changes_nothing() {
         Err(BatchError::ValueTooLong(long.len()))
     );
     assert!(batch.is_empty());
-    batch.put(&[0; KEY_BYTES_MAX], &long[1..]).unwrap();
+    batch.put([0; KEY_BYTES_MAX], &long[1..]).unwrap();
     assert_eq!(batch.put(b"k", b""), Err(BatchError::TooManyBytes));
 }
 

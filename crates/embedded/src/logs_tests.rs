@@ -125,7 +125,7 @@ impl Drop for End<'_> {
 fn put(engine: &Lsm, pace: &Pace, key: u64) {
     let mut batch = WriteBatch::new();
     let key = format!("{:05}", key * 7919 % 4000);
-    batch.put(key.as_bytes(), &[b'v'; 500]).unwrap();
+    batch.put(key.as_bytes(), [b'v'; 500]).unwrap();
     let attempt = || match engine.write(&batch, WriteOptions::default()) {
         Ok(_) => Ok(Some(())),
         Err(argosy_engine::EngineError::Busy(_)) => Ok(None),

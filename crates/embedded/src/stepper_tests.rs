@@ -52,7 +52,7 @@ fn a_store_that_is_written_all_the_time_is_scrubbed() {
         assert!(steps < 4 * period.as_secs(), "{:?}", scrubbed());
         let mut batch = WriteBatch::new();
         let key = format!("{:05}", steps * 7919 % 4000);
-        batch.put(key.as_bytes(), &[b'v'; 500]).unwrap();
+        batch.put(key.as_bytes(), [b'v'; 500]).unwrap();
         let written = engine.write(&batch, WriteOptions::default());
         engine.flush_now();
         assert!(written.is_ok() || matches!(written, Err(EngineError::Busy(_))));

@@ -48,7 +48,7 @@ fn users_have_no_keys_from_the_reserved_ones_on() {
     let mut batch = WriteBatch::new();
     let key = [&RESERVED[..], b"k"].concat();
     assert_eq!(batch.put(&key, b""), Err(BatchError::KeyReserved));
-    assert_eq!(batch.put(&RESERVED, b""), Err(BatchError::KeyReserved));
+    assert_eq!(batch.put(RESERVED, b""), Err(BatchError::KeyReserved));
     assert_eq!(batch.delete(&key), Err(BatchError::KeyReserved));
     batch.put(&RESERVED[1..], b"").unwrap();
     batch.delete_range(&KeyRange::all()).unwrap();

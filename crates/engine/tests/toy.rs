@@ -240,7 +240,7 @@ fn what_is_durable_survives_a_loss_of_power() {
         for _ in 0..6 {
             for _ in 0..60 {
                 let mut batch = WriteBatch::new();
-                batch.put(&key_of(written), &[1; 200]).unwrap();
+                batch.put(key_of(written), [1; 200]).unwrap();
                 while engine.write(&batch, WriteOptions::default()).is_err() {
                     machine.step(&engine);
                 }

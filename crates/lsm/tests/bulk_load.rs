@@ -41,13 +41,13 @@ fn all(engine: &Lsm) -> Pairs {
 
 fn put(engine: &Lsm, n: u32) -> Result<(), EngineError> {
     let mut batch = WriteBatch::new();
-    batch.put(&key(n), b"put").unwrap();
+    batch.put(key(n), b"put").unwrap();
     engine.write(&batch, WriteOptions::default()).map(|_| ())
 }
 
 fn delete(engine: &Lsm, n: u32) {
     let mut batch = WriteBatch::new();
-    batch.delete(&key(n)).unwrap();
+    batch.delete(key(n)).unwrap();
     engine.write(&batch, WriteOptions::default()).unwrap();
 }
 

@@ -113,7 +113,7 @@ fn a_write_under_way_sees_what_is_bulk_loaded() {
         assert!(matches!(bulk_load(&stepped, step).unwrap(), Taken::Done));
     });
     let mut batch = WriteBatch::new();
-    batch.put(&key(7), b"7").unwrap();
+    batch.put(key(7), b"7").unwrap();
     batch.put(b"z", b"z").unwrap();
     let options = WriteOptions {
         return_previous: true,
@@ -133,7 +133,7 @@ fn a_crash_leaves_all_of_it_or_nothing() {
                 let mut machine = Machine::new(tiny(), 256, at + 1);
                 let engine = machine.open();
                 let mut batch = WriteBatch::new();
-                batch.put(&key(7), b"there before").unwrap();
+                batch.put(key(7), b"there before").unwrap();
                 engine.write(&batch, WriteOptions::default()).unwrap();
                 while engine.version_with(engine.last_lsn()).is_none() {
                     machine.step(&engine);
@@ -200,7 +200,7 @@ fn what_is_given_up_leaves_nothing() {
 
     let ticket = hand_in();
     let mut batch = WriteBatch::new();
-    batch.put(&key(7), b"there before").unwrap();
+    batch.put(key(7), b"there before").unwrap();
     let taken = loop {
         match engine.taken(ticket) {
             Some(taken) => break taken,

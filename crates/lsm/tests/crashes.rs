@@ -348,7 +348,7 @@ fn an_error_closes_the_engine_to_writes() {
             break;
         }
         let mut batch = WriteBatch::new();
-        batch.put(b"k", &[1; 3000]).unwrap();
+        batch.put(b"k", [1; 3000]).unwrap();
         let first = engine.last_lsn().next();
         if let Ok(written) = engine.write(&batch, WriteOptions::default()) {
             let ops = vec![(b"k".to_vec(), Some(vec![1; 3000]))];

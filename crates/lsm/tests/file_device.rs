@@ -135,7 +135,7 @@ fn load(directory: &mut Directory, engine: &Lsm, count: u64) {
     for number in 0..count {
         let mut batch = WriteBatch::new();
         let key = format!("{:06}", number * 7_919 % count);
-        batch.put(key.as_bytes(), &[b'v'; 40]).unwrap();
+        batch.put(key.as_bytes(), [b'v'; 40]).unwrap();
         while engine.write(&batch, WriteOptions::default()).is_err() {
             directory.step(engine);
         }
@@ -205,7 +205,7 @@ fn the_windows_of_an_idle_region_take_little() {
         for (key, len) in [("short", 30), ("long", 40_000)] {
             let mut batch = WriteBatch::new();
             let key = format!("{key} {round}");
-            batch.put(key.as_bytes(), &vec![round; len]).unwrap();
+            batch.put(key.as_bytes(), vec![round; len]).unwrap();
             engine.write(&batch, WriteOptions::default()).unwrap();
             before.push((key, vec![round; len]));
         }

@@ -110,7 +110,7 @@ impl Rig {
         let mut value = format!("{}-", self.written).into_bytes();
         value.resize(len.max(value.len()), b'.');
         let mut batch = WriteBatch::new();
-        batch.put(&key(number), &value).unwrap();
+        batch.put(key(number), &value).unwrap();
         self.write(&batch)?;
         self.model.insert(key(number), value);
         Ok(())

@@ -299,7 +299,7 @@ fn what_lives_is_known_before_merges_find_it() {
                 };
                 let key = format!("key{number:05}").into_bytes();
                 let mut batch = WriteBatch::new();
-                batch.put(&key, &[round; 1000]).unwrap();
+                batch.put(&key, [round; 1000]).unwrap();
                 while engine.write(&batch, WriteOptions::default()).is_err() {
                     machine.step(&engine);
                 }

@@ -33,7 +33,7 @@ fn loaded_with(settings: Settings, seed: u64, rounds: u64) -> (Arc<MemoryDevice>
         let key = format!("{:06}", number * 7919 % 5000);
         let len = [20, 150, 400, 1500][usize::try_from(number % 4).unwrap()];
         let mut batch = WriteBatch::new();
-        batch.put(key.as_bytes(), &vec![b'v'; len]).unwrap();
+        batch.put(key.as_bytes(), vec![b'v'; len]).unwrap();
         if number % 9 == 0 {
             batch
                 .delete(format!("{:06}", number % 5000).as_bytes())

@@ -37,7 +37,7 @@ fn write(machine: &mut Machine, engine: &Lsm, round: u64) {
     for number in 0..PAIRS {
         let mut batch = WriteBatch::new();
         let value = (number + round).to_le_bytes();
-        batch.put(&key(number), &value).unwrap();
+        batch.put(key(number), value).unwrap();
         while engine.write(&batch, WriteOptions::default()).is_err() {
             machine.step(engine);
         }

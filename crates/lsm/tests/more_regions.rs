@@ -107,7 +107,7 @@ impl Server {
     fn write(&mut self, region: usize) {
         let mut batch = WriteBatch::new();
         let key = format!("{:08}", self.written * 7919 % 100_000);
-        batch.put(key.as_bytes(), &[b'v'; 900]).unwrap();
+        batch.put(key.as_bytes(), [b'v'; 900]).unwrap();
         let mut steps = 0;
         while self.served[region]
             .write(&batch, WriteOptions::default())

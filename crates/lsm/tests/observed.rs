@@ -145,7 +145,7 @@ impl Watched {
     fn put(&self, key: u64, len: usize) -> Result<Lsn, EngineError> {
         let mut batch = WriteBatch::new();
         batch
-            .put(format!("{key:08}").as_bytes(), &vec![1; len])
+            .put(format!("{key:08}").as_bytes(), vec![1; len])
             .unwrap();
         let written = self.engine.write(&batch, WriteOptions::default())?;
         Ok(written.wait.lsn())
@@ -362,7 +362,7 @@ fn a_group_over_both_logs_is_announced_once() {
     let mut watched = Watched::new(small());
     watched.settle_with_edits();
     let mut batch = WriteBatch::new();
-    batch.put(b"large", &[1; 5000]).unwrap();
+    batch.put(b"large", [1; 5000]).unwrap();
     batch.put(b"small", b"1").unwrap();
     let written = watched
         .engine

@@ -23,7 +23,7 @@ fn loaded(cache_bytes: usize) -> (Machine, Lsm) {
     let mut written = 0;
     while written < PAIRS {
         let mut batch = WriteBatch::new();
-        batch.put(&key(written), &written.to_le_bytes()).unwrap();
+        batch.put(key(written), written.to_le_bytes()).unwrap();
         match engine.write(&batch, WriteOptions::default()) {
             Ok(_) => written += 1,
             Err(_) => drop(machine.step(&engine)),
@@ -162,7 +162,7 @@ fn the_cache_gives_way_to_memtables_that_a_snapshot_keeps() {
         snapshots.push(engine.snapshot());
         let mut batch = WriteBatch::new();
         for number in 0..100 {
-            batch.put(&key(number), &[7; 64]).unwrap();
+            batch.put(key(number), [7; 64]).unwrap();
         }
         while engine.write(&batch, WriteOptions::default()).is_err() {
             machine.step(&engine);

@@ -32,7 +32,7 @@ fn write(machine: &mut Machine, engine: &Lsm, map: &mut Map, pairs: u64) {
         let len = [8, 100, 1500][usize::try_from(machine.choices.below(3)).unwrap()];
         let fill = u8::try_from(machine.choices.below(256)).unwrap();
         let mut batch = WriteBatch::new();
-        batch.put(&key, &vec![fill; len]).unwrap();
+        batch.put(&key, vec![fill; len]).unwrap();
         while engine.write(&batch, WriteOptions::default()).is_err() {
             machine.step(engine);
         }

@@ -113,7 +113,7 @@ fn what_was_just_written_is_found_and_writes_that_have_to_look_say_so() {
     }
     let batch = |number: u64| {
         let mut batch = WriteBatch::new();
-        batch.put(&key(number), b"newer").unwrap();
+        batch.put(key(number), b"newer").unwrap();
         batch
     };
     let options = |condition| WriteOptions {
@@ -124,7 +124,7 @@ fn what_was_just_written_is_found_and_writes_that_have_to_look_say_so() {
     let absent = options(Condition::Absent);
     assert_eq!(write_in_memory(&engine, &batch(2), absent), None);
     let mut delete = WriteBatch::new();
-    delete.delete(&key(2)).unwrap();
+    delete.delete(key(2)).unwrap();
     let any = WriteOptions::default();
     assert_eq!(write_in_memory(&engine, &delete, any), None);
     assert_eq!(engine.last_lsn(), last, "nothing was written");

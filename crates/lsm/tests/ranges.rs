@@ -48,7 +48,7 @@ fn write(machine: &mut Machine, engine: &Lsm, batch: &WriteBatch) -> Result<(), 
 
 fn put(machine: &mut Machine, engine: &Lsm, number: u64, len: usize) -> Result<(), BusyReason> {
     let mut batch = WriteBatch::new();
-    batch.put(&key(number), &vec![b'.'; len]).unwrap();
+    batch.put(key(number), vec![b'.'; len]).unwrap();
     write(machine, engine, &batch)
 }
 

@@ -26,7 +26,7 @@ fn with_runs(settings: Settings) -> (Machine, Lsm) {
     for run in 0..RUNS {
         for number in 0..PAIRS {
             let mut batch = WriteBatch::new();
-            batch.put(&key(number * RUNS + run), &[7; 20]).unwrap();
+            batch.put(key(number * RUNS + run), [7; 20]).unwrap();
             engine.write(&batch, WriteOptions::default()).unwrap();
         }
         assert!(engine.freeze_now());
@@ -129,7 +129,7 @@ fn more_runs_are_awaited_while_l2_is_long() {
     for flush in 0..FLUSHES {
         for number in 0..PAIRS {
             let mut batch = WriteBatch::new();
-            batch.put(&key(number * FLUSHES + flush), &[7; 20]).unwrap();
+            batch.put(key(number * FLUSHES + flush), [7; 20]).unwrap();
             engine.write(&batch, WriteOptions::default()).unwrap();
         }
         assert!(engine.freeze_now());

@@ -76,7 +76,7 @@ fn trim(machine: &mut Machine, engine: &Lsm) {
     for number in 0_u64.. {
         let mut batch = WriteBatch::new();
         batch
-            .put(format!("{number:09}").as_bytes(), &[7; 60])
+            .put(format!("{number:09}").as_bytes(), [7; 60])
             .unwrap();
         let _ = engine.write(&batch, WriteOptions::default());
         machine.step(engine);
@@ -129,7 +129,7 @@ fn a_batch_over_both_logs_has_one_name() {
     let mut machine = Machine::new(tiny(), 1024, 1);
     let mut engine = machine.open();
     let mut batch = WriteBatch::new();
-    batch.put(b"large", &[1; 3000]).unwrap();
+    batch.put(b"large", [1; 3000]).unwrap();
     batch.put(b"small", b"v").unwrap();
     batch.name(request(7, 1));
     let written = engine.write(&batch, WriteOptions::default()).unwrap();

@@ -28,7 +28,7 @@ fn value(number: usize) -> Vec<u8> {
 fn write(machine: &mut Machine, engine: &Lsm, first: usize) {
     for number in (first..PAIRS).step_by(3) {
         let mut batch = WriteBatch::new();
-        batch.put(&key(number), &value(number)).unwrap();
+        batch.put(key(number), value(number)).unwrap();
         while engine.write(&batch, WriteOptions::default()).is_err() {
             machine.step(engine);
         }

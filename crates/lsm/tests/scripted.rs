@@ -326,8 +326,8 @@ impl World {
             0..10 => batch.put(&key, &value).unwrap(),
             10 => {
                 batch.put(&key, &value).unwrap();
-                batch.delete(&self.key()).unwrap();
-                batch.put(&self.key(), b"together").unwrap();
+                batch.delete(self.key()).unwrap();
+                batch.put(self.key(), b"together").unwrap();
             }
             11 | 12 => batch.delete(&key).unwrap(),
             13 => {
@@ -485,7 +485,7 @@ impl World {
                 self.choices.below(if number < 20 { 20 } else { 8 })
             );
             let mut batch = WriteBatch::new();
-            batch.put(key.as_bytes(), &[b'l'; 3000]).unwrap();
+            batch.put(key.as_bytes(), [b'l'; 3000]).unwrap();
             self.write_all(&batch);
             self.step();
         }

@@ -175,7 +175,7 @@ fn what_salvage_reads_goes_by_what_it_finds() {
         let mut batch = WriteBatch::new();
         // Neighbours in time are far apart by their keys.
         let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-        batch.put(&key, &[7; 600]).unwrap();
+        batch.put(key, [7; 600]).unwrap();
         while let Err(error) = engine.write(&batch, WriteOptions::default()) {
             assert!(matches!(error, EngineError::Busy(_)), "{error}");
             machine.step(&engine);

@@ -82,7 +82,7 @@ fn filled(device: &Arc<MemoryDevice>, region: RegionId, settings: &Settings) {
     for number in 0..2000 {
         let mut batch = WriteBatch::new();
         batch
-            .put(format!("key {number:05}").as_bytes(), &[7; 100])
+            .put(format!("key {number:05}").as_bytes(), [7; 100])
             .unwrap();
         while engine.write(&batch, WriteOptions::default()).is_err() {
             engine.step(argosy_base::Instant::default()).unwrap();

@@ -301,7 +301,7 @@ fn while_the_engine_is_busy_nothing_is_looked_at_for_a_while() {
     world.put("k", 1);
     world.put("k", 2);
     let mut batch = WriteBatch::new();
-    batch.put(b"filler", &[7; 100]).unwrap();
+    batch.put(b"filler", [7; 100]).unwrap();
     while world.engine.write(&batch, WriteOptions::default()).is_ok() {}
 
     let step = |world: &mut World| {

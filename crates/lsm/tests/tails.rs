@@ -33,7 +33,7 @@ fn one_edit_declares_several_segments_of_a_log_that_is_written_fast() {
     let value = vec![7; 4 << 10];
     for number in 0..u64::try_from(SEGMENTS * segment_bytes / value.len()).unwrap() {
         let mut batch = WriteBatch::new();
-        batch.put(&number.to_le_bytes(), &value).unwrap();
+        batch.put(number.to_le_bytes(), &value).unwrap();
         while engine.write(&batch, WriteOptions::default()).is_err() {
             machine.step(&engine);
         }
@@ -73,7 +73,7 @@ fn writes_that_are_flushed_one_by_one_keep_the_log_short() {
     let mut longest = 0;
     for number in 0..2000_u64 {
         let mut batch = WriteBatch::new();
-        batch.put(&number.to_le_bytes(), b"value").unwrap();
+        batch.put(number.to_le_bytes(), b"value").unwrap();
         engine.write(&batch, WriteOptions::default()).unwrap();
         let mut idle = 0;
         while idle < 10 {

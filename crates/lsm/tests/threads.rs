@@ -152,8 +152,8 @@ fn write_all(engine: &Lsm, rounds: &[AtomicU64; 2], writer: u64) {
         for number in (0..KEYS).filter(|number| number % WRITERS == writer) {
             let mut batch = WriteBatch::new();
             let value = value(round * KEYS + number);
-            batch.put(&key('a', number), &value).unwrap();
-            batch.put(&key('b', number), &value).unwrap();
+            batch.put(key('a', number), &value).unwrap();
+            batch.put(key('b', number), &value).unwrap();
             write(engine, &batch);
         }
         let mut batch = WriteBatch::new();

@@ -254,7 +254,7 @@ mod tests {
         let engine = open(Arc::clone(&device), &windows).expect("it is empty");
         for n in 0..WRITES {
             let mut batch = WriteBatch::new();
-            batch.put(&key(n), &[b'v'; 200]).expect("it is short");
+            batch.put(key(n), [b'v'; 200]).expect("it is short");
             let written = engine.write(&batch, WriteOptions::default());
             assert!(written.expect("there is room").applied);
             if n == WRITES / 2 {

@@ -208,7 +208,7 @@ fn a_full_store_says_so_and_deletes_make_room() {
     let mut count = 0_u32;
     let error = loop {
         batch.clear();
-        batch.put(&count.to_le_bytes(), &value).unwrap();
+        batch.put(count.to_le_bytes(), &value).unwrap();
         match db.write_with(&batch, &at_once) {
             Ok(_) => count += 1,
             Err(Error::Busy { reason, .. }) if reason != BusyReason::DeviceFull => {

@@ -662,7 +662,7 @@ fn parts_of_values_are_what_a_server_would_have_written_or_refused() {
     let (mut range, mut several, mut guarded) = Default::default();
     let upto = KeyRange::new("key", Some(b"l".to_vec()));
     WriteBatch::delete_range(&mut range, &upto).unwrap();
-    WriteBatch::put(&mut several, b"key", &head).unwrap();
+    WriteBatch::put(&mut several, b"key", head).unwrap();
     several.delete(b"key").unwrap();
     WriteBatch::put(&mut guarded, b"key", b"v").unwrap();
     guarded.guard(b"a", Guard::Present);

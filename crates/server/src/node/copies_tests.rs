@@ -285,7 +285,7 @@ impl Pair {
         for part in 0..4 {
             let key = format!("{}{key:08}{part}", ["a", "z"][region]);
             batch
-                .put(key.as_bytes(), &vec![b'v'; len])
+                .put(key.as_bytes(), vec![b'v'; len])
                 .expect("it is short");
         }
         let options = WriteOptions::default();

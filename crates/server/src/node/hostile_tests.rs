@@ -385,7 +385,7 @@ impl Scene {
     fn ask(&mut self, token: u64) {
         let mut batch = WriteBatch::new();
         batch
-            .put(format!("a{}", token % 100).as_bytes(), &[7; 300])
+            .put(format!("a{}", token % 100).as_bytes(), [7; 300])
             .expect("it is short");
         let (batch, options) = (&batch, WriteOptions::default());
         let sink: Arc<dyn ReplySink> = Arc::<Answers>::clone(&self.answers);

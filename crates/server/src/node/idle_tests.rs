@@ -164,7 +164,7 @@ impl Alone {
 
     fn put(&self, region: u32) {
         let mut batch = WriteBatch::new();
-        batch.put(&key_of(region), b"value").expect("it is short");
+        batch.put(key_of(region), b"value").expect("it is short");
         let options = WriteOptions::default();
         let batch = &batch;
         self.call(region.into(), Request::Write { batch, options });

@@ -185,7 +185,7 @@ impl Pair {
         let value = [7; 390];
         let mut batch = WriteBatch::new();
         for n in keys {
-            batch.put(&key(n), &value).expect("it is short");
+            batch.put(key(n), value).expect("it is short");
             // It has to fit a log window.
             if 1000 * batch.len() > self.nodes[0].memory.engine().logs()[0].window_bytes {
                 self.write(&batch);

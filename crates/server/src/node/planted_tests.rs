@@ -68,7 +68,7 @@ impl Pair {
 
 pub(super) fn write_of(key: &[u8], bytes: usize) -> WriteBatch {
     let mut batch = WriteBatch::new();
-    batch.put(key, &vec![b'v'; bytes]).expect("it is short");
+    batch.put(key, vec![b'v'; bytes]).expect("it is short");
     batch
 }
 

@@ -339,7 +339,7 @@ impl Trio {
         let (mut batch, mut effect) = (WriteBatch::new(), Effect::new());
         for key in keys {
             batch
-                .put(&key_of(key), &value_of(key, write))
+                .put(key_of(key), value_of(key, write))
                 .expect("it is short");
             effect.push((key, Some(write)));
         }
@@ -350,7 +350,7 @@ impl Trio {
     pub(super) fn delete(&mut self, keys: impl IntoIterator<Item = u32>) {
         let (mut batch, mut effect) = (WriteBatch::new(), Effect::new());
         for key in keys {
-            batch.delete(&key_of(key)).expect("it is short");
+            batch.delete(key_of(key)).expect("it is short");
             effect.push((key, None));
         }
         self.ask_to_write(&batch, effect);
@@ -375,7 +375,7 @@ impl Trio {
         let (mut batch, mut effect) = (WriteBatch::new(), Effect::new());
         for key in keys {
             batch
-                .put(&key_of(key), &value_of(key, write))
+                .put(key_of(key), value_of(key, write))
                 .expect("it is short");
             effect.push((key, Some(write)));
         }
