@@ -144,7 +144,8 @@ fn carry_out(page: &str, document: &str, stranger: &Stranger, tally: &mut Tally)
     let blocks = blocks(document);
     for (at, block) in blocks.iter().enumerate() {
         let language = block.language.as_str();
-        if !LANGUAGES.contains(&language) && !(language == "rust" && block.has("redis")) {
+        let is_known = LANGUAGES.contains(&language) || language == "rust" && block.has("redis");
+        if !is_known {
             continue;
         }
         if let Some(why) = passed_over(block, &first_minutes) {
