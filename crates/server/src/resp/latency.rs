@@ -2,7 +2,7 @@
 //!
 //! `HISTOGRAM` tells of each command how its calls are spread, of the one call in
 //! [`SAMPLE_EVERY`](crate::meter::SAMPLE_EVERY) that is timed, by the bounds of
-//! [`BUCKETS_MICROS`](crate::meter::BUCKETS_MICROS). Events are not monitored: the other subcommands answer what Redis
+//! [`BUCKETS_MICROS`]. Events are not monitored: the other subcommands answer what Redis
 //! answers where none was recorded.
 
 use argosy_wire::resp::Encoder;
