@@ -67,7 +67,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// What each version that a pass has met adds to that: so passes take little of a second, however many there are.
 const SOON_VERSION: Duration = Duration::from_millis(16);
 /// How many times as long as a pass takes there is none behind it: one over very many versions takes long.
-const REST: u32 = 4;
+const REST: u32 = 9;
 /// Most keys that are looked at again when their versions are due. Those of others are found by the next pass.
 const AGAIN_MAX: usize = 256;
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
 mod bell;
+mod composites;
 mod named;
 mod stopped;
 
