@@ -46,6 +46,7 @@ use super::transactions::Watched;
 use crate::long::before_head;
 use crate::meter::MeteredOutcome;
 use crate::service::{Failure, KeyList, Response};
+use replies::Numbered;
 pub(super) use replies::{Refused, Replies};
 
 /// How often a transaction is tried whose keys others write all the time.
@@ -335,9 +336,10 @@ impl Exec {
                 one_moment &= procedure.is_of_one_moment();
                 counts &= matches!(procedure, Procedure::Composed(_));
             }
+            let command = Numbered { number, begun };
             match self
                 .replies
-                .carry_out(begun, number, &mut overlay, context, scratch)
+                .carry_out(command, &mut overlay, context, scratch)
             {
                 Ok(()) => {}
                 // The others may tell what else is needed.

@@ -50,7 +50,7 @@ pub(super) fn text_of(score: f64) -> String {
     let exponent: i32 = exponent.parse().unwrap_or(0);
     match exponent {
         -5..17 => format!("{score}"),
-        0.. => format!("{digits}e+{exponent}"),
+        17.. => format!("{digits}e+{exponent}"),
         _ => format!("{digits}e{exponent}"),
     }
 }

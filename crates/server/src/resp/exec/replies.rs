@@ -21,6 +21,13 @@ pub(in crate::resp) struct Replies {
     counted: Vec<Counted>,
 }
 
+/// A command that is carried out.
+pub(super) struct Numbered {
+    /// As what it is counted.
+    pub(super) number: u16,
+    pub(super) begun: Begun,
+}
+
 /// How a command was answered.
 #[derive(Debug)]
 struct Counted {
@@ -86,8 +93,7 @@ impl Replies {
     /// Carries a command out on `overlay`, and answers it.
     pub(super) fn carry_out(
         &mut self,
-        begun: Begun,
-        number: u16,
+        Numbered { number, begun }: Numbered,
         overlay: &mut Overlay<'_>,
         context: &Context<'_>,
         scratch: &mut Scratch,
