@@ -11,7 +11,7 @@
 //! 4. After it has been well for ten times as long, it is forgotten how often it happened. So is it when one of the
 //!    two has started again, and when another master takes over.
 //!
-//! A member that leaves because it is too slow for its primary is there, too, and is held apart from it in the same way.
+//! A member that leaves because it is too slow for its primary is there, too. It is held apart from it in the same way.
 //!
 //! Regions that the two share at one time count once. There is one entry for each pair at most.
 

@@ -33,9 +33,9 @@ pub(super) use opened::{WRONG_TYPE, copy, encoding};
 /// What a command does with a composite.
 #[derive(Debug)]
 enum Does {
-    Hash(hashes::Does),
-    Sorted(sorted::Does),
-    Set(sets::Does),
+    Hash(hashes::HashCommand),
+    Sorted(sorted::SortedSetCommand),
+    Set(sets::SetCommand),
 }
 
 /// A command on a composite. See the module documentation.

@@ -9,12 +9,11 @@
 //! a pure state machine), `input` and `reply` (what it holds: requests not carried out, replies not
 //! written), `command` (how a request finds its command) and its families `connection`, `strings`,
 //! `changes`, `composite` (hashes, sorted sets, sets), `computed`, `keys`, `expiry`, `scan`, `snapshots`,
-//! `maintenance`, `info`, `docs`, `transactions`, `scripts`, `random`, `slow_log`, `latency`; `exec` (a transaction from
-//! `EXEC` on), `read_set` (what was read for it), `overlay` (what its commands see), `in_order`; [`cursors`] and [`glob`]
-//! for `SCAN`; `operators` (what concerns all connections), and `clients`, which lists and ends them. Around them, with
-//! sockets and threads: [`listener`],
-//! `worker` (the rounds of one thread), `slots`, `accept`, `pool`, `pace` (who waits when
-//! all hold much), and `mailbox` (of the crate).
+//! `maintenance`, `info`, `docs`, `transactions`, `scripts`, `random`, `slow_log`, `latency`; `exec` (a transaction
+//! from `EXEC` on), `read_set` (what was read for it), `overlay` (what its commands see), `in_order`; [`cursors`] and
+//! [`glob`] for `SCAN`; `operators` (what concerns all connections), and `clients`, which lists and ends them. Around
+//! them, with sockets and threads: [`listener`], `worker` (the rounds of one thread), `slots`, `accept`, `pool`,
+//! `pace` (who waits when all hold much), and `mailbox` (of the crate).
 //! [`fake`] is a service in memory, to test and measure all of it without a store.
 //!
 //! What differs from Redis, so that nobody has to find out:

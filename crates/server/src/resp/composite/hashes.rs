@@ -46,84 +46,88 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         3,
         "Returns the value of a field of a hash.",
         "key field",
-        |turn| begin(turn, |turn| Ok(Does::Get(arg(turn, 2)))),
+        |turn| begin(turn, |turn| Ok(HashCommand::Get(arg(turn, 2)))),
     ),
     writing(of(
         "hset",
         -4,
         "Sets fields of a hash. Returns how many are new.",
         "key field value [field value ...]",
-        |turn| set(turn, "hset", Does::Set),
+        |turn| set(turn, "hset", HashCommand::Set),
     )),
     of(
         "hmget",
         -3,
         "Returns the values of several fields of a hash.",
         "key field [field ...]",
-        |turn| begin(turn, |turn| Ok(Does::GetSome(names(turn)))),
+        |turn| begin(turn, |turn| Ok(HashCommand::GetSome(names(turn)))),
     ),
     of(
         "hgetall",
         2,
         "Returns all fields of a hash, and their values, if they fit one reply.",
         "key",
-        |turn| begin(turn, |_| Ok(Does::All(Shows::Both))),
+        |turn| begin(turn, |_| Ok(HashCommand::All(Shows::Both))),
     ),
     writing(of(
         "hmset",
         -4,
         "Sets fields of a hash.",
         "key field value [field value ...]",
-        |turn| set(turn, "hmset", Does::SetAll),
+        |turn| set(turn, "hmset", HashCommand::SetAll),
     )),
     writing(of(
         "hsetnx",
         4,
         "Sets a field of a hash that it does not have.",
         "key field value",
-        |turn| begin(turn, |turn| Ok(Does::SetNew(arg(turn, 2), arg(turn, 3)))),
+        |turn| {
+            begin(turn, |turn| {
+                Ok(HashCommand::SetNew(arg(turn, 2), arg(turn, 3)))
+            })
+        },
     )),
     writing(of(
         "hdel",
         -3,
         "Removes fields of a hash. Returns how many there were.",
         "key field [field ...]",
-        |turn| begin(turn, |turn| Ok(Does::Remove(names(turn)))),
+        |turn| begin(turn, |turn| Ok(HashCommand::Remove(names(turn)))),
     )),
     of(
         "hlen",
         2,
         "Returns how many fields a hash has.",
         "key",
-        |turn| begin(turn, |_| Ok(Does::Count)),
+        |turn| begin(turn, |_| Ok(HashCommand::Count)),
     ),
     of(
         "hexists",
         3,
         "Tells whether a hash has a field.",
         "key field",
-        |turn| begin(turn, |turn| Ok(Does::Has(arg(turn, 2)))),
+        |turn| begin(turn, |turn| Ok(HashCommand::Has(arg(turn, 2)))),
     ),
     of(
         "hkeys",
         2,
         "Returns the names of all fields of a hash, if they fit one reply.",
         "key",
-        |turn| begin(turn, |_| Ok(Does::All(Shows::Fields))),
+        |turn| begin(turn, |_| Ok(HashCommand::All(Shows::Fields))),
     ),
     of(
         "hvals",
         2,
         "Returns the values of all fields of a hash, if they fit one reply.",
         "key",
-        |turn| begin(turn, |_| Ok(Does::All(Shows::Values))),
+        |turn| begin(turn, |_| Ok(HashCommand::All(Shows::Values))),
     ),
     of(
         "hstrlen",
         3,
         "Returns the length of the value of a field in bytes.",
         "key field",
-        |turn| begin(turn, |turn| Ok(Does::Length(arg(turn, 2)))),
+        |turn| begin(turn, |turn| Ok(HashCommand::Length(arg(turn, 2)))),
     ),
     writing(of(
         "hincrby",
@@ -153,7 +157,7 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
         |turn| {
             begin(turn, |turn| {
-                scan::page_of(turn, scan::Of::Values).map(Does::Scan)
+                scan::page_of(turn, scan::Of::Values).map(HashCommand::Scan)
             })
         },
     ),
@@ -169,7 +173,7 @@ pub(super) enum Shows {
 
 /// What a command does.
 #[derive(Debug)]
-pub(super) enum Does {
+pub(super) enum HashCommand {
     Get(Vec<u8>),
     GetSome(Vec<Vec<u8>>),
     /// Fields and values in turns. Tells how many are new.
@@ -190,7 +194,10 @@ pub(super) enum Does {
     Scan(Page),
 }
 
-fn begin(turn: &mut Turn<'_>, does: impl FnOnce(&mut Turn<'_>) -> Result<Does, String>) -> Step {
+fn begin(
+    turn: &mut Turn<'_>,
+    does: impl FnOnce(&mut Turn<'_>) -> Result<HashCommand, String>,
+) -> Step {
     let does = does(turn).map(super::Does::Hash);
     super::begin(turn, does)
 }
@@ -204,41 +211,41 @@ fn names(turn: &Turn<'_>) -> Vec<Vec<u8>> {
     turn.args.from(2).map(<[u8]>::to_vec).collect()
 }
 
-fn set(turn: &mut Turn<'_>, name: &str, does: fn(Vec<Vec<u8>>) -> Does) -> Step {
+fn set(turn: &mut Turn<'_>, name: &str, does: fn(Vec<Vec<u8>>) -> HashCommand) -> Step {
     match turn.args.len().is_multiple_of(2) {
         true => begin(turn, |turn| Ok(does(names(turn)))),
         false => wrong_arity(turn, name),
     }
 }
 
-fn add(turn: &mut Turn<'_>) -> Result<Does, String> {
+fn add(turn: &mut Turn<'_>) -> Result<HashCommand, String> {
     let number = integer(turn.args.at(3)).ok_or("ERR value is not an integer or out of range")?;
-    Ok(Does::Change(arg(turn, 2), Change::Add(number)))
+    Ok(HashCommand::Change(arg(turn, 2), Change::Add(number)))
 }
 
-fn add_float(turn: &mut Turn<'_>) -> Result<Does, String> {
+fn add_float(turn: &mut Turn<'_>) -> Result<HashCommand, String> {
     let number = float(turn.args.at(3)).ok_or("ERR value is not a valid float")?;
-    Ok(Does::Change(
+    Ok(HashCommand::Change(
         arg(turn, 2),
         Change::AddFloat(number.to_bits()),
     ))
 }
 
-fn random(turn: &mut Turn<'_>) -> Result<Does, String> {
+fn random(turn: &mut Turn<'_>) -> Result<HashCommand, String> {
     let Some(count) = turn.args.get(2) else {
-        return Ok(Does::Random);
+        return Ok(HashCommand::Random);
     };
     let count = scan::random_count(count)?;
     match turn.args.get(3) {
-        None => Ok(Does::RandomSome(count, Shows::Fields)),
+        None => Ok(HashCommand::RandomSome(count, Shows::Fields)),
         Some(option) if turn.args.len() == 4 && option.eq_ignore_ascii_case(b"withvalues") => {
-            Ok(Does::RandomSome(count, Shows::Both))
+            Ok(HashCommand::RandomSome(count, Shows::Both))
         }
         Some(_) => Err("ERR syntax error".to_owned()),
     }
 }
 
-impl Does {
+impl HashCommand {
     pub(super) const fn is_of_one_moment(&self) -> bool {
         matches!(
             self,

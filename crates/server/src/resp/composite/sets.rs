@@ -45,42 +45,42 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         -3,
         "Adds members to a set. Returns how many are new.",
         "key member [member ...]",
-        |turn| begin(turn, |turn| Ok(Does::Add(names(turn)))),
+        |turn| begin(turn, |turn| Ok(SetCommand::Add(names(turn)))),
     )),
     writing(of(
         "srem",
         -3,
         "Removes members of a set. Returns how many there were.",
         "key member [member ...]",
-        |turn| begin(turn, |turn| Ok(Does::Remove(names(turn)))),
+        |turn| begin(turn, |turn| Ok(SetCommand::Remove(names(turn)))),
     )),
     of(
         "sismember",
         3,
         "Tells whether a set has a member.",
         "key member",
-        |turn| begin(turn, |turn| Ok(Does::Has(turn.args.at(2).to_vec()))),
+        |turn| begin(turn, |turn| Ok(SetCommand::Has(turn.args.at(2).to_vec()))),
     ),
     of(
         "smismember",
         -3,
         "Tells which of several members a set has.",
         "key member [member ...]",
-        |turn| begin(turn, |turn| Ok(Does::HasSome(names(turn)))),
+        |turn| begin(turn, |turn| Ok(SetCommand::HasSome(names(turn)))),
     ),
     of(
         "smembers",
         2,
         "Returns all members of a set, if they fit one reply.",
         "key",
-        |turn| begin(turn, |_| Ok(Does::All)),
+        |turn| begin(turn, |_| Ok(SetCommand::All)),
     ),
     of(
         "scard",
         2,
         "Returns how many members a set has.",
         "key",
-        |turn| begin(turn, |_| Ok(Does::Count)),
+        |turn| begin(turn, |_| Ok(SetCommand::Count)),
     ),
     writing(of(
         "spop",
@@ -103,7 +103,7 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         "key cursor [MATCH pattern] [COUNT count]",
         |turn| {
             begin(turn, |turn| {
-                scan::page_of(turn, scan::Of::Names).map(Does::Scan)
+                scan::page_of(turn, scan::Of::Names).map(SetCommand::Scan)
             })
         },
     ),
@@ -111,7 +111,7 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
 
 /// What a command does.
 #[derive(Debug)]
-pub(super) enum Does {
+pub(super) enum SetCommand {
     Add(Vec<Vec<u8>>),
     Remove(Vec<Vec<u8>>),
     Has(Vec<u8>),
@@ -125,7 +125,10 @@ pub(super) enum Does {
     Scan(Page),
 }
 
-fn begin(turn: &mut Turn<'_>, does: impl FnOnce(&mut Turn<'_>) -> Result<Does, String>) -> Step {
+fn begin(
+    turn: &mut Turn<'_>,
+    does: impl FnOnce(&mut Turn<'_>) -> Result<SetCommand, String>,
+) -> Step {
     let does = does(turn).map(super::Does::Set);
     super::begin(turn, does)
 }
@@ -135,27 +138,27 @@ fn names(turn: &Turn<'_>) -> Vec<Vec<u8>> {
     turn.args.from(2).map(<[u8]>::to_vec).collect()
 }
 
-fn pop(turn: &mut Turn<'_>) -> Result<Does, String> {
+fn pop(turn: &mut Turn<'_>) -> Result<SetCommand, String> {
     match (turn.args.get(2), turn.args.len()) {
-        (None, _) => Ok(Does::Pop(None)),
+        (None, _) => Ok(SetCommand::Pop(None)),
         (Some(count), 3) => {
             let count = integer(count).filter(|count| *count >= 0);
             let count = count.ok_or("ERR value is out of range, must be positive")?;
-            Ok(Does::Pop(Some(count)))
+            Ok(SetCommand::Pop(Some(count)))
         }
         (Some(_), _) => Err("ERR syntax error".to_owned()),
     }
 }
 
-fn random(turn: &mut Turn<'_>) -> Result<Does, String> {
+fn random(turn: &mut Turn<'_>) -> Result<SetCommand, String> {
     match (turn.args.get(2), turn.args.len()) {
-        (None, _) => Ok(Does::Random(None)),
-        (Some(count), 3) => scan::random_count(count).map(|count| Does::Random(Some(count))),
+        (None, _) => Ok(SetCommand::Random(None)),
+        (Some(count), 3) => scan::random_count(count).map(|count| SetCommand::Random(Some(count))),
         (Some(_), _) => Err("ERR syntax error".to_owned()),
     }
 }
 
-impl Does {
+impl SetCommand {
     pub(super) const fn is_of_one_moment(&self) -> bool {
         matches!(
             self,

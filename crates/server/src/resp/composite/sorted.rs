@@ -16,7 +16,7 @@ use crate::resp::overlay::{Halt, Overlay};
 
 /// What a command does.
 #[derive(Debug)]
-pub(super) enum Does {
+pub(super) enum SortedSetCommand {
     Add(Add),
     Remove(Vec<Vec<u8>>),
     Score(Vec<u8>),
@@ -123,7 +123,7 @@ impl Selects {
     }
 }
 
-impl Does {
+impl SortedSetCommand {
     pub(super) fn is_of_one_moment(&self) -> bool {
         match self {
             Self::Score(_) | Self::Scores(_) | Self::CountOf(_) | Self::Scan(_) => true,
@@ -167,7 +167,7 @@ impl Does {
                 direction,
                 with_scores,
             } => {
-                let found = at_places(&mut set, (*first, *last), *direction)?;
+                let found = at_places(&mut set, *first, *last, *direction)?;
                 shown(found, *with_scores)
             }
             Self::Range(range) => range.run(&mut set)?,
@@ -249,7 +249,7 @@ impl Range {
 impl Removes {
     fn run(&self, mut set: Opened<'_, '_>) -> Result<Told, Halt> {
         let found = match self {
-            Self::Places(first, last) => at_places(&mut set, (*first, *last), Direction::Up)?,
+            Self::Places(first, last) => at_places(&mut set, *first, *last, Direction::Up)?,
             Self::Selected(selects) => {
                 let keys = selects.keys(&set);
                 scored(&mut set, &keys, Direction::Up, usize::MAX)?
@@ -292,7 +292,8 @@ fn scored(
 /// The members from one place to another, both included, counted from the end where below zero.
 fn at_places(
     set: &mut Opened<'_, '_>,
-    (first, last): (i64, i64),
+    first: i64,
+    last: i64,
     direction: Direction,
 ) -> Result<Scored, Halt> {
     let len = i64::try_from(set.number()).unwrap_or(i64::MAX);

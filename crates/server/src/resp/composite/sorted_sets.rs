@@ -3,7 +3,7 @@
 
 use super::scan;
 use super::score::{Members, NO_SCORE, Scores, parse};
-use super::sorted::{Add, Does, Only, Range, Removes, Selects};
+use super::sorted::{Add, Only, Range, Removes, Selects, SortedSetCommand};
 use crate::resp::command::{Command, Step, Turn};
 use argosy_base::Direction;
 use argosy_engine::change::integer;
@@ -57,21 +57,21 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         -3,
         "Removes members of a sorted set. Returns how many there were.",
         "key member [member ...]",
-        |turn| begin(turn, |turn| Ok(Does::Remove(names(turn)))),
+        |turn| begin(turn, |turn| Ok(SortedSetCommand::Remove(names(turn)))),
     )),
     of(
         "zscore",
         3,
         "Returns the score of a member.",
         "key member",
-        |turn| begin(turn, |turn| Ok(Does::Score(arg(turn, 2)))),
+        |turn| begin(turn, |turn| Ok(SortedSetCommand::Score(arg(turn, 2)))),
     ),
     of(
         "zmscore",
         -3,
         "Returns the scores of several members.",
         "key member [member ...]",
-        |turn| begin(turn, |turn| Ok(Does::Scores(names(turn)))),
+        |turn| begin(turn, |turn| Ok(SortedSetCommand::Scores(names(turn)))),
     ),
     writing(of(
         "zincrby",
@@ -85,7 +85,7 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         2,
         "Returns how many members a sorted set has.",
         "key",
-        |turn| begin(turn, |_| Ok(Does::Count)),
+        |turn| begin(turn, |_| Ok(SortedSetCommand::Count)),
     ),
     of(
         "zcount",
@@ -95,7 +95,7 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         |turn| {
             begin(turn, |turn| {
                 let scores = Scores::between(turn.args.at(2), turn.args.at(3))?;
-                Ok(Does::CountOf(Selects::Scores(scores)))
+                Ok(SortedSetCommand::CountOf(Selects::Scores(scores)))
             })
         },
     ),
@@ -107,7 +107,7 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         |turn| {
             begin(turn, |turn| {
                 let members = Members::between(turn.args.at(2), turn.args.at(3))?;
-                Ok(Does::CountOf(Selects::Members(members)))
+                Ok(SortedSetCommand::CountOf(Selects::Members(members)))
             })
         },
     ),
@@ -182,7 +182,9 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         |turn| {
             begin(turn, |turn| {
                 let places = places(turn)?;
-                Ok(Does::RemoveAll(Removes::Places(places.0, places.1)))
+                Ok(SortedSetCommand::RemoveAll(Removes::Places(
+                    places.0, places.1,
+                )))
             })
         },
     )),
@@ -194,7 +196,9 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         |turn| {
             begin(turn, |turn| {
                 let scores = Scores::between(turn.args.at(2), turn.args.at(3))?;
-                Ok(Does::RemoveAll(Removes::Selected(Selects::Scores(scores))))
+                Ok(SortedSetCommand::RemoveAll(Removes::Selected(
+                    Selects::Scores(scores),
+                )))
             })
         },
     )),
@@ -206,9 +210,9 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         |turn| {
             begin(turn, |turn| {
                 let members = Members::between(turn.args.at(2), turn.args.at(3))?;
-                Ok(Does::RemoveAll(Removes::Selected(Selects::Members(
-                    members,
-                ))))
+                Ok(SortedSetCommand::RemoveAll(Removes::Selected(
+                    Selects::Members(members),
+                )))
             })
         },
     )),
@@ -226,7 +230,7 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
         "key cursor [MATCH pattern] [COUNT count]",
         |turn| {
             begin(turn, |turn| {
-                scan::page_of(turn, scan::Of::Scores).map(Does::Scan)
+                scan::page_of(turn, scan::Of::Scores).map(SortedSetCommand::Scan)
             })
         },
     ),
@@ -235,7 +239,10 @@ pub(in crate::resp) const COMMANDS: &[Command] = &[
 const NO_INTEGER: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
 
-fn begin(turn: &mut Turn<'_>, does: impl FnOnce(&mut Turn<'_>) -> Result<Does, String>) -> Step {
+fn begin(
+    turn: &mut Turn<'_>,
+    does: impl FnOnce(&mut Turn<'_>) -> Result<SortedSetCommand, String>,
+) -> Step {
     let does = does(turn).map(super::Does::Sorted);
     super::begin(turn, does)
 }
@@ -250,7 +257,7 @@ fn names(turn: &Turn<'_>) -> Vec<Vec<u8>> {
 }
 
 /// Reads what `ZADD` was asked for.
-fn add(turn: &mut Turn<'_>) -> Result<Does, String> {
+fn add(turn: &mut Turn<'_>) -> Result<SortedSetCommand, String> {
     let mut add = Add::default();
     let [mut nx, mut xx, mut gt, mut lt] = [false; 4];
     let mut first = 2;
@@ -296,33 +303,33 @@ fn add(turn: &mut Turn<'_>) -> Result<Does, String> {
         let score = parse(score).ok_or(NO_SCORE)?;
         add.members.push((score, member.to_vec()));
     }
-    Ok(Does::Add(add))
+    Ok(SortedSetCommand::Add(add))
 }
 
-fn increase(turn: &mut Turn<'_>) -> Result<Does, String> {
+fn increase(turn: &mut Turn<'_>) -> Result<SortedSetCommand, String> {
     let score = parse(turn.args.at(2)).ok_or(NO_SCORE)?;
-    Ok(Does::Add(Add {
+    Ok(SortedSetCommand::Add(Add {
         members: vec![(score, arg(turn, 3))],
         increases: true,
         ..Add::default()
     }))
 }
 
-fn rank(turn: &mut Turn<'_>, direction: Direction) -> Result<Does, String> {
+fn rank(turn: &mut Turn<'_>, direction: Direction) -> Result<SortedSetCommand, String> {
     let with_score = match turn.args.get(3) {
         None => false,
         Some(option) if turn.args.len() == 4 && option.eq_ignore_ascii_case(b"withscore") => true,
         Some(_) => return Err(SYNTAX.to_owned()),
     };
     let member = arg(turn, 2);
-    Ok(Does::Rank {
+    Ok(SortedSetCommand::Rank {
         member,
         direction,
         with_score,
     })
 }
 
-fn pop(turn: &mut Turn<'_>, direction: Direction) -> Result<Does, String> {
+fn pop(turn: &mut Turn<'_>, direction: Direction) -> Result<SortedSetCommand, String> {
     let count = match (turn.args.get(2), turn.args.len()) {
         (None, _) => None,
         (Some(count), 3) => {
@@ -331,18 +338,18 @@ fn pop(turn: &mut Turn<'_>, direction: Direction) -> Result<Does, String> {
         }
         (Some(_), _) => return Err(SYNTAX.to_owned()),
     };
-    Ok(Does::Pop { direction, count })
+    Ok(SortedSetCommand::Pop { direction, count })
 }
 
-fn random(turn: &mut Turn<'_>) -> Result<Does, String> {
+fn random(turn: &mut Turn<'_>) -> Result<SortedSetCommand, String> {
     let Some(count) = turn.args.get(2) else {
-        return Ok(Does::Random);
+        return Ok(SortedSetCommand::Random);
     };
     let count = scan::random_count(count)?;
     match turn.args.get(3) {
-        None => Ok(Does::RandomSome(count, false)),
+        None => Ok(SortedSetCommand::RandomSome(count, false)),
         Some(option) if turn.args.len() == 4 && option.eq_ignore_ascii_case(b"withscores") => {
-            Ok(Does::RandomSome(count, true))
+            Ok(SortedSetCommand::RandomSome(count, true))
         }
         Some(_) => Err(SYNTAX.to_owned()),
     }
@@ -365,7 +372,7 @@ enum By {
 }
 
 /// Reads what a range was asked for.
-fn range(turn: &mut Turn<'_>, by: By, direction: Direction) -> Result<Does, String> {
+fn range(turn: &mut Turn<'_>, by: By, direction: Direction) -> Result<SortedSetCommand, String> {
     let (mut chosen, mut direction) = (by, direction);
     let mut with_scores = false;
     let mut limit = None;
@@ -395,7 +402,7 @@ fn range(turn: &mut Turn<'_>, by: By, direction: Direction) -> Result<Does, Stri
     }
     if by_rank {
         let (first, last) = places(turn)?;
-        return Ok(Does::Places {
+        return Ok(SortedSetCommand::Places {
             first,
             last,
             direction,
@@ -411,7 +418,7 @@ fn range(turn: &mut Turn<'_>, by: By, direction: Direction) -> Result<Does, Stri
         _ => Selects::Scores(Scores::between(from, to)?),
     };
     let (offset, count) = limit.unwrap_or((0, -1));
-    Ok(Does::Range(Range {
+    Ok(SortedSetCommand::Range(Range {
         selects,
         direction,
         offset: usize::try_from(offset).ok(),
