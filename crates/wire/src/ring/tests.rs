@@ -497,7 +497,7 @@ fn the_format_never_changes() {
     let (offset, bytes) = ring.writer.next_write().expect("something to write");
     assert_eq!(offset, 64);
     let expected = [
-        0x50, 0xa6, 3, 23, 7, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16,
+        0x50, 0xa6, 3, 24, 7, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16,
         0x17, 0x18, 7, 0, 0, 0,
     ];
     assert_eq!(bytes[..28], expected);
