@@ -39,6 +39,8 @@ impl<'r> Ending<'r> {
         self.run.finish_episode()?;
         Bringing::of(self.run).bring_all()?;
         Recovery::of(self.run).fill_and_recover()?;
+        // A request that waits for a primary may have others wait behind it for as long as a probe is waited for.
+        self.run.drain()?;
         self.run.expect = Expect::Slowness;
         let until = self.run.load.next_op() as usize + self.run.plan.load.last_ops;
         while (self.run.load.next_op() as usize) < until {
