@@ -127,15 +127,15 @@ fn write_arguments(out: &mut Encoder<'_>, usage: &str) {
     out.bulk(usage.as_bytes());
 }
 
-/// Replies with what `name HELP` tells of its subcommands, in the form of Redis.
+/// Replies with what `name HELP` tells of its subcommands: lines of text, as Redis has them.
 pub(super) fn help(turn: &mut Turn<'_>, name: &str, lines: &[&str]) -> Step {
     turn.core.reply(|out| {
         out.array(lines.len() + 3);
         out.simple(&format!(
-            "{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+            "{name} takes one of these words, and what stands behind it:"
         ));
         lines.iter().for_each(|line| out.simple(line));
         out.simple("HELP");
-        out.simple("    Print this help.");
+        out.simple("    These lines.");
     })
 }

@@ -46,15 +46,15 @@ const DOCTOR: &str = "Events are not monitored here. LATENCY HISTOGRAM tells how
 
 const HELP: &[&str] = &[
     "DOCTOR",
-    "    Say where to look: events are not monitored.",
-    "HISTOGRAM [COMMAND ...]",
-    "    Return how long calls of commands took, of the one in 16 that is timed.",
+    "    Where to look instead: events are not monitored.",
+    "HISTOGRAM [<command> ...]",
+    "    How long calls took, of the one in 16 that is timed.",
     "HISTORY <event>",
-    "    Return an empty list: events are not monitored.",
+    "    Nothing: events are not monitored.",
     "LATEST",
-    "    Return an empty list: events are not monitored.",
+    "    Nothing: events are not monitored.",
     "RESET [<event> ...]",
-    "    Return 0: there is nothing to reset.",
+    "    0: there is nothing to forget.",
 ];
 
 fn histogram(turn: &mut Turn<'_>) -> Step {

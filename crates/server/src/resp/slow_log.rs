@@ -274,14 +274,13 @@ fn count(arg: &[u8]) -> Option<usize> {
 
 const HELP: &[&str] = &[
     "GET [<count>]",
-    "    Return the latest <count> commands that waited long (default: 10, -1 means all).",
-    "    Entries are made of:",
-    "    id, timestamp, time in microseconds, arguments array, client IP and port,",
-    "    client name",
+    "    The newest commands that waited long: 10, or so many; -1 is all of them.",
+    "    Each is: number, when (seconds of 1970), how long (microseconds), its words, who (ip:port), and the name of that",
+    "    connection.",
     "LEN",
-    "    Return the number of entries.",
+    "    How many are kept.",
     "RESET",
-    "    Remove all entries.",
+    "    Forgets them.",
 ];
 
 impl Entry {
