@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use argosy::config::ServerConfig;
 use argosy::config::layers::resolve;
-use argosy::transfer::format::{Encoding, Format, Pair, parse, write_line};
+use argosy::transfer::format::{Encoding, Format, Pair, parse, write_line, write_record};
 use argosy::units::{Factor, Size, TimeSpan};
 use argosy_base::{EditSeq, Epoch, KeyRange, Lsn, RegionId, ServerId};
 use argosy_client::resp::parse_reply;
@@ -84,18 +84,21 @@ fn replies(mut bytes: &[u8]) -> bool {
 /// What a line says is written so that it says the same.
 fn line(format: Format, bytes: &[u8]) -> bool {
     parse(format, bytes).is_ok_and(|record| {
-        if let Some(value) = record.value.as_deref() {
-            let (key, expires) = (record.key.as_slice(), record.expires);
-            let pair = Pair {
-                key,
-                value,
-                expires,
-            };
-            let mut line = Vec::new();
-            write_line(format, Encoding::Auto, pair, &mut line);
-            line.pop();
-            assert_eq!(parse(format, &line), Ok(record));
+        let mut line = Vec::new();
+        match (record.value(), format) {
+            (Some(value), format) => {
+                let (key, expires) = (record.key.as_slice(), record.expires);
+                let pair = Pair {
+                    key,
+                    value,
+                    expires,
+                };
+                write_line(format, Encoding::Auto, pair, &mut line);
+            }
+            (None, _) => write_record(Encoding::Auto, &record, &mut line),
         }
+        line.pop();
+        assert_eq!(parse(format, &line), Ok(record));
         true
     })
 }

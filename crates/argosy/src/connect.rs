@@ -102,6 +102,11 @@ fn addresses(endpoint: &str) -> Result<Vec<SocketAddr>, String> {
 
 impl From<ClientError> for CommandFailure {
     fn from(error: ClientError) -> Self {
+        if let ClientError::WrongType { .. } = &error {
+            return Self::Failed(format!(
+                "{error}: hashes, sorted sets and sets are for redis-cli and other clients of Redis"
+            ));
+        }
         match error.remedy() {
             Remedy::Retry => Self::Unreachable(error.to_string()),
             _ => Self::Failed(error.to_string()),

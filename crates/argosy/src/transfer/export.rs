@@ -2,7 +2,7 @@
 //!
 //! One thread reads pages ahead, another writes lines. An export that was interrupted can go on: its
 //! file ends in a whole line, perhaps behind a piece of one, and since lines are in key order, the
-//! last whole one says where to go on.
+//! last whole one says where to go on. A hash, a sorted set or a set that it leaves in the middle is begun anew.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -17,7 +17,7 @@ use argosy_client::{Kv, RespClient, Span};
 use clap::Args;
 use serde::Serialize;
 
-use super::format::{self, Encoding, Format};
+use super::format::{self, Encoding, Format, ParsedLine};
 use super::lines::LINE_BYTES_MAX;
 use super::progress::{Done, Parts, Progress, ProgressArgs, mebibytes};
 use super::reader::{Read as Pairs, Reader};
@@ -112,6 +112,11 @@ impl KeyArgs {
 struct Summary {
     schema: &'static str,
     pairs: u64,
+    /// Of them, those that are no strings, and what these have together.
+    composites: u64,
+    elements: u64,
+    /// Of them, those that are not as the snapshot has them.
+    as_of_now: u64,
     bytes: u64,
     seconds: f64,
 }
@@ -124,6 +129,97 @@ struct ExportClients {
     resp: RespClient,
     /// What both read from, where that is one moment.
     snapshot: Option<ExportSnapshot>,
+}
+
+/// The last key of a file that is gone on in.
+#[derive(Debug, PartialEq, Eq)]
+enum LastKey {
+    /// The file has all of it.
+    Whole(Vec<u8>),
+    /// More parts of it are to follow.
+    Begun(Vec<u8>),
+}
+
+impl LastKey {
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::Whole(key) | Self::Begun(key) => key,
+        }
+    }
+
+    /// The first key to read.
+    fn next(self) -> Vec<u8> {
+        match self {
+            Self::Whole(key) => successor(&key),
+            Self::Begun(key) => key,
+        }
+    }
+}
+
+/// What was written, beside lines and bytes.
+#[derive(Default)]
+struct Counts {
+    /// Pairs of a snapshot that are gone.
+    gone: u64,
+    /// Keys of a snapshot that were read as of now.
+    as_of_now: u64,
+    /// Those of them that are gone.
+    left_out: u64,
+    /// Hashes, sorted sets and sets.
+    composites: u64,
+    /// Their fields and members.
+    elements: u64,
+}
+
+impl Counts {
+    fn take(&mut self, page: &Pairs) {
+        self.gone += page.gone;
+        self.as_of_now += page.as_of_now;
+        self.left_out += page.left_out;
+        for part in page.records.iter().filter_map(ParsedLine::part) {
+            self.composites += u64::from(!part.more);
+            self.elements += part.elements.len() as u64;
+        }
+    }
+
+    /// What is said behind the number of pairs.
+    fn of_other_types(&self) -> String {
+        match (self.composites, self.elements) {
+            (0, _) => String::new(),
+            (composites, elements) => {
+                format!(
+                    ", {composites} of them hashes, sorted sets and sets with {elements} elements"
+                )
+            }
+        }
+    }
+
+    /// What the snapshot does not have, in words.
+    fn tell(&self) {
+        let Self {
+            gone,
+            as_of_now,
+            left_out,
+            ..
+        } = self;
+        if *gone > 0 {
+            eprintln!(
+                "{gone} of the pairs are not there any more: they are written as the snapshot has them, and without an \
+                 expiry, since nobody knows it now"
+            );
+        }
+        if *as_of_now > 0 {
+            eprintln!(
+                "{as_of_now} of the keys are hashes, sorted sets or sets in the snapshot: they are written as they \
+                 were when they were read, and not as the snapshot has them"
+            );
+        }
+        if *left_out > 0 {
+            eprintln!(
+                "{left_out} such keys were gone when they were to be read: they are left out"
+            );
+        }
+    }
 }
 
 /// Where lines go.
@@ -144,14 +240,14 @@ impl Export {
         let (target, behind) = self.target()?;
         let mut range = self.keys.range();
         if let Some(last) = behind {
-            if !range.contains(&last) {
+            if !range.contains(last.key()) {
                 return Err(CommandFailure::Failed(format!(
                     "{}: its last key is not one of those to be exported: the file is of another \
                      export, or of another format",
                     self.file.display()
                 )));
             }
-            range.from = successor(&last);
+            range.from = last.next();
         }
         let whole = self.keys.are_all();
         let all = if whole { self.endpoints.count() } else { None };
@@ -181,8 +277,8 @@ impl Export {
             result
         });
         progress.clear();
-        let done = result?;
-        self.summarise(&done, progress.took());
+        let (done, counts) = result?;
+        self.summarise(&done, &counts, progress.took());
         Ok(())
     }
 
@@ -215,7 +311,7 @@ impl Export {
     }
 
     /// Where lines go, and the last key that is there already.
-    fn target(&self) -> Result<(Target, Option<Vec<u8>>), CommandFailure> {
+    fn target(&self) -> Result<(Target, Option<LastKey>), CommandFailure> {
         let path = &self.file;
         if path == Path::new("-") {
             if self.resume {
@@ -254,7 +350,7 @@ impl Export {
         pages: Receiver<Result<Pairs, CommandFailure>>,
         progress: &mut Progress,
         all: Option<u64>,
-    ) -> Result<Done, CommandFailure> {
+    ) -> Result<(Done, Counts), CommandFailure> {
         let format = self.format();
         let failed = |error: &io::Error| CommandFailure::io("write", &self.file, error);
         let mut out: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(
@@ -268,16 +364,26 @@ impl Export {
             },
         );
         let mut done = Done::default();
-        let mut gone = 0;
+        let mut counts = Counts::default();
         let mut line = Vec::new();
         for page in pages {
             let page = page?;
-            gone += page.gone;
+            counts.take(&page);
             for pair in page.pairs() {
                 line.clear();
                 format::write_line(format, self.encoding, pair, &mut line);
                 out.write_all(&line).map_err(|error| failed(&error))?;
                 done.pairs += 1;
+                done.bytes += line.len() as u64;
+            }
+            for record in &page.records {
+                if format == Format::Tsv {
+                    return Err(no_tsv(record));
+                }
+                line.clear();
+                format::write_record(self.encoding, record, &mut line);
+                out.write_all(&line).map_err(|error| failed(&error))?;
+                done.pairs += u64::from(record.part().is_some_and(|part| !part.more));
                 done.bytes += line.len() as u64;
             }
             done.parts = all.map(|all| Parts {
@@ -293,20 +399,20 @@ impl Export {
         if let Target::File(file, _) = &target {
             file.sync_all().map_err(|error| failed(&error))?;
         }
-        if gone > 0 && !self.progress.quiet {
-            eprintln!(
-                "{gone} of the pairs are not there any more: they are written as the snapshot has them, and without an \
-                 expiry, since nobody knows it now"
-            );
+        if !self.progress.quiet {
+            counts.tell();
         }
-        Ok(done)
+        Ok((done, counts))
     }
 
-    fn summarise(&self, done: &Done, took: Duration) {
+    fn summarise(&self, done: &Done, counts: &Counts, took: Duration) {
         if self.output == OutputFormat::Json {
             let summary = Summary {
                 schema: "argosy.export.v1",
                 pairs: done.pairs,
+                composites: counts.composites,
+                elements: counts.elements,
+                as_of_now: counts.as_of_now,
                 bytes: done.bytes,
                 seconds: took.as_secs_f64(),
             };
@@ -317,8 +423,9 @@ impl Export {
             }
         } else if !self.progress.quiet {
             eprintln!(
-                "exported {} pairs; {} in {}.{} s",
+                "exported {} pairs{}; {} in {}.{} s",
                 done.pairs,
+                counts.of_other_types(),
                 mebibytes(done.bytes),
                 took.as_secs(),
                 took.subsec_millis() / 100
@@ -327,13 +434,23 @@ impl Export {
     }
 }
 
+/// TSV has no line for `record`.
+fn no_tsv(record: &ParsedLine) -> CommandFailure {
+    let kind = record.part().map_or("gone", |part| part.kind.name());
+    let key = record.key.escape_ascii();
+    CommandFailure::Failed(format!(
+        "'{key}' is a {kind}, for which TSV has no lines: export JSON lines (--format jsonl), or leave such keys out \
+         (--prefix, --from, --to)"
+    ))
+}
+
 /// The key of the last whole line of `file`; what stands behind it is cut off. `None` where there is
 /// no whole line.
 fn last_key(
     file: &mut File,
     format: Format,
     path: &Path,
-) -> Result<Option<Vec<u8>>, CommandFailure> {
+) -> Result<Option<LastKey>, CommandFailure> {
     let failed = |error: io::Error| CommandFailure::io("read", path, &error);
     let end = end_of_lines(file, u64::MAX).map_err(failed)?;
     file.set_len(end).map_err(failed)?;
@@ -359,7 +476,10 @@ fn last_key(
             "{shown}: its last line is none of this format: {what}"
         ))
     })?;
-    Ok(Some(record.key))
+    Ok(Some(match record.ends_its_key() {
+        true => LastKey::Whole(record.key),
+        false => LastKey::Begun(record.key),
+    }))
 }
 
 /// Where the last line ends that ends in the first `before` bytes: behind a line feed, or at 0.
@@ -391,10 +511,16 @@ mod tests {
         let whole = "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n";
         let long = format!("{{\"key\":\"c\",\"value\":\"{}\"}}\n", "v".repeat(200_000));
         let tails = ["", "{\"key\":\"z", "{"];
+        let part = "{\"key\":\"d\",\"type\":\"set\",\"elements\":[\"m\"]";
+        let whole_key = |key: &str| LastKey::Whole(key.into());
         for (text, key, tail) in tails.into_iter().flat_map(|tail| {
+            let begun = format!("{whole}{part},\"more\":true}}\n");
+            let ends = format!("{begun}{part},\"part\":2}}\n");
             [
-                (whole.to_owned(), "b", tail),
-                (whole.to_owned() + &long, "c", tail),
+                (whole.to_owned(), whole_key("b"), tail),
+                (whole.to_owned() + &long, whole_key("c"), tail),
+                (begun, LastKey::Begun(b"d".to_vec()), tail),
+                (ends, whole_key("d"), tail),
             ]
         }) {
             std::fs::write(&path, text.clone() + tail).unwrap();
@@ -404,7 +530,7 @@ mod tests {
                 .open(&path)
                 .unwrap();
             let last = last_key(&mut file, Format::Jsonl, &path).unwrap();
-            assert_eq!(last, Some(key.as_bytes().to_vec()));
+            assert_eq!(last, Some(key));
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
             assert_eq!(file.stream_position().unwrap(), text.len() as u64);
         }

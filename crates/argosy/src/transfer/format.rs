@@ -14,6 +14,8 @@
 //! when the pair expires, in milliseconds after the beginning of 1970; a pair without one does not.
 //!
 //! A value of over 1 MiB is a line, too; [`write_line`] makes it base64 in JSON, which bounds its length.
+//!
+//! Lines of hashes, sorted sets and sets are described in [`parts`](super::parts). TSV has none.
 
 use std::fmt::Write as _;
 
@@ -22,6 +24,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
+use super::parts::{CompositePart, LineElements, kind_of, part_line};
 use crate::bytes::{from_base64, from_hex, to_base64, to_hex};
 
 /// How lines look.
@@ -68,17 +71,64 @@ pub enum Encoding {
 pub struct ParsedLine {
     /// The key.
     pub key: Vec<u8>,
-    /// What to bind it to; `None` deletes it.
-    pub value: Option<Vec<u8>>,
-    /// When the pair expires, in milliseconds after the beginning of 1970; `None`: it does not.
+    /// What becomes of it.
+    pub content: LineContent,
+    /// When the key expires, in milliseconds after the beginning of 1970; `None`: it does not.
     pub expires: Option<u64>,
 }
 
+/// What a line does with its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineContent {
+    /// It deletes it.
+    Delete,
+    /// It binds it to a string.
+    Value(Vec<u8>),
+    /// It begins a hash, a sorted set or a set, or adds to it.
+    Part(CompositePart),
+}
+
+/// How a line is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineWay {
+    /// By one command with many pairs.
+    Together,
+    /// By a command of its own.
+    Alone,
+    /// By commands on hashes, sorted sets or sets.
+    InParts,
+}
+
 impl ParsedLine {
-    /// Whether one command of its own writes it, and not one with many pairs.
-    pub const fn is_alone(&self) -> bool {
-        let is_long = matches!(&self.value, Some(value) if value.len() > VALUE_BYTES_MAX);
-        is_long || self.expires.is_some()
+    /// The string that it binds the key to, if it does.
+    pub fn value(&self) -> Option<&[u8]> {
+        match &self.content {
+            LineContent::Value(value) => Some(value),
+            LineContent::Delete | LineContent::Part(_) => None,
+        }
+    }
+
+    /// The part that it has, if it has one.
+    pub const fn part(&self) -> Option<&CompositePart> {
+        match &self.content {
+            LineContent::Part(part) => Some(part),
+            LineContent::Delete | LineContent::Value(_) => None,
+        }
+    }
+
+    /// Whether it is the last line of its key.
+    pub fn ends_its_key(&self) -> bool {
+        self.part().is_none_or(|part| !part.more)
+    }
+
+    /// How it is written.
+    pub fn way(&self) -> LineWay {
+        match &self.content {
+            LineContent::Part(_) => LineWay::InParts,
+            LineContent::Value(value) if value.len() > VALUE_BYTES_MAX => LineWay::Alone,
+            LineContent::Value(_) if self.expires.is_some() => LineWay::Alone,
+            LineContent::Value(_) | LineContent::Delete => LineWay::Together,
+        }
     }
 }
 
@@ -128,6 +178,24 @@ pub fn write_line(format: Format, encoding: Encoding, pair: Pair<'_>, out: &mut 
     out.push(b'\n');
 }
 
+/// Appends the line of what is no pair to `out`, in JSON, with its end. Of a pair it is that of [`write_line`].
+pub fn write_record(encoding: Encoding, record: &ParsedLine, out: &mut Vec<u8>) {
+    let line = match &record.content {
+        LineContent::Delete => json_line(&record.key, None, encoding),
+        LineContent::Part(part) => part_line(&record.key, part, record.expires, encoding),
+        LineContent::Value(value) => {
+            let pair = Pair {
+                key: &record.key,
+                value,
+                expires: record.expires,
+            };
+            return write_line(Format::Jsonl, encoding, pair, out);
+        }
+    };
+    out.extend_from_slice(line.as_bytes());
+    out.push(b'\n');
+}
+
 /// The line of a pair in JSON, without its end; `None` is a key that is not bound.
 pub fn json_line(key: &[u8], value: Option<&[u8]>, encoding: Encoding) -> String {
     let value = value.map_or(Value::Null, |value| field(value, encoding));
@@ -140,7 +208,8 @@ pub fn json_key(key: &[u8], encoding: Encoding) -> String {
     format!("{{\"key\":{}}}", field(key, encoding))
 }
 
-fn field(bytes: &[u8], encoding: Encoding) -> Value {
+/// Bytes in JSON.
+pub(super) fn field(bytes: &[u8], encoding: Encoding) -> Value {
     match (encoding, std::str::from_utf8(bytes)) {
         (Encoding::Hex, _) => json!({ "hex": to_hex(bytes) }),
         (Encoding::Auto, Ok(text)) => Value::String(text.to_owned()),
@@ -176,7 +245,7 @@ pub fn parse(format: Format, line: &[u8]) -> Result<ParsedLine, String> {
         Format::Jsonl => parse_json(line)?,
         Format::Tsv => parse_tsv(line)?,
     };
-    let (key, value) = (record.key.len(), record.value.as_ref().map_or(0, Vec::len));
+    let (key, value) = (record.key.len(), record.value().map_or(0, <[u8]>::len));
     if key == 0 {
         return Err("the key is empty".to_owned());
     }
@@ -190,8 +259,12 @@ pub fn parse(format: Format, line: &[u8]) -> Result<ParsedLine, String> {
             "the value has {value} bytes, over the limit of {LONG_VALUE_BYTES_MAX}"
         ));
     }
-    if record.expires.is_some() && record.value.is_none() {
-        return Err("a key that is deleted does not expire".to_owned());
+    match &record.content {
+        LineContent::Delete if record.expires.is_some() => {
+            return Err("a key that is deleted does not expire".to_owned());
+        }
+        LineContent::Part(part) => part.check(&record.key)?,
+        LineContent::Delete | LineContent::Value(_) => {}
     }
     Ok(record)
 }
@@ -201,36 +274,79 @@ pub fn parse(format: Format, line: &[u8]) -> Result<ParsedLine, String> {
 #[serde(deny_unknown_fields)]
 struct Line {
     key: Field,
-    // Named so that a line without a value is an error, and not a delete.
-    #[serde(deserialize_with = "value_or_null")]
-    value: Option<Field>,
+    #[serde(default, deserialize_with = "given")]
+    value: GivenValue,
     expires_at_ms: Option<u64>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    elements: Option<LineElements>,
+    part: Option<u64>,
+    more: Option<bool>,
 }
 
-fn value_or_null<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Field>, D::Error> {
-    Option::deserialize(value)
+/// A line without a value is an error or a part, and not a delete.
+#[derive(Default)]
+enum GivenValue {
+    #[default]
+    Missing,
+    Null,
+    Is(Field),
 }
 
-#[derive(Deserialize)]
+fn given<'de, D: Deserializer<'de>>(value: D) -> Result<GivenValue, D::Error> {
+    let value = Option::deserialize(value)?;
+    Ok(value.map_or(GivenValue::Null, GivenValue::Is))
+}
+
+impl Line {
+    fn content(self) -> Result<LineContent, String> {
+        let of_a_part = self.elements.is_some() || self.part.is_some() || self.more.is_some();
+        match (self.kind, self.value) {
+            (Some(_), GivenValue::Null | GivenValue::Is(_)) => {
+                Err("a line has a value or a type, and not both".to_owned())
+            }
+            (None, _) if of_a_part => Err("missing field `type`".to_owned()),
+            (None, GivenValue::Missing) => Err("missing field `value`".to_owned()),
+            (None, GivenValue::Null) => Ok(LineContent::Delete),
+            (None, GivenValue::Is(value)) => {
+                let value = value.bytes().map_err(|error| format!("value: {error}"))?;
+                Ok(LineContent::Value(value))
+            }
+            (Some(kind), GivenValue::Missing) => {
+                let kind = kind_of(&kind)?;
+                let elements = self.elements.ok_or("missing field `elements`")?;
+                Ok(LineContent::Part(CompositePart {
+                    kind,
+                    elements: elements.of(kind)?,
+                    number: self.part.unwrap_or(1),
+                    more: self.more.unwrap_or(false),
+                }))
+            }
+        }
+    }
+}
+
+/// Bytes, as they stand in a line.
+#[derive(Debug, Deserialize)]
 #[serde(
     untagged,
     expecting = "a text, or an object with one of utf8, base64, hex"
 )]
-enum Field {
+pub(super) enum Field {
     Text(String),
     Coded(Coded),
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Coded {
+pub(super) enum Coded {
     Utf8(String),
     Base64(String),
     Hex(String),
 }
 
 impl Field {
-    fn bytes(self) -> Result<Vec<u8>, String> {
+    pub(super) fn bytes(self) -> Result<Vec<u8>, String> {
         match self {
             Self::Text(text) | Self::Coded(Coded::Utf8(text)) => Ok(text.into_bytes()),
             Self::Coded(Coded::Base64(text)) => from_base64(&text),
@@ -240,18 +356,17 @@ impl Field {
 }
 
 fn parse_json(line: &[u8]) -> Result<ParsedLine, String> {
-    let line: Line = serde_json::from_slice(line).map_err(|error| {
+    let mut line: Line = serde_json::from_slice(line).map_err(|error| {
         let text = error.to_string();
         // There is only one line.
         text.replace(" at line 1 column", " at column")
     })?;
+    let expires = line.expires_at_ms;
+    let key = std::mem::replace(&mut line.key, Field::Text(String::new()));
     Ok(ParsedLine {
-        key: line.key.bytes().map_err(|error| format!("key: {error}"))?,
-        value: match line.value {
-            Some(value) => Some(value.bytes().map_err(|error| format!("value: {error}"))?),
-            None => None,
-        },
-        expires: line.expires_at_ms,
+        key: key.bytes().map_err(|error| format!("key: {error}"))?,
+        content: line.content()?,
+        expires,
     })
 }
 
@@ -268,7 +383,7 @@ fn parse_tsv(line: &[u8]) -> Result<ParsedLine, String> {
     };
     Ok(ParsedLine {
         key: unescape(key)?,
-        value: Some(unescape(value)?),
+        content: LineContent::Value(unescape(value)?),
         expires: expires.map(millis).transpose()?,
     })
 }
@@ -346,7 +461,7 @@ mod tests {
                             assert!(!line.contains(&b'\n') && std::str::from_utf8(&line).is_ok());
                             let record = ParsedLine {
                                 key: key.to_vec(),
-                                value: Some(value.to_vec()),
+                                content: LineContent::Value(value.to_vec()),
                                 expires,
                             };
                             assert_eq!(parse(format, &line), Ok(record));
@@ -370,7 +485,7 @@ mod tests {
             delete,
             Ok(ParsedLine {
                 key: b"k".to_vec(),
-                value: None,
+                content: LineContent::Delete,
                 expires: None,
             })
         );

@@ -337,7 +337,10 @@ impl Course {
         }
         let number = self.next_chunk;
         self.next_chunk += 1;
-        let pairs = records.len() as u64;
+        let pairs = records
+            .iter()
+            .filter(|record| record.ends_its_key())
+            .count() as u64;
         let left = match sorted {
             true => {
                 self.writers.give_sorted(number, records);

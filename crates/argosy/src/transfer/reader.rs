@@ -4,7 +4,11 @@
 //! are asked for right behind the pairs, many at a time: a pair that is gone by then is left out, and one that is
 //! written between the two may come out with the expiry that it has got. From a snapshot a pair that is gone comes out
 //! all the same, without an expiry: whether it had one is not known any more. Such pairs are counted.
+//!
+//! A page is refused, too, that has a hash, a sorted set or a set: see [`part_reader`](super::part_reader). Where there
+//! are none, nothing more is asked for than pages and expiries.
 
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -14,7 +18,8 @@ use argosy_base::limits::VALUE_BYTES_MAX;
 use argosy_client::resp::Reply;
 use argosy_client::{ClientError, Kv, Page, RespClient, Span};
 
-use super::format::Pair;
+use super::format::{Pair, ParsedLine};
+use super::part_reader::{Ahead, below, from};
 use super::snapshot::ExportSnapshot;
 use super::writers::retried;
 use crate::failure::CommandFailure;
@@ -26,13 +31,19 @@ const EXPIRIES: usize = 250;
 /// How a server says that the long values of a page are too much for one reply.
 const LONG: &str = "over 1048576 bytes";
 
-/// Pairs, and when each of them expires.
+/// Pairs, and when each of them expires; or lines of what is no string.
 #[derive(Default)]
 pub(super) struct Read {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
     expiries: Vec<Option<u64>>,
+    /// Lines of a key.
+    pub(super) records: Vec<ParsedLine>,
     /// Pairs of a snapshot that are gone by now: they have no expiry here.
     pub(super) gone: u64,
+    /// Keys of a snapshot that are read as of now.
+    pub(super) as_of_now: u64,
+    /// Those of them that are gone by now.
+    pub(super) left_out: u64,
     /// Dropped together with the pairs: so it is known when a long value has been written.
     taken: Option<SyncSender<()>>,
 }
@@ -60,6 +71,29 @@ pub(super) struct Reader<'a> {
     pub(super) snapshot: Option<ExportSnapshot>,
 }
 
+/// Where reading stands.
+struct Walk {
+    rest: Option<Span>,
+    /// Keys that are still wanted.
+    left: u64,
+    /// Pairs to ask for.
+    at_once: usize,
+    ahead: VecDeque<Ahead>,
+}
+
+/// What came of asking for a page.
+enum Found {
+    Page(Page),
+    /// Its long values are too long together, or too long for a page at all.
+    TooLong,
+    /// Some key is bound to something else than a string.
+    OtherTypes,
+}
+
+/// Takes what was read.
+#[derive(Clone, Copy)]
+pub(super) struct Out<'a>(pub(super) &'a SyncSender<Result<Read, CommandFailure>>);
+
 impl Reader<'_> {
     /// Reads, and gives out what it has read, until the end, the limit, an error, or nobody takes it.
     pub(super) fn run(
@@ -68,68 +102,111 @@ impl Reader<'_> {
         limit: Option<u64>,
         give: &SyncSender<Result<Read, CommandFailure>>,
     ) {
-        let mut left = limit.unwrap_or(u64::MAX);
-        let mut rest = Some(span).filter(|span| !span.range.is_empty());
-        let mut at_once = PAGE;
-        while let Some(span) = rest.take().filter(|_| left > 0) {
-            let wanted = usize::try_from(left).unwrap_or(PAGE).min(at_once);
-            let (read, behind) = match self.page(&span, wanted) {
-                Ok(Some(page)) => {
-                    at_once = (at_once * 2).min(PAGE);
-                    (self.with_expiries(page.pairs), page.rest)
+        let mut walk = Walk {
+            rest: Some(span).filter(|span| !span.range.is_empty()),
+            left: limit.unwrap_or(u64::MAX),
+            at_once: PAGE,
+            ahead: VecDeque::new(),
+        };
+        loop {
+            match self.step(&mut walk, Out(give)) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(failure) => {
+                    // Nobody may take it any more.
+                    let _ = give.send(Err(failure));
+                    return;
                 }
-                Ok(None) if wanted > 1 => {
-                    at_once = wanted / 2;
-                    rest = Some(span);
-                    continue;
-                }
-                Ok(None) => match self.first(&span) {
-                    Ok((read, behind)) => (Ok(read), behind),
-                    Err(failure) => (Err(failure), None),
-                },
-                Err(failure) => (Err(failure), None),
-            };
-            rest = behind;
-            if let Ok(read) = &read {
-                left -= (read.pairs.len() as u64).min(left);
-            }
-            if !given(give, read) {
-                return;
             }
         }
     }
 
-    /// The next pairs; `None` where one of them has to be read by itself.
-    fn page(&mut self, span: &Span, wanted: usize) -> Result<Option<Page>, CommandFailure> {
+    /// Reads a page, or a key. Returns whether to go on.
+    fn step(&mut self, walk: &mut Walk, out: Out<'_>) -> Result<bool, CommandFailure> {
+        let Some(span) = walk.rest.take().filter(|_| walk.left > 0) else {
+            return Ok(false);
+        };
+        let to = match walk.ahead.pop_front() {
+            Some(Ahead::Alone(key)) => return self.step_alone(walk, &span, key, out),
+            Some(Ahead::Strings(to)) => Some(to),
+            None => None,
+        };
+        let now = to
+            .as_ref()
+            .map_or_else(|| span.clone(), |to| below(&span, to));
+        let wanted = usize::try_from(walk.left).unwrap_or(PAGE).min(walk.at_once);
+        match self.page(&now, wanted)? {
+            Found::Page(page) => {
+                walk.at_once = (walk.at_once * 2).min(PAGE);
+                walk.rest = match (page.rest, to) {
+                    (rest, None) => rest,
+                    (None, Some(to)) => from(span, to),
+                    (Some(rest), Some(to)) => {
+                        walk.ahead.push_front(Ahead::Strings(to));
+                        from(span, rest.range.from)
+                    }
+                };
+                let read = self.with_expiries(page.pairs)?;
+                walk.left -= (read.pairs.len() as u64).min(walk.left);
+                return Ok(out.given(read));
+            }
+            Found::OtherTypes if wanted > 1 => {
+                // Strings were expected, and there is something else by now: all that lies ahead is looked at anew.
+                walk.ahead = self.ahead(&span, wanted)?.into();
+                if walk.ahead.is_empty() || to.is_some() {
+                    walk.at_once = wanted / 2;
+                }
+            }
+            Found::TooLong if wanted > 1 => {
+                if let Some(to) = to {
+                    walk.ahead.push_front(Ahead::Strings(to));
+                }
+                walk.at_once = wanted / 2;
+            }
+            Found::OtherTypes | Found::TooLong => {
+                if let Some(to) = to {
+                    walk.ahead.push_front(Ahead::Strings(to));
+                }
+                let resp = &mut self.resp;
+                let first = retried(self.retry_for, self.stopping, || resp.first_key(&span))?;
+                return match first {
+                    Some(key) => self.step_alone(walk, &span, key, out),
+                    None => Ok(true),
+                };
+            }
+        }
+        walk.rest = Some(span);
+        Ok(true)
+    }
+
+    /// Reads a key, whatever it is bound to.
+    fn step_alone(
+        &mut self,
+        walk: &mut Walk,
+        span: &Span,
+        key: Vec<u8>,
+        out: Out<'_>,
+    ) -> Result<bool, CommandFailure> {
+        walk.rest = span.behind(&key);
+        walk.left -= 1;
+        self.alone(key, out)
+    }
+
+    /// The next pairs.
+    fn page(&mut self, span: &Span, wanted: usize) -> Result<Found, CommandFailure> {
         let (client, snapshot) = (&mut self.client, &mut self.snapshot);
         retried(self.retry_for, self.stopping, || {
             snapshot.as_mut().map_or(Ok(()), ExportSnapshot::keep)?;
             match client.page(span, wanted) {
-                Err(ClientError::Invalid { what }) if what.contains(LONG) => Ok(None),
-                page => page.map(Some),
+                Err(ClientError::Invalid { what }) if what.contains(LONG) => Ok(Found::TooLong),
+                Err(ClientError::WrongType { .. }) => Ok(Found::OtherTypes),
+                page => page.map(Found::Page),
             }
         })
     }
 
-    /// The first pair, however long it is, and what is behind it.
-    fn first(&mut self, span: &Span) -> Result<(Read, Option<Span>), CommandFailure> {
-        let resp = &mut self.resp;
-        let found = retried(self.retry_for, self.stopping, || {
-            let Some(key) = resp.first_key(span)? else {
-                return Ok(None);
-            };
-            let value = resp.get(&key)?;
-            Ok(Some((key, value)))
-        })?;
-        let Some((key, value)) = found else {
-            return Ok((Read::default(), None));
-        };
-        let behind = span.behind(&key);
-        let pairs = value.map(|value| (key, value)).into_iter().collect();
-        Ok((self.with_expiries(pairs)?, behind))
-    }
-
-    fn with_expiries(
+    /// `pairs`, and when each of them expires.
+    pub(super) fn with_expiries(
         &mut self,
         mut pairs: Vec<(Vec<u8>, Vec<u8>)>,
     ) -> Result<Read, CommandFailure> {
@@ -159,54 +236,55 @@ impl Reader<'_> {
             expiries: expiries.collect(),
             pairs,
             gone,
-            taken: None,
+            ..Read::default()
         })
     }
 }
 
-/// Hands `read` over. Returns whether to go on. Behind a long value nothing is read before it has been written.
-fn given(
-    give: &SyncSender<Result<Read, CommandFailure>>,
-    mut read: Result<Read, CommandFailure>,
-) -> bool {
-    let mut wait: Option<Receiver<()>> = None;
-    if let Ok(read) = &mut read
-        && read
-            .pairs
-            .iter()
-            .any(|(_, value)| value.len() > VALUE_BYTES_MAX)
-    {
-        let (tell, told) = sync_channel(1);
-        read.taken = Some(tell);
-        wait = Some(told);
+impl Out<'_> {
+    /// Hands `read` over. Returns whether to go on. Behind a long value nothing is read before it has been written.
+    pub(super) fn given(self, mut read: Read) -> bool {
+        let mut wait: Option<Receiver<()>> = None;
+        let mut values = read.pairs.iter().map(|(_, value)| value.len());
+        if values.any(|len| len > VALUE_BYTES_MAX) {
+            let (tell, told) = sync_channel(1);
+            read.taken = Some(tell);
+            wait = Some(told);
+        }
+        if self.0.send(Ok(read)).is_err() {
+            return false;
+        }
+        if let Some(taken) = wait {
+            // It is dropped, and nothing sent.
+            let _ = taken.recv();
+        }
+        true
     }
-    if give.send(read).is_err() {
-        return false;
-    }
-    if let Some(taken) = wait {
-        // It is dropped, and nothing sent.
-        let _ = taken.recv();
-    }
-    true
 }
 
 /// What is known of a key's expiry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+pub(super) enum Told {
     Gone,
     Never,
     At(u64),
 }
 
-fn expiry(reply: &Reply) -> Result<Told, ClientError> {
+/// What `PEXPIRETIME` was answered.
+pub(super) fn expiry(reply: &Reply) -> Result<Told, ClientError> {
     match reply {
         Reply::Integer(-2) => Ok(Told::Gone),
         Reply::Integer(-1) => Ok(Told::Never),
         Reply::Integer(at) if *at >= 0 => Ok(Told::At(at.unsigned_abs())),
-        reply => Err(ClientError::Protocol {
-            what: format!("PEXPIRETIME was answered by {reply:?}"),
-            outcome: Outcome::NotApplied,
-        }),
+        reply => Err(odd("PEXPIRETIME", std::slice::from_ref(reply))),
+    }
+}
+
+/// An answer that makes no sense.
+pub(super) fn odd(command: &str, replies: &[Reply]) -> ClientError {
+    ClientError::Protocol {
+        what: format!("{command} was answered by {replies:?}"),
+        outcome: Outcome::NotApplied,
     }
 }
 

@@ -1,7 +1,9 @@
 //! Input that is sorted by key goes straight into the levels of its regions, chunk by chunk (`KV.INGEST`), as
 //! long as nothing is bound in a chunk's range. A chunk that is refused is written as any other.
 //!
-//! Chunks of sorted input have no key in common, so it does not matter which of them is applied first.
+//! Chunks of sorted input have no key in common, so it does not matter which of them is applied first. But for lines of
+//! one hash, sorted set or set: a chunk that has such a line is divided by key as unsorted ones are, so that all lines
+//! of the key go over one connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,6 +23,8 @@ const REFUSALS_MAX: u64 = 8;
 #[derive(Debug)]
 pub(super) struct Order {
     last: Option<Vec<u8>>,
+    /// Whether the last line had a part of a key, so that the next one may have another part of it.
+    in_parts: bool,
     rises: bool,
 }
 
@@ -29,6 +33,7 @@ impl Order {
     pub(super) const fn new(wanted: bool) -> Self {
         Self {
             last: None,
+            in_parts: false,
             rises: wanted,
         }
     }
@@ -43,19 +48,21 @@ impl Order {
         if !self.rises || records.is_empty() {
             return false;
         }
-        let mut last = self.last.as_deref();
+        let (mut last, mut in_parts) = (self.last.as_deref(), self.in_parts);
         for record in records {
-            if last.is_some_and(|last| last >= record.key.as_slice()) {
+            let key = record.key.as_slice();
+            let is_part = record.part().is_some();
+            let goes_on = in_parts && is_part && last == Some(key);
+            if last.is_some_and(|last| last >= key) && !goes_on {
                 self.rises = false;
                 return false;
             }
-            last = Some(&record.key);
+            (last, in_parts) = (Some(key), is_part);
         }
-        self.last = last.map(<[u8]>::to_vec);
-        let bytes =
-            |record: &ParsedLine| record.key.len() + record.value.as_ref().map_or(0, Vec::len);
+        (self.last, self.in_parts) = (last.map(<[u8]>::to_vec), in_parts);
+        let bytes = |record: &ParsedLine| record.key.len() + record.value().map_or(0, <[u8]>::len);
         let fits = |record: &ParsedLine| {
-            record.value.is_some() && record.expires.is_none() && bytes(record) <= PAIR_BYTES_MAX
+            record.value().is_some() && record.expires.is_none() && bytes(record) <= PAIR_BYTES_MAX
         };
         records.iter().all(fits) && records.iter().map(bytes).sum::<usize>() <= BATCH_BYTES_MAX
     }
@@ -101,7 +108,7 @@ impl BulkLoaded {
     pub(super) fn bulk_load(&self, client: &mut RespClient, chunks: &[&[ParsedLine]]) -> Vec<bool> {
         let words = |records: &&[ParsedLine]| {
             let pair = |record: &ParsedLine| {
-                let value = record.value.as_deref().unwrap_or_default();
+                let value = record.value().unwrap_or_default();
                 [record.key.clone(), value.to_vec()]
             };
             let mut words = vec![b"KV.INGEST".to_vec()];
@@ -140,12 +147,13 @@ impl BulkLoaded {
 
 #[cfg(test)]
 mod tests {
+    use super::super::format::{Format, LineContent, parse};
     use super::*;
 
     fn record(key: &str, bytes: usize) -> ParsedLine {
         ParsedLine {
             key: key.into(),
-            value: Some(vec![0; bytes]),
+            content: LineContent::Value(vec![0; bytes]),
             expires: None,
         }
     }
@@ -155,7 +163,7 @@ mod tests {
         let mut order = Order::new(true);
         assert!(order.takes(&[record("a", 1), record("b", 1)]));
         let deletes = ParsedLine {
-            value: None,
+            content: LineContent::Delete,
             ..record("c", 0)
         };
         assert!(!order.takes(&[deletes]) && order.rises());
@@ -166,8 +174,18 @@ mod tests {
         };
         assert!(!order.takes(&[expires]) && order.rises());
         assert!(order.takes(&[record("f", 1)]));
-        assert!(!order.takes(&[record("f", 1)]) && !order.rises());
-        assert!(!order.takes(&[record("g", 1)]));
+        // Lines of one key, which all go over one connection.
+        let part = |number: u32| {
+            let line = format!(r#"{{"key":"g","type":"set","elements":["m"],"part":{number}}}"#);
+            parse(Format::Jsonl, line.as_bytes()).unwrap()
+        };
+        assert!(!order.takes(&[part(1), part(2)]) && order.rises());
+        assert!(!order.takes(&[part(3), record("h", 1)]) && order.rises());
+        assert!(order.takes(&[record("i", 1)]));
+        assert!(!order.takes(&[record("i", 1)]) && !order.rises());
+        assert!(!order.takes(&[record("j", 1)]));
+        let mut order = Order::new(true);
+        assert!(!order.takes(&[record("g", 1), part(2)]) && !order.rises());
         assert!(!Order::new(false).takes(&[record("a", 1)]));
     }
 }

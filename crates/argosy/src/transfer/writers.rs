@@ -7,8 +7,8 @@
 //!
 //! Chunks of sorted input go as they are, in turns over the connections, to be [bulk-loaded](super::sorted).
 //!
-//! What expires, and values of over 1 MiB, go by themselves, through the Redis protocol whatever the others are
-//! written through.
+//! What expires, and values of over 1 MiB, go by themselves, and hashes, sorted sets and sets in
+//! [parts](super::part_writer), through the Redis protocol whatever the others are written through.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,8 @@ use argosy_base::{Clock, Remedy};
 use argosy_client::{ClientError, Kv, RespClient};
 use argosy_device::SystemClock;
 
-use super::format::ParsedLine;
+use super::format::{LineWay, ParsedLine};
+use super::part_writer;
 use super::sorted::BulkLoaded;
 use crate::connect::Endpoints;
 use crate::failure::CommandFailure;
@@ -237,11 +238,25 @@ impl Writer {
     }
 
     fn apply(&mut self, records: &[ParsedLine]) -> Result<(), CommandFailure> {
-        for run in records.chunk_by(|one, next| one.is_alone() == next.is_alone()) {
-            match run.first().is_some_and(ParsedLine::is_alone) {
-                true => self.apply_alone(run)?,
-                false => self.apply_together(run)?,
+        for run in records.chunk_by(|one, next| one.way() == next.way()) {
+            match run.first().map_or(LineWay::Together, ParsedLine::way) {
+                LineWay::Alone => self.apply_alone(run)?,
+                LineWay::InParts => self.apply_in_parts(run)?,
+                LineWay::Together => self.apply_together(run)?,
             }
+        }
+        Ok(())
+    }
+
+    fn apply_in_parts(&mut self, records: &[ParsedLine]) -> Result<(), CommandFailure> {
+        let client = match &mut self.resp {
+            Some(client) => client,
+            closed => closed.insert(self.endpoints.resp()?),
+        };
+        for group in part_writer::groups(records) {
+            retried(self.retry_for, &self.stopping, || {
+                part_writer::write(client, &group)
+            })?;
         }
         Ok(())
     }
@@ -249,7 +264,7 @@ impl Writer {
     fn apply_together(&mut self, records: &[ParsedLine]) -> Result<(), CommandFailure> {
         let writes: Vec<_> = records
             .iter()
-            .map(|record| (record.key.as_slice(), record.value.as_deref()))
+            .map(|record| (record.key.as_slice(), record.value()))
             .collect();
         let client = &mut self.client;
         let stopping = &self.stopping;
@@ -265,7 +280,7 @@ impl Writer {
         while !left.is_empty() {
             let mut bytes = 0;
             let fits = |record: &&ParsedLine| {
-                bytes += record.key.len() + record.value.as_ref().map_or(0, Vec::len);
+                bytes += record.key.len() + record.value().map_or(0, <[u8]>::len);
                 bytes <= TOGETHER_BYTES
             };
             let run = left.iter().take(TOGETHER).take_while(fits).count();
@@ -278,7 +293,7 @@ impl Writer {
                 .iter()
                 .zip(&expiries)
                 .map(|(record, expires)| {
-                    let value = record.value.as_deref().unwrap_or_default();
+                    let value = record.value().unwrap_or_default();
                     let mut words = vec![&b"SET"[..], &record.key, value];
                     if let Some(at) = expires {
                         words.extend([&b"PXAT"[..], at.as_bytes()]);

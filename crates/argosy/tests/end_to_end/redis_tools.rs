@@ -25,7 +25,19 @@ fn redis_cli_talks_to_every_server() {
     assert_eq!(cli(0, &["kv.flush"]), "OK");
     assert_eq!(cli(1, &["kv.compact"]), "OK");
     assert!(cli(0, &["info", "server"]).contains("redis_version:"));
-    assert!(cli(0, &["--bigkeys"]).contains("hello"));
+    assert_eq!(cli(0, &["hset", "inner", "f", "1", "g", "2"]), "2");
+    assert_eq!(cli(0, &["zadd", "order", "1", "first"]), "1");
+    assert_eq!(cli(0, &["sadd", "pack", "m"]), "1");
+    for (kind, key) in [("hash", "inner"), ("zset", "order"), ("set", "pack")] {
+        let (first, cursor, last) = (["scan", "0", "type", kind], "0\n", key);
+        let told = cli(1, &first);
+        assert!(told.starts_with(cursor) && told.ends_with(last), "{told}");
+    }
+    let big = cli(0, &["--bigkeys"]);
+    for key in ["hello", "inner", "order", "pack"] {
+        assert!(big.contains(key), "{key}: {big}");
+    }
+    assert_eq!(cli(2, &["del", "inner", "order", "pack"]), "3");
     told_to_tools(&cli);
     assert_eq!(cli(0, &["flushall", "sync"]), "OK");
     assert_eq!(cli(1, &["kv.range", "-", "+"]), "");
@@ -70,7 +82,7 @@ fn redis_benchmark_runs_to_its_end() {
             "-p",
             &port,
             "-t",
-            "ping,set,get,incr,mset",
+            "ping,set,get,incr,sadd,hset,spop,zadd,zpopmin,mset",
             "-n",
             "3000",
             "-c",
@@ -84,8 +96,8 @@ fn redis_benchmark_runs_to_its_end() {
             "--csv",
         ];
         let lines = text(&run("redis-benchmark", &args).stdout);
-        // One line of titles; PING inline and as an array, SET, GET, INCR, MSET.
-        assert_eq!(lines.lines().count(), 7, "{lines}");
+        // One line of titles; PING inline and as an array, and each of the others.
+        assert_eq!(lines.lines().count(), 12, "{lines}");
         assert!(lines.contains("\"MSET (10 keys)\""), "{lines}");
     }
 }

@@ -105,20 +105,38 @@ impl RespClient {
     /// # Errors
     /// See [`ClientError`].
     pub fn first_key(&mut self, span: &Span) -> Result<Option<Vec<u8>>, ClientError> {
-        if span.range.is_empty() {
-            return Ok(None);
+        Ok(self.keys(span, 1)?.into_iter().next())
+    }
+
+    /// The first keys of `span`, at most `keys_max`, whatever they are bound to; their values are not read.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn keys(&mut self, span: &Span, keys_max: usize) -> Result<Vec<Vec<u8>>, ClientError> {
+        if span.range.is_empty() || keys_max == 0 {
+            return Ok(Vec::new());
         }
         let (from, to) = bounds(&span.range);
-        let words: [&[u8]; 7] = [b"KV.RANGE", &from, &to, b"LIMIT", b"1", b"KEYSONLY", b"REV"];
+        let digits = keys_max.min(PAGE_PAIRS_MAX).to_string();
+        let limit = digits.as_bytes();
+        let words: [&[u8]; 7] = [
+            b"KV.RANGE",
+            &from,
+            &to,
+            b"LIMIT",
+            limit,
+            b"KEYSONLY",
+            b"REV",
+        ];
         let reply = self.read_seen(&words[..if span.reverse { 7 } else { 6 }])?;
         let Reply::Array(Some(keys)) = reply else {
             return Err(as_read(odd("KV.RANGE", &reply)));
         };
-        match keys.into_iter().next() {
-            None => Ok(None),
-            Some(Reply::Bulk(Some(key))) => Ok(Some(key)),
-            Some(reply) => Err(as_read(odd("KV.RANGE", &reply))),
-        }
+        let key = |reply| match reply {
+            Reply::Bulk(Some(key)) => Ok(key),
+            reply => Err(as_read(odd("KV.RANGE", &reply))),
+        };
+        keys.into_iter().map(key).collect()
     }
 
     fn connection(&mut self) -> Result<&mut Connection, ClientError> {
