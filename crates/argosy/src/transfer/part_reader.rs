@@ -73,7 +73,7 @@ struct Scan<'a> {
 /// A page of elements.
 enum Elements {
     /// Some, and the cursor behind them.
-    Some(Vec<PartElement>, Vec<u8>),
+    Page(Vec<PartElement>, Vec<u8>),
     /// They are too many for one reply.
     TooLong,
     /// The key has to be begun anew.
@@ -171,8 +171,11 @@ impl Reader<'_> {
             (kind, Told::Gone | Told::Never) => (kind, None),
             (kind, Told::At(at)) => (kind, Some(at)),
         };
-        if kind == "string" {
-            return self.string(key);
+        match kind.as_str() {
+            "string" => return self.string(key),
+            // It was bound between the two.
+            "none" => return Ok(Seen::Other),
+            _ => {}
         }
         let kind = kind_of(&kind).map_err(CommandFailure::Failed)?;
         let scan = Scan {
@@ -217,7 +220,7 @@ impl Reader<'_> {
                     scan.count /= 2;
                     continue;
                 }
-                Elements::Some(elements, cursor) => (elements, cursor),
+                Elements::Page(elements, cursor) => (elements, cursor),
             };
             let ends = cursor == b"0";
             if ends && elements.is_empty() && scan.next == 1 {
@@ -231,8 +234,9 @@ impl Reader<'_> {
                 ..Read::default()
             };
             *begun = true;
-            if !out.given(read) || ends {
-                return Ok(Seen::Given(ends));
+            let on = out.given(read);
+            if !on || ends {
+                return Ok(Seen::Given(on));
             }
             scan.cursor = cursor;
         }
@@ -241,7 +245,7 @@ impl Reader<'_> {
     /// The next page of elements.
     fn elements(&mut self, scan: &Scan<'_>) -> Result<Elements, CommandFailure> {
         let count = scan.count.to_string();
-        let words = [
+        let words: [&[u8]; 5] = [
             scan.command(),
             scan.key,
             &scan.cursor,
@@ -315,7 +319,7 @@ impl Scan<'_> {
             };
             elements.push(PartElement { name, value });
         }
-        Ok(Elements::Some(elements, cursor))
+        Ok(Elements::Page(elements, cursor))
     }
 
     /// The lines of a page. `ends`: nothing follows.

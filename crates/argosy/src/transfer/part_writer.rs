@@ -41,7 +41,7 @@ impl<'a> PieceWrite<'a> {
         if cut.is_empty() && part.is_first() {
             cut.push(&[]);
         }
-        let piece = |(at, elements)| Self {
+        let piece = |(at, elements): (usize, &'a [PartElement])| Self {
             key: &record.key,
             kind: *kind,
             elements,

@@ -206,7 +206,7 @@ impl LineElements {
     /// # Errors
     /// Which of them is not, or is not encoded as it says.
     pub(super) fn of(self, kind: CompositeType) -> Result<Vec<PartElement>, String> {
-        let element = |(at, element)| {
+        let element = |(at, element): (usize, LineElement)| {
             let (name, value) = match (kind, element) {
                 (CompositeType::Set, LineElement::One(name)) => (name.bytes(), Ok(Vec::new())),
                 (
@@ -223,7 +223,7 @@ impl LineElements {
                     ));
                 }
             };
-            let named = |error| format!("element {}: {error}", at + 1);
+            let named = |error: String| format!("element {}: {error}", at + 1);
             Ok(PartElement {
                 name: name.map_err(named)?,
                 value: value.map_err(named)?,

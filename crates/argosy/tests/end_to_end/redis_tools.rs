@@ -82,9 +82,9 @@ fn redis_benchmark_runs_to_its_end() {
             "-p",
             &port,
             "-t",
-            "ping,set,get,incr,sadd,hset,spop,zadd,zpopmin,mset",
+            "ping,set,get,incr,sadd,hset,zadd,mset",
             "-n",
-            "3000",
+            "1000",
             "-c",
             "20",
             "-r",
@@ -97,7 +97,7 @@ fn redis_benchmark_runs_to_its_end() {
         ];
         let lines = text(&run("redis-benchmark", &args).stdout);
         // One line of titles; PING inline and as an array, and each of the others.
-        assert_eq!(lines.lines().count(), 12, "{lines}");
+        assert_eq!(lines.lines().count(), 10, "{lines}");
         assert!(lines.contains("\"MSET (10 keys)\""), "{lines}");
     }
 }
