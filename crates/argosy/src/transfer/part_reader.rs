@@ -148,11 +148,9 @@ impl Reader<'_> {
             content: LineContent::Delete,
             expires: None,
         };
-        Read {
-            records: begun.then_some(delete).into_iter().collect(),
-            left_out: u64::from(self.snapshot.is_some()),
-            ..Read::default()
-        }
+        let mut read = Read::of(begun.then_some(delete).into_iter().collect());
+        read.left_out = u64::from(self.snapshot.is_some());
+        read
     }
 
     /// Looks what `key` is bound to now, and gives it out if that is no string.
@@ -227,12 +225,8 @@ impl Reader<'_> {
                 return Ok(Seen::Gone);
             }
             scan.adapt(&elements);
-            let now = u64::from(ends && self.snapshot.is_some());
-            let read = Read {
-                records: scan.lines(&elements, ends),
-                as_of_now: now,
-                ..Read::default()
-            };
+            let mut read = Read::of(scan.lines(&elements, ends));
+            read.as_of_now = u64::from(ends && self.snapshot.is_some());
             *begun = true;
             let on = out.given(read);
             if !on || ends {

@@ -49,6 +49,14 @@ pub(super) struct Read {
 }
 
 impl Read {
+    /// Lines of a key.
+    pub(super) fn of(records: Vec<ParsedLine>) -> Self {
+        Self {
+            records,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn pairs(&self) -> impl Iterator<Item = Pair<'_>> {
         let pairs = self.pairs.iter().zip(&self.expiries);
         pairs.map(|((key, value), expires)| Pair {

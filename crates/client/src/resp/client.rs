@@ -108,7 +108,8 @@ impl RespClient {
         Ok(self.keys(span, 1)?.into_iter().next())
     }
 
-    /// The first keys of `span`, at most `keys_max`, whatever they are bound to; their values are not read.
+    /// The first keys of `span`, at most `keys_max` and what a reply takes, whatever they are bound to; their values are
+    /// not read.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -117,18 +118,25 @@ impl RespClient {
             return Ok(Vec::new());
         }
         let (from, to) = bounds(&span.range);
-        let digits = keys_max.min(PAGE_PAIRS_MAX).to_string();
-        let limit = digits.as_bytes();
-        let words: [&[u8]; 7] = [
-            b"KV.RANGE",
-            &from,
-            &to,
-            b"LIMIT",
-            limit,
-            b"KEYSONLY",
-            b"REV",
-        ];
-        let reply = self.read_seen(&words[..if span.reverse { 7 } else { 6 }])?;
+        let mut most = keys_max.min(PAGE_PAIRS_MAX);
+        let reply = loop {
+            let digits = most.to_string();
+            let mut words = vec![
+                &b"KV.RANGE"[..],
+                &from,
+                &to,
+                b"LIMIT",
+                digits.as_bytes(),
+                b"KEYSONLY",
+            ];
+            if span.reverse {
+                words.push(b"REV");
+            }
+            match self.read_seen(&words) {
+                Err(error) if is_too_long(&error) && most > 1 => most /= 2,
+                reply => break reply?,
+            }
+        };
         let Reply::Array(Some(keys)) = reply else {
             return Err(as_read(odd("KV.RANGE", &reply)));
         };
