@@ -200,7 +200,7 @@ mod tests {
     fn what_is_sent_together_is_bounded() {
         let value = "v".repeat(400_000);
         let line = format!(r#"{{"key":"h","type":"hash","elements":[["f","{value}"]]}}"#);
-        let lens: Vec<_> = told(&[&line; 5]).iter().map(Vec::len).collect();
+        let lens: Vec<_> = told(&[line.as_str(); 5]).iter().map(Vec::len).collect();
         assert_eq!(lens, [8, 8, 4]);
         let short = r#"{"key":"h","type":"hash","elements":[["f","v"]],"part":2}"#;
         let lens: Vec<_> = told(&[short; 300]).iter().map(Vec::len).collect();
