@@ -125,18 +125,11 @@ fn fill_all_types(addr: SocketAddr) {
     }
 }
 
-/// The fields of a hash, and the value of each.
+/// The fields of the hash that is too long for a reply, and how many it has.
 fn each_field(connection: &mut Connection, key: &[u8]) -> Reply {
-    let Reply::Array(Some(fields)) = call(connection, &[b"HKEYS", key]) else {
-        panic!("fields are an array");
-    };
-    let mut told = Vec::new();
-    for field in fields {
-        let Reply::Bulk(Some(name)) = &field else {
-            panic!("{field:?}");
-        };
-        let value = call(connection, &[b"HGET", key, name]);
-        told.extend([field, value]);
+    let mut told = vec![call(connection, &[b"HLEN", key])];
+    for field in 0..7_u8 {
+        told.push(call(connection, &[b"HGET", key, &[field]]));
     }
     Reply::Array(Some(told))
 }
