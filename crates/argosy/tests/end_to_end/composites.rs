@@ -76,7 +76,8 @@ fn clients_add_to_one_sorted_set_at_once() {
         let Reply::Integer(keys) = ask(&[b"DBSIZE"]) else {
             panic!("it is a number");
         };
-        assert!(keys < 2 * all, "elements are no keys: {keys}");
+        // It counts what memtables keep of a key: each head as often as it was written, at most.
+        assert!(keys <= 2 * all, "elements are no keys: {keys}");
     }
     let mut connection = Connection::open(servers[0].resp).unwrap();
     assert_eq!(call(&mut connection, &[b"SET", b"h", b"text"]), ok());

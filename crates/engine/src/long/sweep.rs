@@ -68,6 +68,8 @@ const SOON: Duration = Duration::from_secs(1);
 const SOON_VERSION: Duration = Duration::from_millis(16);
 /// How many times as long as a pass takes there is none behind it: one over very many versions takes long.
 const REST: u32 = 9;
+/// What a step of a pass takes, at most: where the next one comes later the pass was held up.
+const STEP_TAKES: Duration = BUSY;
 /// Most keys that are looked at again when their versions are due. Those of others are found by the next pass.
 const AGAIN_MAX: usize = 256;
 
@@ -145,7 +147,22 @@ impl<'a> Stored<'a> {
 struct UnderWay {
     /// Where it goes on.
     at: Vec<u8>,
-    began: Instant,
+    /// When its last step was.
+    stepped: Instant,
+    took: Duration,
+}
+
+impl UnderWay {
+    /// One that has come to `at` in this step.
+    const fn new(at: Vec<u8>, took: Duration, step: &Step<'_>) -> Self {
+        let stepped = step.now;
+        Self { at, stepped, took }
+    }
+
+    /// How long it has taken at `now`, in its next step. Time in which it was held up does not count.
+    fn taken(&self, now: Instant) -> Duration {
+        self.took + now.since(self.stepped).min(STEP_TAKES)
+    }
 }
 
 /// A pass that came to the end.
@@ -345,25 +362,25 @@ impl Sweeper {
 
     /// Goes on with the pass over all parts.
     fn pass(&mut self, step: &mut Step<'_>) -> Result<Option<Duration>, EngineError> {
-        let UnderWay { mut at, began } = match self.at.take() {
-            Some(pass) => pass,
+        let (mut at, took) = match self.at.take() {
+            Some(pass) => {
+                let took = pass.taken(step.now);
+                (pass.at, took)
+            }
             None => {
                 if let Some(wait) = self.wait(step) {
                     return Ok(self.idle(step).then_some(wait));
                 }
                 self.seen = step.engine.last_lsn();
                 self.any = false;
-                UnderWay {
-                    at: RESERVED.to_vec(),
-                    began: step.now,
-                }
+                (RESERVED.to_vec(), Duration::ZERO)
             }
         };
         let snapshot = step.engine.snapshot();
         while step.left > 0 {
             let range = KeyRange::new(at.clone(), None);
             let Some(key) = step.first_of(&*snapshot, &range)? else {
-                return Ok(self.end_pass(began, step));
+                return Ok(self.end_pass(took, step));
             };
             let Some(stored) = Stored::parse(&key) else {
                 // Nobody has written it.
@@ -371,16 +388,16 @@ impl Sweeper {
                 continue;
             };
             if self.look(stored, step)? == Looked::Busy {
-                self.at = Some(UnderWay { at, began });
+                self.at = Some(UnderWay::new(at, took, step));
                 return Ok(Some(self.pause(step)));
             }
             self.met += 1;
             match stored.all().to {
                 Some(next) => at = next,
-                None => return Ok(self.end_pass(began, step)),
+                None => return Ok(self.end_pass(took, step)),
             }
         }
-        self.at = Some(UnderWay { at, began });
+        self.at = Some(UnderWay::new(at, took, step));
         Ok(Some(Duration::ZERO))
     }
 
@@ -404,7 +421,7 @@ impl Sweeper {
         (step.now < due).then(|| due - step.now)
     }
 
-    fn end_pass(&mut self, began: Instant, step: &Step<'_>) -> Option<Duration> {
+    fn end_pass(&mut self, took: Duration, step: &Step<'_>) -> Option<Duration> {
         let pass = self.stats.passes;
         self.suspects.retain(|_, suspect| suspect.met == pass);
         self.uses
@@ -415,7 +432,7 @@ impl Sweeper {
         self.opening = false;
         self.last = Some(LastPass {
             ended: step.now,
-            took: step.now.since(began),
+            took,
         });
         let wait = self.wait(step);
         self.idle(step).then(|| wait.unwrap_or_default())
