@@ -108,8 +108,8 @@ impl RespClient {
         Ok(self.keys(span, 1)?.into_iter().next())
     }
 
-    /// The first keys of `span`, at most `keys_max` and what a reply takes, whatever they are bound to; their values are
-    /// not read.
+    /// The first keys of `span`, at most `keys_max` and what a reply takes, whatever they are bound to. Their values
+    /// are not read.
     ///
     /// # Errors
     /// See [`ClientError`].

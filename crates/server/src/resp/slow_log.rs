@@ -275,8 +275,8 @@ fn count(arg: &[u8]) -> Option<usize> {
 const HELP: &[&str] = &[
     "GET [<count>]",
     "    The newest commands that waited long: 10, or so many; -1 is all of them.",
-    "    Each is: number, when (seconds of 1970), how long (microseconds), its words, who (ip:port), and the name of that",
-    "    connection.",
+    "    Each is: number, when (seconds of 1970), how long (microseconds), its words, who (ip:port), and the",
+    "    connection's name.",
     "LEN",
     "    How many are kept.",
     "RESET",
