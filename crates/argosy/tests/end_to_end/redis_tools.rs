@@ -25,6 +25,7 @@ fn redis_cli_talks_to_every_server() {
     assert_eq!(cli(0, &["kv.flush"]), "OK");
     assert_eq!(cli(1, &["kv.compact"]), "OK");
     assert!(cli(0, &["info", "server"]).contains("redis_version:"));
+    told_to_tools(&cli);
     assert_eq!(cli(0, &["hset", "inner", "f", "1", "g", "2"]), "2");
     assert_eq!(cli(0, &["zadd", "order", "1", "first"]), "1");
     assert_eq!(cli(0, &["sadd", "pack", "m"]), "1");
@@ -38,7 +39,6 @@ fn redis_cli_talks_to_every_server() {
         assert!(big.contains(key), "{key}: {big}");
     }
     assert_eq!(cli(2, &["del", "inner", "order", "pack"]), "3");
-    told_to_tools(&cli);
     assert_eq!(cli(0, &["flushall", "sync"]), "OK");
     assert_eq!(cli(1, &["kv.range", "-", "+"]), "");
 }
