@@ -15,7 +15,7 @@
 //! - Each part says when the key expires, since each may be the last that is applied.
 //! - A score is the text of a float, as clients of Redis know it: `1`, `-0.5`, `inf`.
 //! - A line has at most 8,192 elements ([`LINE_ELEMENTS_MAX`]), so that it is bounded what it becomes in memory. Who
-//!   writes lines makes them shorter: see [`pieces`].
+//!   writes lines makes them shorter: see `pieces`.
 
 use std::fmt::{self, Write as _};
 
