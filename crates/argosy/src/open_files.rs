@@ -2,8 +2,8 @@
 //! the rest leaves.
 //!
 //! The rest is a reserve: the device, the admin port and links to other servers; the windows of the regions; and native
-//! clients, each of which takes [`FILES_OF_NATIVE_CLIENT`]. So however many Redis clients come, the server's health can
-//! be asked for, links that broke are made again, and windows are opened. Where the system allows few files, native
+//! clients. A native client takes [`FILES_OF_NATIVE_CLIENT`]. So Redis clients, however many there are, leave files for
+//! health checks, for links that are made again, and for windows. Where the system allows few files, native
 //! clients have a quarter of them at most.
 
 use argosy_server::admin;

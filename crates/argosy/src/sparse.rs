@@ -8,7 +8,7 @@ use std::path::Path;
 /// The file of a device, in its server's directory.
 pub(crate) const DEVICE: &str = "device";
 
-/// The lengths of a file of which not everything is there.
+/// The lengths of a sparse file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SparseFile {
     /// What `ls -l` shows.

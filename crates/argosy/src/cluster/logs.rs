@@ -1,5 +1,5 @@
 //! The logs of a cluster's servers, bounded: a file that has grown over [`LOG_BYTES_MAX`] becomes `log.1`, that
-//! becomes `log.2`, and so on up to `log.N`, the last one of which goes away.
+//! becomes `log.2`, and so on up to `log.N`. The old `log.N` is removed.
 //!
 //! A server writes to the file that it was given, whatever its name is by then. So the file is copied, and cut to
 //! nothing where it lies: servers append, and go on at its beginning. What a server says between the copy and the cut,

@@ -45,7 +45,7 @@ impl RespSection {
 }
 
 impl RespSection {
-    /// What clients may do, of which there may be so many.
+    /// What clients may do. At most `connections_max` may be connected.
     pub(crate) fn policy(&self, connections_max: usize) -> ClientPolicy {
         ClientPolicy {
             cross_region_exec: self.cross_region_exec.into(),

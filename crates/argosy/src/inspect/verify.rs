@@ -154,7 +154,7 @@ struct InWindows {
     replayed: u64,
 }
 
-/// That of `region`; nothing where its logs do not end as they should, which is told otherwise.
+/// The records of `region` that are in windows. None if its logs are damaged: that is reported as a problem by itself.
 fn in_windows(opened: &Opened, region: &InspectedRegion) -> InWindows {
     let Some(ends) = ends_of(opened, region) else {
         return InWindows::default();

@@ -45,6 +45,16 @@ pub(super) struct Composed {
     does: Does,
 }
 
+/// The argument at this place.
+fn arg(turn: &Turn<'_>, place: usize) -> Vec<u8> {
+    turn.args.at(place).to_vec()
+}
+
+/// The arguments behind the key.
+fn names(turn: &Turn<'_>) -> Vec<Vec<u8>> {
+    turn.args.from(2).map(<[u8]>::to_vec).collect()
+}
+
 /// The command of `turn`, which does this with the key that is its first argument.
 fn begin(turn: &mut Turn<'_>, does: Result<Does, String>) -> Step {
     let key = turn.args.at(1);

@@ -7,6 +7,7 @@ use argosy_engine::{Change, Refusal};
 use super::opened::Opened;
 use super::scan::{self, Page};
 use super::told::Told;
+use super::{arg, names};
 use crate::resp::command::{Command, Step, Turn, wrong_arity};
 use crate::resp::front::FrontEnd;
 use crate::resp::overlay::{Halt, Overlay};
@@ -200,15 +201,6 @@ fn begin(
 ) -> Step {
     let does = does(turn).map(super::Does::Hash);
     super::begin(turn, does)
-}
-
-fn arg(turn: &Turn<'_>, place: usize) -> Vec<u8> {
-    turn.args.at(place).to_vec()
-}
-
-/// The arguments behind the key.
-fn names(turn: &Turn<'_>) -> Vec<Vec<u8>> {
-    turn.args.from(2).map(<[u8]>::to_vec).collect()
 }
 
 fn set(turn: &mut Turn<'_>, name: &str, does: fn(Vec<Vec<u8>>) -> HashCommand) -> Step {

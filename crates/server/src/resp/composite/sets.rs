@@ -3,6 +3,7 @@
 use argosy_engine::change::integer;
 use argosy_engine::composite::CompositeType;
 
+use super::names;
 use super::opened::Opened;
 use super::scan::{self, Page};
 use super::told::Told;
@@ -131,11 +132,6 @@ fn begin(
 ) -> Step {
     let does = does(turn).map(super::Does::Set);
     super::begin(turn, does)
-}
-
-/// The arguments behind the key.
-fn names(turn: &Turn<'_>) -> Vec<Vec<u8>> {
-    turn.args.from(2).map(<[u8]>::to_vec).collect()
 }
 
 fn pop(turn: &mut Turn<'_>) -> Result<SetCommand, String> {

@@ -4,6 +4,7 @@
 use super::scan;
 use super::score::{Members, NO_SCORE, Scores, parse};
 use super::sorted::{Add, Only, Range, Removes, Selects, SortedSetCommand};
+use super::{arg, names};
 use crate::resp::command::{Command, Step, Turn};
 use argosy_base::Direction;
 use argosy_engine::change::integer;
@@ -245,15 +246,6 @@ fn begin(
 ) -> Step {
     let does = does(turn).map(super::Does::Sorted);
     super::begin(turn, does)
-}
-
-fn arg(turn: &Turn<'_>, place: usize) -> Vec<u8> {
-    turn.args.at(place).to_vec()
-}
-
-/// The arguments behind the key.
-fn names(turn: &Turn<'_>) -> Vec<Vec<u8>> {
-    turn.args.from(2).map(<[u8]>::to_vec).collect()
 }
 
 /// Reads what `ZADD` was asked for.
