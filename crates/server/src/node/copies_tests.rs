@@ -91,7 +91,7 @@ pub(super) struct Pair {
     pub(super) devices: [Arc<Gate>; 2],
     pub(super) settings: NodeSettings,
     pub(super) map: ClusterMap,
-    answers: Arc<Answers>,
+    pub(super) answers: Arc<Answers>,
     asked: u64,
     pub(super) now: Instant,
 }

@@ -565,6 +565,12 @@ impl PrimaryDriver {
         let attachment = Attachment::new(&backup, logs, position, ship);
         self.attachments.attach(member, attachment);
         self.ship(member, context);
+        if self.written.builds() {
+            // What it found in its logs may be all that is ever written.
+            let commit = self.machine.commit();
+            self.written.flush_at(commit);
+            context.send(member, self.region, &Message::Commit { commit });
+        }
         context.ask_to_compact(self.region, member);
     }
 

@@ -16,7 +16,7 @@ use super::copies_tests::{Pair, REGIONS, settings};
 use super::region::{Driver, copy_of};
 use super::views_tests::{changed, move_to};
 use super::{Mutants, NodeSettings};
-use crate::service::Service;
+use crate::service::{Maintenance, Request, Response, Service};
 
 /// Batches of four pairs that are loaded.
 const LOADED: u64 = 1200;
@@ -289,6 +289,29 @@ fn a_member_returns_while_writes_go_on() {
             is_a_difference(fetched, batches, all, &what);
             pair.has_everything();
         }
+    }
+}
+
+/// A full compaction is asked for while nobody writes, after a server was killed and started again. A copy that builds
+/// its own levels merges what it found in its logs: it is told that this is committed.
+#[test]
+fn a_copy_that_came_back_compacts_although_nobody_writes() {
+    for restarted in [&[1][..], &[0], &[0, 1]] {
+        let mut pair = loaded(Replication::BuildIndex);
+        for server in restarted {
+            pair.restart(*server);
+        }
+        pair.open();
+        pair.run(200);
+        pair.acknowledged();
+        let is_done = (0..10).any(|_| {
+            let what = Maintenance::Compact;
+            pair.begin(Request::Maintain { what });
+            pair.run(500);
+            let answers = std::mem::take(&mut *pair.answers.0.lock());
+            answers.iter().any(|(_, answer)| *answer == Response::Done)
+        });
+        assert!(is_done, "{restarted:?}, {}", pair.in_words(0));
     }
 }
 

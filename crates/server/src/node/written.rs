@@ -12,7 +12,7 @@ pub(super) struct Written {
     last: Lsn,
     /// Backups build their own levels, from the logs alone.
     builds: bool,
-    /// Backups are to be told once this is committed: they were asked to flush it before.
+    /// Backups are to be told once this is committed: they were asked to flush it before, or were attached.
     owed: Option<Lsn>,
 }
 
@@ -25,6 +25,11 @@ impl Written {
             builds,
             owed: None,
         }
+    }
+
+    /// Whether backups build their own levels.
+    pub(super) const fn builds(&self) -> bool {
+        self.builds
     }
 
     /// How far each log is written.
@@ -50,7 +55,7 @@ impl Written {
         self.last = news.last.unwrap_or(self.last);
     }
 
-    /// Backups are asked to flush while everything up to `commit` is committed.
+    /// Backups are asked to flush, or one is attached, while everything up to `commit` is committed.
     pub(super) fn flush_at(&mut self, commit: Lsn) {
         self.owed = (commit < self.last).then_some(self.last).or(self.owed);
     }
