@@ -15,9 +15,13 @@ use crate::keys::{KEYS, Use, use_of};
 use crate::load::Client;
 use crate::record::{Op, Record, Sample};
 use crate::time::End;
+use crate::transactions::{OfRegion, Transacting};
 
 /// How long a client waits before it asks again at the end.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// What clients with transactions choose by: streams from here on.
+const TRANSACTIONS_STREAM: u64 = 1 << 32;
 
 /// Who asks for what, and where that is recorded.
 #[derive(Clone, Copy)]
@@ -28,6 +32,8 @@ pub(crate) struct Crowd<'a> {
     pub names: &'a [Vec<u8>],
     /// Where all of it is recorded.
     pub record: &'a Record,
+    /// Where transactions are, of each region.
+    pub transactions: &'a [OfRegion],
     /// What clients choose by.
     pub seed: u64,
 }
@@ -44,6 +50,9 @@ pub(crate) struct Asked<T> {
     pub ended: Instant,
 }
 
+/// What a thread does.
+type Run<'a> = Box<dyn FnOnce() -> Vec<Sample> + Send + 'a>;
+
 impl<'a> Crowd<'a> {
     /// Has all clients ask while `act` does something.
     ///
@@ -56,10 +65,15 @@ impl<'a> Crowd<'a> {
             let end = &end;
             let mut threads = Vec::new();
             let mut started = Ok(());
-            for client in self.clients() {
+            let clients = self.clients().into_iter();
+            let plain = clients.map(|client| -> Run<'_> { Box::new(move || client.run(end)) });
+            let clients = self.transacting().into_iter();
+            let transacting =
+                clients.map(|client| -> Run<'_> { Box::new(move || client.run(end)) });
+            for run in plain.chain(transacting) {
                 let name = format!("client-{}", threads.len());
                 let thread = std::thread::Builder::new().name(name);
-                match thread.spawn_scoped(scope, move || client.run(end)) {
+                match thread.spawn_scoped(scope, run) {
                     Ok(thread) => threads.push(thread),
                     Err(error) => started = Err(TrialError::Thread(error)),
                 }
@@ -110,6 +124,30 @@ impl<'a> Crowd<'a> {
         clients
     }
 
+    /// Two clients of each region with transactions, through two servers where there are two.
+    fn transacting(&self) -> Vec<Transacting<'a>> {
+        let servers = &self.cluster.servers;
+        let regions = self.transactions.iter().zip(self.names.chunks(KEYS));
+        let clients = regions.enumerate().flat_map(|(region, (own, names))| {
+            [region, region + 1].map(|at| {
+                let at = at % servers.len();
+                Transacting {
+                    server: u8::try_from(at).expect("few servers"),
+                    addr: servers[at].resp,
+                    region,
+                    base: &names[0],
+                    own,
+                    record: self.record,
+                    rng: Rng::new(
+                        self.seed,
+                        TRANSACTIONS_STREAM + 2 * region as u64 + at as u64,
+                    ),
+                }
+            })
+        });
+        clients.collect()
+    }
+
     /// Waits until all servers are ready. Where they are not until `latest`, that is wrong.
     pub(crate) fn await_ready(&self, latest: Instant) {
         if until_ready(self.cluster, latest, &End::default()).is_none() {
@@ -118,7 +156,8 @@ impl<'a> Crowd<'a> {
         }
     }
 
-    /// Asks each server for each key, until it answers. What does not come until `latest` is wrong.
+    /// Asks each server for each key, until it answers, and then for the lists of transactions, which are judged. What
+    /// does not come until `latest` is wrong.
     pub(crate) fn read_all(&self, latest: Instant) {
         let end = End::default();
         for (number, server) in (0..).zip(&self.cluster.servers) {
@@ -132,10 +171,7 @@ impl<'a> Crowd<'a> {
                 seen: vec![None; self.names.len()],
             };
             for key in 0..self.names.len() {
-                let op = match use_of(key) {
-                    Use::Register => Op::Get,
-                    Use::Counter => Op::Increment,
-                };
+                let op = last_of(use_of(key));
                 while !client.ask_for(key, op).came.is_answer() {
                     let again = SystemClock.now() + AGAIN_AFTER;
                     if again > latest {
@@ -148,5 +184,24 @@ impl<'a> Crowd<'a> {
                 }
             }
         }
+        let regions = self.transactions.iter().zip(self.names.chunks(KEYS));
+        for (region, (own, names)) in regions.enumerate() {
+            let server = &self.cluster.servers[region % self.cluster.servers.len()];
+            for words in own.judge(&names[0], server.resp, latest) {
+                self.record
+                    .wrong(format!("transactions of region {region}, {words}"));
+            }
+        }
+    }
+}
+
+/// What is asked in the end of a key that is used so.
+const fn last_of(used: Use) -> Op {
+    match used {
+        Use::Register => Op::Get,
+        Use::Counter => Op::Increment,
+        Use::Field => Op::AddToField,
+        Use::Score => Op::AddToScore,
+        Use::Member => Op::HasMember,
     }
 }

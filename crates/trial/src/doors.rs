@@ -38,6 +38,8 @@ pub(crate) struct Ask {
     pub value: Vec<u8>,
     /// What it has to be bound to, where that is asked.
     pub expected: Vec<u8>,
+    /// Which element of the collection it is; empty where it is none.
+    pub element: Vec<u8>,
 }
 
 /// What is answered.
@@ -89,6 +91,7 @@ impl Resp {
 impl Asker for Resp {
     fn ask(&mut self, key: &[u8], ask: &Ask) -> Result<Answer, ClientError> {
         let (value, expected) = (&ask.value[..], &ask.expected[..]);
+        let element = &ask.element[..];
         let words: &[&[u8]] = match ask.op {
             Op::Get => &[b"GET", key],
             Op::Exists => &[b"EXISTS", key],
@@ -99,6 +102,12 @@ impl Asker for Resp {
             Op::SetEqual => &[b"SET", key, value, b"IFEQ", expected],
             Op::Delete => &[b"DEL", key],
             Op::Increment => &[b"INCR", key],
+            Op::AddToField => &[b"HINCRBY", key, element, b"1"],
+            Op::AddToScore => &[b"ZINCRBY", key, b"1", element],
+            Op::AddMember => &[b"SADD", key, element],
+            Op::RemoveMember => &[b"SREM", key, element],
+            Op::HasMember => &[b"SISMEMBER", key, element],
+            Op::Transact => return Err(not_of_a_key(ask.op)),
         };
         let reply = self.client()?.command(words)?;
         if let Reply::Error(line) = &reply {
@@ -108,26 +117,48 @@ impl Asker for Resp {
     }
 }
 
+/// What a client says that is asked for what it has no request for.
+fn not_of_a_key(op: Op) -> ClientError {
+    ClientError::Protocol {
+        what: format!("{} is no request of this client for one key", op.name()),
+        outcome: Outcome::NotApplied,
+    }
+}
+
 /// The answer that a reply is.
 fn answer_of(op: Op, reply: Reply) -> Result<Answer, ClientError> {
     match (op, reply) {
         (Op::Get, Reply::Bulk(value)) => Ok(Answer::Value(value)),
         (Op::Swap, Reply::Bulk(before)) => Ok(Answer::Swapped(before)),
-        (Op::Exists | Op::Delete, Reply::Integer(count @ (0 | 1))) => {
-            Ok(Answer::Existed(count == 1))
-        }
+        (
+            Op::Exists | Op::Delete | Op::RemoveMember | Op::HasMember,
+            Reply::Integer(count @ (0 | 1)),
+        ) => Ok(Answer::Existed(count == 1)),
+        (Op::AddMember, Reply::Integer(added @ (0 | 1))) => Ok(Answer::Existed(added == 0)),
         (Op::Set | Op::SetAbsent | Op::SetPresent | Op::SetEqual, Reply::Simple(_)) => {
             Ok(Answer::Written(true))
         }
         (Op::SetAbsent | Op::SetPresent | Op::SetEqual, Reply::Bulk(None)) => {
             Ok(Answer::Written(false))
         }
-        (Op::Increment, Reply::Integer(sum)) => Ok(Answer::Sum(sum)),
+        (Op::Increment | Op::AddToField, Reply::Integer(sum)) => Ok(Answer::Sum(sum)),
+        (Op::AddToScore, Reply::Bulk(Some(score))) => match whole(&score) {
+            Some(sum) => Ok(Answer::Sum(sum)),
+            None => Err(ClientError::Protocol {
+                what: format!("{} told {score:?}", op.name()),
+                outcome: Outcome::Unknown,
+            }),
+        },
         (op, reply) => Err(ClientError::Protocol {
             what: format!("{} was answered by {reply:?}", op.name()),
             outcome: Outcome::Unknown,
         }),
     }
+}
+
+/// The whole number that a score is.
+fn whole(score: &[u8]) -> Option<i64> {
+    std::str::from_utf8(score).ok()?.parse().ok()
 }
 
 /// A native client.
@@ -205,6 +236,12 @@ impl Native {
                     outcome: Outcome::Unknown,
                 }),
             },
+            Op::AddToField
+            | Op::AddToScore
+            | Op::AddMember
+            | Op::RemoveMember
+            | Op::HasMember
+            | Op::Transact => Err(not_of_a_key(ask.op)),
         }
     }
 }
@@ -237,6 +274,10 @@ mod tests {
         assert_eq!(answer_of(Op::Get, nil()).unwrap(), Answer::Value(None));
         assert_eq!(answer_of(Op::Swap, nil()).unwrap(), Answer::Swapped(None));
         assert_eq!(answer_of(Op::Set, ok()).unwrap(), Answer::Written(true));
+        let score = Reply::Bulk(Some(b"17".to_vec()));
+        assert_eq!(answer_of(Op::AddToScore, score).unwrap(), Answer::Sum(17));
+        let added = answer_of(Op::AddMember, Reply::Integer(1));
+        assert_eq!(added.unwrap(), Answer::Existed(false));
         for op in [Op::SetAbsent, Op::SetPresent, Op::SetEqual] {
             assert_eq!(answer_of(op, ok()).unwrap(), Answer::Written(true));
             assert_eq!(answer_of(op, nil()).unwrap(), Answer::Written(false));
@@ -246,6 +287,8 @@ mod tests {
             (Op::Get, ok()),
             (Op::Delete, Reply::Integer(2)),
             (Op::Increment, nil()),
+            (Op::AddToScore, Reply::Bulk(Some(b"1.5".to_vec()))),
+            (Op::AddMember, Reply::Integer(2)),
         ] {
             let error = answer_of(op, reply).unwrap_err();
             assert_eq!(error.outcome(), Outcome::Unknown);

@@ -1,7 +1,11 @@
 //! The keys of a trial: in each region so many, of which clients ask for a few far more often than for the others.
 //!
-//! A key is a *register*, which is written, deleted and read, or a *counter*, which is only ever incremented. Keys
-//! are numbered region by region, the counters of a region behind its registers.
+//! A key is a *register*, which is written, deleted and read, or a *counter*, which is only ever incremented. An
+//! element of a collection counts as a key, too: a *field* of a hash and a *score* in a sorted set are counters, and a
+//! *member* of a set is a register of which one can only tell whether it is there. Elements of one kind lie in one
+//! collection of the region. Native clients do not ask for them.
+//!
+//! Keys are numbered region by region, and in a region in the order of [`Use::ALL`].
 
 use argosy_base::KeyRange;
 use argosy_bench::rng::{Rng, mix};
@@ -14,14 +18,20 @@ pub(crate) const REGISTERS: usize = 32;
 /// Counters of each region.
 pub(crate) const COUNTERS: usize = 2;
 
+/// Elements of each kind in each region.
+pub(crate) const ELEMENTS: usize = 3;
+
 /// Keys of each region.
-pub(crate) const KEYS: usize = REGISTERS + COUNTERS;
+pub(crate) const KEYS: usize = REGISTERS + COUNTERS + 3 * ELEMENTS;
 
 /// So many registers of each region get half of the requests.
 const HOT: usize = 3;
 
 /// One request in so many is about a counter.
 const COUNTER_EVERY: u64 = 12;
+
+/// One request in so many is about an element of a collection.
+const ELEMENT_EVERY: u64 = 6;
 
 /// How many names are tried, at most, until each region has its keys.
 const TRIES_MAX: u64 = 1_000_000;
@@ -33,16 +43,86 @@ pub(crate) enum Use {
     Register,
     /// It is incremented.
     Counter,
+    /// It is a field of a hash, which is incremented.
+    Field,
+    /// It is an element of a sorted set, whose score is incremented.
+    Score,
+    /// It is an element of a set, which is added and removed.
+    Member,
+}
+
+impl Use {
+    /// All of them.
+    const ALL: [Self; 5] = [
+        Self::Register,
+        Self::Counter,
+        Self::Field,
+        Self::Score,
+        Self::Member,
+    ];
+
+    /// How many keys of each region are used so.
+    const fn count(self) -> usize {
+        match self {
+            Self::Register => REGISTERS,
+            Self::Counter => COUNTERS,
+            Self::Field | Self::Score | Self::Member => ELEMENTS,
+        }
+    }
+
+    /// Whether the key is an element of a collection.
+    pub(crate) const fn is_element(self) -> bool {
+        matches!(self, Self::Field | Self::Score | Self::Member)
+    }
+}
+
+/// The place of a key among those of its region that are used as it is.
+struct Place {
+    used: Use,
+    index: usize,
+}
+
+fn place_of(key: usize) -> Place {
+    let mut index = key % KEYS;
+    for used in Use::ALL {
+        if index < used.count() {
+            return Place { used, index };
+        }
+        index -= used.count();
+    }
+    unreachable!("the uses of a region's keys are all keys")
 }
 
 /// What the key of this number is used for.
 #[must_use]
-pub(crate) const fn use_of(key: usize) -> Use {
-    if key % KEYS < REGISTERS {
-        Use::Register
-    } else {
-        Use::Counter
+pub(crate) fn use_of(key: usize) -> Use {
+    place_of(key).used
+}
+
+/// What the key of this number is called: its name among `names`, or that of the collection of which it is an element,
+/// which is named here, too.
+#[must_use]
+pub(crate) fn called(names: &[Vec<u8>], key: usize) -> Called<'_> {
+    let Place { used, index } = place_of(key);
+    match used.is_element() {
+        true => Called {
+            name: &names[key - index],
+            element: format!("e{index}").into_bytes(),
+        },
+        false => Called {
+            name: &names[key],
+            element: Vec::new(),
+        },
     }
+}
+
+/// What a key is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Called<'a> {
+    /// The name of the key, or of the collection.
+    pub name: &'a [u8],
+    /// The name of the element; empty where the key is none.
+    pub element: Vec<u8>,
 }
 
 /// Names of [`KEYS`] keys in each of `regions`, in the order of their numbers.
@@ -84,13 +164,15 @@ pub(crate) fn spread(kind: &str, n: u64) -> Vec<u8> {
     format!("{}{}-{kind}{n}", digit(0), digit(8)).into_bytes()
 }
 
-/// The number of a key of `region` that is asked for next.
-pub(crate) fn choose(region: usize, rng: &mut Rng) -> usize {
+/// The number of a key of `region` that is asked for next, an element or not where `elements` says so.
+pub(crate) fn choose(region: usize, elements: bool, rng: &mut Rng) -> usize {
     let below = |rng: &mut Rng, bound: usize| {
         let chosen = rng.below(u64::try_from(bound).expect("few keys"));
         usize::try_from(chosen).expect("few keys")
     };
-    let key = if rng.below(COUNTER_EVERY) == 0 {
+    let key = if elements && rng.below(ELEMENT_EVERY) == 0 {
+        REGISTERS + COUNTERS + below(rng, 3 * ELEMENTS)
+    } else if rng.below(COUNTER_EVERY) == 0 {
         REGISTERS + below(rng, COUNTERS)
     } else if rng.below(2) == 0 {
         below(rng, HOT)
@@ -102,6 +184,8 @@ pub(crate) fn choose(region: usize, rng: &mut Rng) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -126,15 +210,37 @@ mod tests {
 
     #[test]
     fn every_key_of_a_region_is_chosen_and_no_other() {
-        let mut rng = Rng::new(1, 0);
-        let mut seen = [0_u32; 3 * KEYS];
-        for _ in 0..10_000 {
-            seen[choose(1, &mut rng)] += 1;
+        for elements in [false, true] {
+            let mut rng = Rng::new(1, 0);
+            let mut seen = [0_u32; 3 * KEYS];
+            for _ in 0..10_000 {
+                seen[choose(1, elements, &mut rng)] += 1;
+            }
+            for (key, times) in seen.iter().enumerate() {
+                let may = elements || !use_of(key).is_element();
+                assert_eq!(*times > 0, key / KEYS == 1 && may, "key {key}");
+            }
+            let hot = &seen[KEYS..KEYS + HOT];
+            assert!(hot.iter().sum::<u32>() > 3500, "{hot:?}");
         }
-        for (key, times) in seen.iter().enumerate() {
-            assert_eq!(*times > 0, key / KEYS == 1, "key {key}");
+    }
+
+    #[test]
+    fn elements_of_a_kind_lie_in_one_collection() {
+        let names: Vec<_> = (0..2 * KEYS).map(|n| name(n as u64)).collect();
+        let mut collections = BTreeMap::new();
+        for key in KEYS..2 * KEYS {
+            let Called { name, element } = called(&names, key);
+            assert_eq!(element.is_empty(), !use_of(key).is_element());
+            let own: &mut Vec<_> = collections.entry(name.to_vec()).or_default();
+            assert!(!own.contains(&(use_of(key), element.clone())), "{key}");
+            own.push((use_of(key), element));
         }
-        let hot = &seen[KEYS..KEYS + HOT];
-        assert!(hot.iter().sum::<u32>() > 4000, "{hot:?}");
+        for own in collections.values() {
+            let (used, element) = &own[0];
+            assert!(own.iter().all(|(other, _)| other == used));
+            let most = if element.is_empty() { 1 } else { ELEMENTS };
+            assert_eq!(own.len(), most);
+        }
     }
 }

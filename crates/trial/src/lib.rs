@@ -2,7 +2,8 @@
 //!
 //! 1. `cluster` starts `argosy playground` in a directory of the trial's own, and gives it commands.
 //! 2. `keys` chooses keys in each region. `load` has clients of each region ask for them, through the `doors`
-//!    of every server, few keys by many clients, so that they are contended. `crowd` is all of them.
+//!    of every server, few keys by many clients, so that they are contended. Others have `transactions`. `crowd` is
+//!    all of them.
 //! 3. Meanwhile `failures` kills, stops and restarts the servers in turn. `status` is what servers say of themselves.
 //! 4. `record` has every request with when it began and ended and what came of it. Its memory is bounded by the
 //!    clients' pace: see there.
@@ -31,6 +32,7 @@ mod record;
 mod status;
 mod summary;
 mod time;
+mod transactions;
 mod trial;
 
 pub use error::TrialError;

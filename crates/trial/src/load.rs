@@ -5,7 +5,8 @@
 //!    the next tick; so none sends more than `BURST / TICK`.
 //! 2. A value is made of the number of the request that writes it ([`value_of`]), so a read tells which it saw. What
 //!    is neither nothing nor such a value is wrong at once.
-//! 3. A client stays with one region: where that has no primary, the clients of others do not wait for it. An error
+//! 3. Clients over the Redis protocol ask for elements of collections, too ([`keys`]).
+//! 4. A client stays with one region: where that has no primary, the clients of others do not wait for it. An error
 //!    ends a client's burst.
 
 use std::time::Duration;
@@ -18,7 +19,7 @@ use argosy_history::counter::Increment;
 use argosy_history::register::{Access, AccessKind, Before, Bound, Saw, When};
 
 use crate::doors::{Answer, Ask, Asker, Door};
-use crate::keys::{self, Use};
+use crate::keys::{self, Called, Use};
 use crate::record::{Came, Op, Record, Sample};
 use crate::time::End;
 
@@ -108,7 +109,8 @@ impl Client<'_> {
                 return samples;
             }
             for _ in 0..BURST {
-                let key = keys::choose(self.region, &mut self.rng);
+                let elements = matches!(self.door, Door::Resp(_));
+                let key = keys::choose(self.region, elements, &mut self.rng);
                 let sample = self.ask(key);
                 samples.push(sample);
                 if !sample.came.is_answer() {
@@ -123,6 +125,13 @@ impl Client<'_> {
         let op = match keys::use_of(key) {
             Use::Register => self.choose(key),
             Use::Counter => Op::Increment,
+            Use::Field => Op::AddToField,
+            Use::Score => Op::AddToScore,
+            Use::Member => match self.rng.below(4) {
+                0 | 1 => Op::AddMember,
+                2 => Op::RemoveMember,
+                _ => Op::HasMember,
+            },
         };
         self.ask_for(key, op)
     }
@@ -131,13 +140,15 @@ impl Client<'_> {
     pub(crate) fn ask_for(&mut self, key: usize, op: Op) -> Sample {
         let number = self.record.number();
         let expected = self.seen[key];
+        let Called { name, element } = keys::called(self.names, key);
         let ask = Ask {
             op,
             value: value_of(number),
             expected: expected.map(value_of).unwrap_or_default(),
+            element,
         };
         let began = SystemClock.now();
-        let answer = self.asker.ask(&self.names[key], &ask);
+        let answer = self.asker.ask(name, &ask);
         let ended = SystemClock.now();
         let asked = Asked {
             number,
@@ -147,7 +158,7 @@ impl Client<'_> {
             answer,
         };
         let came = match op {
-            Op::Increment => self.record_increment(&asked),
+            op if op.is_increment() => self.record_increment(&asked),
             op => self.record_access(&asked, op, expected),
         };
         Sample {
@@ -251,7 +262,7 @@ impl Client<'_> {
         let saw = |applied, before| Some(Saw { applied, before });
         match answer {
             Answer::Value(value) => Some(AccessKind::Read(bound(value)?)),
-            Answer::Existed(existed) if op == Op::Exists => Some(AccessKind::Exists(*existed)),
+            Answer::Existed(existed) if op.is_read() => Some(AccessKind::Exists(*existed)),
             Answer::Existed(existed) => {
                 write_of(op, to, expected, saw(true, Before::Existed(*existed)))
             }
@@ -303,12 +314,18 @@ impl Client<'_> {
 /// What a write wants, and saw. `None` for what writes nothing.
 fn write_of(op: Op, to: Bound, expected: Option<u32>, saw: Option<Saw>) -> Option<AccessKind> {
     let (to, condition) = match op {
-        Op::Get | Op::Exists | Op::Increment => return None,
-        Op::Set | Op::Swap => (to, When::Always),
+        Op::Get
+        | Op::Exists
+        | Op::HasMember
+        | Op::Increment
+        | Op::AddToField
+        | Op::AddToScore
+        | Op::Transact => return None,
+        Op::Set | Op::Swap | Op::AddMember => (to, When::Always),
         Op::SetAbsent => (to, When::Absent),
         Op::SetPresent => (to, When::Present),
         Op::SetEqual => (to, When::Is(expected.map_or(Bound::Empty, Bound::To))),
-        Op::Delete => (Bound::Absent, When::Always),
+        Op::Delete | Op::RemoveMember => (Bound::Absent, When::Always),
     };
     Some(AccessKind::Write { to, condition, saw })
 }

@@ -84,6 +84,7 @@ impl Store {
                     .insert(key.to_vec(), sum.to_string().into_bytes());
                 Answer::Sum(sum)
             }
+            _ => panic!("{ask:?} is of an element"),
         }
     }
 }
@@ -109,10 +110,10 @@ fn recorded(mistake: Mistake, requests: usize) -> Parts {
         seen: vec![None; KEYS],
     };
     for _ in 0..requests {
-        let key = keys::choose(0, &mut client.rng);
+        let key = keys::choose(0, false, &mut client.rng);
         client.ask(key);
     }
-    for key in 0..KEYS {
+    for key in (0..KEYS).filter(|key| !keys::use_of(*key).is_element()) {
         let op = if key < REGISTERS {
             Op::Get
         } else {

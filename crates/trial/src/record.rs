@@ -52,11 +52,35 @@ pub(crate) enum Op {
     Delete,
     /// Add one.
     Increment,
+    /// Add one to a field of a hash.
+    AddToField,
+    /// Add one to a score in a sorted set.
+    AddToScore,
+    /// Put an element into a set.
+    AddMember,
+    /// Take an element out of a set.
+    RemoveMember,
+    /// Read whether a set has an element.
+    HasMember,
+    /// A transaction ([`transactions`](crate::transactions)).
+    Transact,
 }
 
 impl Op {
+    /// Whether it adds one to a counter.
+    #[must_use]
+    pub(crate) const fn is_increment(self) -> bool {
+        matches!(self, Self::Increment | Self::AddToField | Self::AddToScore)
+    }
+
+    /// Whether it only reads.
+    #[must_use]
+    pub(crate) const fn is_read(self) -> bool {
+        matches!(self, Self::Get | Self::Exists | Self::HasMember)
+    }
+
     /// All of them.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Get,
         Self::Exists,
         Self::Set,
@@ -66,6 +90,12 @@ impl Op {
         Self::SetEqual,
         Self::Delete,
         Self::Increment,
+        Self::AddToField,
+        Self::AddToScore,
+        Self::AddMember,
+        Self::RemoveMember,
+        Self::HasMember,
+        Self::Transact,
     ];
 
     /// Its name in a summary.
@@ -81,6 +111,12 @@ impl Op {
             Self::SetEqual => "set-if-equal",
             Self::Delete => "delete",
             Self::Increment => "increment",
+            Self::AddToField => "hash-increment",
+            Self::AddToScore => "zset-increment",
+            Self::AddMember => "set-add",
+            Self::RemoveMember => "set-remove",
+            Self::HasMember => "set-has",
+            Self::Transact => "transaction",
         }
     }
 }
@@ -149,8 +185,8 @@ impl Record {
     #[must_use]
     pub(crate) fn of(keys: usize) -> Self {
         let empty = |key| match keys::use_of(key) {
-            Use::Register => History::Register(Vec::new()),
-            Use::Counter => History::Counter(Vec::new()),
+            Use::Register | Use::Member => History::Register(Vec::new()),
+            Use::Counter | Use::Field | Use::Score => History::Counter(Vec::new()),
         };
         Self {
             histories: (0..keys).map(|key| Mutex::new(empty(key))).collect(),

@@ -27,6 +27,7 @@ use crate::plot::svg;
 use crate::record::{History, Record};
 use crate::summary::{Material, Summary, summary};
 use crate::time::End;
+use crate::transactions::OfRegion;
 
 /// Regions of the cluster: two for each server to be the primary of.
 const REGIONS: usize = 6;
@@ -80,10 +81,12 @@ pub fn run(settings: &TrialSettings) -> Result<TrialVerdict, TrialError> {
         .collect();
     let names = names_in(&ranges)?;
     let record = Record::of(names.len());
+    let transactions: Vec<_> = ranges.iter().map(|_| OfRegion::default()).collect();
     let crowd = Crowd {
         cluster: &cluster,
         names: &names,
         record: &record,
+        transactions: &transactions,
         seed: settings.seed,
     };
     let asked = crowd.ask_while(|end| meanwhile(settings, &cluster, &record, end))?;

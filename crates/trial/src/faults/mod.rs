@@ -39,6 +39,7 @@ use crate::error::TrialError;
 use crate::judge::judge;
 use crate::keys::names_in;
 use crate::record::{Parts, Record};
+use crate::transactions::OfRegion;
 use crate::trial::{write, write_history};
 use deeds::{Deed, Scene, logs_of};
 use filler::Filler;
@@ -135,10 +136,12 @@ fn measure_one(settings: &FaultsSettings, kind: FaultKind) -> Result<FaultRow, T
     let ranges: Vec<_> = regions.iter().map(|region| region.range.clone()).collect();
     let names = names_in(&ranges)?;
     let record = Record::of(names.len());
+    let transactions: Vec<_> = ranges.iter().map(|_| OfRegion::default()).collect();
     let crowd = Crowd {
         cluster: &cluster,
         names: &names,
         record: &record,
+        transactions: &transactions,
         seed: settings.seed,
     };
     let filler = Filler::default();

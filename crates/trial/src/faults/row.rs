@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::doors::Door;
 use crate::faults::fault::FaultKind;
 use crate::faults::silence::Steps;
-use crate::record::{Came, Op, Sample};
+use crate::record::{Came, Sample};
 
 /// A failure, and what it cost. Times are in seconds since it began.
 #[derive(Clone, Debug, Serialize)]
@@ -96,7 +96,7 @@ impl RequestsRow {
         let mut of = Self::default();
         for sample in samples {
             *counts.entry(sample.came).or_default() += 1;
-            let is_write = !matches!(sample.op, Op::Get | Op::Exists);
+            let is_write = !sample.op.is_read();
             of.acknowledged += u64::from(is_write && sample.came == Came::Answered);
             let through = match sample.door {
                 Door::Resp(server) => failed.contains(&usize::from(server)),

@@ -1,6 +1,7 @@
 //! Rows that are made up.
 
 use super::*;
+use crate::record::Op;
 
 fn row() -> FaultRow {
     FaultRow {
