@@ -31,6 +31,7 @@ struct Shown {
     schema: &'static str,
     cluster: String,
     replication: &'static str,
+    durability: &'static str,
     copies: u32,
     healthy: bool,
     master: Option<u32>,
@@ -94,6 +95,7 @@ impl Shown {
             schema: "argosy.ctl-status.v1",
             cluster: map.cluster().to_string(),
             replication: map.replication().name(),
+            durability: map.durability().name(),
             copies: map.copies(),
             healthy: false,
             master,
@@ -135,8 +137,8 @@ impl Printed for Shown {
         vec![
             format!("cluster   {}", self.cluster),
             format!(
-                "data      {} copies of each region, by {}",
-                self.copies, self.replication
+                "data      {} copies of each region, by {}; durability {}",
+                self.copies, self.replication, self.durability
             ),
             format!("healthy   {}", if self.healthy { "yes" } else { "no" }),
             format!("master    {master}"),

@@ -238,10 +238,14 @@ impl Import {
         let with = |text: String| {
             let (lines, read) = (place.lines, course.lines.place().lines);
             let behind = match read > lines && !course.chunks.is_empty() {
-                true => format!(", and of lines {} to {read} some may be", lines + 1),
+                true => format!("; of lines {} to {read} some may be", lines + 1),
                 false => String::new(),
             };
-            format!("{text}\nlines 1 to {lines} are applied{behind}; {how}")
+            let applied = match lines {
+                0 => "no line is known to be applied".to_owned(),
+                _ => format!("lines 1 to {lines} are applied"),
+            };
+            format!("{text}\n{applied}{behind}; {how}")
         };
         match failure {
             CommandFailure::Failed(text) => CommandFailure::Failed(with(text)),

@@ -76,6 +76,7 @@ fn what_the_master_does_can_be_seen() {
     assert_eq!(ended.code, Some(6), "{}", ended.said);
     let status = json(&dir, &["status"], "argosy.ctl-status.v1");
     assert_eq!(status["healthy"], false);
+    assert_eq!(status["durability"], "last-write");
     let done_first = jobs(&dir);
     let is_done = |kind: &str| (kind.to_owned(), "done".to_owned());
     assert!(done_first.contains(&is_done("promote")), "{done_first:?}");

@@ -62,6 +62,9 @@ fn told_to_tools(cli: &impl Fn(usize, &[&str]) -> String) {
     assert_eq!(keys, 3, "hello, a and z");
     for server in 0..3 {
         assert_eq!(number(server, "connected_slaves"), 2);
+        let info = cli(server, &["info", "replication"]);
+        assert!(info.contains("durability_mode:last-write"), "{info}");
+        assert!(info.contains("replication_mode:send-index"), "{info}");
         let (used, limit) = (number(server, "used_memory"), number(server, "maxmemory"));
         assert!(0 < used && used < limit, "{used} of {limit}");
     }

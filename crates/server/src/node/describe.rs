@@ -37,7 +37,7 @@ impl Reports<'_> {
         sections
     }
 
-    /// The other servers that have a copy of a region which is led here, and follow it.
+    /// The cluster's modes, and how many other servers have a copy of a region which is led here, and follow it.
     fn describe_copies(&self) -> InfoSection {
         let mut servers = BTreeSet::new();
         for region in self.context.regions.iter() {
@@ -47,8 +47,14 @@ impl Reports<'_> {
                 servers.extend(live.map(|member| member.id));
             }
         }
-        let count = servers.len().to_string();
-        ("Replication", vec![("connected_slaves".to_owned(), count)])
+        let map = self.context.views.map();
+        let fields = [
+            ("connected_slaves", servers.len().to_string()),
+            ("replication_mode", map.replication().name().to_owned()),
+            ("durability_mode", map.durability().name().to_owned()),
+        ];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value));
+        ("Replication", fields.into())
     }
 
     /// How many keys there are in the regions that are led here, as an estimate.
