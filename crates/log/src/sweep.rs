@@ -2,7 +2,8 @@
 //! by window, record by record, at whatever pace the caller takes them.
 //!
 //! What is sealed is on the device whole. Records are decoded under the identity of their place, as
-//! always (I2): what is no record of this segment ends the sweep with an error.
+//! always (I2): what is no record of this segment ends the sweep with an error. So does a block of zeros that the
+//! device has where it lost a write: what was in it lives, and no other member may give it up.
 
 use argosy_base::{Kind, Pointer, RegionId};
 use argosy_device::Buffer;
@@ -106,13 +107,11 @@ impl Sweep {
                         }));
                     }
                 }
-                Decoded::Pad => {
-                    self.offset = match self.offset.is_multiple_of(BLOCK_BYTES) {
-                        true => start + self.geometry.window_bytes(),
-                        false => self.offset.next_multiple_of(BLOCK_BYTES),
-                    };
+                Decoded::Pad if !may_begin(self.offset) => {
+                    self.offset = self.offset.next_multiple_of(BLOCK_BYTES);
                 }
-                Decoded::Invalid => {
+                // A block of zeros without a closing mark in front of it: the device has lost a write.
+                Decoded::Pad | Decoded::Invalid => {
                     return Err(SweepError::Damaged {
                         offset: self.offset,
                     });
@@ -167,12 +166,19 @@ pub fn begins_inside_value<E>(
                     offset += u32::try_from(len).expect("less than a window");
                 }
                 Decoded::Record(record, _) => return Ok(record.key.is_empty()),
-                Decoded::Pad => offset = (offset + 1).next_multiple_of(BLOCK_BYTES),
-                Decoded::Invalid => break,
+                Decoded::Pad if !may_begin(offset) => {
+                    offset = offset.next_multiple_of(BLOCK_BYTES);
+                }
+                Decoded::Pad | Decoded::Invalid => break,
             }
         }
     }
     Ok(true)
+}
+
+/// Whether a flush may have begun here: it wrote a record, so there is no padding.
+const fn may_begin(offset: u32) -> bool {
+    offset == SEGMENT_HEADER_BYTES || offset.is_multiple_of(BLOCK_BYTES)
 }
 
 #[cfg(test)]

@@ -126,6 +126,48 @@ fn damage_ends_a_sweep() {
     );
 }
 
+/// A device has lost the write of one block: it has zeros there. A sweep that took them for padding would have the
+/// segment given up, by all members, with what lives in it.
+#[test]
+fn a_lost_write_ends_a_sweep() {
+    let (mut lost, mut kept) = (0, 0);
+    for seed in 0..20 {
+        let region = filled(seed);
+        for segment in &region.chains[LARGE_LOG.index()] {
+            let Some(end) = segment.end else { continue };
+            for block in 0..end.div_ceil(BLOCK_BYTES) {
+                let (from, to) = (block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES);
+                let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
+                    let read = LogSource::read(&region, *segment, offset, out);
+                    for (at, byte) in (offset..).zip(out) {
+                        *byte *= u8::from(!(from..to).contains(&at));
+                    }
+                    read
+                };
+                let begins = region.history.iter().filter(|w| {
+                    w.at.segment() == segment.number && (from..to).contains(&w.at.offset())
+                });
+                if begins.filter(|w| w.operation.value.is_some()).count() == 0 {
+                    kept += 1;
+                    continue;
+                }
+                let mut sweep = Sweep::new(REGION, region.geometry, *segment);
+                let ended = loop {
+                    match sweep.next(&mut read) {
+                        Ok(Some(swept)) => assert!(!(from..to).contains(&swept.at.offset())),
+                        Ok(None) => break false,
+                        Err(SweepError::Damaged { .. }) => break true,
+                        Err(SweepError::Read(error)) => match error {},
+                    }
+                };
+                assert!(ended, "seed {seed}: block {block} of {segment:?}");
+                lost += 1;
+            }
+        }
+    }
+    assert!(lost > 100, "{lost} {kept}");
+}
+
 /// A loss of power has left a closing mark, and older bytes in place of the padding behind it.
 #[test]
 fn nothing_is_read_behind_a_closing_mark() {
