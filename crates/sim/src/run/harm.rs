@@ -371,6 +371,8 @@ impl Run {
         if std::mem::take(healing).is_empty() && std::mem::take(rotten).is_empty() {
             return Ok(());
         }
+        // A snapshot may have segments that no version has any more: nobody repairs those.
+        self.held.clear();
         let until = self.cluster.now() + HEALED_WITHIN;
         loop {
             let mut servers = self.cluster.indices();
