@@ -36,7 +36,13 @@ const ROUND: u32 = 64;
 /// Of 100 transactions, how many watch what they read.
 const WATCH_PERCENT: u64 = 40;
 
-/// How long a reader waits before it asks again at the end.
+/// Of 100 that watch nothing, how many have a name.
+const NAMED_PERCENT: u64 = 50;
+
+/// How often one that has a name is sent, at most.
+const SENT_MAX: usize = 100;
+
+/// How long a client waits before it sends or asks again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The transactions of one region.
@@ -64,6 +70,25 @@ pub(crate) struct Transacting<'a> {
     pub rng: Rng,
 }
 
+/// A transaction that is sent, once or several times.
+struct Sent<'a> {
+    number: u32,
+    steps: &'a [ListAccess],
+    watches: bool,
+    /// Its sequence number, if it has a name.
+    named: Option<u64>,
+}
+
+/// What a client has while it runs.
+#[derive(Default)]
+struct Connected {
+    client: Option<RespClient>,
+    /// The id under which it names transactions.
+    id: Option<i64>,
+    /// Transactions with names, so far.
+    named: u64,
+}
+
 /// What came of a transaction.
 struct Ended {
     fate: Came,
@@ -80,6 +105,11 @@ impl Ended {
             answers: Vec::new(),
             watched: None,
         }
+    }
+
+    /// Whether it was told what it has read.
+    const fn is_told(&self) -> bool {
+        !self.answers.is_empty()
     }
 }
 
@@ -105,23 +135,36 @@ impl Transacting<'_> {
     /// Begins one transaction after the other until the end comes. Returns what is known of their times.
     pub(crate) fn run(mut self, end: &End) -> Vec<Sample> {
         let mut samples = Vec::new();
-        let mut client = None;
+        let mut connected = Connected::default();
         let tick = u64::try_from(TICK.as_nanos()).expect("it is short");
         loop {
             let now = SystemClock.now().as_nanos();
             if !end.wait_until(Instant::from_nanos((now / tick + 1) * tick)) {
                 return samples;
             }
-            samples.push(self.transact(&mut client));
+            samples.push(self.transact(&mut connected, end));
         }
     }
 
-    fn transact(&mut self, client: &mut Option<RespClient>) -> Sample {
+    fn transact(&mut self, connected: &mut Connected, end: &End) -> Sample {
         let number = self.own.next.fetch_add(1, Ordering::Relaxed);
         let steps = self.steps();
         let watches = self.rng.below(100) < WATCH_PERCENT;
+        let is_named = !watches && self.rng.below(100) < NAMED_PERCENT;
+        if is_named {
+            connected.named += 1;
+        }
+        let sent = Sent {
+            number,
+            steps: &steps,
+            watches,
+            named: is_named.then_some(connected.named),
+        };
         let began = SystemClock.now().as_nanos();
-        let ended = self.carry_out(client, number, &steps, watches);
+        let mut ended = self.carry_out(connected, &sent);
+        if is_named && ended.fate == Came::Unknown {
+            ended = self.send_again(connected, &sent, end);
+        }
         let now = SystemClock.now().as_nanos();
         let came = ended.fate;
         let mut transaction = Transaction {
@@ -134,8 +177,9 @@ impl Transacting<'_> {
             },
             steps,
         };
-        if came == Came::Answered {
-            self.take_reads(&mut transaction, &ended);
+        match ended.is_told() {
+            true => self.take_reads(&mut transaction, &ended),
+            false => transaction.forget_reads(),
         }
         self.own.ended.lock().push(transaction);
         Sample {
@@ -166,28 +210,59 @@ impl Transacting<'_> {
         chosen.collect()
     }
 
-    fn carry_out(
-        &self,
-        client: &mut Option<RespClient>,
-        number: u32,
-        steps: &[ListAccess],
-        watches: bool,
-    ) -> Ended {
-        // A connection on which something went wrong may be in the middle of a transaction.
-        let connected = match client.take() {
-            Some(connected) => Ok(connected),
-            None => RespClient::connect(self.addr),
+    /// Sends a transaction again, of which nobody knows whether it was applied, until it is known that it was.
+    fn send_again(&self, connected: &mut Connected, sent: &Sent<'_>, end: &End) -> Ended {
+        for _ in 1..SENT_MAX {
+            if !end.wait_until(SystemClock.now() + AGAIN_AFTER) {
+                break;
+            }
+            let ended = self.carry_out(connected, sent);
+            // That this attempt was not applied says nothing of those before.
+            if ended.fate == Came::Answered {
+                return ended;
+            }
+        }
+        Ended::without(Came::Unknown)
+    }
+
+    /// Connects. A connection on which something went wrong may be in the middle of a transaction, so it is not kept.
+    ///
+    /// # Errors
+    /// There is no connection, or no id for names.
+    fn connect(&self, connected: &mut Connected) -> Result<RespClient, ClientError> {
+        let mut client = match connected.client.take() {
+            Some(client) => client,
+            None => RespClient::connect(self.addr)?,
         };
-        let mut connected = match connected {
-            Ok(connected) => connected,
+        if connected.id.is_none() {
+            match client.command(&[b"KV.ONCE", b"ID"])? {
+                Reply::Integer(id) => connected.id = Some(id),
+                other => self
+                    .record
+                    .wrong(format!("KV.ONCE ID was answered by {other:?}")),
+            }
+        }
+        Ok(client)
+    }
+
+    fn carry_out(&self, connected: &mut Connected, sent: &Sent<'_>) -> Ended {
+        let Sent {
+            number,
+            steps,
+            watches,
+            named,
+        } = *sent;
+        let mut client = match self.connect(connected) {
+            Ok(client) => client,
             Err(error) => return Ended::without(self.fate_of(&error, Outcome::NotApplied)),
         };
+        let id = connected.id.unwrap_or_default().to_string().into_bytes();
+        let seq = named.unwrap_or_default().to_string().into_bytes();
         let round = number / ROUND;
         let mut watched = None;
         if watches {
             let name = name_of(self.base, round, steps[0].key);
-            let replies =
-                connected.replies(&[vec![&b"WATCH"[..], &name], vec![&b"GET"[..], &name]]);
+            let replies = client.replies(&[vec![&b"WATCH"[..], &name], vec![&b"GET"[..], &name]]);
             watched = match replies.as_deref() {
                 Ok([Reply::Simple(_), value]) => numbers_of(value),
                 // Nothing was asked to be written.
@@ -209,14 +284,20 @@ impl Transacting<'_> {
                 commands.push(vec![b"APPEND", name, &item]);
             }
         }
-        commands.push(vec![b"EXEC"]);
-        let replies = match connected.replies(&commands) {
+        commands.push(match named {
+            Some(_) => vec![b"KV.ONCE", &id, &seq, b"EXEC"],
+            None => vec![b"EXEC"],
+        });
+        let replies = match client.replies(&commands) {
             Ok(replies) => replies,
             Err(error) => return Ended::without(self.fate_of(&error, error.outcome())),
         };
         let (fate, answers) = match replies.into_iter().next_back() {
             Some(Reply::Array(Some(answers))) => (Came::Answered, answers),
             Some(Reply::Array(None)) => (Came::Unmet, Vec::new()),
+            Some(Reply::Simple(text)) if named.is_some() && text.starts_with("APPLIED ") => {
+                (Came::Answered, Vec::new())
+            }
             Some(Reply::Error(line)) if line.starts_with("EXECABORT") => {
                 return Ended::without(Came::NotApplied);
             }
@@ -230,7 +311,7 @@ impl Transacting<'_> {
                 return Ended::without(Came::Unknown);
             }
         };
-        *client = Some(connected);
+        connected.client = Some(client);
         Ended {
             fate,
             answers,

@@ -25,7 +25,7 @@ mod replies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use argosy_base::{Outcome, RegionId};
+use argosy_base::{Outcome, RegionId, RequestName};
 use argosy_engine::batch::check_key;
 use argosy_engine::long::check_users;
 use argosy_engine::{BatchError, Wanted, WriteOptions};
@@ -67,6 +67,8 @@ pub(super) struct Asked {
     pub(super) form: Form,
     pub(super) requests: Kept,
     pub(super) watched: Vec<Watched>,
+    /// The name under which it is written, at most once ([`once`](super::once)).
+    pub(super) name: Option<RequestName>,
 }
 
 /// What is under way.
@@ -190,6 +192,10 @@ impl Exec {
         let stage = match needs.regions.len() {
             0 | 1 => Stage::Read(Reading::of_keys(KeyList::default(), Wanted::Presence)),
             _ => match (context.front.settings.policy.cross_region_exec, asked.form) {
+                // A name is for one write.
+                _ if asked.name.is_some() => {
+                    return Err(several_regions(&needs.regions, asked.form));
+                }
                 (CrossRegion::InOrder, Form::Array) => Stage::InOrder(InOrder::new(&asked.watched)),
                 _ => return Err(several_regions(&needs.regions, asked.form)),
             },
@@ -283,6 +289,14 @@ impl Exec {
                 Ok(After::Nothing)
             }
             (Stage::Commit, Response::Written { applied: false, .. }) => self.begin_again(),
+            (Stage::Commit, Response::WrittenBefore { version }) => {
+                self.replies.clear();
+                self.replies
+                    .encoder()
+                    .simple(&format!("APPLIED {}", version.0));
+                self.stage = Stage::Done;
+                Ok(After::Nothing)
+            }
             _ => Err(Refused::invalid(UNFIT.to_owned())),
         }
     }
@@ -371,6 +385,10 @@ impl Exec {
         if !writes && self.is_seen_at_once(one_moment) {
             self.stage = Stage::Done;
             return Ok(None);
+        }
+        // What writes nothing has nothing to be done once.
+        if let Some(name) = self.asked.name.filter(|_| writes) {
+            scratch.batch.name(name);
         }
         self.stage = Stage::Commit;
         Ok(Some(Plan::Write(WriteOptions::default())))

@@ -9,14 +9,19 @@
 //! 3. Where the region has forgotten whether it was, nothing is done, and the answer is an error that begins with
 //!    `UNCERTAIN`.
 //!
+//! What is computed from what was read before ([`exec`](super::exec)) and then leaves nothing to be written is answered
+//! as that.
+//!
 //! What a region remembers is bounded (`duplicates.rs` of the engine). A command over several regions takes effect once
 //! in each.
 
 use argosy_base::{ClientId, Moment, RequestName};
 use argosy_wire::api::Plan;
+use argosy_wire::resp::Args;
 
 use super::command::{self, Command, NO_KEYS, Step, Turn, number, shown, syntax_error};
 use super::reply::Gather;
+use super::transactions;
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[Command {
@@ -40,8 +45,7 @@ fn once(turn: &mut Turn<'_>) -> Step {
     let Some(args) = turn.args.request_at(3) else {
         return command::wrong_arity(turn, "kv.once");
     };
-    let number = |at| number(turn.args.at(at)).filter(|number| *number > 0);
-    let (Some(client), Some(seq)) = (number(1), number(2)) else {
+    let Some(request) = name_of(turn.args) else {
         return turn.core.error(
             "ERR a client id, which KV.ONCE ID returns, and a sequence number from 1 on have to be given (not applied)",
         );
@@ -55,19 +59,39 @@ fn once(turn: &mut Turn<'_>) -> Step {
     if !command::is_arity(inner, args.len()) {
         return command::wrong_arity(turn, inner.name);
     }
+    if inner.name == "exec" {
+        return transactions::exec_as(Some(request), turn);
+    }
     let outer = std::mem::replace(&mut turn.args, args);
     let step = (inner.run)(turn);
     turn.args = outer;
     match step {
         Step::Call(Plan::Write(options), gather) if is_one_write(&gather) => {
-            let client = ClientId(client);
-            turn.scratch.batch.name(RequestName { client, seq });
+            turn.scratch.batch.name(request);
             Step::Call(Plan::Write(options), gather)
         }
+        // It is named when it is known what it writes.
+        Step::Procedure(procedure) => Step::Procedure(procedure),
         // It was refused.
         Step::Replied => Step::Replied,
-        Step::Call(..) | Step::Queued | Step::Procedure(_) => unfit(turn, name),
+        Step::Call(..) | Step::Queued => unfit(turn, name),
     }
+}
+
+/// The name that the request gives, if it is a `KV.ONCE` that gives one.
+pub(super) fn name_of(args: Args<'_>) -> Option<RequestName> {
+    let number = |at| number(args.at(at)).filter(|number| *number > 0);
+    let is_once = args.at(0).eq_ignore_ascii_case(b"kv.once");
+    let (client, seq) = (number(1)?, number(2)?);
+    is_once.then_some(RequestName {
+        client: ClientId(client),
+        seq,
+    })
+}
+
+/// Whether the request is a `KV.ONCE` as it should be, of an `EXEC`.
+pub(super) fn is_exec(args: Args<'_>) -> bool {
+    args.len() == 4 && args.at(3).eq_ignore_ascii_case(b"exec") && name_of(args).is_some()
 }
 
 /// Whether a command that is answered so is one batch.
@@ -97,7 +121,7 @@ fn take_id(turn: &mut Turn<'_>) -> Step {
 fn unfit(turn: &mut Turn<'_>, name: &[u8]) -> Step {
     let name = shown(name);
     turn.core.error(&format!(
-        "ERR KV.ONCE carries out commands that write at once, such as SET, MSET, DEL, INCR or EXPIRE, and '{name}' is \
-         none (not applied)"
+        "ERR KV.ONCE carries out commands that write at once, such as SET, INCR, HSET or EXEC, and '{name}' is none (not \
+         applied)"
     ))
 }

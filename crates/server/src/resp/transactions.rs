@@ -11,8 +11,8 @@
 //! Both are bounded: the queue by [`QUEUED_MAX`] commands and [`QUEUED_BYTES_MAX`] bytes, what is watched by
 //! [`WATCHED_MAX`] keys.
 
-use argosy_base::Lsn;
 use argosy_base::limits::BATCH_PAIRS_MAX;
+use argosy_base::{Lsn, RequestName};
 use argosy_engine::Wanted;
 use argosy_engine::batch::check_key;
 use argosy_engine::long::check_users;
@@ -22,6 +22,7 @@ use argosy_wire::resp::Kept;
 use super::command::{Command, NO_KEYS, Step, Turn, is_arity, wrong_arity};
 use super::exec::{Asked, Exec, Form};
 use super::front::Context;
+use super::once;
 use super::reply::Gather;
 use crate::service::{KeyList, Response};
 
@@ -35,6 +36,10 @@ pub(super) const WATCHED_MAX: usize = 1024;
 /// The answer to `EXEC` where a command was refused.
 const EXEC_ABORTED: &str =
     "EXECABORT Transaction discarded because of previous errors. (not applied)";
+
+/// The same where it has a name, and something is watched.
+const NAMED_AND_WATCHED: &str = "EXECABORT Transaction discarded because what is watched has no place in KV.ONCE: what \
+    an earlier attempt has written would count as a change (not applied)";
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
@@ -180,10 +185,11 @@ impl Transaction {
 
 /// Queues `command` between `MULTI` and `EXEC`. `None`: it is begun as ever.
 pub(super) fn queue(turn: &mut Turn<'_>, command: &Command) -> Option<Step> {
-    let is_begun = matches!(
-        command.name,
-        "multi" | "exec" | "discard" | "watch" | "reset" | "quit"
-    );
+    let is_begun = match command.name {
+        "multi" | "exec" | "discard" | "watch" | "reset" | "quit" => true,
+        "kv.once" => once::is_exec(turn.args),
+        _ => false,
+    };
     if is_begun || !turn.core.client.transaction.is_open() {
         return None;
     }
@@ -255,6 +261,11 @@ fn multi(turn: &mut Turn<'_>) -> Step {
 }
 
 fn exec(turn: &mut Turn<'_>) -> Step {
+    exec_as(None, turn)
+}
+
+/// `EXEC`, of what is written under this name, if there is one.
+pub(super) fn exec_as(name: Option<RequestName>, turn: &mut Turn<'_>) -> Step {
     let transaction = &mut turn.core.client.transaction;
     match std::mem::take(&mut transaction.multi) {
         Multi::Off => turn.core.error("ERR EXEC without MULTI"),
@@ -264,10 +275,14 @@ fn exec(turn: &mut Turn<'_>) -> Step {
         }
         Multi::Queueing(requests) => {
             let watched = transaction.unwatch();
+            if name.is_some() && !watched.is_empty() {
+                return turn.core.error(NAMED_AND_WATCHED);
+            }
             let asked = Asked {
                 form: Form::Array,
                 requests: *requests,
                 watched,
+                name,
             };
             carry_out(turn, asked)
         }
@@ -282,6 +297,7 @@ pub(super) fn carry_out_alone(turn: &mut Turn<'_>) -> Step {
         form: Form::Single,
         requests,
         watched: Vec::new(),
+        name: once::name_of(turn.args),
     };
     carry_out(turn, asked)
 }
