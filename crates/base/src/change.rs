@@ -278,6 +278,21 @@ pub fn float(bytes: &[u8]) -> Option<f64> {
     parsed.is_finite().then_some(parsed)
 }
 
+/// The same, or infinity (`inf`, `-Infinity`).
+#[must_use]
+pub fn float_or_infinity(bytes: &[u8]) -> Option<f64> {
+    let (sign, rest) = match bytes.split_first() {
+        Some((b'-', rest)) => (-1.0, rest),
+        Some((b'+', rest)) => (1.0, rest),
+        _ => (1.0, bytes),
+    };
+    let is = |name: &[u8]| rest.eq_ignore_ascii_case(name);
+    match is(b"inf") || is(b"infinity") {
+        true => Some(sign * f64::INFINITY),
+        false => float(bytes),
+    }
+}
+
 fn add(number: i64, bound: Option<&[u8]>) -> Effect {
     let Some(value) = bound.map_or(Some(0), integer) else {
         return Effect::refused(Refusal::NotAnInteger);
@@ -289,7 +304,7 @@ fn add(number: i64, bound: Option<&[u8]>) -> Effect {
 }
 
 fn add_float(number: f64, bound: Option<&[u8]>) -> Effect {
-    let Some(value) = bound.map_or(Some(0.0), float) else {
+    let Some(value) = bound.map_or(Some(0.0), float_or_infinity) else {
         return Effect::refused(Refusal::NotAFloat);
     };
     let sum = value + number;

@@ -4,7 +4,7 @@
 //! `SETRANGE` are made part by part where that refuses them because of the value's length: see [`Growing`].
 
 use argosy_engine::WriteOptions;
-use argosy_engine::change::{Change, float, integer};
+use argosy_engine::change::{Change, float_or_infinity, integer};
 use argosy_wire::api::Plan;
 
 use super::command::{Command, Step, Turn};
@@ -91,7 +91,7 @@ fn decrby(turn: &mut Turn<'_>) -> Step {
 }
 
 fn incrbyfloat(turn: &mut Turn<'_>) -> Step {
-    match float(turn.args.at(2)) {
+    match float_or_infinity(turn.args.at(2)) {
         Some(number) => make(turn, Change::AddFloat(number.to_bits())),
         None => turn.core.error("ERR value is not a valid float"),
     }

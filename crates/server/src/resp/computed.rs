@@ -374,7 +374,7 @@ impl Computed {
             }
             Does::Rename { if_absent } => return self.rename(if_absent, overlay),
             Does::Encoding => value.map_or(Told::Null, |value| Told::Text(encoding(value))),
-            Does::References => value.map_or(Told::Null, |_| Told::Number(1)),
+            Does::References => value.map_or(Told::Null, |value| Told::Number(references(value))),
             Does::Compare(lcs) => {
                 let other = overlay.value(&self.keys[1]);
                 match lcs.compare(value.unwrap_or_default(), other.unwrap_or_default()) {
@@ -442,6 +442,16 @@ fn bind_as(overlay: &mut Overlay<'_>, key: &[u8], other: &[u8]) -> Result<(), Ha
 
 /// The longest value that Redis keeps beside its key.
 const EMBEDDED_BYTES_MAX: usize = 44;
+
+/// How many references Redis would have to a value.
+fn references(value: &[u8]) -> i64 {
+    /// Redis has one object for each of the first whole numbers, and says so by this.
+    const SHARED: i64 = i32::MAX as i64;
+    match integer(value) {
+        Some(0..10_000) => SHARED,
+        _ => 1,
+    }
+}
 
 /// How Redis would keep a value.
 fn encoding(value: &[u8]) -> &'static str {

@@ -1,6 +1,6 @@
 //! Commands on hashes: `HSET`, `HGET`, `HGETALL` and their relatives.
 
-use argosy_engine::change::{Changed, Was, float, integer};
+use argosy_engine::change::{Changed, Was, float_or_infinity, integer};
 use argosy_engine::composite::CompositeType;
 use argosy_engine::{Change, Refusal};
 
@@ -216,7 +216,11 @@ fn add(turn: &mut Turn<'_>) -> Result<HashCommand, String> {
 }
 
 fn add_float(turn: &mut Turn<'_>) -> Result<HashCommand, String> {
-    let number = float(turn.args.at(3)).ok_or("ERR value is not a valid float")?;
+    let number = float_or_infinity(turn.args.at(3)).ok_or("ERR value is not a valid float")?;
+    // As in Redis, before anything is looked up.
+    if number.is_infinite() {
+        return Err("ERR value is NaN or Infinity".to_owned());
+    }
     Ok(HashCommand::Change(
         arg(turn, 2),
         Change::AddFloat(number.to_bits()),

@@ -129,7 +129,7 @@ pub(super) fn random_count(text: &[u8]) -> Result<i64, String> {
     let count = integer(text).ok_or("ERR value is not an integer or out of range")?;
     match count < -RANDOM_MAX {
         true => Err(format!(
-            "ERR at most {RANDOM_MAX} elements are taken at a time, where some come again"
+            "ERR value is out of range: at most {RANDOM_MAX} elements are taken at a time, where some come again"
         )),
         false => Ok(count),
     }

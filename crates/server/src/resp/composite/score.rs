@@ -4,21 +4,13 @@ use std::ops::Bound;
 
 use argosy_base::KeyRange;
 use argosy_base::limits::KEY_BYTES_MAX;
-use argosy_engine::change::float;
+use argosy_engine::change::float_or_infinity;
 use argosy_engine::composite::{Composite, Element, Name};
 
 /// A score that is an argument: a decimal fraction, or infinity.
 pub(super) fn parse(text: &[u8]) -> Option<f64> {
-    let (sign, rest) = match text.split_first() {
-        Some((b'-', rest)) => (-1.0, rest),
-        Some((b'+', rest)) => (1.0, rest),
-        _ => (1.0, text),
-    };
-    match rest.to_ascii_lowercase().as_slice() {
-        b"inf" | b"infinity" => Some(sign * f64::INFINITY),
-        // Both zeros are one.
-        _ => float(text).map(|score| score + 0.0),
-    }
+    // Both zeros are one.
+    float_or_infinity(text).map(|score| score + 0.0)
 }
 
 /// What is said of a score that is none.
