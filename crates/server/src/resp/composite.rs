@@ -75,6 +75,11 @@ impl Composed {
         std::iter::once(self.key.as_slice())
     }
 
+    /// Whether it asks for no values of elements that it reads in order.
+    pub(super) fn asks_for_names(&self) -> bool {
+        matches!(&self.does, Does::Hash(does) if does.asks_for_names())
+    }
+
     /// Whether elements that are read in one answer, and the version that the head named before, are all that it tells
     /// of: not how many elements there were.
     pub(super) fn is_of_one_moment(&self) -> bool {

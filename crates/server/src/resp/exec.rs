@@ -152,6 +152,11 @@ impl Procedure {
 }
 
 impl Procedure {
+    /// Whether it asks for no values of elements that it reads in order.
+    fn asks_for_names(&self) -> bool {
+        matches!(self, Self::Composed(composed) if composed.asks_for_names())
+    }
+
     /// Whether elements that are read in one answer are all that it tells of.
     fn is_of_one_moment(&self) -> bool {
         matches!(self, Self::Composed(composed) if composed.is_of_one_moment())
@@ -349,6 +354,9 @@ impl Exec {
             if let Begun::Procedure(procedure) = &begun {
                 one_moment &= procedure.is_of_one_moment();
                 counts &= matches!(procedure, Procedure::Composed(_));
+                if self.asked.form == Form::Single && procedure.asks_for_names() {
+                    overlay.ask_for_keys();
+                }
             }
             let command = Numbered { number, begun };
             match self

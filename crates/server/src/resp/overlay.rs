@@ -26,7 +26,7 @@ use argosy_engine::{
 };
 use argosy_wire::api::Examined;
 
-use super::read_set::{ReadSet, Wants};
+use super::read_set::{Keeps, ReadSet, Wants};
 use crate::service::{Failure, Request, Response};
 
 /// Of a long value, which is neither read nor changed in a transaction.
@@ -155,6 +155,8 @@ pub(super) struct Overlay<'a> {
     fresh: BTreeSet<u128>,
     /// What was needed and not read.
     wants: Wants,
+    /// What is read of elements that are read in order.
+    keeps: Keeps,
     /// Where random numbers come from: the same ones whenever commands are carried out anew.
     random: u64,
 }
@@ -169,8 +171,14 @@ impl<'a> Overlay<'a> {
             versions,
             fresh: BTreeSet::new(),
             wants: Wants::default(),
+            keeps: Keeps::Pairs,
             random,
         }
+    }
+
+    /// Of elements that are read in order nobody asks for the values. The only command says so.
+    pub(super) const fn ask_for_keys(&mut self) {
+        self.keeps = Keeps::Keys;
     }
 
     /// What was needed and not read.

@@ -194,8 +194,18 @@ pub(super) struct Stretch {
     pub(super) direction: Direction,
     /// At most so many.
     pub(super) most: usize,
-    /// They are kept. Otherwise they are counted, and it is told where the next one is.
-    pub(super) keeps: bool,
+    pub(super) keeps: Keeps,
+}
+
+/// What is kept of elements that are read in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    /// Nothing: they are counted, and it is told where the next one is.
+    Nothing,
+    /// Their keys, where nobody asks for their values.
+    Keys,
+    /// All.
+    Pairs,
 }
 
 /// What is told of elements that are not kept.
@@ -290,7 +300,7 @@ impl Reading {
             direction: next.direction,
             pairs_max: next.most.min(PAGE_ELEMENTS),
             bytes_max: PAGE_BYTES,
-            keys_only: !next.keeps,
+            keys_only: next.keeps != Keeps::Pairs,
             at: None,
         }))
     }
@@ -310,7 +320,7 @@ impl Reading {
                 };
                 let told = pairs.len();
                 read.at_once = false;
-                if stretch.keeps {
+                if stretch.keeps != Keeps::Nothing {
                     read.take_page(stretch, pairs, next.as_ref());
                 } else {
                     let begun = self.passed.get_or_insert_with(|| Passed {

@@ -7,7 +7,7 @@ fn stretch(from: &str, to: &str, direction: Direction) -> Stretch {
         range: KeyRange::new(from, Some(to.as_bytes().to_vec())),
         direction,
         most: 100,
-        keeps: true,
+        keeps: Keeps::Pairs,
     }
 }
 
@@ -78,7 +78,7 @@ fn pages_follow_each_other_down() {
 fn what_is_not_kept_is_counted() {
     let pages = [page(&["b", "c"], Some("d")), page(&["d"], Some("f"))];
     let mut wanted = stretch("a", "m", Direction::Up);
-    (wanted.keeps, wanted.most) = (false, 3);
+    (wanted.keeps, wanted.most) = (Keeps::Nothing, 3);
     let set = read(wanted.clone(), &pages);
     let passed = set.passed(&wanted).unwrap();
     assert_eq!((passed.number, &passed.rest.from[..]), (3, &b"f"[..]));

@@ -740,6 +740,35 @@ fn a_reply_that_is_too_long_is_refused_whole() {
 }
 
 #[test]
+fn names_of_fields_fit_a_reply_where_their_values_do_not() {
+    let mut harness = Harness::new(Limits {
+        reply_bytes_max: 100_000,
+        ..Limits::default()
+    });
+    for field in [b"a", b"b", b"c"] {
+        harness.send(&array(&[b"HSET", b"h", field, &vec![b'v'; 40_000]]));
+    }
+    harness.read();
+    let names = |harness: &mut Harness, request: &str| {
+        harness.send(&words(request));
+        String::from_utf8(harness.read()).unwrap()
+    };
+    let all = "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n";
+    assert_eq!(names(&mut harness, "HKEYS h"), all);
+    assert_eq!(names(&mut harness, "HRANDFIELD h 9"), all);
+    let page = format!("*2\r\n$1\r\n0\r\n{all}");
+    assert_eq!(names(&mut harness, "HSCAN h 0 NOVALUES"), page);
+    for request in ["HVALS h", "HGETALL h", "HRANDFIELD h 9 WITHVALUES"] {
+        let refused = names(&mut harness, request);
+        assert!(refused.contains("max_reply_bytes"), "{request}: {refused}");
+    }
+    // In a transaction others may ask for the values.
+    let out = names(&mut harness, "MULTI") + &names(&mut harness, "HKEYS h");
+    assert_eq!(out, "+OK\r\n+QUEUED\r\n");
+    assert!(names(&mut harness, "EXEC").contains("max_reply_bytes"));
+}
+
+#[test]
 fn several_keys_are_asked_for_by_one_call() {
     let mut harness = Harness::new(Limits::default());
     harness.send(&words("MSET a 1 b 22 c ''"));

@@ -254,6 +254,16 @@ impl HashCommand {
         )
     }
 
+    /// Whether it asks for no values of fields that it goes through.
+    pub(super) const fn asks_for_names(&self) -> bool {
+        match self {
+            Self::All(shows) | Self::RandomSome(_, shows) => matches!(shows, Shows::Fields),
+            Self::Random => true,
+            Self::Scan(page) => page.asks_for_names(),
+            _ => false,
+        }
+    }
+
     pub(super) fn run(
         &self,
         key: &[u8],

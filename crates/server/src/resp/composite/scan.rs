@@ -43,6 +43,13 @@ pub(super) struct Page {
     of: Of,
 }
 
+impl Page {
+    /// Whether values are not shown.
+    pub(super) const fn asks_for_names(&self) -> bool {
+        matches!(self.of, Of::Names)
+    }
+}
+
 /// Reads the arguments of a call.
 ///
 /// # Errors

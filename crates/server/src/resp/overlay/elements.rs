@@ -10,7 +10,7 @@ use argosy_engine::composite::{Composite, ElementsOf};
 use argosy_engine::long::is_reserved;
 use argosy_engine::{Expiry, Guard, Op};
 
-use super::super::read_set::{Stretch, bounds};
+use super::super::read_set::{Keeps, Stretch, bounds};
 use super::{Halt, Overlay};
 
 /// Elements in their order: keys and values.
@@ -140,7 +140,7 @@ impl Overlay<'_> {
             range: rest,
             direction,
             most: (most - found.len()).saturating_add(over),
-            keeps: true,
+            keeps: self.keeps,
         });
         Err(Halt::NotRead)
     }
@@ -175,7 +175,7 @@ impl Overlay<'_> {
             range: range.clone(),
             direction,
             most,
-            keeps: false,
+            keeps: Keeps::Nothing,
         };
         if let Some(passed) = self.read.passed(&asked) {
             return Ok((passed.number, passed.rest.clone()));
