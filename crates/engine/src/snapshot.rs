@@ -5,7 +5,7 @@ use std::any::Any;
 use argosy_base::{Direction, KeyRange, Lsn};
 
 use crate::request::first_wanted;
-use crate::{EngineError, WaitFor, Wanted};
+use crate::{EngineError, Reach, WaitFor, Wanted};
 
 /// A consistent view of the region at one LSN. Pins what it sees until it is dropped (I1).
 pub trait Snapshot: Any + Send + Sync {
@@ -50,7 +50,24 @@ pub trait Snapshot: Any + Send + Sync {
 
     /// The pairs of `range` in the order of their keys, or from the highest down. Either way a scan
     /// costs what it returns, not what the range holds.
-    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError>;
+    ///
+    /// # Errors
+    /// When it cannot begin. [`EngineError::NotInMemory`], from it or from the scan, within [`Reach::Memory`] alone:
+    /// from an engine that cannot tell, always.
+    fn scan_within(
+        &self,
+        range: &KeyRange,
+        direction: Direction,
+        reach: Reach,
+    ) -> Result<Box<dyn Scan>, EngineError>;
+
+    /// [`scan_within`](Self::scan_within) reach of the device.
+    ///
+    /// # Errors
+    /// As [`scan_within`](Self::scan_within)'s.
+    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {
+        self.scan_within(range, direction, Reach::Device)
+    }
 }
 
 /// The pairs of a range, one after the other.

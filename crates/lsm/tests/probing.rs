@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
 use crate::common::{Machine, tiny, tiny_whole};
+use argosy_base::{Direction, KeyRange};
 use argosy_device::{Crash, Device};
 use argosy_engine::conformance::Host;
 use argosy_engine::{
@@ -101,6 +102,42 @@ fn what_was_read_once_is_found_without_the_device() {
         assert_eq!(absent.count() as u64, PAIRS);
         assert_eq!(read_bytes(), before);
     }
+}
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// The first ten pairs of all on this way.
+fn first_ten(engine: &Lsm, direction: Direction, reach: Reach) -> Result<Vec<Pair>, EngineError> {
+    let snapshot = engine.snapshot_of_all();
+    let mut scan = snapshot.scan_within(&KeyRange::all(), direction, reach)?;
+    scan.expect(10);
+    let mut pairs = Vec::new();
+    while pairs.len() < 10 {
+        pairs.push(scan.next()?.expect("there are more"));
+    }
+    Ok(pairs)
+}
+
+#[test]
+fn a_scan_in_memory_shows_what_is_there_and_says_what_is_not() {
+    let (mut machine, engine) = loaded(tiny());
+    put(&mut machine, &engine, b"000000", b"new");
+    let read_bytes = || machine.device.counters().read_bytes;
+    for direction in [Direction::Up, Direction::Down] {
+        let before = read_bytes();
+        let in_memory = || known(first_ten(&engine, direction, Reach::Memory));
+        assert_eq!(in_memory(), None);
+        assert_eq!(read_bytes(), before, "nothing is read to know that");
+        let shown = first_ten(&engine, direction, Reach::Device).unwrap();
+        for (key, value) in &shown {
+            assert_eq!(engine.get(key).unwrap().value.as_ref(), Some(value));
+        }
+        let before = read_bytes();
+        assert_eq!(in_memory(), Some(shown));
+        assert_eq!(read_bytes(), before);
+    }
+    let first = first_ten(&engine, Direction::Up, Reach::Memory).unwrap();
+    assert_eq!(first[0], (b"000000".to_vec(), b"new".to_vec()));
 }
 
 #[test]

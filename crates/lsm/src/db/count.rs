@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn};
+use argosy_engine::Reach;
 use argosy_engine::long::{RESERVED, is_reserved, parts};
 
 use crate::memtable::Memtable;
@@ -80,6 +81,7 @@ fn entries_of(
         region: reading.region,
         ahead: ReadAhead::SCAN,
         cache: Some(Arc::clone(&reading.cache)),
+        reach: Reach::Device,
         resolve: None,
         counts: false,
     };

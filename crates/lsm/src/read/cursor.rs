@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use argosy_base::KeyRange;
 
+use super::nodes::missed;
 use crate::cache::{CacheKey, Lookup, NodeCache};
 use crate::level::reader::{Chunk, ChunkAhead};
 use crate::level::stand::Stand;
@@ -241,7 +242,7 @@ impl<R: ReadAt, const DOWN: bool> LevelCursor<R, DOWN> {
             if let Some(leaf) = cache.leaf(key) {
                 return Ok(leaf);
             }
-            cache.count(Lookup::Leaf, false);
+            missed(Lookup::Leaf, &self.source, Some(cache))?;
         }
         if let Some(next) = self.next.pop_front_if(|next| next.holds(at)) {
             let chunk = next.finish(&self.source)?;

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use argosy_base::{KeyRange, Lsn, RegionId};
-use argosy_engine::{EngineError, Outline, WaitFor};
+use argosy_engine::{EngineError, Outline, Reach, WaitFor};
 use argosy_log::LogWindows;
 
 use crate::addresses::Addressing;
@@ -52,7 +52,7 @@ use crate::version::Version;
 pub use cursor::{LevelCursor, ReadAhead};
 pub(crate) use readers::{leaf_home, passing_reader, reader};
 pub use rouser::Rouser;
-use scan::{RangeMerge, RangeScan, begun, warm};
+use scan::{RangeMerge, RangeScan, Walk, begun, warm};
 use search::Search;
 use sources::{MemtableDownSource, MemtableSource, RunReading, RunSource};
 pub use ttl::ScanTime;
@@ -263,7 +263,7 @@ impl ReadView {
     pub(crate) fn merge<const DOWN: bool>(
         &self,
         range: &KeyRange,
-        expected: Option<usize>,
+        walk: Walk,
         lsn: Lsn,
         reading: &Arc<Reading>,
     ) -> Result<RangeMerge<DOWN>, EngineError> {
@@ -272,7 +272,9 @@ impl ReadView {
         let resolve = in_places.then(|| Arc::clone(&self.version));
         let runs = begun(&self.version, range);
         if !range.is_empty() {
-            warm::<DOWN>(&runs, range, expected, reading);
+            if walk.reach == Reach::Device {
+                warm::<DOWN>(&runs, range, walk.expected, reading);
+            }
             let tombstones = RangeTombstones::of(self.memtables.iter().map(Arc::as_ref), lsn);
             for table in &self.memtables {
                 let tombstones = tombstones.clone();
@@ -287,6 +289,7 @@ impl ReadView {
                     region: reading.region,
                     ahead: ReadAhead::SCAN,
                     cache: Some(Arc::clone(&reading.cache)),
+                    reach: walk.reach,
                     resolve: resolve.clone(),
                     counts: false,
                 };

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Pointer, SegmentNumber};
-use argosy_engine::{EngineError, Scan};
+use argosy_engine::{EngineError, Reach, Scan};
 use argosy_log::ValueRef;
 
 use super::medium::page_key;
@@ -64,6 +64,17 @@ pub struct RangeScan<const DOWN: bool> {
     ahead: usize,
     /// Values are wanted.
     values: bool,
+    /// How far it goes.
+    reach: Reach,
+}
+
+/// How a scan goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Walk {
+    /// How many pairs will be taken, if somebody said so.
+    pub(crate) expected: Option<usize>,
+    /// Whether it goes to the device.
+    pub(crate) reach: Reach,
 }
 
 impl<const DOWN: bool> RangeScan<DOWN> {
@@ -87,7 +98,13 @@ impl<const DOWN: bool> RangeScan<DOWN> {
             expected: None,
             ahead: AHEAD_FIRST,
             values: true,
+            reach: Reach::Device,
         }
+    }
+
+    /// The same, as far as `reach` goes.
+    pub(crate) fn within(self, reach: Reach) -> Self {
+        Self { reach, ..self }
     }
 
     /// Goes through the next pairs, and reads the values of theirs together that are not in memory.
@@ -147,6 +164,10 @@ impl<const DOWN: bool> Scan for RangeScan<DOWN> {
     fn next(&mut self) -> Result<Option<Pair>, EngineError> {
         self.reading.check_serving()?;
         let next = self.next_pair();
+        if self.reach == Reach::Memory {
+            // Whatever is wrong: who reads it from the device will see.
+            return next.map_err(|_| EngineError::NotInMemory);
+        }
         self.reading.damages.noting(&self.view.version, next)
     }
 }
@@ -164,9 +185,12 @@ impl<const DOWN: bool> RangeScan<DOWN> {
             let merge = match &mut self.merge {
                 Some(merge) => merge,
                 none => {
-                    let (range, expected) = (&self.range, self.expected);
-                    let merge = self.view.merge(range, expected, self.lsn, &self.reading)?;
-                    none.insert(merge)
+                    let walk = Walk {
+                        expected: self.expected,
+                        reach: self.reach,
+                    };
+                    let (range, lsn) = (&self.range, self.lsn);
+                    none.insert(self.view.merge(range, walk, lsn, &self.reading)?)
                 }
             };
             let Some(key) = merge.key() else {
@@ -178,11 +202,18 @@ impl<const DOWN: bool> RangeScan<DOWN> {
                 Entry::Inline(value) => Some(value.to_vec()),
                 Entry::Pointer { at, value_len } => {
                     let wanted = ValueRef { at, value_len, key };
-                    let Some(value) = self.view.cached_value(&wanted, &self.reading) else {
-                        self.look_ahead();
-                        continue;
-                    };
-                    Some(value)
+                    match (self.view.cached_value(&wanted, &self.reading), self.reach) {
+                        (Some(value), _) => Some(value),
+                        (None, Reach::Memory) => {
+                            // It may be in a window.
+                            let fetch = Fetch::Memory;
+                            Some(self.view.logged_value(&wanted, &self.reading, fetch)?)
+                        }
+                        (None, Reach::Device) => {
+                            self.look_ahead();
+                            continue;
+                        }
+                    }
                 }
             };
             let pair = value.map(|value| (key.to_vec(), value));

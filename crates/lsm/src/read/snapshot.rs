@@ -127,13 +127,24 @@ impl Snapshot for LsmSnapshot {
         Ok(shown.collect())
     }
 
-    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {
+    fn scan_within(
+        &self,
+        range: &KeyRange,
+        direction: Direction,
+        reach: Reach,
+    ) -> Result<Box<dyn Scan>, EngineError> {
         let (view, reading) = (&self.view, &self.reading);
         reading.check_serving()?;
         let (lsn, time) = (self.lsn, &self.time);
         Ok(match direction {
-            Direction::Up => Box::new(view.scan::<false>(range, lsn, time, reading)),
-            Direction::Down => Box::new(view.scan::<DOWN>(range, lsn, time, reading)),
+            Direction::Up => {
+                let scan = view.scan::<false>(range, lsn, time, reading);
+                Box::new(scan.within(reach))
+            }
+            Direction::Down => {
+                let scan = view.scan::<DOWN>(range, lsn, time, reading);
+                Box::new(scan.within(reach))
+            }
         })
     }
 }

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use argosy_base::{KeyRange, Lsn, Pointer, RegionId, SegmentNumber};
+use argosy_engine::Reach;
 
 use super::cursor::{LevelCursor, Opened, ReadAhead};
 use super::scan::Begun;
@@ -23,7 +24,7 @@ use crate::memtable::{DownCursor, Memtable, MemtableCursor, RangeTombstones};
 use crate::merge::Source;
 use crate::names::{Entry, Form, LevelError, SegmentName};
 use crate::segments::StoredSegment;
-use crate::segments::fetch::Fetch;
+use crate::segments::fetch::{Fetch, Reached};
 use crate::version::{LevelEntry, RunTree, Version};
 
 /// The newest entries of a memtable at or below an LSN.
@@ -228,6 +229,8 @@ pub(crate) struct RunReading {
     pub ahead: ReadAhead,
     /// Through which cache; compactions use none.
     pub cache: Option<Arc<NodeCache>>,
+    /// Whether it goes to the device. Of trees nothing is shown without that.
+    pub reach: Reach,
     /// Where pointers hold places: the version by which they become numbers. `None`: they are shown
     /// as they stand.
     pub resolve: Option<Arc<Version>>,
@@ -237,7 +240,7 @@ pub(crate) struct RunReading {
 
 /// A position in an input: in a self-contained segment, or in a tree.
 enum InputCursor<const DOWN: bool> {
-    Alone(LevelCursor<Arc<StoredSegment>, DOWN>),
+    Alone(LevelCursor<Reached, DOWN>),
     Tree(TreeCursor<Arc<RunTree>, Arc<StoredSegment>, DOWN>),
 }
 
@@ -494,10 +497,14 @@ impl<const DOWN: bool> RunSource<DOWN> {
             region,
             ahead,
             cache,
+            reach,
             ..
         } = &self.reading;
-        let cache = cache.clone();
+        let (cache, reach) = (cache.clone(), *reach);
         if input.entry.segment.form == Form::Leaves {
+            if reach == Reach::Memory {
+                return Err(LevelError::NotInMemory);
+            }
             let tree = self.tree.as_deref();
             let home = leaf_home(&input.entry, tree, *region, Arc::clone(&input.entry.stored))?;
             let segments = self
@@ -512,12 +519,13 @@ impl<const DOWN: bool> RunSource<DOWN> {
         let opened = match (opened, &cache) {
             (Some(opened), _) => opened,
             (None, Some(cache)) => {
-                let reader = reader(&input.entry, *region, cache, Fetch::Device)?;
+                let reader = reader(&input.entry, *region, cache, Fetch::within(reach))?;
                 Opened::of(reader.into_owned())
             }
             (None, None) => Opened::of(passing_reader(&input.entry, *region)?),
         };
-        let source = Arc::clone(&input.entry.stored);
+        let stored = Arc::clone(&input.entry.stored);
+        let source = Reached { stored, reach };
         let cursor = LevelCursor::opened(opened, source, cache, &input.range, *ahead)?;
         Ok(InputCursor::Alone(cursor))
     }

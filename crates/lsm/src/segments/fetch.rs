@@ -77,6 +77,37 @@ impl ReadAt for Fetched<'_> {
     }
 }
 
+/// A stored segment that a walk keeps, and how far it reaches.
+pub(crate) struct Reached {
+    /// The segment.
+    pub stored: Arc<StoredSegment>,
+    /// Within [`Reach::Memory`] nothing is read.
+    pub reach: Reach,
+}
+
+impl Reached {
+    const fn fetched(&self) -> Fetched<'_> {
+        Fetched {
+            stored: &self.stored,
+            fetch: Fetch::within(self.reach),
+        }
+    }
+}
+
+impl ReadAt for Reached {
+    fn may_read(&self) -> bool {
+        self.fetched().may_read()
+    }
+
+    fn read_at(&self, offset: u32, out: &mut [u8]) -> Result<(), LevelError> {
+        self.fetched().read_at(offset, out)
+    }
+
+    fn begin_read(&self, offset: u32, bytes: Buffer) -> BegunRead {
+        self.fetched().begin_read(offset, bytes)
+    }
+}
+
 /// Where a read begins, and how long it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use argosy_base::range::successor;
 use argosy_base::{KeyRange, Pointer};
+use argosy_engine::Reach;
 use argosy_log::sweep::Sweep;
 
 use crate::edit::{Edit, LogSegment};
@@ -65,6 +66,7 @@ fn points_to(
         region: before.region(),
         ahead: ReadAhead::SCAN,
         cache: None,
+        reach: Reach::Device,
         resolve: Some(Arc::clone(before)),
         counts: false,
     };

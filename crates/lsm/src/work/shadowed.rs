@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{EditSeq, KeyRange, SegmentNumber};
+use argosy_engine::Reach;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::edit::{Edit, LEVELS_MAX, RunId};
@@ -413,6 +414,7 @@ fn of_runs(reading: &Reading) -> RunReading {
         region: reading.region,
         ahead: ReadAhead::SCAN,
         cache: Some(Arc::clone(&reading.cache)),
+        reach: Reach::Device,
         resolve: None,
         counts: false,
     }

@@ -12,7 +12,7 @@ use super::gate::{Reveals, Verdict};
 use super::local::LocalRegion;
 use super::look::{Look, Tell};
 use super::many::ManyKeys;
-use super::page::{page, rest_of};
+use super::page::{Part, page, rest_of};
 use super::refuse::{failed, overloaded, too_many_answers};
 use super::region::Region;
 use super::serving::Serving;
@@ -28,6 +28,25 @@ pub(crate) struct OpenRegion<'a> {
     pub(super) region: &'a Region,
     /// What serves it.
     pub(super) engine: &'a Arc<Serving>,
+}
+
+/// What a scan came to.
+enum Paged {
+    /// A page, which is shown when the gate says so.
+    Shown(Shown),
+    /// What is answered at once.
+    Answered(Response),
+}
+
+impl Paged {
+    /// The page `response`, which waits for `wait`.
+    const fn found(response: Response, wait: WaitFor) -> Self {
+        Self::Shown(Shown {
+            reveals: Reveals::Page,
+            wait,
+            response,
+        })
+    }
 }
 
 impl<'a> OpenRegion<'a> {
@@ -72,10 +91,14 @@ impl<'a> OpenRegion<'a> {
                 let loads = self.region.bulk_loads();
                 loads.begin(self, batch, reach, reply)
             }
-            Request::Scan { .. } if reach == Reach::Memory => Begun::NeedsDevice,
             Request::Scan { range, paging } => {
                 self.context.pump_dirty();
-                self.scan(range, paging, reply).into()
+                match self.scan(range, paging, reach) {
+                    Ok(Paged::Shown(shown)) => self.show(shown, reply).into(),
+                    Ok(Paged::Answered(response)) => Begun::Answered(response),
+                    Err(EngineError::NotInMemory) if reach == Reach::Memory => Begun::NeedsDevice,
+                    Err(error) => Begun::Answered(failed(&error)),
+                }
             }
             Request::Count => {
                 let shown = Shown {
@@ -113,22 +136,25 @@ impl<'a> OpenRegion<'a> {
     /// A page of what is committed. Where that is less than was once acknowledged, since the region
     /// was just opened: of everything, once that is committed. So it is where a pair has expired by
     /// the clock alone and there is room to tell the time: what is shown waits for that, as a get does.
-    fn scan(&self, range: &KeyRange, paging: Paging, reply: ReplyTo) -> Option<Response> {
+    fn scan(&self, range: &KeyRange, paging: Paging, reach: Reach) -> Result<Paged, EngineError> {
         let Self { region, engine, .. } = *self;
         // Elements of a composite are where its key is.
-        let (here, rest) = match ElementsOf::containing(range) {
-            Some(_) => (range.clone(), None),
-            None => {
-                let here = range.intersection(region.range());
-                (here, rest_of(region.range(), range, paging.direction))
-            }
+        let part = match ElementsOf::containing(range) {
+            Some(_) => Part {
+                here: range.clone(),
+                rest: None,
+            },
+            None => Part {
+                here: range.intersection(region.range()),
+                rest: rest_of(region.range(), range, paging.direction),
+            },
         };
-        let page = |snapshot: &dyn Snapshot| page(snapshot, &here, rest.clone(), paging);
+        let page = |snapshot: &dyn Snapshot| page(snapshot, &part, paging, reach);
         if let Some(at) = paging.at {
-            return Some(match region.snapshots().view(at, self) {
-                Ok(snapshot) => page(&*snapshot).unwrap_or_else(|error| failed(&error)),
+            return Ok(Paged::Answered(match region.snapshots().view(at, self) {
+                Ok(snapshot) => page(&*snapshot)?,
                 Err(refused) => refused,
-            });
+            }));
         }
         let tells_time = || {
             let told = engine.advance_ttl_clock();
@@ -143,39 +169,16 @@ impl<'a> OpenRegion<'a> {
             let snapshot = engine.snapshot();
             let found = page(&*snapshot);
             if !snapshot.shows_overdue() || !tells_time() {
-                let wait = snapshot.wait();
-                return self.show_page(found, wait, reply);
+                return Ok(Paged::found(found?, snapshot.wait()));
             }
         }
         let mut snapshot = engine.snapshot_of_all();
-        let mut shown = page(&*snapshot);
+        let mut found = page(&*snapshot);
         if snapshot.shows_overdue() && tells_time() {
             snapshot = engine.snapshot_of_all();
-            shown = page(&*snapshot);
+            found = page(&*snapshot);
         }
-        let wait = snapshot.wait();
-        self.show_page(shown, wait, reply)
-    }
-
-    /// Shows a page that was found, if it was: it waits for `wait`.
-    fn show_page(
-        &self,
-        found: Result<Response, EngineError>,
-        wait: WaitFor,
-        reply: ReplyTo,
-    ) -> Option<Response> {
-        let reveals = Reveals::Page;
-        match found {
-            Ok(response) => {
-                let shown = Shown {
-                    reveals,
-                    wait,
-                    response,
-                };
-                self.show(shown, reply)
-            }
-            Err(error) => Some(failed(&error)),
-        }
+        Ok(Paged::found(found?, snapshot.wait()))
     }
 
     /// Answers now where the gate says so, and otherwise once what the answer waits for is over.

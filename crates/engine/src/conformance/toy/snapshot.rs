@@ -8,7 +8,7 @@ use argosy_base::{Direction, KeyRange, Lsn, Moment};
 use super::map::{Entry, Map};
 use crate::batch::check_key;
 use crate::deciding::BoundKey;
-use crate::{EngineError, Scan, Snapshot};
+use crate::{EngineError, Reach, Scan, Snapshot};
 
 /// See the module documentation.
 pub(super) struct ToySnapshot {
@@ -58,7 +58,12 @@ impl Snapshot for ToySnapshot {
     }
 
     /// All pairs of the range count as shown.
-    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Scan>, EngineError> {
+    fn scan_within(
+        &self,
+        range: &KeyRange,
+        direction: Direction,
+        _reach: Reach,
+    ) -> Result<Box<dyn Scan>, EngineError> {
         check_serving(&self.ended)?;
         let pairs = self.map.bound(range).map(|(key, entry)| {
             self.show(entry);

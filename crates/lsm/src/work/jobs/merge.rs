@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use argosy_base::{KeyRange, Moment, SegmentNumber};
-use argosy_engine::EngineError;
+use argosy_engine::{EngineError, Reach};
 use argosy_log::value::reach;
 
 use super::counting::count_again;
@@ -153,6 +153,7 @@ impl Jobs {
             region: site.storage.region(),
             ahead,
             cache: None,
+            reach: Reach::Device,
             resolve: None,
             counts: true,
         };
