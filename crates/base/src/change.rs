@@ -451,7 +451,9 @@ mod tests {
         assert_eq!(add(-0.5, b"0.5"), "0");
         assert_eq!(add(1.0, b"3"), "4");
         assert_eq!(add(1.7e308, b"1.7e308"), "Refused(NotFinite)");
-        assert_eq!(add(1.0, b"inf"), "Refused(NotAFloat)");
+        for infinite in ["inf", "-Infinity"] {
+            assert_eq!(add(1.0, infinite.as_bytes()), "Refused(NotFinite)");
+        }
         assert_eq!(add(1.0, b"abc"), "Refused(NotAFloat)");
         assert_eq!(add(1e-20, b"0"), "0.00000000000000000001");
     }

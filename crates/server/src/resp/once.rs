@@ -121,7 +121,7 @@ fn take_id(turn: &mut Turn<'_>) -> Step {
 fn unfit(turn: &mut Turn<'_>, name: &[u8]) -> Step {
     let name = shown(name);
     turn.core.error(&format!(
-        "ERR KV.ONCE carries out commands that write at once, such as SET, INCR, HSET or EXEC, and '{name}' is none (not \
-         applied)"
+        "ERR KV.ONCE carries out commands that write at once, such as SET, INCR, HSET or EXEC, and '{name}' is none \
+         (not applied)"
     ))
 }
