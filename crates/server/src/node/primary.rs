@@ -1,9 +1,7 @@
-//! Drives a region whose primary is this server: feeds the pure machine what happens, and carries
-//! out what it says.
+//! Drives a region whose primary is this server: feeds the pure machine what happens, and carries out what it says.
 //!
-//! While the region opens, the own copy is a [`Follower`]: it may have to be brought up to another
-//! member's. Promotion turns it into an engine; from then on [`pump`](PrimaryDriver::pump) is
-//! called whenever something was appended, acknowledged or built:
+//! While the region opens, the own copy is a [`Follower`]: it may have to be brought up to another member's. Promotion
+//! makes it an engine. Then [`pump`](PrimaryDriver::pump) is called when something was appended, acknowledged or built:
 //!
 //! 1. what the engine told ([`Outbox`]) is taken,
 //! 2. flushes are announced and everything appended is shipped to every attached backup,
@@ -63,9 +61,8 @@ pub(crate) struct PrimaryDriver {
 }
 
 impl PrimaryDriver {
-    /// The primary of `view`, whose own copy is `copy`; the backups `build` their own levels
-    /// or are sent the primary's. Nothing happens before the first
-    /// [`pump`](Self::pump).
+    /// The primary of `view`, whose own copy is `copy`; the backups `build` their own levels or are sent the primary's.
+    /// Nothing happens before the first [`pump`](Self::pump).
     pub(crate) fn new(
         region: RegionId,
         view: &View,
@@ -565,10 +562,8 @@ impl PrimaryDriver {
         let attachment = Attachment::new(&backup, logs, position, ship);
         self.attachments.attach(member, attachment);
         self.ship(member, context);
-        if self.written.builds() {
-            // What it found in its logs may be all that is ever written.
-            let commit = self.machine.commit();
-            self.written.flush_at(commit);
+        let commit = self.machine.commit();
+        if self.written.attached_at(commit) {
             context.send(member, self.region, &Message::Commit { commit });
         }
         context.ask_to_compact(self.region, member);
@@ -592,8 +587,7 @@ impl PrimaryDriver {
         }
     }
 
-    /// Every member holds everything up to `commit`. Backups that build levels wait for what they flushed to be
-    /// committed.
+    /// Every member holds everything up to `commit`, for which backups that build levels wait.
     fn commit(&mut self, commit: Lsn, context: &Context<'_>) {
         self.acknowledge(context);
         if !self.written.take_owed(commit) {

@@ -27,11 +27,6 @@ impl Written {
         }
     }
 
-    /// Whether backups build their own levels.
-    pub(super) const fn builds(&self) -> bool {
-        self.builds
-    }
-
     /// How far each log is written.
     pub(super) const fn ends(&self) -> &PerLog<LogEnd> {
         &self.ends
@@ -55,7 +50,14 @@ impl Written {
         self.last = news.last.unwrap_or(self.last);
     }
 
-    /// Backups are asked to flush, or one is attached, while everything up to `commit` is committed.
+    /// A backup was attached while everything up to `commit` is committed. Whether it is to be told of that: what one
+    /// that builds levels found in its logs may be all that is ever written.
+    pub(super) fn attached_at(&mut self, commit: Lsn) -> bool {
+        self.flush_at(commit);
+        self.builds
+    }
+
+    /// Backups are asked to flush while everything up to `commit` is committed.
     pub(super) fn flush_at(&mut self, commit: Lsn) {
         self.owed = (commit < self.last).then_some(self.last).or(self.owed);
     }
