@@ -278,7 +278,7 @@ pub fn float(bytes: &[u8]) -> Option<f64> {
     parsed.is_finite().then_some(parsed)
 }
 
-/// The same, or infinity (`inf`, `-Infinity`).
+/// A [`float`], or infinity (`inf`, `-Infinity`).
 #[must_use]
 pub fn float_or_infinity(bytes: &[u8]) -> Option<f64> {
     let (sign, rest) = match bytes.split_first() {

@@ -52,8 +52,8 @@ pub trait Snapshot: Any + Send + Sync {
     /// costs what it returns, not what the range holds.
     ///
     /// # Errors
-    /// When it cannot begin. [`EngineError::NotInMemory`], from it or from the scan, within [`Reach::Memory`] alone:
-    /// from an engine that cannot tell, always.
+    /// When it cannot begin. Within [`Reach::Memory`] this call or the scan returns [`EngineError::NotInMemory`] if
+    /// something has to be read from the device, or if the engine cannot tell.
     fn scan_within(
         &self,
         range: &KeyRange,

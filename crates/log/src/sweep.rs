@@ -2,8 +2,9 @@
 //! by window, record by record, at whatever pace the caller takes them.
 //!
 //! What is sealed is on the device whole. Records are decoded under the identity of their place, as
-//! always (I2): what is no record of this segment ends the sweep with an error. So does a block of zeros that the
-//! device has where it lost a write: what was in it lives, and no other member may give it up.
+//! always (I2): what is no record of this segment ends the sweep with an error. So does a block of zeros without a
+//! closing mark before it: the device has lost a write there. The lost values may be live, so the segment has to stay
+//! until it is repaired.
 
 use argosy_base::{Kind, Pointer, RegionId};
 use argosy_device::Buffer;
@@ -176,7 +177,7 @@ pub fn begins_inside_value<E>(
     Ok(true)
 }
 
-/// Whether a flush may have begun here: it wrote a record, so there is no padding.
+/// Whether a flush may have begun at `offset`. Every flush begins with a record, so no padding stands there.
 const fn may_begin(offset: u32) -> bool {
     offset == SEGMENT_HEADER_BYTES || offset.is_multiple_of(BLOCK_BYTES)
 }

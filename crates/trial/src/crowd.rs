@@ -129,8 +129,9 @@ impl<'a> Crowd<'a> {
         let servers = &self.cluster.servers;
         let regions = self.transactions.iter().zip(self.names.chunks(KEYS));
         let clients = regions.enumerate().flat_map(|(region, (own, names))| {
-            [region, region + 1].map(|at| {
-                let at = at % servers.len();
+            [0, 1].map(|which| {
+                let at = (region + which) % servers.len();
+                let number = u64::try_from(2 * region + which).expect("few clients");
                 Transacting {
                     server: u8::try_from(at).expect("few servers"),
                     addr: servers[at].resp,
@@ -138,10 +139,7 @@ impl<'a> Crowd<'a> {
                     base: &names[0],
                     own,
                     record: self.record,
-                    rng: Rng::new(
-                        self.seed,
-                        TRANSACTIONS_STREAM + 2 * region as u64 + at as u64,
-                    ),
+                    rng: Rng::new(self.seed, TRANSACTIONS_STREAM + number),
                 }
             })
         });

@@ -102,12 +102,7 @@ impl Client<'_> {
     /// Sends requests until the end comes. Returns what is known of their times.
     pub(crate) fn run(mut self, end: &End) -> Vec<Sample> {
         let mut samples = Vec::new();
-        let tick = u64::try_from(TICK.as_nanos()).expect("it is short");
-        loop {
-            let now = SystemClock.now().as_nanos();
-            if !end.wait_until(Instant::from_nanos((now / tick + 1) * tick)) {
-                return samples;
-            }
+        while end.wait_for_tick(TICK) {
             for _ in 0..BURST {
                 let elements = matches!(self.door, Door::Resp(_));
                 let key = keys::choose(self.region, elements, &mut self.rng);
@@ -118,6 +113,7 @@ impl Client<'_> {
                 }
             }
         }
+        samples
     }
 
     /// Asks for what is chosen of this key.

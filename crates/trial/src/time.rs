@@ -1,5 +1,7 @@
 //! How the threads of a trial wait: until a moment, or until the trial is over.
 
+use std::time::Duration;
+
 use argosy_base::{Clock, Instant};
 use argosy_device::SystemClock;
 use parking_lot::{Condvar, Mutex};
@@ -16,6 +18,14 @@ impl End {
     pub(crate) fn come(&self) {
         *self.over.lock() = true;
         self.bell.notify_all();
+    }
+
+    /// Waits until the next multiple of `tick`, so that all who do begin at the same time. False as of
+    /// [`wait_until`](Self::wait_until).
+    pub(crate) fn wait_for_tick(&self, tick: Duration) -> bool {
+        let tick = u64::try_from(tick.as_nanos()).expect("it is short");
+        let now = SystemClock.now().as_nanos();
+        self.wait_until(Instant::from_nanos((now / tick + 1) * tick))
     }
 
     /// Waits until `moment`. False where the end came first, or has come.

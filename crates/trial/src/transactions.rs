@@ -136,14 +136,10 @@ impl Transacting<'_> {
     pub(crate) fn run(mut self, end: &End) -> Vec<Sample> {
         let mut samples = Vec::new();
         let mut connected = Connected::default();
-        let tick = u64::try_from(TICK.as_nanos()).expect("it is short");
-        loop {
-            let now = SystemClock.now().as_nanos();
-            if !end.wait_until(Instant::from_nanos((now / tick + 1) * tick)) {
-                return samples;
-            }
+        while end.wait_for_tick(TICK) {
             samples.push(self.transact(&mut connected, end));
         }
+        samples
     }
 
     fn transact(&mut self, connected: &mut Connected, end: &End) -> Sample {
@@ -245,6 +241,25 @@ impl Transacting<'_> {
         Ok(client)
     }
 
+    /// Watches the list `name`, and reads it.
+    ///
+    /// # Errors
+    /// What came of the transaction, since that failed: nothing was written.
+    fn watch(&self, client: &mut RespClient, name: &[u8]) -> Result<Vec<u32>, Came> {
+        let refused = |error: &ClientError| self.fate_of(error, Outcome::NotApplied);
+        let commands = [vec![&b"WATCH"[..], name], vec![&b"GET"[..], name]];
+        let replies = client.replies(&commands).map_err(|error| refused(&error))?;
+        for reply in &replies {
+            if let Reply::Error(line) = reply {
+                return Err(refused(&ClientError::of_error(line)));
+            }
+        }
+        numbers_of(&replies[1]).ok_or_else(|| {
+            self.record.wrong(format!("a list is {:?}", replies[1]));
+            Came::NotApplied
+        })
+    }
+
     fn carry_out(&self, connected: &mut Connected, sent: &Sent<'_>) -> Ended {
         let Sent {
             number,
@@ -262,16 +277,10 @@ impl Transacting<'_> {
         let mut watched = None;
         if watches {
             let name = name_of(self.base, round, steps[0].key);
-            let replies = client.replies(&[vec![&b"WATCH"[..], &name], vec![&b"GET"[..], &name]]);
-            watched = match replies.as_deref() {
-                Ok([Reply::Simple(_), value]) => numbers_of(value),
-                // Nothing was asked to be written.
-                Ok(_) => return Ended::without(Came::NotApplied),
-                Err(error) => return Ended::without(self.fate_of(error, Outcome::NotApplied)),
+            watched = match self.watch(&mut client, &name) {
+                Ok(numbers) => Some(numbers),
+                Err(came) => return Ended::without(came),
             };
-            if watched.is_none() {
-                return Ended::without(Came::NotApplied);
-            }
         }
         let (item, mut names) = (format!("{number},").into_bytes(), Vec::new());
         names.extend(steps.iter().map(|step| name_of(self.base, round, step.key)));
@@ -297,9 +306,6 @@ impl Transacting<'_> {
             Some(Reply::Array(None)) => (Came::Unmet, Vec::new()),
             Some(Reply::Simple(text)) if named.is_some() && text.starts_with("APPLIED ") => {
                 (Came::Answered, Vec::new())
-            }
-            Some(Reply::Error(line)) if line.starts_with("EXECABORT") => {
-                return Ended::without(Came::NotApplied);
             }
             Some(Reply::Error(line)) => {
                 let error = ClientError::of_error(&line);
@@ -375,7 +381,7 @@ impl OfRegion {
                 .map(|list| read(addr, &name_of(base, round, list), latest))
                 .collect();
             let Some(lists) = lists else {
-                wrong.push("a list could not be read in the end".to_owned());
+                wrong.push(format!("round {round}: a list cannot be read, or is none"));
                 return wrong;
             };
             let of_round = ended.iter().filter(|one| one.number / ROUND == round);

@@ -16,19 +16,24 @@ fn a_list_is_numbers_or_none() {
     assert_eq!(numbers_of(&Reply::Integer(7)), None);
 }
 
-/// What is wrong with a transaction that read one list and appended to it, and was answered so.
-fn wrong_with(answers: Vec<Reply>, watched: Option<Vec<u32>>) -> Vec<String> {
-    let record = Record::of(0);
-    let own = OfRegion::default();
-    let client = Transacting {
+/// A client that is not connected.
+fn client<'a>(own: &'a OfRegion, record: &'a Record) -> Transacting<'a> {
+    Transacting {
         server: 0,
         addr: SocketAddr::from(([127, 0, 0, 1], 1)),
         region: 0,
         base: b"a",
-        own: &own,
-        record: &record,
+        own,
+        record,
         rng: Rng::new(1, 0),
-    };
+    }
+}
+
+/// What is wrong with a transaction that read one list and appended to it, and was answered so.
+fn wrong_with(answers: Vec<Reply>, watched: Option<Vec<u32>>) -> Vec<String> {
+    let record = Record::of(0);
+    let own = OfRegion::default();
+    let client = client(&own, &record);
     let mut transaction = Transaction {
         number: 9,
         began: 1,
@@ -69,15 +74,7 @@ fn wrong_answers_are_seen() {
 fn every_list_is_read_and_appended_to() {
     let record = Record::of(0);
     let own = OfRegion::default();
-    let mut client = Transacting {
-        server: 0,
-        addr: SocketAddr::from(([127, 0, 0, 1], 1)),
-        region: 0,
-        base: b"a",
-        own: &own,
-        record: &record,
-        rng: Rng::new(1, 0),
-    };
+    let mut client = client(&own, &record);
     let (mut read, mut appended) = ([0; LISTS], [0; LISTS]);
     for _ in 0..200 {
         let steps = client.steps();

@@ -68,7 +68,7 @@ pub struct RangeScan<const DOWN: bool> {
     reach: Reach,
 }
 
-/// How a scan goes on.
+/// How much a scan takes, and from where.
 #[derive(Clone, Copy)]
 pub(crate) struct Walk {
     /// How many pairs will be taken, if somebody said so.

@@ -34,7 +34,7 @@ pub(crate) struct OpenRegion<'a> {
 enum Paged {
     /// A page, which is shown when the gate says so.
     Shown(Shown),
-    /// What is answered at once.
+    /// An answer that waits for nothing.
     Answered(Response),
 }
 

@@ -7,16 +7,16 @@ use argosy_engine::{EngineError, Reach, Snapshot};
 use super::serve::PAGE_BYTES_MAX;
 use crate::service::{Paging, Response};
 
-/// Pairs that a thread goes through, at most, that does not wait for the device: others wait for it.
+/// Most pairs of a page within [`Reach::Memory`]: the thread that goes through them has other clients to serve.
 const PAIRS_IN_MEMORY_MAX: usize = 128;
-/// Bytes of keys and values from which on it goes no further.
+/// Such a page ends when its keys and values have so many bytes.
 const BYTES_IN_MEMORY_MAX: usize = 64 << 10;
 
 /// A part of a region, and what lies behind it.
 pub(super) struct Part {
     /// The part.
     pub(super) here: KeyRange,
-    /// Where the scan goes on behind it.
+    /// The key at which the scan continues after it; `None` if this is the last part.
     pub(super) rest: Option<Vec<u8>>,
 }
 

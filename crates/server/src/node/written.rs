@@ -50,8 +50,8 @@ impl Written {
         self.last = news.last.unwrap_or(self.last);
     }
 
-    /// A backup was attached while everything up to `commit` is committed. Whether it is to be told of that: what one
-    /// that builds levels found in its logs may be all that is ever written.
+    /// A backup was attached while everything up to `commit` is committed. Returns whether it has to be told: one that
+    /// builds levels waits for that, although nothing may ever be written again.
     pub(super) fn attached_at(&mut self, commit: Lsn) -> bool {
         self.flush_at(commit);
         self.builds

@@ -37,6 +37,7 @@ use super::composite::Composed;
 use super::computed::Computed;
 use super::front::{Context, CrossRegion, FrontEnd};
 use super::in_order::{InOrder, Next};
+use super::once;
 use super::overlay::{Halt, LONG, Need, Overlay, needs_of};
 use super::read_set::{PAGE_BYTES, ReadSet, Reading};
 use super::reply::{After, Gather, Pending, UNFIT};
@@ -67,7 +68,7 @@ pub(super) struct Asked {
     pub(super) form: Form,
     pub(super) requests: Kept,
     pub(super) watched: Vec<Watched>,
-    /// The name under which it is written, at most once ([`once`](super::once)).
+    /// The name under which it is written, at most once ([`once`]).
     pub(super) name: Option<RequestName>,
 }
 
@@ -296,9 +297,7 @@ impl Exec {
             (Stage::Commit, Response::Written { applied: false, .. }) => self.begin_again(),
             (Stage::Commit, Response::WrittenBefore { version }) => {
                 self.replies.clear();
-                self.replies
-                    .encoder()
-                    .simple(&format!("APPLIED {}", version.0));
+                once::tell_applied(version, &mut self.replies.encoder());
                 self.stage = Stage::Done;
                 Ok(After::Nothing)
             }

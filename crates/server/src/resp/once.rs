@@ -9,15 +9,14 @@
 //! 3. Where the region has forgotten whether it was, nothing is done, and the answer is an error that begins with
 //!    `UNCERTAIN`.
 //!
-//! What is computed from what was read before ([`exec`](super::exec)) and then leaves nothing to be written is answered
-//! as that.
+//! A command that is computed from what it reads ([`exec`](super::exec)) and has nothing to write is answered as usual.
 //!
 //! What a region remembers is bounded (`duplicates.rs` of the engine). A command over several regions takes effect once
 //! in each.
 
-use argosy_base::{ClientId, Moment, RequestName};
+use argosy_base::{ClientId, Lsn, Moment, RequestName};
 use argosy_wire::api::Plan;
-use argosy_wire::resp::Args;
+use argosy_wire::resp::{Args, Encoder};
 
 use super::command::{self, Command, NO_KEYS, Step, Turn, number, shown, syntax_error};
 use super::reply::Gather;
@@ -80,13 +79,19 @@ fn once(turn: &mut Turn<'_>) -> Step {
 
 /// The name that the request gives, if it is a `KV.ONCE` that gives one.
 pub(super) fn name_of(args: Args<'_>) -> Option<RequestName> {
+    if !args.at(0).eq_ignore_ascii_case(b"kv.once") {
+        return None;
+    }
     let number = |at| number(args.at(at)).filter(|number| *number > 0);
-    let is_once = args.at(0).eq_ignore_ascii_case(b"kv.once");
-    let (client, seq) = (number(1)?, number(2)?);
-    is_once.then_some(RequestName {
-        client: ClientId(client),
-        seq,
+    Some(RequestName {
+        client: ClientId(number(1)?),
+        seq: number(2)?,
     })
+}
+
+/// Answers that the request was applied before, at this version.
+pub(super) fn tell_applied(version: Lsn, out: &mut Encoder<'_>) {
+    out.simple(&format!("APPLIED {}", version.0));
 }
 
 /// Whether the request is a `KV.ONCE` as it should be, of an `EXEC`.

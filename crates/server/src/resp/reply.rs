@@ -19,6 +19,7 @@ use super::front::{Context, FrontEnd};
 use super::glob;
 use super::long::LongGather;
 use super::many_long::ManyGather;
+use super::once;
 pub(super) use super::pages::{KeysGather, RangeGather, Tells};
 use super::random::RandomGather;
 use super::slow_log::Trace;
@@ -355,7 +356,7 @@ impl Pending {
         }
         match (self.gather, self.answer) {
             (_, Some(Response::WrittenBefore { version })) => {
-                encoder.simple(&format!("APPLIED {}", version.0));
+                once::tell_applied(version, &mut encoder);
             }
             (Gather::Encoded(bytes), None) => out.extend_from_slice(&bytes),
             (Gather::Value | Gather::ValueAt(_), Some(Response::Value(value))) => {
