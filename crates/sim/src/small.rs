@@ -101,12 +101,6 @@ pub(crate) fn with_small_devices(mut plan: Plan, random: &mut Random) -> Plan {
             for (server, segments) in segments.iter_mut().enumerate() {
                 *segments = segments.filter(|_| server == only);
             }
-            if plan.groups.builds {
-                // A copy that builds its own levels on a large device does not know that another is full, and the
-                // full one may be filled with its levels. Then its medium log has to fit, too.
-                let percent = &mut plan.engine.values.medium_log_percent;
-                *percent = 10.min(*percent);
-            }
         }
         _ => {
             for segments in segments.iter_mut().flatten() {

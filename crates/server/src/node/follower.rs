@@ -36,8 +36,6 @@ use adopt::Adoption;
 
 /// Between two looks at levels that are being built and cannot go on.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Between two looks at levels that are at rest on a full device: a pass over them may be due.
-const LOOK_AT_FULL: Duration = Duration::from_secs(1);
 
 /// What found the device full.
 enum Postponed {
@@ -505,16 +503,11 @@ impl Follower {
         if let Some(upto) = self.copy.replica.take_compacted() {
             self.copy.tell(&Message::Compacted { upto }, context);
         }
-        // What waits for room on the device is looked at again.
-        let device = self.copy.replica.is_building();
-        let idle_for = match device {
-            true => Some(LOOK_AGAIN),
-            false => (context.world.store.room().is_full()).then_some(LOOK_AT_FULL),
-        };
         Progress {
             made,
-            device,
-            idle_for,
+            device: self.copy.replica.is_building(),
+            // What waits for room on the device is looked at again.
+            idle_for: self.copy.replica.is_building().then_some(LOOK_AGAIN),
         }
     }
 
