@@ -270,7 +270,7 @@ impl<'r> Recovery<'r> {
             Written::Full => Err(format!(
                 "region {}: writes {what} are refused, since it is full: {}{}",
                 region + 1,
-                self.run.load.last_failure,
+                self.run.load.failures.last,
                 self.space_in_words()
             )),
         }
@@ -336,7 +336,7 @@ impl<'r> Recovery<'r> {
                 return Ok(Written::All);
             }
             let waited = now.since(progress);
-            if !deletes && waited > full_for && no_space(&self.run.load.last_failure) {
+            if !deletes && waited > full_for && no_space(&self.run.load.failures.last) {
                 self.run.drain()?;
                 return Ok(Written::Full);
             }
@@ -344,7 +344,7 @@ impl<'r> Recovery<'r> {
                 let which = if deletes { "deletes" } else { "writes" };
                 return Err(format!(
                     "{which} {what} are not taken within {TAKEN_WITHIN:?}: {}{}",
-                    self.run.load.last_failure,
+                    self.run.load.failures.last,
                     self.space_in_words()
                 ));
             }

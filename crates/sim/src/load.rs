@@ -52,8 +52,7 @@ pub(crate) struct Load {
     /// Bytes of the values of each operation.
     pub(crate) lens: Vec<usize>,
     pub(crate) devices: DeviceTroubles,
-    /// What the last request was told that failed.
-    pub(crate) last_failure: String,
+    pub(crate) failures: Failures,
     moment: u64,
 }
 
@@ -66,6 +65,15 @@ pub(crate) struct DeviceTroubles {
     may_fail: bool,
     /// One is damaged, or was since every region was whole.
     pub(crate) damaged: bool,
+}
+
+/// What requests were told that failed.
+#[derive(Default)]
+pub(crate) struct Failures {
+    /// The last one.
+    pub(crate) last: String,
+    /// The moment at which one was sent away for want of room.
+    sent_away: u64,
 }
 
 /// An answer that is wrong, in words.
@@ -93,7 +101,7 @@ impl Load {
                 may_fill: deletes_overtake,
                 ..DeviceTroubles::default()
             },
-            last_failure: String::new(),
+            failures: Failures::default(),
             moment: 0,
         }
     }

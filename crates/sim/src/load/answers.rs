@@ -8,7 +8,7 @@ use argosy_base::{Direction, KeyRange, Outcome};
 use argosy_engine::Changed;
 use argosy_server::service::{Failure, Response};
 
-use super::looks::{had_waited_for_room, is_failure, names_damage, no_space};
+use super::looks::{gave_up, had_waited_for_room, is_failure, names_damage, no_space};
 use super::request::Answered;
 use super::{Answer, Expect, Load, Pairs, Pending, Wrong};
 use crate::asks::{Ask, is_counter};
@@ -82,7 +82,7 @@ impl Load {
             response => response,
         };
         match (&pending.ask, response) {
-            (_, Response::Failed(error)) => self.failed(op, &pending, &error, coverage),
+            (_, Response::Failed(error)) => self.failed(answered, &error, coverage),
             (Ask::Get { key }, Response::Value(value)) => {
                 let bound = match value {
                     None => Bound::Absent,
@@ -138,11 +138,13 @@ impl Load {
 
     fn failed(
         &mut self,
-        op: u32,
-        pending: &Pending,
+        answered: Answered<'_>,
         error: &Failure,
         coverage: &mut Coverage,
     ) -> Result<(), Wrong> {
+        let Answered {
+            op, pending, ended, ..
+        } = answered;
         let outcome = match error {
             Failure::Unavailable { outcome, .. } | Failure::Busy { outcome, .. } => *outcome,
             Failure::Storage { what, outcome } if self.devices.may_fail && is_failure(what) => {
@@ -159,8 +161,13 @@ impl Load {
             }
             other => return Err(format!("op {op} failed: {}", other.what())),
         };
-        // Of a write over several regions, one may have had room.
-        let slow = matches!(error, Failure::Busy { .. }) || pending.several_regions;
+        if matches!(error, Failure::Busy { .. }) {
+            self.failures.sent_away = ended;
+        }
+        // Of a write over several regions, one may have had room. Another server may have a request wait behind those
+        // that it sends away until whoever forwarded it gives up.
+        let waited = self.failures.sent_away > pending.began && gave_up(error);
+        let slow = matches!(error, Failure::Busy { .. }) || pending.several_regions || waited;
         let excused = match pending.asking.expect {
             Expect::Anything => true,
             Expect::Slowness => slow || had_waited_for_room(error),
@@ -178,10 +185,10 @@ impl Load {
                 "op {op} found no room, yet is not refused: {error}"
             ));
         }
-        self.last_failure = error.to_string();
+        self.failures.last = error.to_string();
         coverage.add(
             "writes refused for space",
-            u64::from(write && no_space(&self.last_failure)),
+            u64::from(write && no_space(&self.failures.last)),
         );
         match outcome {
             Outcome::Applied => return Err(format!("op {op} failed, yet was applied: {error}")),

@@ -28,6 +28,11 @@ pub(crate) fn had_waited_for_room(error: &Failure) -> bool {
     error.to_string().contains("the request had waited before")
 }
 
+/// Whether a request that was forwarded is told that it was given up at its deadline.
+pub(crate) fn gave_up(error: &Failure) -> bool {
+    error.to_string().contains("did not answer in time")
+}
+
 /// Whether a request is told that a device has failed, and not that something is damaged.
 pub(crate) fn is_failure(what: &str) -> bool {
     let failed = ["failed", "closed to writes"];
