@@ -55,6 +55,8 @@ argosy_base::mutants! {
         commit_before_arrival,
         /// A backup leaves one pointer in so many as it came.
         skip_rewrite,
+        /// A copy keeps a segment that a checkpoint names, although it has given up what some of its pointers lead to.
+        keep_trimmed,
         /// Garbage collection moves values although their keys were written meanwhile.
         move_unconditionally,
         /// Short segments are not packed into fewer when the device is full.

@@ -1,19 +1,18 @@
 //! Taking edits: what they name and is not held here, what arrives, and how they are submitted.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use argosy_base::{DeviceSegment, EditSeq, Epoch, SegmentNumber, SegmentPart};
 use argosy_device::{Buffer, Purpose};
 use argosy_engine::{CopyError, CopyEvent};
 
+use super::held::Held;
 use super::localized::localized;
 use super::needs::{LogNeed, log_needs};
 use super::places::{Arrival, purpose_of};
 use super::{Fill, Replica, ReplicaError, Shipment, block_down, block_up};
 use crate::addresses::Addressing;
-use crate::edit::{Edit, LevelSegment, LogSegment, MEDIUM_LOG};
-use crate::names::Form;
+use crate::edit::{Edit, LogSegment, MEDIUM_LOG};
 use crate::storage::StorageError;
 use crate::version::EditError;
 
@@ -74,7 +73,7 @@ impl Replica {
         let mut parts = Vec::new();
         let addresses = self.settings().layout.addresses;
         self.incoming.note_counted(edit, addresses);
-        for segment in self.level_segments_missing(edit) {
+        for segment in Held::by(self).missing(edit) {
             self.incoming.expected.insert(
                 segment.number,
                 Expected::Level {
@@ -101,45 +100,6 @@ impl Replica {
             }
         }
         parts
-    }
-
-    /// The level segments that `edit` adds and that are neither in the version nor have arrived.
-    fn level_segments_missing<'e>(&self, edit: &'e Edit) -> Vec<&'e LevelSegment> {
-        if self.storage.settings().mutants.commit_before_arrival() {
-            return Vec::new();
-        }
-        let named = edit.added.iter();
-        let named = named.map(|(_, _, segment)| (segment.number, segment));
-        let mut named: BTreeMap<SegmentNumber, &LevelSegment> = named.collect();
-        let added: BTreeSet<_> = named.keys().copied().collect();
-        // In place of a leaf segment that was lost on its way here the primary may have had another one, which no
-        // edit will name, and an index segment that was shipped leads to that.
-        let belongs = |number: &SegmentNumber| {
-            added.contains(number) || !self.incoming.arrivals.contains_key(number)
-        };
-        let head = self.storage.head();
-        named.retain(|number, segment| {
-            let here = head.finished_segment(*number);
-            !here.is_some_and(|here| same(segment, &here.segment))
-        });
-        named.retain(|number, segment| {
-            let arrival = self.incoming.arrivals.get(number);
-            !arrival.is_some_and(|arrival| {
-                let leads_right = || arrival.fetched || arrival.leads_to().all(belongs);
-                arrival.is_of(segment)
-                    && self.is_placed(arrival)
-                    && (!segment.form.is_index() || leads_right())
-            })
-        });
-        // What leaves and nodes of a tree lead to comes before them.
-        let mut missing: Vec<_> = named.into_values().collect();
-        missing.sort_by_key(|segment| (segment.form != Form::Medium, segment.form.to_raw()));
-        missing
-    }
-
-    /// Whether the bytes of `arrival` hold the places that its log segments have now.
-    fn is_placed(&self, arrival: &Arrival) -> bool {
-        arrival.is_placed(|number| Some(self.storage.segment(number)?.place()))
     }
 
     /// Takes a part that [`missing`](Self::missing) named, since it was called last.
@@ -213,11 +173,13 @@ impl Replica {
             return Err(CopyError::Damaged { number, what }.into());
         };
         let fetched = place == DeviceSegment::default();
-        let placed =
-            (self.incoming.arrivals.get(&number)).is_some_and(|arrival| self.is_placed(arrival));
+        let placed = (self.incoming.arrivals.get(&number))
+            .is_some_and(|arrival| Held::by(self).is_placed(arrival));
+        let counted = self.incoming.counted_of(number).filter(|_| fetched);
         if let Some(before) = self.incoming.arrivals.get_mut(&number) {
             let same = (before.epoch, before.len, before.checksum) == (epoch, len, checksum);
-            if same && placed && before.uses == uses {
+            let as_many = before.counted.is_none() || before.counted == counted;
+            if same && placed && as_many && before.uses == uses {
                 before.stale = false;
                 before.told = false;
                 before.fetched |= fetched;
@@ -226,7 +188,8 @@ impl Replica {
             self.incoming.arrivals.remove(&number);
             self.storage.abandon(number);
         }
-        if self.has_level_segment(number, epoch, len, checksum) {
+        let was_missing = fetched && self.incoming.expected.contains_key(&number);
+        if !was_missing && self.has_level_segment(number, epoch, len, checksum) {
             // It was fetched meanwhile, and its edit was submitted.
             self.events.push(CopyEvent::SegmentStored(number));
             return Ok(());
@@ -248,6 +211,7 @@ impl Replica {
             checksum,
             stored,
             fetched,
+            counted,
             theirs: (!fetched).then_some(place),
             uses,
             told: false,
@@ -561,11 +525,6 @@ impl Replica {
         self.applied.push_back(Some(submitted.seq));
         Ok(())
     }
-}
-
-/// Whether both are the same segment, whatever keys they stand for.
-fn same(a: &LevelSegment, b: &LevelSegment) -> bool {
-    (a.number, a.epoch, a.len, a.checksum) == (b.number, b.epoch, b.len, b.checksum)
 }
 
 /// Whether both are the same log segment, sealed or not.

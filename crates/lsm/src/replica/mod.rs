@@ -31,6 +31,7 @@ mod error;
 mod feeding;
 mod fill;
 mod flush;
+mod held;
 mod localized;
 mod logs;
 mod needs;

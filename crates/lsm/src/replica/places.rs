@@ -25,6 +25,7 @@
 //! An arrival counts as held only while all of these are still the places of their numbers: a log
 //! segment that a checkpoint was to bring may be given up and come to lie elsewhere. Nor does it count where it
 //! leads to a level segment that its edit does not bring: the one that the primary had in that place before.
+//! What of the version counts as held says [`held`](super::held).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub use argosy_engine::shipment::{Rewritten, Shipment};
 use super::ReplicaError;
 use super::edits::Expected;
 use super::fill::Fill;
+use super::held::covers;
 use super::logs::Logs;
 use crate::addresses::{Addressing, DEAD, Translation, as_gone, as_high_bits, level_error};
 use crate::edit::{Edit, LevelSegment};
@@ -68,9 +70,11 @@ pub(super) struct Arrival {
     pub(super) stale: bool,
     /// It was asked for by its number, so what it leads to is what the segment of that number leads to.
     pub(super) fetched: bool,
+    /// The keys whose pointers count, where pointers hold places and others were forgotten.
+    pub(super) counted: Option<Vec<KeyRange>>,
     /// Where the primary has it, if the primary shipped it.
     pub(super) theirs: Option<DeviceSegment>,
-    /// This member's places of the segments that its pointers lead to.
+    /// This member's places of the segments that its pointers lead to; 0 of those that were not here.
     pub(super) uses: Vec<(SegmentNumber, DeviceSegment)>,
 }
 
@@ -178,7 +182,7 @@ impl Incoming {
             entry.1.theirs.map(|theirs| NodePair {
                 theirs: as_high_bits(theirs),
                 own: as_high_bits(entry.1.stored.place()),
-                stored: Some((*entry.0, entry.1.stored.place())),
+                stored: (*entry.0, entry.1.stored.place()),
             })
         };
         arrivals.filter_map(pair).collect()
@@ -246,6 +250,17 @@ impl Incoming {
         }
     }
 
+    /// The keys of segment `number` whose pointers count, where the edit which was examined last adds it.
+    pub(super) fn counted_of(&self, number: SegmentNumber) -> Option<Vec<KeyRange>> {
+        self.counted.get(&number).cloned()
+    }
+
+    /// Whether the pointers of segment `number` that count in the edit which was examined last do so in `here`.
+    pub(super) fn counts(&self, number: SegmentNumber, here: &[&KeyRange]) -> bool {
+        let mut counted = self.counted.get(&number).into_iter().flatten();
+        counted.all(|range| covers(here, range))
+    }
+
     /// Checks a fetched index segment of a tree, and finds the segments that it leads to. They come
     /// before it; one that has not come is fetched first.
     fn fetched_nodes(
@@ -275,7 +290,7 @@ impl Incoming {
             Some(stored) => Ok(NodePair {
                 theirs: number,
                 own: as_high_bits(stored.place()),
-                stored: Some((number, stored.place())),
+                stored: (number, stored.place()),
             }),
             None if self.named.contains(&number) => Err(CopyError::Unplaced {
                 number: name.number,
@@ -286,7 +301,7 @@ impl Incoming {
             None => Ok(NodePair {
                 theirs: number,
                 own: as_gone(number),
-                stored: None,
+                stored: (number, DeviceSegment::default()),
             }),
         };
         children.into_iter().map(pair).collect()
@@ -358,7 +373,7 @@ impl Incoming {
             .into(),
         })?;
         let used = nodes.iter().filter(|node| used.contains(&node.theirs));
-        shipment.uses.extend(used.filter_map(|node| node.stored));
+        shipment.uses.extend(used.map(|node| node.stored));
         self.rewritten.segments += 1;
         self.rewritten.bytes += shipment.bytes.len() as u64;
         self.rewritten.pointers += pointers;
@@ -372,8 +387,8 @@ struct NodePair {
     theirs: SegmentNumber,
     /// As this member holds them.
     own: SegmentNumber,
-    /// Its number and place, where it is held here.
-    stored: Option<(SegmentNumber, DeviceSegment)>,
+    /// Its number, and its place here; 0 where it is not here.
+    stored: (SegmentNumber, DeviceSegment),
 }
 
 impl Arrival {
@@ -389,12 +404,9 @@ impl Arrival {
     }
 
     /// Whether the places in its bytes are still those of `place_of`.
-    pub(super) fn is_placed(
-        &self,
-        place_of: impl Fn(SegmentNumber) -> Option<DeviceSegment>,
-    ) -> bool {
+    pub(super) fn is_placed(&self, place_of: impl Fn(SegmentNumber) -> DeviceSegment) -> bool {
         let mut uses = self.uses.iter();
-        uses.all(|(number, place)| place_of(*number) == Some(*place))
+        uses.all(|(number, place)| place_of(*number) == *place)
     }
 }
 

@@ -1120,6 +1120,9 @@ mod filling;
 #[path = "gap_tests.rs"]
 mod gap;
 
+#[path = "held_tests.rs"]
+mod held;
+
 #[path = "medium_tests.rs"]
 mod medium;
 
