@@ -151,11 +151,11 @@ impl Table {
                 Some(Finder::Seed(seed, profile)) => found(name, seed, 1, profile),
                 Some(Finder::Nowhere) | None => None,
             };
-            // First among the seeds of the profile in which one was known.
+            // First among the seeds of the profile in which one was known. Where none was, each profile may have one.
             let profiles = match known {
-                Some(Finder::Seed(_, Profile::Usual)) | None => [Profile::Usual, Profile::WhenDue],
-                Some(Finder::Seed(_, profile)) => [profile, Profile::Usual],
-                Some(Finder::Elsewhere | Finder::Nowhere) => [Profile::Usual, Profile::WhenDue],
+                Some(Finder::Seed(_, Profile::Usual)) => vec![Profile::Usual, Profile::WhenDue],
+                Some(Finder::Seed(_, profile)) => vec![profile, Profile::Usual],
+                Some(Finder::Elsewhere | Finder::Nowhere) | None => Profile::ALL.to_vec(),
             };
             let mut another = profiles.into_iter().filter_map(|profile| match profile {
                 Profile::Usual => found(name, 1, seeds, profile),
