@@ -37,9 +37,8 @@ const DRIFTS_PPM: [u32; 2] = [1000, 50_000];
 /// Looks at its clock after which a server is stopped inside a step, at most.
 const LOOKS_MAX: usize = 8;
 
-/// Whether backups build their own levels where pointers hold places, too, in some seeds. A copy that is filled there
-/// by turns, as it does not keep up, may merge a segment that points to a place which it has no more: it fails, and is
-/// filled anew (seed 15).
+/// Whether backups build their own levels where pointers hold places, too, in some seeds. Such a copy is overtaken
+/// whenever it was filled, while clients write and its primary has no members (seed 15): seeds take minutes.
 const BUILDS_IN_PLACES: bool = false;
 /// Whether devices are small in some seeds, and fill.
 const SMALL_DEVICES: bool = false;
