@@ -342,18 +342,24 @@ fn planted_damage_is_found_where_it_is() {
         find(&found, "damaged", 0, at);
     }
 
-    // A stale block: an old superblock, and a leaf of another segment.
+    // A stale block: an old superblock, and a leaf of an earlier segment, which is what a lost write leaves.
     let found = victim.with(0, &old_superblock);
     find(&found, "stale", 0, 0);
-    let other = levels
-        .iter()
-        .find(|other| other["number"] != level["number"]);
-    let other = other.expect("several level segments");
-    let leaf = victim.read(number(other, "device_segment") * SEGMENT, 8192);
-    let found = victim.with(place * SEGMENT, &leaf);
-    let told = find(&found, "stale", place, 0);
+    let with_leaves = levels.iter().filter(|level| {
+        let form = level["form"].as_str().unwrap();
+        form == "leaves" || form == "self-contained"
+    });
+    let mut by_age: Vec<_> = with_leaves.collect();
+    by_age.sort_by_key(|level| (number(level, "epoch"), number(level, "number")));
+    let [earlier, .., later] = by_age.as_slice() else {
+        panic!("several level segments: {levels:?}");
+    };
+    let leaf = victim.read(number(earlier, "device_segment") * SEGMENT, 8192);
+    let at = number(later, "device_segment");
+    let found = victim.with(at * SEGMENT, &leaf);
+    let told = find(&found, "stale", at, 0);
     let what = told["what"].as_str().unwrap();
-    assert!(what.contains(&other["number"].to_string()), "{told}");
+    assert!(what.contains(&earlier["number"].to_string()), "{told}");
 
     // A missing segment.
     let nothing = vec![0; usize::try_from(SEGMENT).unwrap()];
