@@ -167,6 +167,7 @@ fn recovered(which: u8, device: &[u8], windows: [&[Option<Arc<SharedMemory>>]; 2
             0 => Holes::Judged,
             _ => Holes::Passed,
         },
+        written: &|_| u32::try_from(device.len()).unwrap_or(u32::MAX),
     };
     let mut found = false;
     let _ = recover(&recovery, reader(device), |replayed| {

@@ -21,6 +21,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use argosy_base::DeviceSegment;
 use argosy_base::limits::SEGMENT_SIZE;
-use rustix::fs::{FallocateFlags, SeekFrom as Seeking, fallocate, fdatasync, seek};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::Errno;
 
 use crate::ahead::{Ahead, BegunRead};
@@ -42,6 +43,7 @@ use crate::lock::{Opened, lock_device, open_device};
 use crate::queue::{Job, Queue, Work};
 use crate::ring::{self, IoMethod, Source};
 
+mod holes;
 mod name;
 mod tally;
 
@@ -328,10 +330,11 @@ impl Device for FileDevice {
     }
 
     fn written_from(&self, at: u64) -> Option<(u64, u64)> {
-        let file = &self.shared.opened.file;
-        let from = seek(file, Seeking::Data(at)).ok()?;
-        let end = seek(file, Seeking::Hole(from)).ok()?;
-        (end > from).then_some((from, end))
+        holes::written_from(&self.shared.opened.file, at)
+    }
+
+    fn written_up_to(&self, range: Range<u64>) -> u64 {
+        holes::written_up_to(&self.shared.opened.file, range)
     }
 
     fn is_sparse(&self) -> bool {

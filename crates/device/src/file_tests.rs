@@ -464,3 +464,30 @@ fn a_device_whose_file_is_gone_takes_no_more_writes() {
         }
     }
 }
+
+#[test]
+fn where_what_was_written_ends_is_known_until_it_is_discarded() {
+    let dir = TempDir::new();
+    let device = create(&dir);
+    let segment = |n: u64| n * SEGMENT_SIZE as u64..(n + 1) * SEGMENT_SIZE as u64;
+    assert_eq!(device.written_up_to(segment(1)), segment(1).start);
+    for at in [0, 3 * 4096] {
+        write(&device, segment(1).start + at, 7, 4096)
+            .wait()
+            .unwrap();
+    }
+    let end = device.written_up_to(segment(1));
+    if end == segment(1).end {
+        // This file system does not tell.
+        return;
+    }
+    assert_eq!(end, segment(1).start + 4 * 4096);
+    assert_eq!(device.written_up_to(segment(0)), segment(0).start);
+    assert_eq!(device.written_up_to(segment(2)), segment(2).start);
+    write(&device, segment(3).end - 4096, 7, 4096)
+        .wait()
+        .unwrap();
+    assert_eq!(device.written_up_to(segment(3)), segment(3).end);
+    device.discard(DeviceSegment(1));
+    assert_eq!(device.written_up_to(segment(1)), segment(1).start);
+}

@@ -1,6 +1,7 @@
 //! Requests to a device, and the tickets that tell how they ended.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -369,6 +370,12 @@ pub trait Device: Send + Sync {
     fn written_from(&self, at: u64) -> Option<(u64, u64)> {
         let _ = at;
         None
+    }
+
+    /// Behind which byte of `range` nothing was ever written, or all of it was discarded since, as far as a file system
+    /// beneath knows: what lies there reads as zeros. The end of the range where that is not known.
+    fn written_up_to(&self, range: Range<u64>) -> u64 {
+        range.end
     }
 
     /// Begins `io`. Requests may end in any order. A completed write is durable only after a sync

@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use argosy_base::DeviceSegment;
@@ -26,9 +27,11 @@ use crate::io::{Counters, Device, DeviceError, Io, OpKind, Ticket, Waker, check_
 use crate::rng::Rng;
 
 mod misdirect;
+mod versions;
 
 use misdirect::Misdirect;
 pub use misdirect::Misdirected;
+use versions::{Block, Versions};
 
 /// What a device writes at once, whatever happens: the atomicity that is assumed at a power loss.
 const SECTOR_SIZE: usize = 512;
@@ -55,32 +58,6 @@ pub struct FaultCounters {
     pub lost_unsynced_blocks: u64,
     /// Writes in flight of which nothing, or only a part, was kept.
     pub lost_in_flight_writes: u64,
-}
-
-type Block = Arc<[u8]>;
-
-/// The contents of one block that a crash may leave.
-#[derive(Clone, Debug, Default)]
-struct Versions {
-    /// What no crash takes away; `None`: zeros.
-    durable: Option<Block>,
-    /// Later contents, oldest first, each with the number of the write that brought it.
-    unsynced: Vec<(u64, Block)>,
-}
-
-impl Versions {
-    fn newest(&self) -> Option<&Block> {
-        let unsynced = self.unsynced.last().map(|(_, block)| block);
-        unsynced.or(self.durable.as_ref())
-    }
-
-    /// Content number `index`: 0 is the durable one.
-    fn get(&self, index: usize) -> Option<&Block> {
-        match index.checked_sub(1) {
-            None => self.durable.as_ref(),
-            Some(index) => Some(&self.unsynced[index].1),
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -574,6 +551,16 @@ impl Device for MemoryDevice {
         let (from, _) = blocks.next()?;
         let from = from * BLOCK_SIZE as u64;
         Some((from, from + BLOCK_SIZE as u64))
+    }
+
+    fn written_up_to(&self, range: Range<u64>) -> u64 {
+        let block = BLOCK_SIZE as u64;
+        let state = self.state();
+        let mut blocks = state
+            .blocks
+            .range(range.start / block..range.end.div_ceil(block));
+        let last = blocks.next_back().map(|(at, _)| (at + 1) * block);
+        last.unwrap_or(range.start).clamp(range.start, range.end)
     }
 
     fn room_beneath(&self, _used: u64, _freed: u64) -> Option<u64> {

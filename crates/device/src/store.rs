@@ -461,6 +461,17 @@ impl Store {
         reads.into_iter().map(|read| read.result).collect()
     }
 
+    /// Behind which byte of `segment` nothing was written since its space was last given back, as far as a file system
+    /// beneath knows: what lies there reads as zeros. The end of the segment where that is not known.
+    #[must_use]
+    pub fn written_up_to(&self, segment: DeviceSegment) -> u32 {
+        let start = self.position(segment, 0, SEGMENT_SIZE);
+        let end = self
+            .device
+            .written_up_to(start..start + SEGMENT_SIZE as u64);
+        u32::try_from(end - start).expect("a byte of a segment")
+    }
+
     /// Begins to write `range` of `data` (whole blocks) at `offset` of `segment`, which is in use
     /// and stays so until the write has ended, whatever becomes of its handles.
     #[must_use]

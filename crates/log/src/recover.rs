@@ -42,7 +42,7 @@ use super::scan::{Head, ReadDevice, Scan, Source, Stop};
 use super::segment::{Geometry, SegmentPosition};
 use crate::chain::{LogPoint, LogSegment};
 
-pub use super::scan::{CutSegment, Unflushed};
+pub use super::scan::{CutSegment, Unflushed, whole};
 
 /// What is known before the logs are read.
 pub struct Recovery<'a, const N: usize> {
@@ -62,6 +62,8 @@ pub struct Recovery<'a, const N: usize> {
     pub durable: Lsn,
     /// What a missing LSN means.
     pub holes: Holes,
+    /// How much of a segment the device may have: see [`whole`].
+    pub written: &'a dyn Fn(&LogSegment) -> u32,
 }
 
 /// What a missing LSN means.
@@ -343,6 +345,7 @@ impl<'a, const N: usize> History<'a, N> {
                 chain: recovery.chains[log.index()],
                 slots: recovery.windows[log.index()],
                 points: recovery.points,
+                written: recovery.written,
             };
             let scan = Scan::begin(source, next, read).and_then(|mut scan| {
                 scan.advance(read)?;

@@ -30,24 +30,25 @@
 mod cut;
 mod loaded;
 mod place;
+mod source;
 mod unclosed;
 
-use std::sync::Arc;
-
-use argosy_base::{Identity, Kind, Lsn, Pointer, RegionId, SegmentNumber};
-use argosy_memory::SharedMemory;
+use argosy_base::{Identity, Kind, Lsn, Pointer, SegmentNumber};
 
 use self::loaded::{Image, Loaded, Memory};
 use self::place::ScanPlace;
 use self::unclosed::{ToWrite, Unclosed, put_into};
 use super::record::{Decoded, Record, RecordKind, decode, parse};
 use super::segment::{
-    BLOCK_BYTES, Geometry, HeaderError, SEGMENT_HEADER_BYTES, SegmentPosition, WINDOW_HEADER_BYTES,
-    WindowName, check_segment_header, decode_window_header, identity,
+    BLOCK_BYTES, HeaderError, SEGMENT_HEADER_BYTES, SegmentPosition, WINDOW_HEADER_BYTES,
+    check_segment_header, identity,
 };
-use crate::chain::{LogPoint, LogSegment};
+use crate::chain::LogSegment;
+
+pub(super) use source::Source;
 
 pub use cut::{CutSegment, visit_behind};
+pub use source::whole;
 
 /// Reads device bytes of a segment at an offset, whole blocks.
 pub type ReadDevice<'a, E> = dyn FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E> + 'a;
@@ -107,26 +108,6 @@ impl Head {
 struct Passed {
     stop: Stop,
     at: ScanPlace,
-}
-
-/// What a scan needs to know of its log.
-#[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
-    pub(super) region: RegionId,
-    pub(super) geometry: Geometry,
-    pub(super) chain: &'a [LogSegment],
-    pub(super) slots: &'a [Option<Arc<SharedMemory>>],
-    /// The log points of segments that are not sealed, as far as there are any.
-    pub(super) points: &'a [LogPoint],
-}
-
-impl Source<'_> {
-    /// All bytes of `segment` below this offset are known to be durable.
-    fn durable(&self, segment: &LogSegment) -> u32 {
-        let known = |point: &&LogPoint| point.number == segment.number;
-        let point = self.points.iter().find(known).map_or(0, |point| point.to);
-        segment.end.unwrap_or(point)
-    }
 }
 
 /// See the module documentation.
@@ -367,7 +348,14 @@ impl<'a> Scan<'a> {
         }
         self.unload();
         let mut device = vec![0; window as usize];
-        read(segment, start, &mut device)?;
+        let on_device = self
+            .source
+            .written_up_to(segment)
+            .clamp(start, start + window)
+            - start;
+        if on_device > 0 {
+            read(segment, start, &mut device[..on_device as usize])?;
+        }
         self.loaded = Some(Loaded {
             segment: *segment,
             start,
@@ -378,18 +366,8 @@ impl<'a> Scan<'a> {
     }
 
     fn load_memory(&self, segment: &LogSegment, index: u32) -> Option<Memory> {
-        let geometry = self.source.geometry;
-        let slot = geometry.slot(segment.ordinal, index);
-        let memory = self.source.slots.get(slot)?.as_ref()?;
-        if memory.len() < geometry.slot_bytes() {
-            return None;
-        }
-        let header = memory.peek(0, SEGMENT_HEADER_BYTES as usize);
-        let (name, _) = decode_window_header(&header).ok()?;
-        if name != WindowName::new(self.source.region, segment, index) {
-            return None;
-        }
-        let window = geometry.window_bytes() as usize;
+        let memory = self.source.memory_of(segment, index)?;
+        let window = self.source.geometry.window_bytes() as usize;
         Some(Memory {
             bytes: memory.peek(WINDOW_HEADER_BYTES, window),
             image: vec![0; window],
@@ -550,8 +528,15 @@ impl<'a> Scan<'a> {
         reader.at.offset = from.offset / BLOCK_BYTES * BLOCK_BYTES;
         while let Some(segment) = self.source.chain.get(reader.at.index).copied() {
             let limit = segment.end.unwrap_or(self.source.geometry.segment_bytes());
+            let window = self.source.geometry.window_bytes();
+            let written = self.source.written_up_to(&segment);
             while reader.at.offset < limit {
                 let block = reader.at.offset;
+                let index = block / window;
+                if index * window >= written && self.source.memory_of(&segment, index).is_none() {
+                    reader.at.offset = (index + 1) * window;
+                    continue;
+                }
                 reader.load(&segment, read)?;
                 if block == 0 {
                     reader.at.offset = SEGMENT_HEADER_BYTES;

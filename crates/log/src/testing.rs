@@ -289,6 +289,12 @@ impl Region {
             slots.map(|m| survive.then(|| Arc::clone(m))).collect()
         };
         let windows = [slots(0), slots(1)];
+        let device = self.device.borrow();
+        let written = |segment: &LogSegment| {
+            let bytes = &device[&segment.number];
+            let last = bytes.iter().rposition(|byte| *byte != 0);
+            u32::try_from(last.map_or(0, |last| last + 1)).unwrap()
+        };
         let recovery = Recovery {
             region: REGION,
             geometry: self.geometry,
@@ -298,9 +304,9 @@ impl Region {
             replay_from,
             durable: Lsn(0),
             holes: self.holes,
+            written: &written,
         };
         let mut seen = vec![];
-        let device = self.device.borrow();
         let recovered = recover(
             &recovery,
             |segment, offset, out: &mut [u8]| {

@@ -7,6 +7,7 @@
 //! away. What was under way on the device is decided by the device's crash, what was under way on
 //! the fabric by the fabric's.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -195,6 +196,10 @@ impl Device for CrashingDevice {
 
     fn written_from(&self, at: u64) -> Option<(u64, u64)> {
         self.inner.written_from(at)
+    }
+
+    fn written_up_to(&self, range: Range<u64>) -> u64 {
+        self.inner.written_up_to(range)
     }
 
     fn is_sparse(&self) -> bool {

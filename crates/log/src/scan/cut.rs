@@ -86,10 +86,11 @@ impl Scan<'_> {
     ) -> Vec<CutSegment> {
         let first = self.cut_from(end);
         let geometry = self.source.geometry;
-        let mut window = vec![0; geometry.window_bytes() as usize];
+        let mut window = Vec::new();
         let mut found = Vec::new();
         for (index, segment) in self.source.chain.iter().enumerate().skip(first.index) {
             let limit = segment.end.unwrap_or(geometry.segment_bytes());
+            let limit = limit.min(self.source.written_up_to(segment));
             let mut at = if index == first.index {
                 first.offset
             } else {
@@ -101,6 +102,7 @@ impl Scan<'_> {
             while at < limit {
                 let start = at / geometry.window_bytes() * geometry.window_bytes();
                 let end = start + geometry.window_bytes();
+                window.resize(geometry.window_bytes() as usize, 0);
                 let is_read = read(segment, start, &mut window).is_ok();
                 let len = if is_read { end.min(limit) - start } else { 0 };
                 let bytes = &window[..len as usize];

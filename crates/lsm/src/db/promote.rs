@@ -263,6 +263,10 @@ fn replay(
         windows[log.index()].iter().cloned().map(Some).collect()
     });
     let points = storage.log_points(&version);
+    let stored = |segment: &LogSegment| {
+        let stored = version.stored(segment.number);
+        stored.expect("the chain is the version's")
+    };
     let recovery = Recovery {
         region: storage.region(),
         geometry: storage.settings().layout.log_geometry(),
@@ -275,12 +279,10 @@ fn replay(
             true => Holes::Passed,
             false => Holes::Judged,
         },
+        written: &|segment| stored(segment).written_up_to(),
     };
     let mut read = |segment: &LogSegment, offset: u32, out: &mut [u8]| -> Result<(), DeviceError> {
-        let stored = version.stored(segment.number);
-        stored
-            .expect("the chain is the version's")
-            .read(offset, out)
+        stored(segment).read(offset, out)
     };
     let mut visit = |replayed: Replayed<'_>| {
         tables.replay(&replayed);

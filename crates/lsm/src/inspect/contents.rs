@@ -104,7 +104,7 @@ fn log(
     visit: &mut dyn FnMut(Content<'_>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let mut read = |segment: &LogSegment, at: u32, out: &mut [u8]| {
-        super::verify::read_log(version, segment, at, out)
+        super::logs::read_log(version, segment, at, out)
     };
     let of = LogLayout {
         region: version.region(),

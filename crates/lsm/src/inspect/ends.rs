@@ -9,7 +9,7 @@ use argosy_log::segment::SegmentPosition;
 use argosy_log::{Replayed, Unflushed};
 
 use super::LeftWindows;
-use super::verify::recover_logs;
+use super::logs::recover_logs;
 use crate::edit::LogSegment;
 use crate::names::logs::{LARGE_LOG, LOGS};
 use crate::settings::Settings;

@@ -2,7 +2,7 @@
 
 use argosy_base::Lsn;
 
-use super::verify::recover_logs;
+use super::logs::recover_logs;
 use super::{LeftWindows, Problem, ProblemKind};
 use crate::db::promote::find_behind;
 use crate::settings::Settings;

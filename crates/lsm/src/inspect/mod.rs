@@ -15,6 +15,7 @@ mod compare;
 pub mod contents;
 mod ends;
 mod left;
+mod logs;
 mod pairs;
 mod pointers;
 mod references;

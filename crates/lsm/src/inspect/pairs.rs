@@ -10,7 +10,7 @@ use argosy_log::{Geometry, LogWindows};
 use argosy_memory::SharedMemory;
 
 use super::LeftWindows;
-use super::verify::{chain_of, recover_logs};
+use super::logs::{chain_of, recover_logs};
 use crate::cache::NodeCache;
 use crate::db::replay::Tables;
 use crate::memtable::Memtable;

@@ -323,7 +323,7 @@ impl LogSource for Source<'_> {
         if !is_held && self.reads_much_of(segment.number) {
             let mut bytes = Buffer::zeroed(SEGMENT_SIZE);
             // If a part of it cannot be read, others may.
-            if super::verify::read_log(self.version, &segment, 0, &mut bytes).is_ok() {
+            if super::logs::read_log(self.version, &segment, 0, &mut bytes).is_ok() {
                 *last = Some((segment.number, bytes));
             }
         }
@@ -338,7 +338,7 @@ impl LogSource for Source<'_> {
         let at = at % BLOCK_SIZE;
         let mut bytes = Buffer::zeroed((at + out.len()).next_multiple_of(BLOCK_SIZE));
         let from = offset - u32::try_from(at).expect("less than a block");
-        super::verify::read_log(self.version, &segment, from, &mut bytes)?;
+        super::logs::read_log(self.version, &segment, from, &mut bytes)?;
         out.copy_from_slice(&bytes[at..at + out.len()]);
         Ok(())
     }

@@ -23,8 +23,8 @@ use argosy_log::{
 };
 use argosy_memory::SharedMemory;
 
+use super::logs::{chain_of, read_log, written_of};
 use super::pointers::Source;
-use super::verify::{chain_of, read_log};
 use super::{InSegment, LeftWindows, MEDIUM_LOG, ProblemKind};
 use crate::edit::LogSegment;
 use crate::level::verify::{FoundLeaf, leaves_of};
@@ -253,6 +253,7 @@ impl<'a> Salvager<'a> {
             replay_from: version.replay_from(),
             durable: version.durable(),
             holes: Holes::Passed,
+            written: &|segment| written_of(version, segment),
         };
         let read =
             |segment: &LogSegment, at: u32, out: &mut [u8]| read_log(version, segment, at, out);

@@ -7,11 +7,12 @@ use argosy_base::limits::BLOCK_SIZE;
 use argosy_base::range::successor;
 use argosy_base::{KeyRange, LogId, Pointer, RegionId, SegmentNumber};
 use argosy_device::{Buffer, DeviceError};
+use argosy_log::RecoverError;
 use argosy_log::segment::Geometry;
 use argosy_log::verify::{LogFault, find_torn, verify_sealed};
-use argosy_log::{Holes, RecoverError, Recovery, Replayed, recover};
 
 use super::checked::Checked;
+use super::logs::{chain_of, read_log, recover_logs};
 use super::pointers::{Farthest, Pointers};
 use super::{InSegment, LeftWindows, Problem, ProblemKind};
 use crate::addresses::Addressing;
@@ -23,7 +24,7 @@ use crate::level::verify::{
 };
 use crate::level::{ReadAt, SegmentReader};
 use crate::merge::Source as _;
-use crate::names::logs::{LOGS, Recovered, log_name};
+use crate::names::logs::{LOGS, log_name};
 use crate::names::{Entry, Form, LevelError, SegmentName};
 use crate::read::ReadAhead;
 use crate::read::tree_cursor::{Path, TreeCursor, Way};
@@ -556,44 +557,4 @@ fn entries_through(
         cursor.advance()?;
     }
     Ok(reached)
-}
-
-/// The chain of `log`.
-pub(super) fn chain_of(version: &Version, log: LogId) -> Vec<LogSegment> {
-    version.log(log).iter().map(|entry| entry.segment).collect()
-}
-
-/// Reads bytes of a log segment from the device.
-pub(super) fn read_log(
-    version: &Version,
-    segment: &LogSegment,
-    offset: u32,
-    out: &mut [u8],
-) -> Result<(), DeviceError> {
-    let stored = version.stored(segment.number);
-    stored
-        .expect("a chain's segments are stored")
-        .read(offset, out)
-}
-
-pub(super) fn recover_logs(
-    version: &Version,
-    geometry: Geometry,
-    windows: &LeftWindows,
-    visit: impl FnMut(Replayed<'_>),
-) -> Result<Recovered, RecoverError<DeviceError>> {
-    let chains = LOGS.map(|log| chain_of(version, log));
-    let points: Vec<_> = version.log_points().collect();
-    let recovery = Recovery {
-        region: version.region(),
-        geometry,
-        chains: [&chains[0], &chains[1]],
-        points: &points,
-        windows: [&windows[0], &windows[1]],
-        replay_from: version.replay_from(),
-        durable: version.durable(),
-        holes: Holes::Judged,
-    };
-    let read = |segment: &LogSegment, at: u32, out: &mut [u8]| read_log(version, segment, at, out);
-    recover(&recovery, read, visit)
 }

@@ -147,11 +147,20 @@ fn read_chain(
 ) -> Result<Vec<Buffer>, ManifestError> {
     let mut chain = Vec::with_capacity(entry.manifest.len());
     for segment in &entry.manifest {
-        let mut bytes = Buffer::zeroed(segment_bytes as usize);
-        store.read(*segment, 0, &mut bytes)?;
+        // Nothing of the chain lies behind what was written.
+        let written = store.written_up_to(*segment);
+        let written = written.next_multiple_of(block_bytes()).min(segment_bytes);
+        let mut bytes = Buffer::zeroed(written as usize);
+        if written > 0 {
+            store.read(*segment, 0, &mut bytes)?;
+        }
         chain.push(bytes);
     }
     Ok(chain)
+}
+
+fn block_bytes() -> u32 {
+    u32::try_from(BLOCK_SIZE).expect("a block is small")
 }
 
 /// The whole records of a chain.
@@ -353,14 +362,14 @@ impl Reader<'_> {
 
     /// Makes sure that nothing of a later append lies behind the end.
     fn check_torn(&self) -> Result<(), ManifestError> {
-        let step = u32::try_from(BLOCK_SIZE).expect("a block is small");
         for (index, segment) in self.chain.iter().enumerate().skip(self.at.segment) {
             let first = if index == self.at.segment {
                 self.at.offset
             } else {
                 0
             };
-            for offset in (first..self.segment_bytes).step_by(step as usize) {
+            let end = u32::try_from(segment.len()).unwrap_or(self.segment_bytes);
+            for offset in (first..end).step_by(BLOCK_SIZE) {
                 let later = Fragment::parse(self.region, self.generation, segment, offset)
                     .is_some_and(|fragment| fragment.append > self.at.append);
                 if later {

@@ -57,6 +57,10 @@ impl Logs {
         };
         let chains = LOGS.map(chain);
         let points = storage.log_points(&version);
+        let stored = |segment: &LogSegment| {
+            let stored = version.stored(segment.number);
+            stored.expect("a chain's segments are stored")
+        };
         let recovery = Recovery {
             region: self.region,
             geometry: self.geometry,
@@ -70,13 +74,10 @@ impl Logs {
                 Standing::BegunAnew | Standing::Filling => Holes::End,
                 _ => Holes::Judged,
             },
+            written: &|segment| stored(segment).written_up_to(),
         };
-        let read = |segment: &LogSegment, offset: u32, out: &mut [u8]| {
-            let stored = version.stored(segment.number);
-            stored
-                .expect("a chain's segments are stored")
-                .read(offset, out)
-        };
+        let read =
+            |segment: &LogSegment, offset: u32, out: &mut [u8]| stored(segment).read(offset, out);
         if let Some(builder) = &mut builder {
             builder.begin_again(storage);
         }
@@ -399,12 +400,21 @@ fn overlay(out: &mut [u8], from: u32, at: u32, bytes: &[u8]) {
     out[..len].copy_from_slice(&bytes[..len]);
 }
 
-/// Memory of this process with what `windows` hold at this moment.
+/// Memory of this process with what `windows` hold at this moment. Those that hold nothing share the memory of one
+/// that does not.
 fn private_copies(windows: &[Option<Arc<SharedMemory>>]) -> Vec<Option<Arc<SharedMemory>>> {
-    let copy = |memory: &Arc<SharedMemory>| Arc::new(memory.private_copy());
+    let mut empty: Option<Arc<SharedMemory>> = None;
+    let mut copy = |memory: &Arc<SharedMemory>| {
+        if holds_a_window(memory) {
+            return Arc::new(memory.private_copy());
+        }
+        let as_long = empty.take().filter(|it| it.len() == memory.len());
+        let none = as_long.unwrap_or_else(|| Arc::new(SharedMemory::anonymous(memory.len())));
+        Arc::clone(empty.insert(none))
+    };
     windows
         .iter()
-        .map(|window| window.as_ref().map(copy))
+        .map(|window| window.as_ref().map(&mut copy))
         .collect()
 }
 

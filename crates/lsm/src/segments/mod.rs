@@ -167,6 +167,12 @@ impl StoredSegment {
         self.store.read(self.place, offset, out)
     }
 
+    /// Bytes of it that may be other than zero, as far as the device knows.
+    #[must_use]
+    pub fn written_up_to(&self) -> u32 {
+        self.store.written_up_to(self.place)
+    }
+
     /// Reads whole blocks at `offset` into memory of any alignment.
     pub(crate) fn read_copied(&self, offset: u32, out: &mut [u8]) -> Result<(), DeviceError> {
         let mut blocks = Buffer::zeroed(out.len());

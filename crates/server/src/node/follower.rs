@@ -92,7 +92,8 @@ impl Follower {
             Standing::PutBack => WholeMark::renew(region.id, false, world)?,
             _ => mark,
         };
-        Ok(Self::of(region.id, &View::of(region), replica, mark))
+        // Nobody was let write to these windows yet.
+        Ok(Self::of(region.id, &View::of(region), replica, mark).with_fresh_windows())
     }
 
     /// The copy of `region`, which lies here as `replica`.
