@@ -74,6 +74,18 @@ pub trait Engine: Send + Sync {
     /// As [`open`](Self::open).
     fn create(&self, copy: &CopyOf<'_>, windows: Windows) -> Result<Box<dyn Follower>, CopyError>;
 
+    /// [`create`](Self::create)s copies of several regions: what they wait for at the device is waited for together.
+    /// Tells of each how it ended, in their order. Blocks.
+    ///
+    /// # Panics
+    /// As [`open`](Self::open).
+    fn create_all(&self, copies: Vec<NewCopy<'_>>) -> Vec<Result<Box<dyn Follower>, CopyError>> {
+        let copies = copies.into_iter();
+        copies
+            .map(|NewCopy { of, windows }| self.create(&of, windows))
+            .collect()
+    }
+
     /// Claims what can be found of a copy that cannot be opened or is set aside, unless another copy has claimed it.
     /// To be called when all other copies have been opened and recovery has not ended. Blocks.
     fn claim(&self, store: &Arc<Store>, entry: &RegionEntry) -> SetAside;
@@ -89,4 +101,12 @@ pub struct CopyOf<'a> {
     /// The copy builds levels of its own, and numbers their segments as this server. `None`: it takes those of the
     /// primary. Means nothing to an engine without levels.
     pub own_levels: Option<ServerId>,
+}
+
+/// A copy that is to be made.
+pub struct NewCopy<'a> {
+    /// Which one.
+    pub of: CopyOf<'a>,
+    /// Its windows, as for [`Engine::create`].
+    pub windows: Windows,
 }

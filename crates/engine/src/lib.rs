@@ -58,7 +58,7 @@ pub use argosy_base::{
 pub use cache::{Cache, Charge};
 pub use checkpoint::Checkpoint;
 pub use copy_error::CopyError;
-pub use engine::{CopyOf, Engine, Settings};
+pub use engine::{CopyOf, Engine, NewCopy, Settings};
 pub use error::{BusyReason, EngineError};
 pub use excess::Excess;
 pub use follower::{CopyEvent, Follower};

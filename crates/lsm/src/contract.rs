@@ -6,14 +6,14 @@ use argosy_base::AddressMode;
 use argosy_device::{RegionEntry, Store};
 use argosy_engine::memory::Memory;
 use argosy_engine::set_aside::SetAside;
-use argosy_engine::{Cache, CopyError, CopyOf, Engine, Follower, LogSpec, Windows};
+use argosy_engine::{Cache, CopyError, CopyOf, Engine, Follower, LogSpec, NewCopy, Windows};
 
 use crate::cache::NodeCache;
 use crate::db::passive::{Passive, slots_of};
 use crate::db::process_memory;
 use crate::db::server_memory::ServerMemory;
 use crate::names::logs::LOGS;
-use crate::replica::{Replica, ReplicaSurvivors, holds_a_window};
+use crate::replica::{Replica, ReplicaError, ReplicaSurvivors, holds_a_window};
 use crate::set_aside;
 use crate::settings::Settings;
 
@@ -91,10 +91,50 @@ impl Engine for Started {
         self.follower(replica, copy)
     }
 
+    fn create_all(&self, copies: Vec<NewCopy<'_>>) -> Vec<Result<Box<dyn Follower>, CopyError>> {
+        let (mut of, mut begun) = (Vec::new(), Vec::new());
+        for copy in copies {
+            let windows = slots_of(copy.windows);
+            let (store, region) = (copy.of.store, copy.of.region);
+            begun.push(Replica::begin(store, region, windows, &self.settings));
+            of.push(copy.of);
+        }
+        finish(&mut begun);
+        let made = begun.into_iter().zip(of);
+        made.map(|(replica, copy)| self.follower(replica?, &copy))
+            .collect()
+    }
+
     fn claim(&self, store: &Arc<Store>, entry: &RegionEntry) -> SetAside {
         let segment_bytes = u32::try_from(self.settings.layout.segment_bytes);
         let segment_bytes = segment_bytes.expect("settings are validated");
         set_aside::claim(store, entry, segment_bytes)
+    }
+}
+
+/// Steps all of the replicas that were `begun` until each is idle, or has failed. Blocks. They go on in step: one sync
+/// of the device serves all of them, and so does one change of the catalog.
+fn finish(begun: &mut [Result<Replica, ReplicaError>]) {
+    loop {
+        let mut waits = false;
+        for begun in begun.iter_mut() {
+            if let Ok(replica) = begun {
+                match replica.step() {
+                    Ok(_) => waits |= !replica.is_idle(),
+                    Err(error) => *begun = Err(error),
+                }
+            }
+        }
+        if !waits {
+            return;
+        }
+        for begun in begun.iter_mut() {
+            if let Ok(replica) = begun
+                && let Err(error) = replica.wait_for_device()
+            {
+                *begun = Err(error);
+            }
+        }
     }
 }
 

@@ -27,6 +27,7 @@ mod medium;
 mod memtable_protocol;
 mod more_regions;
 mod observed;
+mod opening_many;
 mod passing;
 mod pinning;
 mod pins;

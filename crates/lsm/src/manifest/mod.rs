@@ -132,6 +132,23 @@ impl Manifest {
         shape: u64,
         checkpoint: &ManifestRecord,
     ) -> Result<Self, ManifestError> {
+        let mut manifest = Self::begin(store, region, segment_bytes, shape, checkpoint)?;
+        manifest.wait()?;
+        Ok(manifest)
+    }
+
+    /// [`create`](Self::create), without waiting: [`step`](Self::step) says when it is durable, and the catalog knows
+    /// the region.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn begin(
+        store: &Arc<Store>,
+        region: RegionId,
+        segment_bytes: u32,
+        shape: u64,
+        checkpoint: &ManifestRecord,
+    ) -> Result<Self, ManifestError> {
         let mut manifest = Self {
             store: Arc::clone(store),
             region,
@@ -147,7 +164,6 @@ impl Manifest {
             skip_sync: false,
         };
         manifest.checkpoint(checkpoint)?;
-        manifest.wait()?;
         Ok(manifest)
     }
 

@@ -141,6 +141,29 @@ impl Replica {
         Self::of(storage, windows, &ReplicaSurvivors::default())
     }
 
+    /// [`create`](Self::create), without waiting: the copy is there once it [is idle](Self::is_idle), which
+    /// [steps](Self::step) bring about.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn begin(
+        store: &Arc<Store>,
+        region: RegionId,
+        windows: Slots,
+        settings: &Settings,
+    ) -> Result<Self, ReplicaError> {
+        let storage = Storage::begin(store, region, settings)?;
+        Self::of(storage, windows, &ReplicaSurvivors::default())
+    }
+
+    /// Blocks until the device has done what the next step waits for.
+    ///
+    /// # Errors
+    /// That the device is full.
+    pub(crate) fn wait_for_device(&self) -> Result<(), ReplicaError> {
+        Ok(self.storage.wait_for_device()?)
+    }
+
     fn of(
         storage: Storage,
         windows: Slots,

@@ -173,6 +173,21 @@ impl Storage {
         region: RegionId,
         settings: &Settings,
     ) -> Result<Self, StorageError> {
+        let mut storage = Self::begin(store, region, settings)?;
+        storage.settle()?;
+        Ok(storage)
+    }
+
+    /// [`create`](Self::create), without waiting: the region is there once the storage [is idle](Self::is_idle), which
+    /// [steps](Self::step) bring about.
+    ///
+    /// # Errors
+    /// As the device's.
+    pub fn begin(
+        store: &Arc<Store>,
+        region: RegionId,
+        settings: &Settings,
+    ) -> Result<Self, StorageError> {
         discard_cut(store, region)?;
         let version = Version::empty(region, settings.layout.addresses);
         let record = checkpoint_record(&version);
@@ -181,8 +196,9 @@ impl Storage {
             None => Standing::Ordinary,
         };
         let word = with_standing(Shape::of(settings).to_word(), standing);
-        let manifest = Manifest::create(store, region, segment_bytes(settings), word, &record)?;
+        let manifest = Manifest::begin(store, region, segment_bytes(settings), word, &record)?;
         let mut storage = Self::new(store, settings, manifest, version);
+        storage.work = Work::Checkpointing;
         storage.standing = CatalogStanding::of(standing);
         Ok(storage)
     }

@@ -65,7 +65,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Opens this server's copy of `region`, or makes it. It takes the primary's levels, or builds
+    /// Opens this server's copy of `region`. It takes the primary's levels, or builds
     /// its own, as the server `own_levels`.
     pub(crate) fn open(
         region: &argosy_coordinator::Region,

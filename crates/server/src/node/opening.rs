@@ -10,7 +10,7 @@ use argosy_coordinator::{ClusterMap, Replication};
 use argosy_device::DeviceError;
 use argosy_engine::catalog::{EntryKind, kind_of};
 use argosy_engine::set_aside::{SetAside, was_put_back};
-use argosy_engine::{CopyError, Engine};
+use argosy_engine::{CopyError, CopyOf, Engine, NewCopy, Survivors};
 use argosy_memory::MemoryError;
 
 use super::awake::Permits;
@@ -20,6 +20,7 @@ use super::refilling::{SetAsides, Unusable};
 use super::region::Driver;
 use super::views::{Part, View};
 use super::whole::WholeMark;
+use super::windows::WindowsOf;
 use super::{NodeSettings, World};
 
 /// Why a node was not opened. See the error's own remedy.
@@ -101,30 +102,70 @@ impl Opener<'_> {
         let is_mine = |region: &&argosy_coordinator::Region| View::of(region).concerns(self.id);
         let (new, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_mine);
         drivers.extend(others.iter().map(|region| (region.id, Driver::Absent)));
-        for region in new {
-            let copy = self.copy(region)?;
+        for (copy, region) in self.make(&new)?.into_iter().zip(new) {
             let copy = copy.map_err(|error| unusable(region.id, &error, None));
             drivers.insert(region.id, self.driver(region, copy));
         }
         Ok(Opened { drivers, set_aside })
     }
 
-    /// Opens the copy of `region`, or makes it. An error of the copy is the inner one.
+    /// Makes copies of regions that the device does not know, all together, since each waits for the device some times.
+    /// Tells of each how it ended, in their order.
+    fn make(
+        &self,
+        regions: &[&argosy_coordinator::Region],
+    ) -> Result<Vec<Result<Follower, CopyError>>, OpenError> {
+        let (engine, world) = (self.engine, self.world);
+        let windows_of = |region: &argosy_coordinator::Region| WindowsOf {
+            region: region.id,
+            logs: engine.logs(),
+        };
+        let needed = engine.needs_memory(&Survivors::new());
+        let (mut copies, mut marks) = (Vec::new(), Vec::new());
+        for region in regions {
+            marks.push(WholeMark::renew(region.id, false, world)?);
+            let of = CopyOf {
+                store: &world.store,
+                region: region.id,
+                own_levels: self.own_levels(region),
+            };
+            let windows = windows_of(region).fresh(needed, world)?;
+            copies.push(NewCopy { of, windows });
+        }
+        let made = engine.create_all(copies).into_iter();
+        let made = made.zip(marks).zip(regions);
+        let followers = made.map(|((replica, mark), region)| -> Result<_, CopyError> {
+            let replica = replica?;
+            windows_of(region).keep(world)?;
+            let copy = Follower::of(region.id, &View::of(region), replica, mark);
+            Ok(self.permitted(region, copy.with_fresh_windows()))
+        });
+        Ok(followers.collect())
+    }
+
+    /// `copy` of `region`. Until it is open, at least, a primary's needs what an earlier process left in windows.
+    fn permitted(&self, region: &argosy_coordinator::Region, copy: Follower) -> Follower {
+        let leads = View::of(region).part_of(self.id) == Part::Primary;
+        if leads && !copy.replica().is_at_rest() {
+            self.permits.take_anyway(region.id);
+        }
+        copy
+    }
+
+    /// As which server a copy of `region` builds levels of its own, if it does.
+    fn own_levels(&self, region: &argosy_coordinator::Region) -> Option<ServerId> {
+        let builds = self.map.replication() == Replication::BuildIndex;
+        let leads = View::of(region).part_of(self.id) == Part::Primary;
+        (builds && !leads).then_some(self.id)
+    }
+
+    /// Opens the copy of `region`. An error of the copy is the inner one.
     fn copy(
         &self,
         region: &argosy_coordinator::Region,
     ) -> Result<Result<Follower, CopyError>, OpenError> {
-        let builds = self.map.replication() == Replication::BuildIndex;
-        let leads = View::of(region).part_of(self.id) == Part::Primary;
-        let own_levels = (builds && !leads).then_some(self.id);
-        match Follower::open(region, own_levels, self.engine, self.world) {
-            Ok(copy) => {
-                // Until it is open, at least, what an earlier process left in windows is needed.
-                if leads && !copy.replica().is_at_rest() {
-                    self.permits.take_anyway(region.id);
-                }
-                Ok(Ok(copy))
-            }
+        match Follower::open(region, self.own_levels(region), self.engine, self.world) {
+            Ok(copy) => Ok(Ok(self.permitted(region, copy))),
             // The copy is as good as before: there is no room for its windows.
             Err(CopyError::Windows(error)) if error.is_full() => Err(error.into()),
             Err(CopyError::OtherVersion(what)) => Err(OpenError::Device(DeviceError::Unusable {
