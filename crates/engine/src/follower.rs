@@ -35,7 +35,9 @@ use crate::shipment::{Rewritten, Shipment};
 use crate::stats::Stats;
 use crate::stored::Stored;
 use crate::windows::Windows;
-use crate::{Checkpoint, CopyError, EngineError, NotPromoted, Promoted, Service, Snapshot};
+use crate::{
+    Checkpoint, CopyError, EngineError, NotPromoted, Promoted, Promotion, Service, Snapshot,
+};
 
 /// Something that a copy has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,6 +225,15 @@ pub trait Follower: Send {
     /// # Errors
     /// Damage to the logs; the device's. The error has what is kept of a damaged copy.
     fn promote(self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>>;
+
+    /// [`promote`](Self::promote), without waiting until what is written is durable: one device makes many promotions
+    /// durable at one time. Blocks for what is read.
+    ///
+    /// # Errors
+    /// As [`promote`](Self::promote).
+    fn begin_promotion(self: Box<Self>, service: Service) -> Result<Promotion, Box<NotPromoted>> {
+        self.promote(service).map(Promotion::Done)
+    }
 
     /// Closes a damaged copy and returns what is kept of it; `None` where the catalog does not name the region.
     fn set_aside(self: Box<Self>) -> Option<SetAside>;

@@ -65,7 +65,7 @@ pub use follower::{CopyEvent, Follower};
 pub use lent::Lent;
 pub use marks::Marks;
 pub use observer::{EditNotice, LogEnd, Observer, SealedSegment};
-pub use promotion::{NotDemoted, NotPromoted, Promoted, Service};
+pub use promotion::{NotDemoted, NotPromoted, Promoted, Promoting, Promotion, Service};
 pub use request::{Found, Outline, Progress, Reach, Written, first_wanted};
 pub use snapshot::{Scan, Snapshot};
 pub use source::{Pin, PinnedCheckpoint, Source};

@@ -43,6 +43,30 @@ pub struct Promoted {
     pub cut: Option<Cut>,
 }
 
+/// How far a copy has come on its way to a store.
+pub enum Promotion {
+    /// It waits for the device.
+    Waits(Box<dyn Promoting>),
+    /// It is one.
+    Done(Promoted),
+}
+
+/// A copy that becomes a store, and waits for the device. Dropped, it is as if the process had died in between.
+pub trait Promoting: Send {
+    /// Goes on as far as that is possible without waiting.
+    ///
+    /// # Errors
+    /// As those of [`Follower::promote`](crate::Follower::promote).
+    fn step(self: Box<Self>) -> Result<Promotion, Box<NotPromoted>>;
+
+    /// Goes on to the end, and blocks for the device. Only whoever waits hears that there is no room beneath the device
+    /// for what is to be written.
+    ///
+    /// # Errors
+    /// As those of [`Follower::promote`](crate::Follower::promote).
+    fn finish(self: Box<Self>) -> Result<Promoted, Box<NotPromoted>>;
+}
+
 /// A copy that has not become a store.
 pub struct NotPromoted {
     /// Why.

@@ -1,12 +1,15 @@
-//! A server with many regions: what its copies wait for at the device when they are made, they wait for together.
+//! A server with many regions: what its copies wait for at the device when they are made, and when they are promoted,
+//! they wait for together.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop there")]
 
 use std::sync::Arc;
 
-use argosy_base::{RegionId, SEGMENT_SIZE};
+use argosy_base::{EditSeq, Epoch, RegionId, SEGMENT_SIZE};
 use argosy_device::{Device, FormatOptions, MemoryDevice, Store, StoreSettings};
-use argosy_engine::{CopyOf, Engine, Follower, LogSlots, NewCopy, Settings as _};
+use argosy_engine::{
+    CopyOf, Engine, Follower, LogSlots, NewCopy, Promotion, Service, Settings as _,
+};
 use argosy_lsm::Settings;
 use argosy_memory::SharedMemory;
 
@@ -73,4 +76,37 @@ fn copies_that_are_made_together_take_two_changes_of_the_catalog() {
     let left = Arc::new(server.device.crash(argosy_device::Crash::PowerLoss));
     let again = Store::open(left, &StoreSettings::default()).unwrap();
     assert_eq!(again.regions().len(), REGIONS as usize, "they are durable");
+}
+
+#[test]
+fn no_promotion_waits_for_the_device_before_the_next_one_begins() {
+    let server = Server::new();
+    let service = || Service {
+        epoch: Epoch(2),
+        since: EditSeq::default().cut_epoch(),
+        ..Service::default()
+    };
+    let begin = |copy: Box<dyn Follower>| copy.begin_promotion(service());
+    let begun = server.copies().into_iter().map(begin);
+    let mut under_way: Vec<_> = begun
+        .map(|begun| match begun.map_err(|not| not.error).unwrap() {
+            Promotion::Waits(promoting) => promoting,
+            Promotion::Done(_) => panic!("the device has done nothing yet"),
+        })
+        .collect();
+    let mut promoted = Vec::new();
+    while !under_way.is_empty() {
+        let asked = server.device.in_flight();
+        assert!(asked > 0, "each waits for something");
+        for _ in 0..asked {
+            server.device.run_one();
+        }
+        for promoting in std::mem::take(&mut under_way) {
+            match promoting.step().map_err(|not| not.error).unwrap() {
+                Promotion::Waits(promoting) => under_way.push(promoting),
+                Promotion::Done(done) => promoted.push(done.store),
+            }
+        }
+    }
+    assert_eq!(promoted.len(), REGIONS as usize);
 }

@@ -7,22 +7,23 @@ use argosy_base::{
     AddressMode, DeviceSegment, EditSeq, FlushRange, Instant, Lsn, Position, RegionId,
     SegmentNumber, SegmentPart, ServerId, Standing,
 };
-use argosy_device::{Buffer, Waker};
+use argosy_device::{Buffer, Store, Waker};
 use argosy_engine::damage::DamagedSegment;
 use argosy_engine::set_aside::SetAside;
 use argosy_engine::shipment::{Rewritten, Shipment};
 use argosy_engine::stats::Stats;
 use argosy_engine::{
     Checkpoint, CopyError, CopyEvent, EngineError, Follower, LogSlots, NotPromoted, Promoted,
-    Service, Snapshot, Stored, Windows,
+    Promoting, Promotion, Service, Snapshot, Stored, Windows,
 };
 
 use super::rebuilding::Turn;
 use super::server_memory::ServerMemory;
 use super::{Lsm, promote};
 use crate::names::logs::LOGS;
-use crate::replica::{Replica, Slots};
+use crate::replica::{Replica, ReplicaError, Slots};
 use crate::set_aside;
+use crate::version::Version;
 
 /// A passive copy, and the memory of which it will have a part as a store.
 pub(crate) struct Passive {
@@ -171,33 +172,21 @@ impl Follower for Passive {
     }
 
     fn promote(self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>> {
-        let Self {
-            replica,
-            memory,
-            turn,
-        } = *self;
-        let version = Arc::clone(replica.version());
-        let store = Arc::clone(replica.store());
-        match promote::promote(replica, &memory, service) {
-            Ok(lsm) => {
-                if let Some(turn) = turn {
-                    lsm.shown.rebuilt(turn);
-                }
-                let lsm = Arc::new(lsm);
-                Ok(Promoted {
-                    cut: lsm.cut().cloned(),
-                    source: Some(Arc::<Lsm>::clone(&lsm)),
-                    store: lsm,
-                })
+        let beside = Beside::of(&self.replica, self.turn);
+        match promote::promote(self.replica, &self.memory, service) {
+            Ok(lsm) => Ok(beside.promoted(lsm)),
+            Err(error) => Err(beside.not_promoted(error)),
+        }
+    }
+
+    fn begin_promotion(self: Box<Self>, service: Service) -> Result<Promotion, Box<NotPromoted>> {
+        let beside = Beside::of(&self.replica, self.turn);
+        match promote::begin(self.replica, &self.memory, service) {
+            Ok(promoting) => {
+                let at_device = Box::new(AtDevice { promoting, beside });
+                at_device.step()
             }
-            Err(error) => {
-                let error = CopyError::from(error);
-                let left = match error.is_damage() {
-                    true => set_aside::of_version(&store, &version),
-                    false => None,
-                };
-                Err(Box::new(NotPromoted { error, left }))
-            }
+            Err(error) => Err(beside.not_promoted(error)),
         }
     }
 
@@ -286,6 +275,73 @@ impl Follower for Passive {
 
     fn snapshot(&self) -> Option<Box<dyn Snapshot>> {
         self.replica.snapshot(self.memory.cache())
+    }
+}
+
+/// What goes with a replica that is promoted.
+struct Beside {
+    /// The version before, and where it lies, for what is kept of a damaged copy.
+    version: Arc<Version>,
+    store: Arc<Store>,
+    turn: Option<Turn>,
+}
+
+impl Beside {
+    fn of(replica: &Replica, turn: Option<Turn>) -> Self {
+        Self {
+            version: Arc::clone(replica.version()),
+            store: Arc::clone(replica.store()),
+            turn,
+        }
+    }
+
+    fn promoted(self, lsm: Lsm) -> Promoted {
+        if let Some(turn) = self.turn {
+            lsm.shown.rebuilt(turn);
+        }
+        let lsm = Arc::new(lsm);
+        Promoted {
+            cut: lsm.cut().cloned(),
+            source: Some(Arc::<Lsm>::clone(&lsm)),
+            store: lsm,
+        }
+    }
+
+    fn not_promoted(self, error: ReplicaError) -> Box<NotPromoted> {
+        let error = CopyError::from(error);
+        let left = match error.is_damage() {
+            true => set_aside::of_version(&self.store, &self.version),
+            false => None,
+        };
+        Box::new(NotPromoted { error, left })
+    }
+}
+
+/// A copy whose promotion waits for the device.
+struct AtDevice {
+    promoting: promote::Promoting,
+    beside: Beside,
+}
+
+impl Promoting for AtDevice {
+    fn step(self: Box<Self>) -> Result<Promotion, Box<NotPromoted>> {
+        let Self { promoting, beside } = *self;
+        match promoting.step() {
+            Ok(promote::Step::Waits(promoting)) => {
+                let promoting = *promoting;
+                Ok(Promotion::Waits(Box::new(Self { promoting, beside })))
+            }
+            Ok(promote::Step::Done(lsm)) => Ok(Promotion::Done(beside.promoted(*lsm))),
+            Err(error) => Err(beside.not_promoted(error)),
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Result<Promoted, Box<NotPromoted>> {
+        let Self { promoting, beside } = *self;
+        match promoting.finish() {
+            Ok(lsm) => Ok(beside.promoted(lsm)),
+            Err(error) => Err(beside.not_promoted(error)),
+        }
     }
 }
 

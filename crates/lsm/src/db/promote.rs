@@ -23,7 +23,7 @@ use argosy_log::{Geometry, Holes, LogTail, LogWindows, Recovery, Replayed, recov
 use argosy_memory::{MemoryError, SharedMemory, WindowStore};
 
 use super::replay::Tables;
-use super::server_memory::ServerMemory;
+use super::server_memory::{RegionMemory, ServerMemory};
 use super::upkeep::tail_purpose;
 use super::{GivenWindows, Lsm, Parts};
 use crate::cache::NodeCache;
@@ -37,12 +37,52 @@ use crate::work::truncation::{LastLsns, truncate_logs};
 
 pub use argosy_engine::cut::Cut;
 
+/// A replica that becomes an engine, and waits for the device: everything that it has to read was read.
+pub(super) struct Promoting {
+    storage: Storage,
+    stage: Stage,
+    service: Service,
+    windows: Slots,
+    tables: Tables,
+    memory: Arc<RegionMemory>,
+    last: Lsn,
+    cut: Option<Cut>,
+    edits: Vec<Committed>,
+    tails: Vec<(EditSeq, LogSegment)>,
+}
+
+/// What becomes durable.
+enum Stage {
+    /// The cut.
+    Cutting,
+    /// The first segments of the logs, of an engine that is alone.
+    BeginningLogs,
+}
+
+/// What a step has come to.
+pub(super) enum Step {
+    /// The device is still working.
+    Waits(Box<Promoting>),
+    /// It serves.
+    Done(Box<Lsm>),
+}
+
 /// See [`Lsm::promote`].
 pub(super) fn promote(
     replica: Replica,
     server: &Arc<ServerMemory>,
     service: Service,
 ) -> Result<Lsm, ReplicaError> {
+    begin(replica, server, service)?.finish()
+}
+
+/// The first half of [`promote`], which reads the logs. It waits for the device where the copy has edits under way, has
+/// built its own levels, or was no member's, and where there are records behind the end.
+pub(super) fn begin(
+    replica: Replica,
+    server: &Arc<ServerMemory>,
+    service: Service,
+) -> Result<Promoting, ReplicaError> {
     let replica::ReplicaParts {
         mut storage,
         windows,
@@ -59,52 +99,103 @@ pub(super) fn promote(
         tables = tables.behind(&Arc::default());
     }
     // From here on the history of the group is this copy's.
-    let mut edits = storage.settle_standing()?;
+    let edits = storage.settle_standing()?;
     join_group(&mut storage)?;
-    edits.extend(cut(&mut storage, &service, &recovered)?);
-    storage.mend_cut()?;
-    let mut tails = Vec::new();
-    if service.observer.is_none() {
-        let mark = storage.current().mark();
-        storage.mark_recorded(mark);
-        tails = begin_logs(&mut storage, service.epoch, recovered.last, &tables)?;
-        edits.extend(storage.settle()?);
-    }
-    let stamp = windows[0][0].stamp();
-    let windows = log_windows(&storage, windows);
-    let lsm = Lsm::start(Parts {
-        storage,
-        epoch: service.epoch,
-        windows: GivenWindows {
-            of_logs: windows,
-            room: service.room,
-        },
-        writer: WriterName {
-            boot: stamp.boot,
-            incarnation: stamp.incarnation,
-        },
-        tables,
+    cut(&mut storage, &service, &recovered)?;
+    Ok(Promoting {
+        stage: Stage::Cutting,
         last: recovered.last,
         cut: recovered.cut_in_words(log_name).map(|words| Cut {
             records: recovered.cut.iter().map(|cut| cut.records).sum(),
             kept,
             words,
         }),
-        tails,
-        edits,
+        tails: Vec::new(),
+        storage,
+        service,
+        windows,
+        tables,
         memory,
-        marks: service.marks,
-        observer: service.observer,
-    });
-    service
-        .clock
-        .into_iter()
-        .for_each(|clock| lsm.set_clock(clock));
-    service
-        .waker
-        .into_iter()
-        .for_each(|waker| lsm.set_waker(waker));
-    Ok(lsm)
+        edits,
+    })
+}
+
+impl Promoting {
+    /// Goes on as far as that is possible without waiting.
+    ///
+    /// # Errors
+    /// The device's, also that it is full.
+    pub(super) fn step(mut self) -> Result<Step, ReplicaError> {
+        loop {
+            self.edits.extend(self.storage.step()?);
+            self.storage.check_room()?;
+            if !self.storage.is_idle() {
+                return Ok(Step::Waits(Box::new(self)));
+            }
+            match self.stage {
+                Stage::Cutting => self.storage.mend_cut()?,
+                Stage::BeginningLogs => return Ok(Step::Done(Box::new(self.start()))),
+            }
+            if self.service.observer.is_some() {
+                return Ok(Step::Done(Box::new(self.start())));
+            }
+            let mark = self.storage.current().mark();
+            self.storage.mark_recorded(mark);
+            let epoch = self.service.epoch;
+            self.tails = begin_logs(&mut self.storage, epoch, self.last, &self.tables)?;
+            self.stage = Stage::BeginningLogs;
+        }
+    }
+
+    /// Goes on to the end, and waits for the device.
+    ///
+    /// # Errors
+    /// The device's, also that it is full.
+    pub(super) fn finish(self) -> Result<Lsm, ReplicaError> {
+        let mut promoting = self;
+        loop {
+            promoting = match promoting.step()? {
+                Step::Waits(promoting) => *promoting,
+                Step::Done(lsm) => return Ok(*lsm),
+            };
+            promoting.storage.wait_for_data()?;
+        }
+    }
+
+    fn start(self) -> Lsm {
+        let stamp = self.windows[0][0].stamp();
+        let windows = log_windows(&self.storage, self.windows);
+        let service = self.service;
+        let lsm = Lsm::start(Parts {
+            storage: self.storage,
+            epoch: service.epoch,
+            windows: GivenWindows {
+                of_logs: windows,
+                room: service.room,
+            },
+            writer: WriterName {
+                boot: stamp.boot,
+                incarnation: stamp.incarnation,
+            },
+            tables: self.tables,
+            last: self.last,
+            cut: self.cut,
+            tails: self.tails,
+            edits: self.edits,
+            memory: self.memory,
+            marks: service.marks,
+            observer: service.observer,
+        });
+        service
+            .clock
+            .into_iter()
+            .for_each(|clock| lsm.set_clock(clock));
+        service
+            .waker
+            .into_iter()
+            .for_each(|waker| lsm.set_waker(waker));
+        lsm
+    }
 }
 
 /// See [`Lsm::open`].
@@ -310,13 +401,13 @@ fn join_group(storage: &mut Storage) -> Result<(), ReplicaError> {
     Ok(())
 }
 
-/// Makes what was found durable and commits the cut. Its number is the first of its promotion, unless the edits are
-/// further already.
+/// Begins to make what was found durable, and to commit the cut. Its number is the first of its promotion, unless the
+/// edits are further already.
 fn cut(
     storage: &mut Storage,
     service: &Service,
     recovered: &Recovered,
-) -> Result<Vec<Committed>, ReplicaError> {
+) -> Result<(), ReplicaError> {
     let version = Arc::clone(storage.current());
     let mut edit = storage.next_edit(service.epoch);
     edit.seq = edit.seq.max(EditSeq::first_of(service.since));
@@ -329,8 +420,7 @@ fn cut(
         edit.numbers.logged_from = Some(version.replay_from());
     }
     storage.raise_mark(&mut edit);
-    storage.commit(&edit)?;
-    Ok(storage.settle()?)
+    Ok(storage.commit(&edit)?)
 }
 
 fn write_unflushed(version: &Version, tail: &LogTail) {

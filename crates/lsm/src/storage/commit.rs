@@ -300,21 +300,39 @@ impl Storage {
         let mut committed = Vec::new();
         loop {
             committed.extend(self.step()?);
-            match &self.work {
-                Work::Nothing if self.queue.is_empty() => return Ok(committed),
-                Work::Nothing => {
-                    for stored in self.queue.iter().flat_map(|queued| &queued.needs) {
-                        stored.wait()?;
-                    }
-                }
-                Work::Ready { .. } => {
-                    return Err(StorageError::Device(DeviceError::Full {
-                        used: self.store.used(),
-                        total: self.store.total(),
-                    }));
-                }
-                _ => self.wait_for_device()?,
+            if self.is_idle() {
+                return Ok(committed);
             }
+            self.check_room()?;
+            self.wait_for_data()?;
+        }
+    }
+
+    /// Makes sure that no edit waits for room on the device.
+    ///
+    /// # Errors
+    /// [`DeviceError::Full`].
+    pub(crate) fn check_room(&self) -> Result<(), DeviceError> {
+        match &self.work {
+            Work::Ready { .. } => Err(DeviceError::Full {
+                used: self.store.used(),
+                total: self.store.total(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Blocks until the device has done what the next step waits for, be it the data of edits.
+    ///
+    /// # Errors
+    /// Those of a write of data; as those of [`wait_for_device`](Self::wait_for_device).
+    pub(crate) fn wait_for_data(&self) -> Result<(), DeviceError> {
+        match &self.work {
+            Work::Nothing => {
+                let data = self.queue.iter().flat_map(|queued| &queued.needs);
+                data.into_iter().try_for_each(|stored| stored.wait())
+            }
+            _ => self.wait_for_device(),
         }
     }
 

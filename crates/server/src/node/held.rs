@@ -6,6 +6,9 @@
 //! beats and other regions. What is for this one, messages and changes of links, it keeps, in order, and handles
 //! once the driver is back. The same holds while the driver has not [adapted](super::adapting) to a new view.
 //!
+//! A promotion waits for what it has written to be durable. No thread waits with it: the driver is kept
+//! [away](super::region::Region::keep_away), and each step of the region that the device wakes asks how far it is.
+//!
 //! Little comes at such a time: a primary says nothing to a backup before that has reported, and a region that opens
 //! has no load. Over [`HELD_BYTES_MAX`] the link is reset.
 
@@ -18,12 +21,20 @@ use argosy_wire::ring::Header;
 
 use super::adapting;
 use super::local::LocalRegion;
+use super::primary::PrimaryDriver;
+use super::promoting::AtDevice;
 use super::region::Driver;
 
 /// Bytes of messages that are kept for one region, at most: 64 of the longest that a ring takes.
 pub(super) const HELD_BYTES_MAX: usize = 4 << 20;
 /// What a message takes beside its payload, in bytes, rounded up.
 const ENTRY_BYTES: usize = 128;
+
+/// A primary's driver whose promotion waits for the device.
+pub(crate) struct Away {
+    driver: Box<PrimaryDriver>,
+    promotion: AtDevice,
+}
 
 /// What waits for a driver.
 #[derive(Debug)]
@@ -84,6 +95,11 @@ impl LocalRegion<'_> {
     /// Has the driver do what it has to do at the device, if anything. Returns whether it had. In the background.
     pub(super) fn work_at_device(&self, now: Instant) -> bool {
         let Self { context, region } = *self;
+        if let Some(away) = region.take_away() {
+            let (mut driver, promotion) = (away.driver, away.promotion);
+            let promotion = driver.promote_on(promotion, context);
+            return self.stay_or_return(driver, promotion);
+        }
         if !region.is_seated() {
             return adapting::adapt(self, now);
         }
@@ -99,12 +115,32 @@ impl LocalRegion<'_> {
             Driver::Backup(copy) if copy.report_is_due(now) => "it finds where its logs end",
             _ => return false,
         };
-        self.at_device(what, |driver| match driver {
-            Driver::Primary(driver) => driver.work_at_device(context),
-            Driver::Backup(copy) if copy.due_refill().is_none() => copy.report_if_due(context),
-            Driver::Backup(_) | Driver::Failed(_) => driver.refill_now(region, context),
-            Driver::AtDevice(_) | Driver::Absent => {}
-        });
+        match self.take_to_device(what) {
+            Driver::Primary(mut driver) => {
+                let promotion = driver.work_at_device(context);
+                return self.stay_or_return(driver, promotion);
+            }
+            mut driver => {
+                match &mut driver {
+                    Driver::Backup(copy) if copy.due_refill().is_none() => {
+                        copy.report_if_due(context);
+                    }
+                    _ => driver.refill_now(region, context),
+                }
+                self.bring_back(driver);
+            }
+        }
+        true
+    }
+
+    /// A primary's driver that is at the device stays there while its promotion waits for that. Returns whether it is
+    /// back.
+    fn stay_or_return(&self, driver: Box<PrimaryDriver>, promotion: Option<AtDevice>) -> bool {
+        if let Some(promotion) = promotion {
+            self.region.keep_away(Away { driver, promotion });
+            return false;
+        }
+        self.bring_back(Driver::Primary(driver));
         true
     }
 
@@ -114,9 +150,20 @@ impl LocalRegion<'_> {
         what: &'static str,
         work: impl FnOnce(&mut Driver) -> T,
     ) -> T {
-        let Self { context, region } = *self;
-        let mut driver = std::mem::replace(&mut *region.driver(), Driver::AtDevice(what));
+        let mut driver = self.take_to_device(what);
         let done = work(&mut driver);
+        self.bring_back(driver);
+        done
+    }
+
+    /// Takes the driver out of the region, which is told `what` it does, for people.
+    fn take_to_device(&self, what: &'static str) -> Driver {
+        std::mem::replace(&mut *self.region.driver(), Driver::AtDevice(what))
+    }
+
+    /// The driver is back from the device.
+    fn bring_back(&self, driver: Driver) {
+        let Self { context, region } = *self;
         let away = std::mem::replace(&mut *region.driver(), driver);
         assert!(
             matches!(away, Driver::AtDevice(_)),
@@ -125,7 +172,6 @@ impl LocalRegion<'_> {
         region.release();
         region.active().raise();
         context.world.fabric.notify(context.id);
-        done
     }
 
     /// A message of `peer` about the region has come. For the fabric thread.

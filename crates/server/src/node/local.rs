@@ -148,7 +148,11 @@ impl<'a> LocalRegion<'a> {
     pub(super) fn step(&self, now: Instant) -> Left {
         let Self { context, region } = *self;
         context.device_care.discard_cut_segments(context);
-        let mut progress = context.device_care.fetches().serve(self);
+        let mut progress = match region.is_away() {
+            // What others ask for can be read once the driver is back.
+            true => Progress::default(),
+            false => context.device_care.fetches().serve(self),
+        };
         if let Some(engine) = engine_of(region) {
             let before = context.world.ledger.at(region.place());
             match self.step_engine(&engine, now) {
@@ -163,7 +167,7 @@ impl<'a> LocalRegion<'a> {
         }
         progress.made |= self.work_at_device(now);
         progress.idle_for = earlier(progress.idle_for, work_is_due_in(region, now));
-        if !region.is_seated() {
+        if !region.is_seated() && !region.is_away() {
             progress.idle_for = earlier(progress.idle_for, Some(region.adapts_at().since(now)));
         }
         if let Driver::Backup(copy) = &mut *region.driver() {

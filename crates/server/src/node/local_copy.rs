@@ -41,12 +41,62 @@ pub(super) struct LocalCopy {
 }
 
 /// A copy that has become a store.
-pub(super) struct Promotion {
+pub(super) struct Promoted {
     pub(super) engine: Arc<Serving>,
     /// The records that were cut off, if there were any.
     pub(super) cut: Option<Cut>,
     /// What says that the copy is whole.
     pub(super) mark: WholeMark,
+}
+
+/// A copy on its way to a store, which waits for the device.
+pub(super) struct Promoting {
+    at_device: Box<dyn engine::Promoting>,
+    beside: Beside,
+}
+
+/// What goes with a copy that is promoted.
+struct Beside {
+    marks: Arc<Marks>,
+    mark: WholeMark,
+}
+
+/// How far a copy has come on its way to a store.
+pub(super) enum Promotion {
+    /// It waits for the device.
+    Waits(Promoting),
+    /// It is one.
+    Done(Promoted),
+}
+
+impl Beside {
+    fn with(self, promotion: engine::Promotion) -> Promotion {
+        match promotion {
+            engine::Promotion::Waits(at_device) => Promotion::Waits(Promoting {
+                at_device,
+                beside: self,
+            }),
+            engine::Promotion::Done(mut promoted) => Promotion::Done(Promoted {
+                cut: promoted.cut.take(),
+                engine: Arc::new(Serving::new(promoted, self.marks)),
+                mark: self.mark,
+            }),
+        }
+    }
+}
+
+impl Promoting {
+    /// Goes on as far as that is possible without waiting.
+    pub(super) fn step(self) -> Result<Promotion, Box<NotPromoted>> {
+        let Self { at_device, beside } = self;
+        Ok(beside.with(at_device.step()?))
+    }
+
+    /// Goes on to the end. Blocks for the device.
+    pub(super) fn finish(self) -> Result<Promotion, Box<NotPromoted>> {
+        let Self { at_device, beside } = self;
+        Ok(beside.with(engine::Promotion::Done(at_device.finish()?)))
+    }
 }
 
 impl LocalCopy {
@@ -259,7 +309,7 @@ impl LocalCopy {
         same[0].slots[0].access() != 0 && self.replica.detach(same).is_ok()
     }
 
-    /// Turns the copy into a store that serves. Blocks.
+    /// Begins to turn the copy into a store that serves. Blocks for what is read.
     pub(super) fn promote(
         self,
         context: &Context<'_>,
@@ -279,12 +329,11 @@ impl LocalCopy {
                 permits: Arc::clone(context.memory.permits()),
             })),
         };
-        let mut promoted = self.replica.promote(service)?;
-        Ok(Promotion {
-            cut: promoted.cut.take(),
-            engine: Arc::new(Serving::new(promoted, marks)),
+        let beside = Beside {
+            marks,
             mark: self.mark,
-        })
+        };
+        Ok(beside.with(self.replica.begin_promotion(service)?))
     }
 }
 

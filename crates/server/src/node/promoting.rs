@@ -3,24 +3,38 @@
 //!
 //! What a promotion rebuilds from the logs takes memory. Where many regions are promoted at one time they take turns
 //! for it, and each step of a region that waits asks whether it has its turn.
+//!
+//! A promotion also waits for the device some times. No thread does that with it: the driver stays away from its region
+//! ([`held`](super::held)) until a later step finds that the device is done. So one sync serves many promotions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use argosy_base::{Instant, Position, ServerId};
 use argosy_coordinator::Replication;
+use argosy_engine::cut::Cut;
 use argosy_engine::{NotPromoted, Observer};
 use argosy_replication::primary::Event;
 
 use super::context::Context;
 use super::counters::Counted;
-use super::local_copy::Promotion;
+use super::local_copy::{Promoted, Promoting, Promotion};
 use super::primary::PrimaryDriver;
 use super::refilling::Unusable;
 use super::role;
 use super::stage::Stage;
 use super::views::View;
 use super::whole::WholeMark;
+
+/// How long a promotion waits for the device without a thread. Then one waits with it: otherwise nobody would hear that
+/// there is no room beneath the device, and a newer view would not be adapted to.
+const ALONE_MAX: Duration = Duration::from_secs(10);
+
+/// A promotion that waits for the device.
+pub(crate) struct AtDevice {
+    promoting: Promoting,
+    began: Instant,
+}
 
 /// What is to be done in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,68 +87,65 @@ impl PrimaryDriver {
         matches!(self.due, Due::PromotionInTurn(_))
     }
 
-    /// Promotes the own copy, or refills it, if that is due. Blocks: it reads logs, and waits for the device.
-    pub(crate) fn work_at_device(&mut self, context: &Context<'_>) {
-        match std::mem::replace(&mut self.due, Due::Nothing) {
-            Due::Nothing => {}
+    /// Begins to promote the own copy, or refills it, if that is due. Blocks: it reads logs, and a refill waits for the
+    /// device.
+    #[must_use]
+    pub(crate) fn work_at_device(&mut self, context: &Context<'_>) -> Option<AtDevice> {
+        let at_device = match std::mem::replace(&mut self.due, Due::Nothing) {
+            Due::Nothing => None,
             Due::Promotion | Due::PromotionInTurn(_) => self.promote(context),
-            Due::Refill => self.refill_now(context),
-        }
+            Due::Refill => {
+                self.refill_now(context);
+                None
+            }
+        };
         self.act(context);
+        at_device
     }
 
-    fn promote(&mut self, context: &Context<'_>) {
+    /// Goes on with a promotion that waits for the device, as far as that is possible without waiting. If it has waited
+    /// for long, blocks.
+    #[must_use]
+    pub(super) fn promote_on(
+        &mut self,
+        at_device: AtDevice,
+        context: &Context<'_>,
+    ) -> Option<AtDevice> {
+        let AtDevice { promoting, began } = at_device;
+        let step = match context.world.clock.now().since(began) < ALONE_MAX {
+            true => promoting.step(),
+            false => promoting.finish(),
+        };
+        let at_device = self.stepped(step, began, context);
+        self.act(context);
+        at_device
+    }
+
+    fn promote(&mut self, context: &Context<'_>) -> Option<AtDevice> {
         if !matches!(self.stage, Stage::Opening(_)) {
             // Its copy has failed.
-            return;
+            return None;
         }
         let closed = Stage::Closed("the region is being opened".into());
         let Stage::Opening(copy) = std::mem::replace(&mut self.stage, closed) else {
-            return;
+            return None;
         };
         let outbox = Arc::clone(&self.outbox) as Arc<dyn Observer>;
         let observer = context.is_replicated().then_some(outbox);
         let began = context.world.clock.now();
-        match copy.promote(context, observer) {
-            Ok(Promotion {
-                engine,
-                cut,
-                mut mark,
-            }) => {
-                mark.set(&context.world.store);
-                self.mark = Some(mark);
-                let (edit, lsn) = (engine.edit(), engine.last_lsn());
-                let position = Position {
-                    edit,
-                    lsn,
-                    ..Position::default()
-                };
-                self.written.opened_at(lsn);
-                context.count(Counted::Promotions);
-                if self.group.opens_cut() {
-                    context.count(Counted::CutPromotions);
-                }
-                if let Some(cut) = cut {
-                    let counters = context.telling.counters();
-                    counters.add(Counted::CutRecords, cut.records);
-                    let kept = match cut.kept {
-                        0 => "there was no room to keep them",
-                        _ => {
-                            "`argosy inspect dump` shows what is kept of them while this server is stopped, and \
-                             `argosy inspect discard-cut` frees it"
-                        }
-                    };
-                    let (region, records) = (self.region.0, cut.records);
-                    tracing::warn!(region, records, kept = cut.kept, "{}; {kept}", cut.words);
-                }
-                self.stage = Stage::Serving(Arc::clone(&engine));
-                self.keep_log(&context.view(self.region), context);
-                context.serve(self.region, engine, self.group.since());
-                let took = context.world.clock.now().since(began);
-                tracing::info!(region = self.region.0, lsn = lsn.0, ?took, "region open");
-                self.machine
-                    .step(Event::Opened { position }, &mut self.actions);
-            }
+        self.stepped(copy.promote(context, observer), began, context)
+    }
+
+    /// What follows from a step of the promotion that `began` then.
+    fn stepped(
+        &mut self,
+        promotion: Result<Promotion, Box<NotPromoted>>,
+        began: Instant,
+        context: &Context<'_>,
+    ) -> Option<AtDevice> {
+        match promotion {
+            Ok(Promotion::Waits(promoting)) => return Some(AtDevice { promoting, began }),
+            Ok(Promotion::Done(promoted)) => self.promoted(promoted, began, context),
             Err(not) if not.error.is_damage() => {
                 let NotPromoted { error, left } = *not;
                 self.own_damaged(Unusable::damaged(error.to_string(), left), context);
@@ -145,6 +156,53 @@ impl PrimaryDriver {
                 self.fail(format!("the region cannot be opened: {error}"), context);
             }
         }
+        None
+    }
+
+    /// The own copy is a store, and serves.
+    fn promoted(&mut self, promoted: Promoted, began: Instant, context: &Context<'_>) {
+        let Promoted {
+            engine,
+            cut,
+            mut mark,
+        } = promoted;
+        mark.set(&context.world.store);
+        self.mark = Some(mark);
+        let (edit, lsn) = (engine.edit(), engine.last_lsn());
+        let position = Position {
+            edit,
+            lsn,
+            ..Position::default()
+        };
+        self.written.opened_at(lsn);
+        context.count(Counted::Promotions);
+        if self.group.opens_cut() {
+            context.count(Counted::CutPromotions);
+        }
+        if let Some(cut) = cut {
+            self.tell_of_cut(&cut, context);
+        }
+        self.stage = Stage::Serving(Arc::clone(&engine));
+        self.keep_log(&context.view(self.region), context);
+        context.serve(self.region, engine, self.group.since());
+        let took = context.world.clock.now().since(began);
+        tracing::info!(region = self.region.0, lsn = lsn.0, ?took, "region open");
+        self.machine
+            .step(Event::Opened { position }, &mut self.actions);
+    }
+
+    fn tell_of_cut(&self, cut: &Cut, context: &Context<'_>) {
+        let counters = context.telling.counters();
+        counters.add(Counted::CutRecords, cut.records);
+        let kept = match cut.kept {
+            0 => "there was no room to keep them",
+            _ => {
+                "`argosy inspect dump` shows what is kept of them while this server is stopped, and \
+                 `argosy inspect discard-cut` frees it"
+            }
+        };
+        let (region, records) = (self.region.0, cut.records);
+        tracing::warn!(region, records, kept = cut.kept, "{}; {kept}", cut.words);
     }
 
     /// Whether the own copy is being filled.

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::bulk_load::BulkLoads;
 use super::follower::Follower;
 use super::gate::Gate;
-use super::held::Holding;
+use super::held::{Away, Holding};
 use super::maintenance::Maintained;
 use super::primary::PrimaryDriver;
 use super::raised::{Flag, Raised};
@@ -89,13 +89,21 @@ pub(crate) struct Region {
     /// What every answer passes that shows data.
     gate: Gate,
     driver: Mutex<Driver>,
-    /// What has come for the driver while it was at the device.
-    holding: Mutex<Holding>,
+    at_device: AtDevice,
     /// Why there is no engine, as the driver has said last: whoever asks does not wait for its step.
     closed: ArcSwap<Closed>,
     pending: Unfinished,
     care: RegionCare,
     state: State,
+}
+
+/// What there is besides while the driver is at the device.
+#[derive(Default)]
+struct AtDevice {
+    /// The driver, while its promotion waits. Of the steppers, one of which has the region at a time.
+    away: Mutex<Option<Away>>,
+    /// What has come for the driver.
+    holding: Mutex<Holding>,
 }
 
 /// What is known of a region, and what is to be done for it.
@@ -137,7 +145,7 @@ impl Region {
             engine: ArcSwapOption::empty(),
             gate,
             driver: Mutex::new(driver),
-            holding: Mutex::default(),
+            at_device: AtDevice::default(),
             closed: ArcSwap::from_pointee(closed),
             pending: Unfinished::new(allowance, looked_after.uses()),
             care: looked_after,
@@ -315,9 +323,24 @@ impl Region {
         self.driver.lock()
     }
 
+    /// Keeps the driver away while its promotion waits for the device.
+    pub(super) fn keep_away(&self, away: Away) {
+        *self.at_device.away.lock() = Some(away);
+    }
+
+    /// The driver whose promotion waits for the device, if it does.
+    pub(super) fn take_away(&self) -> Option<Away> {
+        self.at_device.away.lock().take()
+    }
+
+    /// Whether a promotion waits for the device.
+    pub(super) fn is_away(&self) -> bool {
+        self.at_device.away.lock().is_some()
+    }
+
     /// What has come for the driver while it was at the device. Taken with no other lock held but the driver's.
     pub(super) fn holding(&self) -> MutexGuard<'_, Holding> {
-        self.holding.lock()
+        self.at_device.holding.lock()
     }
 
     /// Whether there is any of that.

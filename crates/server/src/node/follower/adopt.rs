@@ -68,7 +68,7 @@ impl Follower {
         self.copy.replica.take_memory(now, &waker)
     }
 
-    /// Turns the copy into a store that serves. Blocks.
+    /// Begins to turn the copy into a store that serves. Blocks for what is read.
     pub(in super::super) fn promote(
         self,
         context: &Context<'_>,
