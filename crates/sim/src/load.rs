@@ -72,8 +72,8 @@ pub(crate) struct DeviceTroubles {
 pub(crate) struct Failures {
     /// The last one.
     pub(crate) last: String,
-    /// The moment at which one was sent away for want of room.
-    sent_away: u64,
+    /// Of each region, the moment at which a request was last sent away from there.
+    sent_away: BTreeMap<usize, u64>,
 }
 
 /// An answer that is wrong, in words.

@@ -38,6 +38,16 @@ struct Seen<'a> {
     when: Range<u64>,
 }
 
+/// The region of the first key that is asked for by itself.
+fn region_of(objects: &Objects, ask: &Ask) -> Option<usize> {
+    let object = match ask {
+        Ask::Get { key } => key.object,
+        Ask::Write { targets, .. } => targets.first()?.object,
+        Ask::Scan { .. } | Ask::Add { .. } => return None,
+    };
+    Some(objects.get(object).region)
+}
+
 impl Load {
     /// The process is gone: nothing that it was asked is answered any more.
     pub(crate) fn lost(&mut self, session: u32, coverage: &mut Coverage) {
@@ -82,7 +92,7 @@ impl Load {
             response => response,
         };
         match (&pending.ask, response) {
-            (_, Response::Failed(error)) => self.failed(answered, &error, coverage),
+            (_, Response::Failed(error)) => self.failed(objects, answered, &error, coverage),
             (Ask::Get { key }, Response::Value(value)) => {
                 let bound = match value {
                     None => Bound::Absent,
@@ -138,6 +148,7 @@ impl Load {
 
     fn failed(
         &mut self,
+        objects: &Objects,
         answered: Answered<'_>,
         error: &Failure,
         coverage: &mut Coverage,
@@ -161,12 +172,14 @@ impl Load {
             }
             other => return Err(format!("op {op} failed: {}", other.what())),
         };
-        if matches!(error, Failure::Busy { .. }) {
-            self.failures.sent_away = ended;
+        let region = region_of(objects, &pending.ask);
+        if let (Failure::Busy { .. }, Some(region)) = (error, region) {
+            self.failures.sent_away.insert(region, ended);
         }
-        // Of a write over several regions, one may have had room. Another server may have a request wait behind those
-        // that it sends away until whoever forwarded it gives up.
-        let waited = self.failures.sent_away > pending.began && gave_up(error);
+        // Of a write over several regions, one may have had room. A request may wait in the line of its region, behind
+        // others that are sent away, until whoever forwarded it gives up.
+        let sent_away = region.and_then(|region| self.failures.sent_away.get(&region));
+        let waited = gave_up(error) && sent_away.is_some_and(|at| *at > pending.began);
         let slow = matches!(error, Failure::Busy { .. }) || pending.several_regions || waited;
         let excused = match pending.asking.expect {
             Expect::Anything => true,
