@@ -78,14 +78,41 @@ fn copies_that_are_made_together_take_two_changes_of_the_catalog() {
     assert_eq!(again.regions().len(), REGIONS as usize, "they are durable");
 }
 
-#[test]
-fn no_promotion_waits_for_the_device_before_the_next_one_begins() {
-    let server = Server::new();
-    let service = || Service {
+fn service() -> Service {
+    Service {
         epoch: Epoch(2),
         since: EditSeq::default().cut_epoch(),
         ..Service::default()
+    }
+}
+
+/// A write for which there is no room beneath the device waits for room, until somebody waits for the write.
+#[test]
+fn a_promotion_without_room_beneath_fails_when_it_is_finished() {
+    let server = Server::new();
+    let copy = server.copies().swap_remove(0);
+    server.device.set_full(true);
+    let begun = copy.begin_promotion(service());
+    let mut promotion = begun.map_err(|not| not.error).unwrap();
+    for _ in 0..10 {
+        server.device.run_all();
+        let Promotion::Waits(promoting) = promotion else {
+            panic!("it cannot write");
+        };
+        promotion = promoting.step().map_err(|not| not.error).unwrap();
+    }
+    let Promotion::Waits(promoting) = promotion else {
+        panic!("it cannot write");
     };
+    let Err(not) = promoting.finish() else {
+        panic!("it cannot write");
+    };
+    assert!(!not.error.is_damage(), "{}", not.error);
+}
+
+#[test]
+fn no_promotion_waits_for_the_device_before_the_next_one_begins() {
+    let server = Server::new();
     let begin = |copy: Box<dyn Follower>| copy.begin_promotion(service());
     let begun = server.copies().into_iter().map(begin);
     let mut under_way: Vec<_> = begun

@@ -22,7 +22,7 @@ use argosy_wire::ring::Header;
 use super::adapting;
 use super::local::LocalRegion;
 use super::primary::PrimaryDriver;
-use super::promoting::AtDevice;
+use super::promoting::WaitingPromotion;
 use super::region::Driver;
 
 /// Bytes of messages that are kept for one region, at most: 64 of the longest that a ring takes.
@@ -33,7 +33,7 @@ const ENTRY_BYTES: usize = 128;
 /// A primary's driver whose promotion waits for the device.
 pub(crate) struct Away {
     driver: Box<PrimaryDriver>,
-    promotion: AtDevice,
+    promotion: WaitingPromotion,
 }
 
 /// What waits for a driver.
@@ -135,7 +135,11 @@ impl LocalRegion<'_> {
 
     /// A primary's driver that is at the device stays there while its promotion waits for that. Returns whether it is
     /// back.
-    fn stay_or_return(&self, driver: Box<PrimaryDriver>, promotion: Option<AtDevice>) -> bool {
+    fn stay_or_return(
+        &self,
+        driver: Box<PrimaryDriver>,
+        promotion: Option<WaitingPromotion>,
+    ) -> bool {
         if let Some(promotion) = promotion {
             self.region.keep_away(Away { driver, promotion });
             return false;

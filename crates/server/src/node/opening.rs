@@ -109,8 +109,8 @@ impl Opener<'_> {
         Ok(Opened { drivers, set_aside })
     }
 
-    /// Makes copies of regions that the device does not know, all together, since each waits for the device some times.
-    /// Tells of each how it ended, in their order.
+    /// Makes copies of regions that the device does not know, all together, since each waits for the device several
+    /// times. Returns the result of each, in their order.
     fn make(
         &self,
         regions: &[&argosy_coordinator::Region],

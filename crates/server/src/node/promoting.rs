@@ -31,7 +31,7 @@ use super::whole::WholeMark;
 const ALONE_MAX: Duration = Duration::from_secs(10);
 
 /// A promotion that waits for the device.
-pub(crate) struct AtDevice {
+pub(crate) struct WaitingPromotion {
     promoting: Promoting,
     began: Instant,
 }
@@ -90,7 +90,7 @@ impl PrimaryDriver {
     /// Begins to promote the own copy, or refills it, if that is due. Blocks: it reads logs, and a refill waits for the
     /// device.
     #[must_use]
-    pub(crate) fn work_at_device(&mut self, context: &Context<'_>) -> Option<AtDevice> {
+    pub(crate) fn work_at_device(&mut self, context: &Context<'_>) -> Option<WaitingPromotion> {
         let at_device = match std::mem::replace(&mut self.due, Due::Nothing) {
             Due::Nothing => None,
             Due::Promotion | Due::PromotionInTurn(_) => self.promote(context),
@@ -108,10 +108,10 @@ impl PrimaryDriver {
     #[must_use]
     pub(super) fn promote_on(
         &mut self,
-        at_device: AtDevice,
+        at_device: WaitingPromotion,
         context: &Context<'_>,
-    ) -> Option<AtDevice> {
-        let AtDevice { promoting, began } = at_device;
+    ) -> Option<WaitingPromotion> {
+        let WaitingPromotion { promoting, began } = at_device;
         let step = match context.world.clock.now().since(began) < ALONE_MAX {
             true => promoting.step(),
             false => promoting.finish(),
@@ -121,7 +121,7 @@ impl PrimaryDriver {
         at_device
     }
 
-    fn promote(&mut self, context: &Context<'_>) -> Option<AtDevice> {
+    fn promote(&mut self, context: &Context<'_>) -> Option<WaitingPromotion> {
         if !matches!(self.stage, Stage::Opening(_)) {
             // Its copy has failed.
             return None;
@@ -142,9 +142,9 @@ impl PrimaryDriver {
         promotion: Result<Promotion, Box<NotPromoted>>,
         began: Instant,
         context: &Context<'_>,
-    ) -> Option<AtDevice> {
+    ) -> Option<WaitingPromotion> {
         match promotion {
-            Ok(Promotion::Waits(promoting)) => return Some(AtDevice { promoting, began }),
+            Ok(Promotion::Waits(promoting)) => return Some(WaitingPromotion { promoting, began }),
             Ok(Promotion::Done(promoted)) => self.promoted(promoted, began, context),
             Err(not) if not.error.is_damage() => {
                 let NotPromoted { error, left } = *not;

@@ -1,6 +1,7 @@
 //! Promotions of several regions at one time, for which there is not enough memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use argosy_base::RegionId;
 use argosy_coordinator::Replication;
@@ -24,15 +25,15 @@ fn short_of_memory() -> NodeSettings {
     }
 }
 
-/// Whether the first server says of `region` that it waits for memory.
-fn waits(pair: &Pair, region: RegionId) -> bool {
+/// Whether the first server says `words` of `region`.
+fn says(pair: &Pair, region: RegionId, words: &str) -> bool {
     let node = &pair.nodes[0];
     let region = node.region(region).expect("a member");
     let lacks = match &*region.driver() {
         Driver::Primary(driver) => driver.lacks(&node.context()),
         _ => None,
     };
-    lacks.is_some_and(|lacks| lacks.contains("waiting for memory"))
+    lacks.is_some_and(|lacks| lacks.contains(words))
 }
 
 /// Both regions of a server that starts again have more to rebuild than there is room for: one opens, and the other one
@@ -56,7 +57,10 @@ fn regions_open_in_turn_where_memory_is_short() {
         for node in &pair.nodes {
             node.step_background(pair.now);
         }
-        waited += REGIONS.into_iter().filter(|id| waits(&pair, *id)).count();
+        let regions = REGIONS.into_iter();
+        waited += regions
+            .filter(|id| says(&pair, *id, "waiting for memory"))
+            .count();
         if pair.nodes[0].ready().lacks.is_none() {
             break;
         }
@@ -66,4 +70,31 @@ fn regions_open_in_turn_where_memory_is_short() {
     for key in 0..40 {
         assert!(pair.has(0, key) && pair.has(1, key), "{key}");
     }
+}
+
+/// Where there is no room beneath the device, promotions wait for some without a thread. After a time one waits with
+/// them, and is told.
+#[test]
+fn a_region_without_room_beneath_says_that_it_cannot_be_opened() {
+    let usual = settings(Default::default());
+    let mut pair = Pair::with(Replication::SendIndex, SimSettings::default(), usual);
+    pair.open();
+    pair.put(0, 1);
+    pair.put(1, 1);
+    pair.run(50);
+    pair.restart(0);
+    pair.devices[0].inner().set_full(true);
+    let mut away = 0;
+    for _ in 0..200 {
+        pair.run(1);
+        pair.now = pair.now + Duration::from_millis(100);
+        let regions = REGIONS.map(|id| pair.nodes[0].region(id).expect("a member"));
+        away += regions.iter().filter(|region| region.is_away()).count();
+    }
+    assert!(away > 20, "{away}");
+    assert!(
+        REGIONS
+            .iter()
+            .all(|id| says(&pair, *id, "cannot be opened"))
+    );
 }

@@ -142,6 +142,10 @@ impl Device for Gate {
         self.inner.submit(io)
     }
 
+    fn wait(&self, ticket: &Ticket) -> Result<(), DeviceError> {
+        self.inner.wait(ticket)
+    }
+
     fn written_from(&self, at: u64) -> Option<(u64, u64)> {
         self.inner.written_from(at)
     }

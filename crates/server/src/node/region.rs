@@ -89,7 +89,7 @@ pub(crate) struct Region {
     /// What every answer passes that shows data.
     gate: Gate,
     driver: Mutex<Driver>,
-    at_device: AtDevice,
+    at_device: BesideDriver,
     /// Why there is no engine, as the driver has said last: whoever asks does not wait for its step.
     closed: ArcSwap<Closed>,
     pending: Unfinished,
@@ -99,7 +99,7 @@ pub(crate) struct Region {
 
 /// What there is besides while the driver is at the device.
 #[derive(Default)]
-struct AtDevice {
+struct BesideDriver {
     /// The driver, while its promotion waits. Of the steppers, one of which has the region at a time.
     away: Mutex<Option<Away>>,
     /// What has come for the driver.
@@ -145,7 +145,7 @@ impl Region {
             engine: ArcSwapOption::empty(),
             gate,
             driver: Mutex::new(driver),
-            at_device: AtDevice::default(),
+            at_device: BesideDriver::default(),
             closed: ArcSwap::from_pointee(closed),
             pending: Unfinished::new(allowance, looked_after.uses()),
             care: looked_after,
