@@ -172,20 +172,16 @@ impl Follower for Passive {
     }
 
     fn promote(self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>> {
-        let beside = Beside::of(&self.replica, self.turn);
-        match promote::promote(self.replica, &self.memory, service) {
-            Ok(lsm) => Ok(beside.promoted(lsm)),
-            Err(error) => Err(beside.not_promoted(error)),
+        match self.begin_promotion(service)? {
+            Promotion::Waits(promoting) => promoting.finish(),
+            Promotion::Done(promoted) => Ok(promoted),
         }
     }
 
     fn begin_promotion(self: Box<Self>, service: Service) -> Result<Promotion, Box<NotPromoted>> {
         let beside = Beside::of(&self.replica, self.turn);
         match promote::begin(self.replica, &self.memory, service) {
-            Ok(promoting) => {
-                let at_device = Box::new(AtDevice { promoting, beside });
-                at_device.step()
-            }
+            Ok(promoting) => Box::new(BesidePromoting { promoting, beside }).step(),
             Err(error) => Err(beside.not_promoted(error)),
         }
     }
@@ -318,12 +314,12 @@ impl Beside {
 }
 
 /// A copy whose promotion waits for the device.
-struct AtDevice {
+struct BesidePromoting {
     promoting: promote::Promoting,
     beside: Beside,
 }
 
-impl Promoting for AtDevice {
+impl Promoting for BesidePromoting {
     fn step(self: Box<Self>) -> Result<Promotion, Box<NotPromoted>> {
         let Self { promoting, beside } = *self;
         match promoting.step() {

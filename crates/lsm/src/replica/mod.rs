@@ -141,12 +141,9 @@ impl Replica {
         Self::of(storage, windows, &ReplicaSurvivors::default())
     }
 
-    /// [`create`](Self::create), without waiting: the copy is there once it [is idle](Self::is_idle), which
-    /// [steps](Self::step) bring about.
-    ///
-    /// # Errors
-    /// The device's.
-    pub fn begin(
+    /// Begins to [create](Self::create) a copy. It is there once it [is idle](Self::is_idle), after some
+    /// [steps](Self::step).
+    pub(crate) fn begin(
         store: &Arc<Store>,
         region: RegionId,
         windows: Slots,
@@ -159,9 +156,10 @@ impl Replica {
     /// Blocks until the device has done what the next step waits for.
     ///
     /// # Errors
-    /// That the device is full.
+    /// The device's, also that it is full.
     pub(crate) fn wait_for_device(&self) -> Result<(), ReplicaError> {
-        Ok(self.storage.wait_for_device()?)
+        self.storage.check_room()?;
+        Ok(self.storage.wait_for_data()?)
     }
 
     fn of(
