@@ -372,8 +372,8 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Behind which byte of `range` nothing was ever written, or all of it was discarded since, as far as a file system
-    /// beneath knows: what lies there reads as zeros. The end of the range where that is not known.
+    /// The byte of `range` from which on nothing was written since it was last discarded: what lies there reads as
+    /// zeros. The end of the range where the file system beneath does not tell.
     fn written_up_to(&self, range: Range<u64>) -> u64 {
         range.end
     }

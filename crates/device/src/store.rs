@@ -22,7 +22,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use argosy_base::limits::SEGMENT_SIZE;
+use argosy_base::limits::{BLOCK_SIZE, SEGMENT_SIZE};
 use argosy_base::{DeviceSegment, Incarnation, RegionId, ServerId};
 
 use crate::allocator::{Allocator, Purpose};
@@ -461,15 +461,16 @@ impl Store {
         reads.into_iter().map(|read| read.result).collect()
     }
 
-    /// Behind which byte of `segment` nothing was written since its space was last given back, as far as a file system
-    /// beneath knows: what lies there reads as zeros. The end of the segment where that is not known.
+    /// Bytes of `segment`, from its beginning, that may be other than zero: whole blocks. Behind them nothing was
+    /// written since its space was last given back. All of the segment where the file system does not tell.
     #[must_use]
     pub fn written_up_to(&self, segment: DeviceSegment) -> u32 {
         let start = self.position(segment, 0, SEGMENT_SIZE);
         let end = self
             .device
             .written_up_to(start..start + SEGMENT_SIZE as u64);
-        u32::try_from(end - start).expect("a byte of a segment")
+        let bytes = (end - start).next_multiple_of(BLOCK_SIZE as u64);
+        u32::try_from(bytes).expect("a segment's")
     }
 
     /// Begins to write `range` of `data` (whole blocks) at `offset` of `segment`, which is in use

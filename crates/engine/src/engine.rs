@@ -74,8 +74,8 @@ pub trait Engine: Send + Sync {
     /// As [`open`](Self::open).
     fn create(&self, copy: &CopyOf<'_>, windows: Windows) -> Result<Box<dyn Follower>, CopyError>;
 
-    /// [`create`](Self::create)s copies of several regions: what they wait for at the device is waited for together.
-    /// Tells of each how it ended, in their order. Blocks.
+    /// [Creates](Self::create) copies of several regions, which share their waits for the device. Returns the result of
+    /// each, in their order. Blocks.
     ///
     /// # Panics
     /// As [`open`](Self::open).

@@ -226,8 +226,8 @@ pub trait Follower: Send {
     /// Damage to the logs; the device's. The error has what is kept of a damaged copy.
     fn promote(self: Box<Self>, service: Service) -> Result<Promoted, Box<NotPromoted>>;
 
-    /// [`promote`](Self::promote), without waiting until what is written is durable: one device makes many promotions
-    /// durable at one time. Blocks for what is read.
+    /// Starts a [promotion](Self::promote), and returns before its writes are durable: so one sync of the device serves
+    /// many promotions. Blocks while it reads.
     ///
     /// # Errors
     /// As [`promote`](Self::promote).

@@ -53,14 +53,14 @@ pub enum Promotion {
 
 /// A copy that becomes a store, and waits for the device. Dropped, it is as if the process had died in between.
 pub trait Promoting: Send {
-    /// Goes on as far as that is possible without waiting.
+    /// Continues as far as the device has come. Does not wait for a sync.
     ///
     /// # Errors
     /// As those of [`Follower::promote`](crate::Follower::promote).
     fn step(self: Box<Self>) -> Result<Promotion, Box<NotPromoted>>;
 
-    /// Goes on to the end, and blocks for the device. Only whoever waits hears that there is no room beneath the device
-    /// for what is to be written.
+    /// Completes the promotion. Blocks until its writes are durable. A write for which the file system beneath the
+    /// device has no room fails here; in [`step`](Self::step) it waits for room.
     ///
     /// # Errors
     /// As those of [`Follower::promote`](crate::Follower::promote).

@@ -42,7 +42,7 @@ use super::scan::{Head, ReadDevice, Scan, Source, Stop};
 use super::segment::{Geometry, SegmentPosition};
 use crate::chain::{LogPoint, LogSegment};
 
-pub use super::scan::{CutSegment, Unflushed, whole};
+pub use super::scan::{CutSegment, Unflushed};
 
 /// What is known before the logs are read.
 pub struct Recovery<'a, const N: usize> {
@@ -62,7 +62,8 @@ pub struct Recovery<'a, const N: usize> {
     pub durable: Lsn,
     /// What a missing LSN means.
     pub holes: Holes,
-    /// How much of a segment the device may have: see [`whole`].
+    /// How many bytes of a segment, from its beginning, may be other than zero on the device: whole blocks. Those
+    /// behind are not read. `u32::MAX` where that is not known.
     pub written: &'a dyn Fn(&LogSegment) -> u32,
 }
 

@@ -48,7 +48,6 @@ use crate::chain::LogSegment;
 pub(super) use source::Source;
 
 pub use cut::{CutSegment, visit_behind};
-pub use source::whole;
 
 /// Reads device bytes of a segment at an offset, whole blocks.
 pub type ReadDevice<'a, E> = dyn FnMut(&LogSegment, u32, &mut [u8]) -> Result<(), E> + 'a;

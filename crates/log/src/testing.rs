@@ -293,7 +293,8 @@ impl Region {
         let written = |segment: &LogSegment| {
             let bytes = &device[&segment.number];
             let last = bytes.iter().rposition(|byte| *byte != 0);
-            u32::try_from(last.map_or(0, |last| last + 1)).unwrap()
+            let bytes = last.map_or(0, |last| last + 1);
+            u32::try_from(bytes.next_multiple_of(argosy_base::BLOCK_SIZE)).unwrap()
         };
         let recovery = Recovery {
             region: REGION,

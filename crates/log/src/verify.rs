@@ -10,7 +10,7 @@ use argosy_device::DeviceError;
 use argosy_memory::SharedMemory;
 
 use super::record::{Decoded, Record, RecordKind, decode};
-use super::scan::{ReadDevice, Scan, Source, Stop, whole};
+use super::scan::{ReadDevice, Scan, Source, Stop};
 use super::segment::{Geometry, LogLayout, SEGMENT_HEADER_BYTES, identity};
 use crate::chain::LogSegment;
 
@@ -167,7 +167,7 @@ fn begin<'a, E>(
         chain: std::slice::from_ref(segment),
         slots: &[],
         points: &[],
-        written: &whole,
+        written: &|_| u32::MAX,
     };
     let mut scan = Scan::at(source, 0);
     scan.advance(read)?;
@@ -219,7 +219,7 @@ pub fn find_torn<E>(
         chain,
         slots,
         points: &[],
-        written: &whole,
+        written: &|_| u32::MAX,
     };
     let mut scan = Scan::at(source, first);
     scan.advance(read)?;

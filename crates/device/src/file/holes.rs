@@ -6,7 +6,7 @@ use std::ops::Range;
 use rustix::fs::{SeekFrom as Seeking, seek};
 use rustix::io::Errno;
 
-/// Parts of a range that are looked at to find the end of what was written in it: two system calls for each.
+/// Most written parts of a range that are looked for. Each takes two system calls.
 const PARTS_MAX: usize = 16;
 
 /// The first part from `at` on that was written, if the file system tells.
@@ -16,7 +16,8 @@ pub(super) fn written_from(file: &File, at: u64) -> Option<(u64, u64)> {
     (end > from).then_some((from, end))
 }
 
-/// Behind which byte of `range` nothing was written; its end where the file system does not tell.
+/// The byte of `range` from which on nothing was written; its end where the file system does not tell, or where more
+/// than [`PARTS_MAX`] parts were written.
 pub(super) fn written_up_to(file: &File, range: Range<u64>) -> u64 {
     let mut last = range.start;
     for _ in 0..PARTS_MAX {

@@ -102,6 +102,7 @@ impl Scan<'_> {
             while at < limit {
                 let start = at / geometry.window_bytes() * geometry.window_bytes();
                 let end = start + geometry.window_bytes();
+                // Mostly nothing is read.
                 window.resize(geometry.window_bytes() as usize, 0);
                 let is_read = read(segment, start, &mut window).is_ok();
                 let len = if is_read { end.min(limit) - start } else { 0 };

@@ -5,17 +5,8 @@ use std::sync::Arc;
 use argosy_base::RegionId;
 use argosy_memory::SharedMemory;
 
-use super::super::segment::{
-    BLOCK_BYTES, Geometry, SEGMENT_HEADER_BYTES, WindowName, decode_window_header,
-};
+use super::super::segment::{Geometry, SEGMENT_HEADER_BYTES, WindowName, decode_window_header};
 use crate::chain::{LogPoint, LogSegment};
-
-/// All of a segment may be on the device: for whoever does not know what was written of it. Whoever does says how many
-/// bytes that are, from its beginning: those behind read as zeros, and are not read.
-#[must_use]
-pub fn whole(_: &LogSegment) -> u32 {
-    u32::MAX
-}
 
 /// What a scan needs to know of its log.
 #[derive(Clone, Copy)]
@@ -26,7 +17,7 @@ pub(in super::super) struct Source<'a> {
     pub(in super::super) slots: &'a [Option<Arc<SharedMemory>>],
     /// The log points of segments that are not sealed, as far as there are any.
     pub(in super::super) points: &'a [LogPoint],
-    /// How much of a segment the device may have: see [`whole`].
+    /// As [`Recovery::written`](super::super::recover::Recovery::written).
     pub(in super::super) written: &'a dyn Fn(&LogSegment) -> u32,
 }
 
@@ -38,10 +29,9 @@ impl Source<'_> {
         segment.end.unwrap_or(point)
     }
 
-    /// Where on the device the bytes of `segment` end that may be other than zero: a whole block.
+    /// Bytes of `segment`, from its beginning, that may be other than zero on the device.
     pub(super) fn written_up_to(&self, segment: &LogSegment) -> u32 {
-        let written = (self.written)(segment).min(self.geometry.segment_bytes());
-        written.next_multiple_of(BLOCK_BYTES)
+        (self.written)(segment).min(self.geometry.segment_bytes())
     }
 
     /// The memory of window `index` of `segment`, if it holds that window.

@@ -148,8 +148,7 @@ fn read_chain(
     let mut chain = Vec::with_capacity(entry.manifest.len());
     for segment in &entry.manifest {
         // Nothing of the chain lies behind what was written.
-        let written = store.written_up_to(*segment);
-        let written = written.next_multiple_of(block_bytes()).min(segment_bytes);
+        let written = store.written_up_to(*segment).min(segment_bytes);
         let mut bytes = Buffer::zeroed(written as usize);
         if written > 0 {
             store.read(*segment, 0, &mut bytes)?;
@@ -157,10 +156,6 @@ fn read_chain(
         chain.push(bytes);
     }
     Ok(chain)
-}
-
-fn block_bytes() -> u32 {
-    u32::try_from(BLOCK_SIZE).expect("a block is small")
 }
 
 /// The whole records of a chain.

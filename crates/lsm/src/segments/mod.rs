@@ -167,7 +167,7 @@ impl StoredSegment {
         self.store.read(self.place, offset, out)
     }
 
-    /// Bytes of it that may be other than zero, as far as the device knows.
+    /// Bytes of it, from its beginning, that may be other than zero: see [`Store::written_up_to`].
     #[must_use]
     pub fn written_up_to(&self) -> u32 {
         self.store.written_up_to(self.place)
